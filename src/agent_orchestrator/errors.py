@@ -1,15 +1,15 @@
-"""Everything that can go wrong, as one tree.
+"""All errors that this package raises, as one class tree.
 
     AoError                 failed: exit 1, HTTP 500
     ├── UsageError          the request makes no sense: exit 2, HTTP 422
     │   └── ConfigError     … because of a configuration file; names file, line and key
     ├── NotFound            no such session, project, branch …: exit 3, HTTP 404
-    ├── Conflict            it is there already, or in the wrong state for this: exit 1, HTTP 409
+    ├── Conflict            it exists already, or is in the wrong state for this: exit 1, HTTP 409
     ├── Denied              not allowed: exit 1, HTTP 403
     ├── Unreachable         the daemon does not answer: exit 4, HTTP 503
-    ├── Missing             a program or a part of this machine is not there: exit 1, HTTP 424
+    ├── Missing             a program, or another prerequisite on this machine, is missing: exit 1, HTTP 424
     └── Temporary           may work when tried again: exit 1, HTTP 503; effects retry it
-        └── Doubtful        nobody can tell whether it was done
+        └── Doubtful        it is not known whether it was done
 
 An error's text is one line that says what is wrong; `remedy` says what to do next.
 """
@@ -20,7 +20,7 @@ import errno
 
 
 class AoError(Exception):
-    """Something failed; the text says what, `remedy` what to do."""
+    """A failure; the text says what failed, `remedy` what to do."""
 
     category = "failed"
     exit_code = 1
@@ -37,7 +37,7 @@ class AoError(Exception):
 
 
 class UsageError(AoError):
-    """The request makes no sense as it stands."""
+    """The request is invalid."""
 
     category = "usage"
     exit_code = 2
@@ -45,13 +45,13 @@ class UsageError(AoError):
 
 
 class ConfigError(UsageError):
-    """A configuration file is wrong; the text names file, line and key."""
+    """A configuration file is invalid; the text names file, line and key."""
 
     category = "config"
 
 
 class NotFound(AoError):
-    """There is no such thing."""
+    """The requested thing does not exist."""
 
     category = "not-found"
     exit_code = 3
@@ -59,14 +59,14 @@ class NotFound(AoError):
 
 
 class Conflict(AoError):
-    """It exists already, or is in the wrong state for what was asked."""
+    """The thing exists already, or is in the wrong state for the request."""
 
     category = "conflict"
     http_status = 409
 
 
 class Denied(AoError):
-    """Not allowed with these credentials, or not without a person's word."""
+    """Not allowed with these credentials, or not without a person's approval."""
 
     category = "denied"
     http_status = 403
@@ -81,14 +81,14 @@ class Unreachable(AoError):
 
 
 class Missing(AoError):
-    """A program or a part of this machine is not there."""
+    """A program, or another prerequisite on this machine, is missing."""
 
     category = "missing"
     http_status = 424
 
 
 class Temporary(AoError):
-    """May work when tried again."""
+    """A failure that may not occur again on a retry."""
 
     category = "temporary"
     http_status = 503
@@ -97,16 +97,16 @@ class Temporary(AoError):
     def __init__(self, text: str, remedy: str = "", until: float | None = None) -> None:
         super().__init__(text, remedy)
         self.until = until
-        """When trying again may work, where that is known: a rate limit's end."""
+        """When a retry may succeed, if known: the end of a rate limit, for example."""
 
 
 class Doubtful(Temporary):
-    """It may have been done all the same: whoever tries again may do it twice."""
+    """A failure after which it is not known whether the action was done: a retry may do it twice."""
 
     category = "doubtful"
 
 
-_SHORT = {
+_SHORTAGE_REMEDIES = {
     errno.ENOSPC: "free some disk space",
     errno.EDQUOT: "free some disk space, or ask for more of it",
     errno.EROFS: "see why the disk is read-only, and mount it for writing",
@@ -116,11 +116,16 @@ _SHORT = {
     errno.ENOMEM: "free some memory",
     errno.EAGAIN: "end some processes, or raise their limit (ulimit -u)",
 }
+"""Error number of a lack of resources → what to do about it."""
 
 
 def machine_short(error: BaseException) -> Temporary | None:
-    """What the machine lacks this moment, where that is what an error says: the same may work later."""
-    if isinstance(error, AoError) or not isinstance(error, OSError) or error.errno not in _SHORT:
+    """Return an error that says which resource the machine lacks at the moment, or None if that is not the cause of
+    `error`.
+
+    It is a `Temporary`: the same may work later.
+    """
+    if isinstance(error, AoError) or not isinstance(error, OSError) or error.errno not in _SHORTAGE_REMEDIES:
         return None
-    where = f": {error.filename}" if error.filename else ""
-    return Temporary(f"{error.strerror}{where}", _SHORT[error.errno])
+    location = f": {error.filename}" if error.filename else ""
+    return Temporary(f"{error.strerror}{location}", _SHORTAGE_REMEDIES[error.errno])

@@ -1,1 +1,1 @@
-"""What knows no session: Git, processes, files, text, time, HTTP."""
+"""Modules that know nothing of sessions: Git, processes, files, text, time, HTTP."""

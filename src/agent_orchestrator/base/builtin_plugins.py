@@ -1,4 +1,4 @@
-"""The plugins that come with this package: names and places, without loading any."""
+"""The plugins that come with this package: slot → name → where the class is. Importing this module loads none of them."""
 
 from __future__ import annotations
 
@@ -62,4 +62,5 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "command": "agent_orchestrator.plugins.terminals.command:Command",
     },
 }
-"""The entry points of this package, repeated here: reading installed metadata takes tens of milliseconds and an install."""
+"""This package's entry points, repeated here: reading the installed metadata takes tens of milliseconds and needs an installed
+package."""

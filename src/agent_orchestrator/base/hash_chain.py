@@ -1,7 +1,7 @@
-"""The chain of digests over the event log: each entry's digest covers the entry and the digest before it.
+"""The hash chain over the event log: each entry's digest covers the entry and the digest before it.
 
-What was recorded cannot be changed, put in or taken out in the middle without breaking the chain from there on. Pure, and the same
-for the daemon, which writes the log, and for whoever checks an exported one.
+An entry cannot be changed, inserted or removed in the middle without breaking the chain from there on. Pure, and
+the same code for the daemon, which writes the log, and for checking an exported one.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ COVERED = (
     *("seq", "key", "type", "project", "session", "generation", "source", "at", "actor", "cause"),
     "data",
 )
-"""What a digest covers, in this order; `at` is the time in seconds since the epoch, `data` the text of the entry's JSON."""
+"""The fields that a digest covers, in this order; `at` is the time in seconds since the epoch, `data` the text of the entry's JSON."""
 
 
 _encoder = json.JSONEncoder(
     separators=(",", ":"), ensure_ascii=False
-)  # made anew for each text it would cost more than the text
+)  # shared, as creating one takes longer than encoding an entry
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The last entry of a log: who kept this elsewhere sees whether something was cut off since."""
+    """The last entry of a log: comparing it with a copy kept elsewhere shows whether entries were cut off."""
 
     seq: int = 0
     digest: str = ""
@@ -38,58 +38,58 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of following a chain."""
+    """The result of verifying a chain."""
 
     entries: int
     head: Head
-    """The last entry that fits."""
+    """The last valid entry."""
     broken: int | None = None
-    """The first entry that does not fit; none: all do."""
+    """Number of the first invalid entry; None if all are valid."""
     reason: str = ""
 
 
 def text(data: Any) -> str:
-    """JSON as the log has it."""
+    """Return data as JSON, in the log's form."""
     return _encoder.encode(data)
 
 
 def digest(before: str, entry: Mapping[str, Any]) -> str:
-    """An entry's digest: SHA-256 over the digest before it, a line break, and what is covered as one JSON list."""
-    covered = text(_covered(entry))
+    """Return an entry's digest: SHA-256 over the digest before it, a line break, and the covered fields as one JSON list."""
+    covered = text(_covered_fields(entry))
     return hashlib.sha256(f"{before}\n{covered}".encode()).hexdigest()
 
 
-_covered = itemgetter(*COVERED)
+_covered_fields = itemgetter(*COVERED)
 
 
 class Chain:
-    """Follows a log from its first entry on."""
+    """Verifies a log, from its first entry on."""
 
     def __init__(self) -> None:
         self.verdict = Verdict(0, Head())
 
     def follow(self, entries: Iterable[Mapping[str, Any]]) -> bool:
-        """Take the next entries, in order; false once one does not fit."""
-        count, seq, last = self.verdict.entries, self.verdict.head.seq, self.verdict.head.digest
+        """Verify the next entries, in order; return False once one is invalid."""
+        count, seq, last_digest = self.verdict.entries, self.verdict.head.seq, self.verdict.head.digest
         broken, reason = self.verdict.broken, self.verdict.reason
         for entry in entries if broken is None else ():
             if entry["seq"] <= seq:
                 broken, reason = entry["seq"], "it is out of order"
                 break
             if entry["seq"] != seq + 1:
-                gone = entry["seq"] - seq - 1
-                broken, reason = seq + 1, f"{gone} {'entries are' if gone > 1 else 'entry is'} missing"
+                missing = entry["seq"] - seq - 1
+                broken, reason = seq + 1, f"{missing} {'entries are' if missing > 1 else 'entry is'} missing"
                 break
-            if entry["digest"] != digest(last, entry):
+            if entry["digest"] != digest(last_digest, entry):
                 broken, reason = entry["seq"], "it was changed, or one before it was"
                 break
-            count, seq, last = count + 1, entry["seq"], entry["digest"]
-        self.verdict = Verdict(count, Head(seq, last), broken, reason)
+            count, seq, last_digest = count + 1, entry["seq"], entry["digest"]
+        self.verdict = Verdict(count, Head(seq, last_digest), broken, reason)
         return broken is None
 
 
 def exported(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The entries of an exported log, as they are covered; raises `ValueError` with the line's number."""
+    """Yield the entries of an exported log, in the form that digests cover. Raises `ValueError` with the number of an invalid line."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue

@@ -1,4 +1,4 @@
-"""One line of a health check, as `ao doctor` shows it."""
+"""One result of a health check, as `ao doctor` shows it."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ Finding = dict[str, Any]
 
 
 def finding(name: str, state: str, detail: str, remedy: str = "") -> Finding:
-    """One line of what the doctor found."""
+    """Return one line of the output of `ao doctor`."""
     return {"name": name, "state": state, "detail": detail, "remedy": remedy or None}

@@ -1,4 +1,4 @@
-"""Where everything of ours lives: `$AO_HOME`. Names only; imports nothing heavy, for the command line reads it too."""
+"""The paths of all files below `$AO_HOME`. Imports nothing heavy, as the command line uses it too."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import tempfile
 from pathlib import Path
 
 _LONGEST_HOME = 75
-"""In bytes; leaves room for the longest socket's name. One bound for all names, so that all sockets are in one folder."""
+"""In bytes; leaves room for the longest name of a socket. One limit for all names, so that all sockets are in one folder."""
 
 
 class Home:
-    """One `$AO_HOME`."""
+    """The paths below one `$AO_HOME`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @classmethod
     def here(cls) -> Home:
-        """The one this process is to use."""
-        named = os.environ.get("AO_HOME")
-        return cls(Path(named).expanduser().absolute() if named else Path.home() / ".agent-orchestrator")
+        """Return the home that this process uses."""
+        path = os.environ.get("AO_HOME")
+        return cls(Path(path).expanduser().absolute() if path else Path.home() / ".agent-orchestrator")
 
     @property
     def config(self) -> Path:
@@ -35,7 +35,7 @@ class Home:
 
     @property
     def lock(self) -> Path:
-        """Held by the daemon while it lives."""
+        """The file that the daemon holds a lock on while it runs."""
         return self.path / "daemon.lock"
 
     @property
@@ -55,22 +55,24 @@ class Home:
 
     @property
     def trusted(self) -> Path:
-        """Digests of what files that came with a repository may decide for the daemon as a whole."""
+        """Digests of those daemon-wide settings in repositories' configuration files that a person trusts; read before
+        the event log is open.
+        """
         return self.path / "trusted"
 
     @property
     def prices(self) -> Path:
-        """The user's own prices of models, if there are any."""
+        """The user's own prices of models; may be missing."""
         return self.path / "prices.json"
 
     @property
     def programs(self) -> Path:
-        """On the PATH of agents and checks: holds only `ao`, which runs by the daemon's interpreter."""
+        """A folder on the PATH of agents and checks: it holds only `ao`, which runs with the daemon's interpreter."""
         return self.path / "bin"
 
     @property
     def sessions(self) -> Path:
-        """One private folder a session."""
+        """The folder of the sessions' private folders."""
         return self.path / "sessions"
 
     @property
@@ -80,12 +82,12 @@ class Home:
 
     @property
     def repositories(self) -> Path:
-        """Clones of what was named by a URL alone, and by nobody who stood anywhere."""
+        """Clones of repositories that were given by URL, where the caller had no working directory."""
         return self.path / "repositories"
 
     @property
     def names(self) -> Path:
-        """What shells complete, one file a kind."""
+        """The names that shells complete, one file per kind."""
         return self.path / "names"
 
     @property
@@ -94,41 +96,43 @@ class Home:
         return self.path / "schema.json"
 
     def session(self, session: str) -> Path:
-        """A session's private folder: spool, inbox, task file, terminal log, hooks."""
+        """Return a session's private folder: spool, inbox, task file, terminal log, hooks."""
         return self.sessions / session
 
     def spool(self, session: str, generation: int) -> Path:
-        """Where an agent's launch reports."""
+        """Return the file to which a session's launch writes its reports."""
         return self.session(session) / f"spool.{generation}.jsonl"
 
     def terminal_log(self, session: str) -> Path:
-        """What the session's terminal showed, raw."""
+        """Return the raw log of what the session's terminal showed."""
         return self.session(session) / "terminal.log"
 
     def socket(self, name: str) -> Path:
-        """A Unix socket's path; a long `$AO_HOME` would exceed the kernel's 104 bytes, so it moves to a short folder."""
+        """Return the path of a Unix socket. A long `$AO_HOME` would exceed the kernel's limit of 104 bytes, so its
+        sockets are in a short folder.
+        """
         if len(os.fsencode(self.path)) <= _LONGEST_HOME:
             return self.path / name
         folder = f"ao-{os.getuid()}-{hashlib.sha256(os.fsencode(self.path)).hexdigest()[:12]}"
-        for short in (Path(tempfile.gettempdir()) / folder, Path("/tmp") / folder):
-            if len(os.fsencode(short)) <= _LONGEST_HOME:
+        for short_folder in (Path(tempfile.gettempdir()) / folder, Path("/tmp") / folder):
+            if len(os.fsencode(short_folder)) <= _LONGEST_HOME:
                 break
-        return short / name
+        return short_folder / name
 
     def make(self) -> None:
-        """Make the folders, for the owner only."""
+        """Create the folders, for the owner only. Raises `PermissionError` if others could write to them."""
         sockets = self.socket("x").parent
         for folder in (self.path, self.sessions, self.worktrees, sockets):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = folder.stat()
-            if {found.st_uid, folder.lstat().st_uid} != {os.getuid()}:  # nor does a symlink of his lead us anywhere
+            status = folder.stat()
+            if {status.st_uid, folder.lstat().st_uid} != {os.getuid()}:  # the folder, or a symlink in its place
                 raise PermissionError(f"{folder} belongs to another user")
-            if found.st_mode & 0o002:
+            if status.st_mode & 0o002:
                 raise PermissionError(f"everybody may write to {folder}: chmod 700 {folder}")
-        if sockets != self.path and sockets.is_symlink():  # it stands where everybody may make one
+        if sockets != self.path and sockets.is_symlink():  # its parent folder is writable by everyone
             raise PermissionError(f"{sockets} is a symlink: remove it")
 
 
 def keep_from_others() -> None:
-    """Whatever this process was started with, nothing that it makes from now on may everybody write."""
+    """Set the umask, so that files which this process creates are not writable by everyone."""
     os.umask(os.umask(0o077) | 0o002)

@@ -1,7 +1,7 @@
-"""HTTP/1.1 as seen by a client, on a bare socket: what `client/daemon_client.py` speaks with.
+"""A minimal HTTP/1.1 client on a plain socket, which `client/daemon_client.py` uses to talk to the daemon.
 
-`http.client` alone takes as long to import as a whole command may take, so the little that is needed stands here: keep-alive,
-bodies by length and in chunks, lines and Server-Sent Events read as they come.
+Importing `http.client` takes as long as a whole command may take, so this module implements only what is needed:
+keep-alive, bodies by length and in chunks, lines and Server-Sent Events read as they arrive.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01
 
 
 class Broken(Unreachable):
-    """The connection ended before the answer did."""
+    """The connection ended before the answer was complete."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(
@@ -29,12 +29,12 @@ class Broken(Unreachable):
 
 
 def quote(text: str) -> str:
-    """Percent-encode a piece of a path, a query or a header."""
+    """Percent-encode a part of a path, a query or a header."""
     return "".join(chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in os.fsencode(text))
 
 
 def unquote(text: str) -> str:
-    """Undo `quote`."""
+    """Decode percent-encoded text."""
     first, *rest = text.split("%")
     parts = [first.encode()]
     for part in rest:
@@ -46,18 +46,18 @@ def unquote(text: str) -> str:
 
 
 def with_query(path: str, query: Mapping[str, str | int | None] | None = None) -> str:
-    """A path with a query: true is 1; false, none and the empty string are left out."""
-    kept = {
+    """Return a path with a query: True becomes 1; False, None and the empty string are left out."""
+    parameters = {
         key: 1 if value is True else value
         for key, value in (query or {}).items()
         if value not in (None, "") and value is not False
     }
-    text = "&".join(f"{key}={quote(str(value))}" for key, value in kept.items())
+    text = "&".join(f"{key}={quote(str(value))}" for key, value in parameters.items())
     return f"{path}?{text}" if text else path
 
 
 class Answer(NamedTuple):
-    """A whole answer."""
+    """A complete HTTP response."""
 
     status: int
     headers: Mapping[str, str]
@@ -65,11 +65,11 @@ class Answer(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The body as text."""
+        """Return the body as text."""
         return self.body.decode(errors="replace")
 
     def json(self) -> Any:
-        """The body as JSON; none if it is empty."""
+        """Return the body as JSON, or None if it is empty. Raises `AoError` if it is not JSON."""
         if not self.body:
             return None
         try:
@@ -78,7 +78,7 @@ class Answer(NamedTuple):
             raise AoError("the daemon's answer is not JSON", "is another program listening on its address?") from None
 
     def error(self) -> AoError:
-        """The error that this answer tells of."""
+        """Return the error that this response reports."""
         try:
             problem = json.loads(self.body)
         except (ValueError, RecursionError):
@@ -90,12 +90,12 @@ class Answer(NamedTuple):
 
 
 def error_of(problem: Mapping[str, Any], status: int = 500) -> AoError:
-    """A problem document as the error that was raised in the daemon."""
+    """Return a problem document as the error that was raised in the daemon."""
     if isinstance(problem.get("status"), int):
         status = problem["status"]
-    kind = _CATEGORIES.get(str(problem.get("category"))) or _STATUSES.get(status, AoError)
+    error_class = _CATEGORIES.get(str(problem.get("category"))) or _STATUSES.get(status, AoError)
     detail = problem.get("detail") or problem.get("title") or f"the daemon answered {status}"
-    error = kind(detail if isinstance(detail, str) else json.dumps(detail), str(problem.get("remedy") or ""))
+    error = error_class(detail if isinstance(detail, str) else json.dumps(detail), str(problem.get("remedy") or ""))
     if isinstance(problem.get("exitCode"), int):
         error.exit_code = problem["exitCode"]
     return error
@@ -115,16 +115,16 @@ _STATUSES: dict[int, type[AoError]] = {
 
 
 class Connection:
-    """A socket with what was read from it and not yet used; a time-out leaves both as they were."""
+    """A socket with a buffer of what was read and not used yet; a timeout changes neither."""
 
     def __init__(self, sock: socket.socket, peer: str = "") -> None:
         self.sock = sock
         self.peer = peer
-        """Host and port; empty for a Unix socket, where the daemon knows us without a token."""
+        """Host and port; empty for a Unix socket, where the daemon knows the caller without a token."""
         self._buffer = b""
 
     def send(self, data: bytes) -> None:
-        """Send all of it."""
+        """Send all of the data. Raises `Broken` if the connection has ended."""
         try:
             self.sock.sendall(data)
         except TimeoutError:
@@ -133,24 +133,25 @@ class Connection:
             raise Broken(error.strerror or str(error)) from None
 
     def some(self, limit: int) -> bytes:
-        """At most so many bytes, at least one."""
+        """Return at least one byte and at most `limit` bytes."""
         if not self._buffer:
-            self._fill()
-        taken, self._buffer = self._buffer[:limit], self._buffer[limit:]
-        return taken
+            self._receive()
+        data, self._buffer = self._buffer[:limit], self._buffer[limit:]
+        return data
 
     def line(self) -> bytes:
-        """The next line, without its end."""
+        """Return the next line, without its end."""
         while (end := self._buffer.find(b"\n")) < 0:
-            self._fill()
-        taken, self._buffer = self._buffer[:end], self._buffer[end + 1 :]
-        return taken.rstrip(b"\r")
+            self._receive()
+        line, self._buffer = self._buffer[:end], self._buffer[end + 1 :]
+        return line.rstrip(b"\r")
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.sock.close()
 
-    def _fill(self) -> None:
+    def _receive(self) -> None:
+        """Read more into the buffer. Raises `TimeoutError`, or `Broken` if the connection has ended."""
         try:
             data = self.sock.recv(1 << 16)
         except TimeoutError:
@@ -171,26 +172,27 @@ class ServerEvent(NamedTuple):
 
 
 class Stream:
-    """An answer whose body is read as it comes.
+    """A response whose body is read as it arrives.
 
-    Reading raises `TimeoutError` when nothing came within the time set by `wait`; nothing is lost by that, read again.
+    Reading raises `TimeoutError` if nothing arrives within the time set by `wait`; no data is lost by that, and
+    reading can go on.
     """
 
     def __init__(self, connection: Connection, release: Callable[[Connection], None]) -> None:
         self.status, self.headers = _read_head(connection)
         self._connection: Connection | None = connection
         self._release = release
-        self._chunked = self.headers.get("transfer-encoding", "").lower() == "chunked"
+        self._is_chunked = self.headers.get("transfer-encoding", "").lower() == "chunked"
         length = self.headers.get("content-length")
-        self._until_close = not self._chunked and length is None and self.status not in (204, 304)
-        self._left = 0 if self._chunked else _size(length or "0", 10)
-        self._text = b""
-        self._event: dict[str, str] = {}
+        self._until_close = not self._is_chunked and length is None and self.status not in (204, 304)
+        self._remaining = 0 if self._is_chunked else _parse_size(length or "0", 10)
+        self._line_buffer = b""
+        self._event_fields: dict[str, str] = {}
         self.last_id = ""
-        """The id of the last Server-Sent Event, by which another stream goes on after it."""
+        """The id of the last Server-Sent Event, with which another stream can continue after it."""
 
     def chunk(self) -> bytes:
-        """The next piece of the body; empty at its end."""
+        """Return the next piece of the body, or b"" at its end."""
         connection = self._connection
         if connection is None:
             return b""
@@ -200,56 +202,58 @@ class Stream:
             except Broken:
                 self.close()
                 return b""
-        if self._chunked and not self._left:
-            self._left = _next_chunk(connection)
-        if not self._left:
+        if self._is_chunked and not self._remaining:
+            self._remaining = _read_chunk_size(connection)
+        if not self._remaining:
             self._connection = None
             if self.headers.get("connection", "").lower() == "close":
                 connection.close()
             else:
                 self._release(connection)
             return b""
-        piece = connection.some(self._left)
-        self._left -= len(piece)
+        piece = connection.some(self._remaining)
+        self._remaining -= len(piece)
         return piece
 
     def read(self) -> bytes:
-        """The rest of the body."""
+        """Return the rest of the body."""
         return b"".join(iter(self.chunk, b""))
 
     def line(self) -> str | None:
-        """The next line of the body; none at its end."""
-        while b"\n" not in self._text:
+        """Return the next line of the body, or None at its end."""
+        while b"\n" not in self._line_buffer:
             if not (piece := self.chunk()):
-                rest, self._text = self._text, b""
+                rest, self._line_buffer = self._line_buffer, b""
                 return rest.decode(errors="replace") if rest else None
-            self._text += piece
-        line, _, self._text = self._text.partition(b"\n")
+            self._line_buffer += piece
+        line, _, self._line_buffer = self._line_buffer.partition(b"\n")
         return line.rstrip(b"\r").decode(errors="replace")
 
     def event(self) -> ServerEvent | None:
-        """The next Server-Sent Event; none at the end."""
+        """Return the next Server-Sent Event, or None at the end."""
         while (line := self.line()) is not None:
             name, _, value = line.partition(":")
             value = value.removeprefix(" ")
             if line:
-                self._event[name] = (
-                    f"{self._event['data']}\n{value}" if name == "data" and "data" in self._event else value
+                self._event_fields[name] = (
+                    f"{self._event_fields['data']}\n{value}"
+                    if name == "data" and "data" in self._event_fields
+                    else value
                 )
                 continue
-            event, self._event = self._event, {}
-            self.last_id = event.get("id") or self.last_id
-            if "data" in event:
-                return ServerEvent(event.get("id", ""), event.get("event", "message"), event["data"])
+            fields, self._event_fields = self._event_fields, {}
+            self.last_id = fields.get("id") or self.last_id
+            if "data" in fields:
+                return ServerEvent(fields.get("id", ""), fields.get("event", "message"), fields["data"])
         return None
 
     def wait(self, seconds: float | None) -> None:
-        """Set how long the next piece may take; none: for ever."""
+        """Set how many seconds the next piece may take; None: no limit."""
         if self._connection is not None:
             self._connection.sock.settimeout(seconds)
 
     def close(self) -> None:
-        """Hang up, if the body was not read to its end."""
+        """Close the connection, if the body was not read to its end."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -264,6 +268,7 @@ class Stream:
 
 
 def _read_head(connection: Connection) -> tuple[int, dict[str, str]]:
+    """Read a response's status line and headers. Raises `Unreachable` if it is not HTTP."""
     try:
         status = int(connection.line().split(b" ")[1])
     except (IndexError, ValueError):
@@ -276,17 +281,18 @@ def _read_head(connection: Connection) -> tuple[int, dict[str, str]]:
     return status, headers
 
 
-def _next_chunk(connection: Connection) -> int:
-    """Read a chunk's size, past the end of the one before it; after the last one, read the trailers too."""
-    while not (size := connection.line()):
+def _read_chunk_size(connection: Connection) -> int:
+    """Return the size of the next chunk, after the line end of the previous one; after the last chunk, read the trailers too."""
+    while not (size_line := connection.line()):
         pass
-    length = _size(size.partition(b";")[0].decode("latin-1").strip(), 16)
+    length = _parse_size(size_line.partition(b";")[0].decode("latin-1").strip(), 16)
     while not length and connection.line():
         pass
     return length
 
 
-def _size(text: str, base: int) -> int:
+def _parse_size(text: str, base: int) -> int:
+    """Return a size as a number. Raises `Broken` if it is not one."""
     try:
         size = int(text, base)
     except ValueError:

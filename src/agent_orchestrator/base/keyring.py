@@ -1,6 +1,7 @@
 """Secrets in the system's keyring: `${keyring:NAME}` in the configuration, and the tokens of forges.
 
-Needs the package `keyring` (`pip install 'agent-orchestrator[keyring]'`), which is imported when a secret is asked for and not before.
+Needs the package `keyring` (`pip install 'agent-orchestrator[keyring]'`), which is imported only when a secret is
+used.
 """
 
 from __future__ import annotations
@@ -13,66 +14,68 @@ from typing import cast
 from agent_orchestrator.errors import AoError, Missing, UsageError
 
 SERVICE = "agent-orchestrator"
-"""What our secrets are kept under."""
-_NAMES = "names of the secrets"
-"""The entry that lists the others: a keyring cannot be asked what it has."""
-_LONGEST = 100
+"""The name of the service under which our secrets are stored."""
+_INDEX_ENTRY = "names of the secrets"
+"""Name of the entry that lists the others: a keyring cannot list its entries."""
+_MAX_NAME_LENGTH = 100
 
 
 def installed() -> bool:
-    """Can there be a keyring at all?"""
+    """Return whether the keyring package is installed."""
     return importlib.util.find_spec("keyring") is not None
 
 
 def read(name: str) -> str | None:
-    """A secret; none where there is none by that name, or no keyring that answers."""
+    """Return a secret, or None if there is none by that name, or the keyring does not answer."""
     if not installed():
         return None
     try:
-        return cast("str | None", _keyring().get_password(SERVICE, name)) or None
+        return cast("str | None", _import_keyring().get_password(SERVICE, name)) or None
     except Exception:
         return None
 
 
 def write(name: str, value: str) -> None:
-    """Keep a secret."""
-    if not (name.isidentifier() and name.isascii() and len(name) <= _LONGEST):
+    """Store a secret. Raises `UsageError` if the name or value is invalid."""
+    if not (name.isidentifier() and name.isascii() and len(name) <= _MAX_NAME_LENGTH):
         raise UsageError(f"{name!r} is no name for a secret", "letters, digits and _, as in GITHUB_TOKEN")
     if not value:
         raise UsageError("the secret is empty", "type it, or pipe it in")
-    _do("set_password", name, value)
-    _do("set_password", _NAMES, json.dumps(sorted({*names(), name})))
+    _call("set_password", name, value)
+    _call("set_password", _INDEX_ENTRY, json.dumps(sorted({*names(), name})))
 
 
 def remove(name: str) -> bool:
-    """Forget a secret; false: there was none."""
-    known = names()
-    if name not in known:
+    """Delete a secret; return whether there was one."""
+    existing = names()
+    if name not in existing:
         return False
-    _do("delete_password", name)
-    _do("set_password", _NAMES, json.dumps([other for other in known if other != name]))
+    _call("delete_password", name)
+    _call("set_password", _INDEX_ENTRY, json.dumps([other for other in existing if other != name]))
     return True
 
 
 def names() -> list[str]:
-    """Which secrets there are."""
+    """Return the names of all secrets."""
     try:
-        return [str(name) for name in json.loads(str(_do("get_password", _NAMES) or "[]"))]
+        return [str(name) for name in json.loads(str(_call("get_password", _INDEX_ENTRY) or "[]"))]
     except ValueError:
         return []
 
 
-def _keyring() -> ModuleType:
+def _import_keyring() -> ModuleType:
+    """Return the package `keyring`. Raises `Missing` if it is not installed."""
     try:
         return importlib.import_module("keyring")
     except ImportError:
         raise Missing("the package keyring is not installed", "pip install 'agent-orchestrator[keyring]'") from None
 
 
-def _do(what: str, *arguments: str) -> object:
-    keyring = _keyring()
+def _call(function: str, *arguments: str) -> object:
+    """Call a function of the keyring for our service. Raises `AoError` if it fails."""
+    keyring = _import_keyring()
     try:
-        return getattr(keyring, what)(SERVICE, *arguments)
+        return getattr(keyring, function)(SERVICE, *arguments)
     except Exception as error:
-        said = " ".join(str(error).split()) or type(error).__name__
-        raise AoError(f"the keyring does not answer: {said[:200]}", "unlock it, or see: keyring diagnose") from None
+        message = " ".join(str(error).split()) or type(error).__name__
+        raise AoError(f"the keyring does not answer: {message[:200]}", "unlock it, or see: keyring diagnose") from None

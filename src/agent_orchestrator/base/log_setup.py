@@ -1,7 +1,7 @@
-"""The log of the daemon and of a node's worker: one line an entry, with time and level and no secret.
+"""The log of the daemon and of a node's worker: one line per entry, with time and level, without secrets.
 
-To be imported before anything else that logs: structlog loads `rich`, where it is installed, to draw on terminals, which
-takes as much memory as everything that the daemon itself says about sessions.
+Import this module before anything else that logs: structlog loads `rich`, where it is installed, to draw on
+terminals, which takes as much memory as everything that the daemon itself keeps about sessions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 elif "structlog" in sys.modules or "rich" in sys.modules:
     structlog = import_module("structlog")
 else:
-    sys.modules["rich"] = None  # which says that it is not there
+    sys.modules["rich"] = None  # makes an import of it fail
     try:
         structlog = import_module("structlog")
     finally:
@@ -32,90 +32,97 @@ else:
 get_logger = structlog.get_logger
 
 MOST = 10_000_000
-"""Bytes after which the log's file is turned over."""
+"""Bytes after which the log file is rotated."""
 KEPT = 4
-"""How many of those before it are kept."""
+"""How many rotated files are kept."""
 
-_ORDER = ["timestamp", "level", "event", "session"]
-_CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) != "\t"}
-"""What would end a line, or steer the terminal that shows it, is written as its number."""
+_KEY_ORDER = ["timestamp", "level", "event", "session"]
+_CONTROL_ESCAPES = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) != "\t"}
+"""Control characters, which would end a line or control the terminal that shows it, → their escaped form."""
 
 
 class _Formatter(logging.Formatter):
-    """What libraries say, in the same form and without secrets."""
+    """Formats what libraries log in the same form as our own entries, without secrets."""
 
     def format(self, record: logging.LogRecord) -> str:
-        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-        entry = {"timestamp": at, "level": record.levelname.lower(), "event": record.getMessage()}
+        timestamp = (
+            datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        )
+        entry = {"timestamp": timestamp, "level": record.levelname.lower(), "event": record.getMessage()}
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
-        return _rendered(None, "", {**entry, "logger": record.name})
+        return _render(None, "", {**entry, "logger": record.name})
 
 
-def _rendered(_logger: object, _method: str, entry: structlog.typing.EventDict) -> str:
-    line = structlog.processors.LogfmtRenderer(key_order=_ORDER, drop_missing=True, bool_as_flag=False)
-    return KNOWN.text(line(None, "", entry)).translate(_CONTROL)
+def _render(_logger: object, _method: str, entry: structlog.typing.EventDict) -> str:
+    """Return an entry as one line, with secrets replaced and control characters escaped."""
+    line = structlog.processors.LogfmtRenderer(key_order=_KEY_ORDER, drop_missing=True, bool_as_flag=False)
+    return KNOWN.text(line(None, "", entry)).translate(_CONTROL_ESCAPES)
 
 
 class Written:
-    """A log that cannot be written, on a full disk say, stops nobody: what cannot be said now is not said."""
+    """A rotating log stream; lines that cannot be written, for example on a full disk, are dropped."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream  # which stays open with it
+        self._stream = stream  # keep a reference, so that it stays open
         self._path: Path | None = None
-        self._most, self._kept = MOST, KEPT
-        self._turning = threading.Lock()
+        self._max_bytes, self._max_rotated = MOST, KEPT
+        self._rotation_lock = threading.Lock()
 
     def write(self, text: str) -> int:
         with suppress(OSError):
             os.write(self._stream.fileno(), text.encode(errors="backslashreplace"))
-            self._look()
+            self._rotate_if_full()
         return len(text)
 
     def flush(self) -> None:
-        """Nothing waits."""
+        """Do nothing: writes are not buffered."""
 
     def close(self) -> None:
-        """Close what is written to."""
+        """Close the underlying stream."""
         self._stream.close()
 
     def bound(self, path: Path, most: int = MOST, kept: int = KEPT) -> None:
-        """From now on turn the file over when it is full, and keep only some of those before; standard error goes along.
+        """From now on rotate the file when it is full, and keep only `kept` older ones; standard error follows to the
+        new file.
 
-        Only one process may do so. Whoever else has the file open goes on in the one that was turned over. Windows does not
-        let go of a name that is open: there it only grows.
+        Only one process may do so. Other processes that have the file open go on writing to the rotated one.
+        Windows does not allow to rename an open file: there it only grows.
         """
         if os.name == "posix":
-            self._path, self._most, self._kept = path, most, kept
+            self._path, self._max_bytes, self._max_rotated = path, most, kept
             with suppress(OSError):
-                self._look()
+                self._rotate_if_full()
 
-    def _look(self) -> None:
+    def _rotate_if_full(self) -> None:
+        """Rotate the file if it is full."""
         if self._path and self._is_full():
-            with self._turning:
-                if self._is_full():  # no other thread was faster
-                    self._turn_over(self._path)
+            with self._rotation_lock:
+                if self._is_full():  # not rotated by another thread meanwhile
+                    self._rotate(self._path)
 
     def _is_full(self) -> bool:
-        return os.fstat(self._stream.fileno()).st_size >= self._most
+        """Return whether the file has reached its maximum size."""
+        return os.fstat(self._stream.fileno()).st_size >= self._max_bytes
 
-    def _turn_over(self, path: Path) -> None:
+    def _rotate(self, path: Path) -> None:
+        """Rename the older files and the current one, and redirect the stream and standard error to a new file."""
         if path.exists() and os.path.samestat(path.stat(), os.fstat(self._stream.fileno())):
-            for number in range(self._kept - 1, 0, -1):
+            for number in range(self._max_rotated - 1, 0, -1):
                 with suppress(FileNotFoundError):
                     path.with_name(f"{path.name}.{number}").replace(path.with_name(f"{path.name}.{number + 1}"))
             path.replace(path.with_name(f"{path.name}.1"))
-        fresh = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.fchmod(fresh, 0o600)
-            os.dup2(fresh, self._stream.fileno(), inheritable=False)
-            os.dup2(fresh, 2)
+            os.fchmod(descriptor, 0o600)
+            os.dup2(descriptor, self._stream.fileno(), inheritable=False)
+            os.dup2(descriptor, 2)
         finally:
-            os.close(fresh)
+            os.close(descriptor)
 
 
 def set_up(stream: TextIO) -> Written:
-    """Write what is logged there, our own and what libraries say."""
+    """Write everything that is logged to this stream: our own entries and those of libraries. Returns the rotating stream."""
     written = Written(stream)
     lossy = cast("TextIO", written)
     handler = logging.StreamHandler(lossy)
@@ -127,7 +134,7 @@ def set_up(stream: TextIO) -> Written:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),
             structlog.processors.format_exc_info,
-            _rendered,
+            _render,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.WriteLoggerFactory(file=lossy),

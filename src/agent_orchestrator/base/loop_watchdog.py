@@ -1,10 +1,11 @@
-"""Who holds up the event loop: nothing in the daemon may keep everybody else waiting.
+"""Detects what blocks the daemon's event loop: nothing in the daemon may delay everything else.
 
-The loop is busy from the moment its selector returns until it waits again. Turns that take longer than `LIMIT` are counted, and a
-thread that looks on meanwhile notes what was running. The thread is woken by a turn and looks again every `LIMIT`; when the loop has
-waited for that long, so does the thread: in an idle daemon nothing ticks.
+The loop is busy from the moment its selector returns until it waits again. Iterations that take longer than `LIMIT`
+are counted, and a second thread notes meanwhile what is running. An iteration wakes that thread, which then checks
+every `LIMIT`; once the loop has waited for that long, so does the thread: an idle daemon wakes up no timer.
 
-A turn's own work (CPU time of its thread) is told apart from its waiting: for a core, for another thread, for the disk.
+Work of the loop's own thread (its CPU time) is counted separately from waiting: for a core, for another thread, for
+the disk.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from agent_orchestrator.base import log_setup
 from agent_orchestrator.protocols.records import record
 
 LIMIT = 0.05
-"""Seconds that a turn of the loop may take."""
+"""Seconds that an iteration of the loop may take."""
 QUIET = 60.0
-"""Seconds in which stalls at one place are told once."""
+"""Seconds in which stalls at one place in the code are logged once."""
 READ_EVERY = 0.01
-"""Seconds after which the CPU time at a turn's beginning is read anew: most turns are shorter than that takes."""
+"""Seconds after which the CPU time at an iteration's beginning is read again: reading it takes longer than most iterations."""
 DEPTH = 12
-"""Functions that are named, the innermost first."""
+"""How many functions of the stack are named, the innermost first."""
 KEPT = 20
 
 log = log_setup.get_logger()
@@ -37,35 +38,35 @@ log = log_setup.get_logger()
 
 @record
 class Stall:
-    """One turn that took too long."""
+    """One iteration of the loop that took too long."""
 
     seconds: float
     own: float
-    """Seconds of it that the loop's thread computed, to a hundredth; in the others it waited."""
+    """Seconds of it that the loop's thread was computing, to a hundredth; for the rest it waited."""
     stack: tuple[str, ...] = ()
-    """What was running, the innermost first; empty: it held the interpreter itself, and nobody could look."""
+    """What was running, the innermost function first; empty if the interpreter lock was held, so that the other thread could not run."""
 
     @property
     def by_work(self) -> bool:
-        """The loop's own work was too much, whatever the machine."""
+        """Whether the loop's own work took too long, regardless of the machine's load."""
         return self.own > LIMIT
 
 
 class Stalls:
-    """What there was since the start."""
+    """The stalls since the start."""
 
     def __init__(self) -> None:
         self.work = 0
-        """Turns whose own work took too long."""
+        """Iterations whose own work took too long."""
         self.waits = 0
-        """Turns that took too long because they waited."""
+        """Iterations that took too long because they waited."""
         self.seconds = 0.0
         self.own_seconds = 0.0
         self.longest = 0.0
         self.recent: deque[Stall] = deque(maxlen=KEPT)
 
     def add(self, stall: Stall) -> None:
-        """Count one."""
+        """Count a stall."""
         self.work += stall.by_work
         self.waits += not stall.by_work
         self.seconds += stall.seconds
@@ -74,7 +75,7 @@ class Stalls:
         self.recent.append(stall)
 
     def told(self) -> str:
-        """All of it in a line."""
+        """Return a summary in one line."""
         if not self.work + self.waits:
             return f"never held up for more than {LIMIT * 1000:.0f} ms"
         return (
@@ -84,113 +85,117 @@ class Stalls:
 
 
 class Watchdog:
-    """Watches one event loop, the one that it makes."""
+    """Watches one event loop, which it creates."""
 
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, computed: Callable[[], float] = time.thread_time
     ) -> None:
         self.stalls = Stalls()
         self.looks = 0
-        """How often the thread looked."""
+        """How often the thread has checked."""
         self.telling = False
-        """Stalls are logged, those before too: nobody waits for a daemon that does not serve yet, and one that cannot says only why."""
-        self._clock, self._computed = clock, computed
-        self._turn, self._began = 0, 0.0
-        self._read_at, self._computed_before = -READ_EVERY, 0.0
-        self._loops_thread = threading.get_ident()
-        self._seen: tuple[int, tuple[str, ...]] = (0, ())
-        self._untold: deque[Stall] = deque(maxlen=KEPT)
-        self._told: dict[str, tuple[float, int]] = {}
-        self._parked, self._ending = False, False
+        """Whether stalls are logged, earlier ones included. Not until the daemon serves requests: nothing waits for it before, and a
+        daemon that cannot start logs only the reason."""
+        self._clock, self._read_cpu_time = clock, computed
+        self._iteration, self._began_at = 0, 0.0
+        self._cpu_read_at, self._cpu_time_before = -READ_EVERY, 0.0
+        self._loop_thread = threading.get_ident()
+        self._stalled_stack: tuple[int, tuple[str, ...]] = (0, ())
+        self._unlogged: deque[Stall] = deque(maxlen=KEPT)
+        self._last_logged: dict[str, tuple[float, int]] = {}
+        self._is_parked, self._is_closing = False, False
         self._wake = threading.Event()
 
     def loop(self) -> asyncio.AbstractEventLoop:
-        """A loop that is watched, to be run by this thread."""
-        self._loops_thread = threading.get_ident()
+        """Start the watching thread and return the event loop, which the calling thread must run."""
+        self._loop_thread = threading.get_ident()
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
         return _Loop(_Selector(self))
 
     def close(self) -> None:
-        """Look no more."""
-        self._ending = True
+        """Stop watching."""
+        self._is_closing = True
         self._wake.set()
 
-    # -- in the loop's thread ------------------------------------------------------------------------------------------
+    # -- called in the loop's thread -----------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """A turn begins."""
-        self._turn += 1
-        self._began = now = self._clock()
-        if now - self._read_at > READ_EVERY:
-            self._read_at, self._computed_before = now, self._computed()
-        if self._parked:
+        """Note that an iteration begins."""
+        self._iteration += 1
+        self._began_at = now = self._clock()
+        if now - self._cpu_read_at > READ_EVERY:
+            self._cpu_read_at, self._cpu_time_before = now, self._read_cpu_time()
+        if self._is_parked:
             self._wake.set()
 
     def rest(self) -> None:
-        """The turn is over."""
-        if not self._began:
+        """Note that the iteration is over, and count a stall if it took too long."""
+        if not self._began_at:
             return
-        took = self._clock() - self._began
-        self._began = 0.0
-        if took > LIMIT:
-            turn, stack = self._seen
-            own = min(took, self._computed() - self._computed_before)
-            stall = Stall(took, own, stack if turn == self._turn else ())
+        duration = self._clock() - self._began_at
+        self._began_at = 0.0
+        if duration > LIMIT:
+            iteration, stack = self._stalled_stack
+            own_seconds = min(duration, self._read_cpu_time() - self._cpu_time_before)
+            stall = Stall(duration, own_seconds, stack if iteration == self._iteration else ())
             self.stalls.add(stall)
-            self._untold.append(stall)
+            self._unlogged.append(stall)
 
-    # -- in the thread that looks on -----------------------------------------------------------------------------------
+    # -- called in the watching thread ---------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """See what runs if it has taken too long, and tell of what did."""
+        """Note what is running if the current iteration has taken too long, and log the stalls counted so far."""
         self.looks += 1
-        turn, began = self._turn, self._began
-        if began and self._clock() - began > LIMIT and self._seen[0] != turn:
-            self._seen = turn, _stack(sys._current_frames().get(self._loops_thread))
-        while self.telling and self._untold:
-            self._tell(self._untold.popleft())
+        iteration, began_at = self._iteration, self._began_at
+        if began_at and self._clock() - began_at > LIMIT and self._stalled_stack[0] != iteration:
+            self._stalled_stack = iteration, _function_names(sys._current_frames().get(self._loop_thread))
+        while self.telling and self._unlogged:
+            self._log_stall(self._unlogged.popleft())
 
     def _watch(self) -> None:
-        seen = 0
-        while not self._ending:
-            turn = self._turn
+        """Check every `LIMIT` while the loop is busy, until the watchdog is closed."""
+        last_iteration = 0
+        while not self._is_closing:
+            iteration = self._iteration
             self.look()
-            if began := self._began:
-                left = LIMIT - (self._clock() - began)
-                time.sleep((left if left > 0 else LIMIT) + 0.001)
-            elif turn != seen:  # it was busy since the last look, and may be so again
+            if began_at := self._began_at:
+                remaining = LIMIT - (self._clock() - began_at)
+                time.sleep((remaining if remaining > 0 else LIMIT) + 0.001)
+            elif iteration != last_iteration:  # it was busy since the last check, and may be so again
                 time.sleep(LIMIT)
             else:
-                self._park(turn)
-            seen = turn
+                self._park(iteration)
+            last_iteration = iteration
 
-    def _park(self, turn: int) -> None:
-        """Wait for the next turn."""
+    def _park(self, iteration: int) -> None:
+        """Wait for the next iteration."""
         self._wake.clear()
-        self._parked = True
-        if turn == self._turn and not self._ending:  # who begins one now sees that it must wake us
+        self._is_parked = True
+        # An iteration that begins from here on sees `_is_parked` and sets `_wake`.
+        if iteration == self._iteration and not self._is_closing:
             self._wake.wait()
-        self._parked = False
+        self._is_parked = False
 
-    def _tell(self, stall: Stall) -> None:
-        place = stall.stack[0] if stall.stack else ""
-        before, unsaid = self._told.get(place, (-QUIET, 0))
+    def _log_stall(self, stall: Stall) -> None:
+        """Log a stall, at most once per `QUIET` for one place in the code."""
+        location = stall.stack[0] if stall.stack else ""
+        logged_at, suppressed = self._last_logged.get(location, (-QUIET, 0))
         now = self._clock()
-        if now - before < QUIET:
-            self._told[place] = before, unsaid + 1
+        if now - logged_at < QUIET:
+            self._last_logged[location] = logged_at, suppressed + 1
             return
-        if len(self._told) > 1000:
-            self._told.clear()
-        self._told[place] = now, 0
+        if len(self._last_logged) > 1000:
+            self._last_logged.clear()
+        self._last_logged[location] = now, 0
         fields: dict[str, Any] = {"ms": round(stall.seconds * 1000), "own_ms": round(stall.own * 1000)}
-        if unsaid:
-            fields["unsaid"] = unsaid
-        tell = log.warning if stall.by_work else log.info
-        tell("stall", **fields, at=" < ".join(stall.stack) or "unknown: nothing else could run")
+        if suppressed:
+            fields["unsaid"] = suppressed
+        write_log = log.warning if stall.by_work else log.info
+        write_log("stall", **fields, at=" < ".join(stall.stack) or "unknown: nothing else could run")
 
 
 class _Selector(selectors.DefaultSelector):
-    """Says when the loop waits, which it does here alone."""
+    """Tells the watchdog when the loop waits, which happens only in `select`."""
 
     def __init__(self, watchdog: Watchdog) -> None:
         super().__init__()
@@ -198,15 +203,15 @@ class _Selector(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         self._watchdog.rest()
-        found = super().select(timeout)
+        ready = super().select(timeout)
         self._watchdog.begin()
-        return found
+        return ready
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """One for which there were too few descriptors has nothing to close but its selector: asyncio's own would complain about that."""
+    """An event loop that can be discarded if creating it failed for lack of descriptors: asyncio's own would print an error then."""
 
-    _made = False
+    _is_initialized = False
 
     def __init__(self, selector: selectors.BaseSelector) -> None:
         try:
@@ -214,19 +219,19 @@ class _Loop(asyncio.SelectorEventLoop):
         except OSError:
             selector.close()
             raise
-        self._made = True
+        self._is_initialized = True
 
     def __del__(self) -> None:
-        if self._made:
+        if self._is_initialized:
             super().__del__()
 
 
-def _stack(frame: FrameType | None) -> tuple[str, ...]:
-    """The functions that run, the innermost first, down to the loop's own."""
-    found: list[str] = []
-    while frame is not None and len(found) < DEPTH and frame.f_code.co_qualname != "Handle._run":
+def _function_names(frame: FrameType | None) -> tuple[str, ...]:
+    """Return the functions that run in a frame, the innermost first, down to the loop's own."""
+    functions: list[str] = []
+    while frame is not None and len(functions) < DEPTH and frame.f_code.co_qualname != "Handle._run":
         code, line = frame.f_code, frame.f_lineno
         frame = frame.f_back
         if not code.co_filename.startswith("<frozen importlib"):
-            found.append(f"{'/'.join(code.co_filename.rsplit('/', 2)[-2:])}:{line} {code.co_qualname}")
-    return tuple(found)
+            functions.append(f"{'/'.join(code.co_filename.rsplit('/', 2)[-2:])}:{line} {code.co_qualname}")
+    return tuple(functions)

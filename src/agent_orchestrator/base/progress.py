@@ -1,4 +1,4 @@
-"""What is being done just now: too fleeting for an event, and shown to whoever looks."""
+"""What the daemon is doing at the moment, for display: too short-lived to be recorded as events."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class Progress(UserDict[str, str]):
-    """A plan or run → what is done for it, in words; tells when that is another."""
+    """A plan or fix run → what is being done for it, in words. Calls the listeners in `on_news` when an entry changes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -17,5 +17,5 @@ class Progress(UserDict[str, str]):
         if self.data.get(name) == doing:
             return
         self.data[name] = doing
-        for told in self.on_news:
-            told()
+        for listener in self.on_news:
+            listener()

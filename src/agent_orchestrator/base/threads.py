@@ -1,4 +1,4 @@
-"""Work that may wait on something an agent has made, beside the event loop."""
+"""Runs blocking calls, such as access to files that an agent has created, outside the event loop."""
 
 from __future__ import annotations
 
@@ -14,21 +14,24 @@ T = TypeVar("T")
 
 
 async def aside(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What `work` returns or raises, from a thread of its own: the few that all share are not held by it, nor is the process's end."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[T] = loop.create_future()
+    """Run a blocking call in its own daemon thread, and return its result or raise its exception.
 
-    def tell(settle: Callable[[], None]) -> None:
-        if not done.done():
+    It occupies no thread of the shared executor and does not delay the end of the process.
+    """
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[T] = loop.create_future()
+
+    def settle_if_waiting(settle: Callable[[], None]) -> None:
+        if not outcome.done():
             settle()
 
     def run() -> None:
         try:
-            settle = partial(done.set_result, work(*args, **kwargs))
+            settle = partial(outcome.set_result, work(*args, **kwargs))
         except BaseException as error:
-            settle = partial(done.set_exception, error)
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(tell, settle)
+            settle = partial(outcome.set_exception, error)
+        with suppress(RuntimeError):  # the loop is closed: the result is not needed any more
+            loop.call_soon_threadsafe(settle_if_waiting, settle)
 
     threading.Thread(target=run, name="aside", daemon=True).start()
-    return await done
+    return await outcome

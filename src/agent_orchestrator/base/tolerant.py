@@ -1,4 +1,4 @@
-"""What other programs say in a shape that nobody foresaw: passed over and written down, never a reason to listen no more."""
+"""Skips and logs records of other programs that cannot be parsed, so that one malformed record does not end reading."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import structlog
 from agent_orchestrator.protocols import Headless, TurnLine
 
 ODD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""How a reader trips over data of another shape."""
+"""The exceptions that a parser may raise for malformed data."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -20,21 +20,21 @@ log = structlog.get_logger(__name__)
 
 
 def forgiving(read: Callable[P, Iterable[T]]) -> Callable[P, list[T]]:
-    """A reader of records that makes nothing of one that it trips over: read again it would be just as odd."""
+    """Return a parser that logs and skips a record it cannot parse. It is not retried: reading it again would fail again."""
 
     @wraps(read)
-    def reading(*args: P.args, **kwargs: P.kwargs) -> list[T]:
+    def parse(*args: P.args, **kwargs: P.kwargs) -> list[T]:
         try:
             return list(read(*args, **kwargs))
         except ODD as error:
             log.warning("a record is of no known shape and is passed over", reader=read.__qualname__, error=repr(error))
             return []
 
-    return reading
+    return parse
 
 
 def read_line(agent: Headless, line: str) -> TurnLine:
-    """What a line of a turn says; shown as it is where the plugin trips over it."""
+    """Return the parsed line of a turn; if the plugin fails to parse it, the line is shown as it is."""
     try:
         return agent.read_turn(line)
     except ODD as error:

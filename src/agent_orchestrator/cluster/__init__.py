@@ -1,1 +1,4 @@
-"""Sessions on other machines. Nothing else needs this package."""
+"""Sessions on other machines.
+
+Only `daemon/wiring.py` and the server's services and routes for nodes and Git import this package.
+"""

@@ -1,7 +1,8 @@
-"""On whose behalf something is done: what is recorded meanwhile says so.
+"""On whose behalf something is done, so that the events recorded meanwhile name the actor.
 
-Whoever begins something for somebody (the server for a request, the runner for a row of the outbox) says it by `acting`. It holds for
-all that is begun within, and no longer than `acting` itself: what goes on afterwards, and timers that come of it, are the daemon's own.
+Code that starts something on behalf of a caller (the server for a request, the runner for an outbox row) wraps it in
+`acting`. The actor applies to everything started within `acting`, until it ends; work and timers that continue after it
+are attributed to the daemon.
 """
 
 from __future__ import annotations
@@ -13,24 +14,27 @@ from dataclasses import dataclass
 
 DAEMON = "daemon"
 
-_OF_AGENTS = frozenset({"spool", "hooks", "record", "transcript", "http", "title", "screen", "mcp"})
-_OWN = frozenset(
+_AGENT_SOURCES = frozenset({"spool", "hooks", "record", "transcript", "http", "title", "screen", "mcp"})
+"""Event sources that report what an agent does."""
+_DAEMON_SOURCES = frozenset(
     {
         *("daemon", "forge", "checks", "queue", "scheduler", "git", "budget", "conflicts", "clock", "stack", "review"),
         *("limit", "node", "process", "server", "ao fix", "digest"),
     }
 )
+"""Event sources that are parts of the daemon."""
 
 
 @dataclass(slots=True)
 class Behalf:
-    """Who acts, and because of which event."""
+    """The actor, and the event that caused the action."""
 
     actor: str
     cause: int | None = None
     over: bool = False
+    """The block of `acting` has ended."""
     told: int = 0
-    """How many events were recorded because of it."""
+    """Number of events that were recorded because of the action."""
 
 
 _current: ContextVar[Behalf | None] = ContextVar("behalf", default=None)
@@ -38,27 +42,27 @@ _current: ContextVar[Behalf | None] = ContextVar("behalf", default=None)
 
 @contextmanager
 def acting(actor: str, cause: int | None = None) -> Iterator[Behalf]:
-    """Everything begun within is done by this one, because of this event."""
+    """Attribute everything started within the context to this actor and cause."""
     behalf = Behalf(actor, cause)
-    before = _current.set(behalf)
+    token = _current.set(behalf)
     try:
         yield behalf
     finally:
         behalf.over = True
-        _current.reset(before)
+        _current.reset(token)
 
 
 def current() -> Behalf | None:
-    """Who acts just now; none: the daemon by itself."""
+    """Return the current actor, or None if the daemon acts on its own."""
     behalf = _current.get()
     return None if behalf is None or behalf.over else behalf
 
 
 def actor_by(source: str, session: str | None) -> str:
-    """Who it was, as far as an event's source tells."""
-    if source in _OWN:
+    """Return the actor as far as it follows from an event's source."""
+    if source in _DAEMON_SOURCES:
         return DAEMON
-    if source in _OF_AGENTS:
+    if source in _AGENT_SOURCES:
         return f"agent {session}" if session else "agent"
     head, _, name = source.partition(" ")
     return f"agent {name}" if head == "session" and name else source

@@ -1,7 +1,8 @@
-"""Whose words may reach an agent by themselves: `held(words, trusted) -> why not`. Pure.
+"""Whose comments may reach an agent without approval: `held(words, trusted) -> reason`. Pure.
 
-A forge says of each author whether he may write to the repository. Who may could have put his words there himself; the words of
-anybody else, and of those of whom nobody knows, wait for a person, unless the project trusts their author.
+A forge reports for each author whether they may write to the repository. Authors with write access could put the same
+text into the repository themselves. Comments of other authors, and of those for whom it is unknown, wait for a person,
+unless the project trusts the author.
 """
 
 from __future__ import annotations
@@ -12,61 +13,63 @@ from dataclasses import dataclass
 from typing import Protocol
 
 WRITES = "yes"
-"""Of `yes`, `no` and `unknown`, the only answer that counts."""
-_NAME = re.compile(r"[\w.@+-]{1,64}(?:\[bot\])?")
-"""One word, as logins are."""
+"""Of `yes`, `no` and `unknown`, the only answer that means write access."""
+_LOGIN = re.compile(r"[\w.@+-]{1,64}(?:\[bot\])?")
+"""A single word, as logins are."""
 
 
 class Said(Protocol):
-    """Something that somebody said."""
+    """A text that an author wrote."""
 
     @property
     def author(self) -> str:
-        """Who."""
+        """Login of the author."""
         ...
 
     @property
     def write_access(self) -> str:
-        """May he write to the repository: `yes`, `no` or `unknown`."""
+        """Whether the author may write to the repository: `yes`, `no` or `unknown`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Somebody's words, whatever they are."""
+    """The author of a text, and whether they have write access."""
 
     author: str
     write_access: str = WRITES
 
 
 A_PERSON = Words("person")
-"""Whoever uses the command line here."""
+"""The person who uses the command line here."""
 
 
 def kind_of(author: str) -> str:
-    """What an author is by his name: a `person`, or a `bot`."""
+    """Return whether an author's name is that of a `person` or a `bot`."""
     return "bot" if author.casefold().endswith("[bot]") else "person"
 
 
 def free(said: Said, trusted: Collection[str]) -> bool:
-    """May these words reach an agent by themselves? Names are compared as forges do, whatever their case."""
+    """Return whether a text may reach an agent without approval; names are compared ignoring case, as forges do."""
     return said.write_access == WRITES or said.author.casefold() in {name.casefold() for name in trusted}
 
 
 def held(words: Iterable[Said], trusted: Collection[str]) -> str:
-    """Why all these words together wait for a person; nothing: they need not."""
-    strangers = [one for one in words if not free(one, trusted)]
-    if not strangers:
+    """Return why texts that are delivered together need a person's approval, or "" if they do not."""
+    untrusted = [text for text in words if not free(text, trusted)]
+    if not untrusted:
         return ""
-    known = all(one.write_access == "no" for one in strangers)
-    names = ", ".join(dict.fromkeys(plain_name(one.author) for one in strangers))
+    is_known = all(text.write_access == "no" for text in untrusted)
+    names = ", ".join(dict.fromkeys(plain_name(text.author) for text in untrusted))
     return (
         f"words of {names}, who may not write to the repository"
-        if known
+        if is_known
         else (f"words of {names}, of whom it is not known whether they may write to the repository")
     )
 
 
 def plain_name(author: str) -> str:
-    """A stranger's name where agents may read it: where names are free to choose, one may be an order; what is no plain one is not told."""
-    return author if _NAME.fullmatch(author) else "somebody"
+    """Return an author's name for a text that agents read, or "somebody" unless it looks like a login, because a freely
+    chosen name may contain instructions.
+    """
+    return author if _LOGIN.fullmatch(author) else "somebody"

@@ -1,7 +1,7 @@
-"""What a session's task comes after, and what became of that. Pure.
+"""What a session's task depends on, and whether that is done. Pure.
 
-Done is what landed, or what ended well without a change. Whatever failed, was stopped or was closed without landing is not done: those
-that come after it wait, and a person says whether they go on.
+A dependency is done if it was merged, or ended successfully without a change. One that failed, was stopped or was
+closed without being merged is not done: sessions that depend on it wait until a person decides whether they continue.
 """
 
 from __future__ import annotations
@@ -16,23 +16,27 @@ from agent_orchestrator.core.status import IN_TURN
 
 
 def is_done(facts: SessionFacts) -> bool:
-    """Its change landed; without a change: it says that it is done, its agent exited with 0, or it was but a review and is over."""
+    """Return whether a session is done.
+
+    With a change: it was merged. Without a change: the agent reported that it is done, or exited with 0, or the session
+    was only a review and is stopped.
+    """
     if facts.pr is not None:
         return facts.pr.state == "merged"
     if facts.committed:
         return False
     launch = facts.launch
-    well = launch is not None and launch.ended and launch.code == 0 and not launch.stopped
-    return facts.done is not None or well or (facts.stopped and facts.spec.kind == REVIEWER)
+    has_succeeded = launch is not None and launch.ended and launch.code == 0 and not launch.stopped
+    return facts.done is not None or has_succeeded or (facts.stopped and facts.spec.kind == REVIEWER)
 
 
 def is_over(facts: SessionFacts) -> bool:
-    """Nothing more is to come of it, for better or worse."""
+    """Return whether nothing more is to be expected from the session, successful or not."""
     return facts.stopped or is_done(facts) or (facts.pr is not None and facts.pr.state == "closed")
 
 
 def how_it_ended(facts: SessionFacts) -> str:
-    """In which way it came to an end without being done, in words; nothing: it is done, or still to come to an end."""
+    """Return how a session ended without being done, as text, or "" if it is done or still continues."""
     if is_done(facts):
         return ""
     if facts.pr is not None and facts.pr.state == "closed":
@@ -40,51 +44,57 @@ def how_it_ended(facts: SessionFacts) -> str:
     if facts.stopped:
         return f"{facts.id} was stopped without landing"
     if facts.wanted == "stop" or (facts.admitted and facts.failure is None and facts.launched_run != facts.run):
-        return ""  # it is on its way to its end, or to its next start
+        return ""  # it is being stopped or started
     if facts.failure is not None:
         return f"{facts.id} failed at {facts.failure.step}"
     launch = facts.launch
-    badly = launch is not None and launch.ended and not launch.stopped and not launch.lost and launch.code != 0
-    return f"{facts.id} failed" if badly else ""
+    has_failed = launch is not None and launch.ended and not launch.stopped and not launch.lost and launch.code != 0
+    return f"{facts.id} failed" if has_failed else ""
 
 
 def stands_in_the_way(facts: SessionFacts, other: SessionFacts) -> str:
-    """What a session still waits for of one that it comes after, in words; nothing: it may go on."""
+    """Return what a session still waits for of one that it depends on, as text, or "" if it may continue."""
     if other.id in facts.waived or is_done(other):
         return ""
     if other.id == facts.spec.stack and facts.stacked:
-        given_up = other.pr.state == "closed" if other.pr else other.stopped
-        if not given_up:
-            return "" if _carries(other) else f"commits of {other.id} to stand on"
-    ended = how_it_ended(other)
-    return f"your word: {ended}" if ended else f"{other.id} to be done"
+        is_given_up = other.pr.state == "closed" if other.pr else other.stopped
+        if not is_given_up:
+            return "" if _can_be_built_on(other) else f"commits of {other.id} to stand on"
+    reason = how_it_ended(other)
+    return f"your word: {reason}" if reason else f"{other.id} to be done"
 
 
 def ended_before(facts: SessionFacts, other: SessionFacts) -> str:
-    """Why a person is to say whether a session goes on without one that it comes after; nothing: he need not."""
+    """Return why a person must decide whether a session continues without one that it depends on, or "" if no decision is needed."""
     return how_it_ended(other) if stands_in_the_way(facts, other).startswith("your word") else ""
 
 
 def unfinished(facts: SessionFacts, by_id: Mapping[str, SessionFacts], issues: Mapping[str, Issue]) -> str:
-    """What its task comes after and is not done: sessions by its own word, issues by its issue's."""
+    """Return what a session still waits for, as text: sessions that it names itself, and issues that its issue names."""
     for name in facts.spec.after:
         other = by_id.get(name)
         if other is not None and (reason := stands_in_the_way(facts, other)):
             return reason
     issue = issue_of(issues, facts.project, facts.spec.issue) if facts.spec.issue else None
-    if issue is not None and (before := open_before(issue, issues)):
-        return f"{', '.join(f'issue {number}' for number in before)} to be closed"
+    if issue is not None and (open_issues := open_before(issue, issues)):
+        return f"{', '.join(f'issue {number}' for number in open_issues)} to be closed"
     return ""
 
 
 def open_before(issue: Issue, issues: Mapping[str, Issue]) -> list[int]:
-    """The issues that must be closed before this one is taken up, and are not."""
-    before = (issues.get(issue_key(issue.project, number)) for number in issue.after)
-    return [other.number for other in before if other is not None and other.state == "open"]
+    """Return the numbers of the open issues that must be closed before work on this one starts."""
+    dependencies = (issues.get(issue_key(issue.project, number)) for number in issue.after)
+    return [other.number for other in dependencies if other is not None and other.state == "open"]
 
 
-def _carries(facts: SessionFacts) -> bool:
-    """Can others start on its branch: is there something, in the main repository, and not in the middle of a turn?"""
-    here = facts.place is not None and (facts.place.shared or facts.published == facts.head)
-    ready = facts.pr is not None and not facts.pr.draft
-    return facts.committed and here and (ready or not facts.live or facts.activity.state not in IN_TURN)
+def _can_be_built_on(facts: SessionFacts) -> bool:
+    """Return whether other sessions can start on this one's branch: it has commits, they are in the main repository,
+    and the agent is not in the middle of a turn.
+    """
+    is_in_main_repository = facts.place is not None and (facts.place.shared or facts.published == facts.head)
+    is_ready = facts.pr is not None and not facts.pr.draft
+    return (
+        facts.committed
+        and is_in_main_repository
+        and (is_ready or not facts.live or facts.activity.state not in IN_TURN)
+    )

@@ -1,9 +1,9 @@
-"""Carrying out: takes rows from the outbox, runs their effects, records the results.
+"""The runner: takes rows from the outbox, runs their effects and records the results.
 
-Rows of one session run one after the other, sessions side by side. An effect returns the events that tell its result; they are
-appended in one transaction with the row's end. It may raise `Again` (not now), `Hindered` (later, as long as it is wanted), a
-retryable error (later, a few times), or any other error (given up, told as an event). Whether an effect is still wanted is looked at
-right before it runs.
+Rows of one session run one after the other, different sessions in parallel. An effect returns the events that describe
+its result; they are appended in one transaction with the row's final state. It may raise `Again` (try later),
+`Hindered` (retry as long as the intent is needed), a retryable error (retry a few times) or any other error (give up
+and record an event). Right before an effect runs, the runner checks again that its intent is still needed.
 """
 
 from __future__ import annotations
@@ -35,21 +35,22 @@ from agent_orchestrator.core.reactions import Intent, still_needed
 from agent_orchestrator.errors import AoError, machine_short
 
 MOST_ATTEMPTS = 6
+"""Number of attempts after which an effect with a retryable error is given up."""
 UNTOLD = 2
-"""Attempts at something hindered that may fail before it is told, if the reason is one that mostly passes by itself."""
+"""Number of failed attempts at a delayed effect before the delay is recorded, if its error usually passes without help."""
 LONGEST_HINDRANCE = 300.0
-"""The longest pause between two attempts at something hindered."""
+"""Longest pause in seconds between two attempts at a delayed effect."""
 LONGEST_WAIT = 300.0
-"""A due time is looked at again at least this often, so that a clock that jumps is noticed."""
+"""Longest time in seconds until a due time is checked again, so that a jump of the clock is noticed."""
 
 FOR_THE_AGENT = frozenset({"deliver", "rebase"})
-"""Kinds that may have to wait for the agent's turn to end."""
+"""Kinds of intents that may have to wait for the end of the agent's turn."""
 
 log = structlog.get_logger()
 
 
 class Again(Exception):
-    """Not now: look again in `after` seconds, or as soon as the session's activity changes."""
+    """Raised by an effect that has to wait: run it again in `after` seconds, or as soon as the session's activity changes."""
 
     def __init__(self, after: float, *events: Event) -> None:
         super().__init__(f"again in {after:g} s")
@@ -58,7 +59,7 @@ class Again(Exception):
 
 
 class Hindered(Exception):
-    """Something outside keeps it from being done, and may pass: it is tried again, with growing pauses, as long as it is wanted."""
+    """Raised by an effect that is blocked from outside: it is retried with growing pauses as long as its intent is needed."""
 
     def __init__(self, error: AoError) -> None:
         super().__init__(str(error))
@@ -69,18 +70,19 @@ Run = Callable[[Intent, int], Awaitable[Sequence[Event]]]
 
 
 def patient(run: Run, passes: Callable[[AoError], bool] = lambda _: True) -> Run:
-    """The same effect, which is tried again after every error that may pass, as long as it is wanted."""
+    """Return an effect that is retried as long as it is needed after every error for which `passes` is true."""
 
-    async def tried(intent: Intent, attempts: int) -> Sequence[Event]:
+    async def run_or_delay(intent: Intent, attempts: int) -> Sequence[Event]:
+        """Run the effect, and raise `Hindered` for an error that may pass."""
         try:
             return await run(intent, attempts)
         except (AoError, OSError) as error:
-            known = error if isinstance(error, AoError) else machine_short(error)
-            if known and passes(known):
-                raise Hindered(known) from error
+            ao_error = error if isinstance(error, AoError) else machine_short(error)
+            if ao_error and passes(ao_error):
+                raise Hindered(ao_error) from error
             raise
 
-    return tried
+    return run_or_delay
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,40 +90,40 @@ class Effect:
     """How one kind of intent is carried out."""
 
     run: Run
-    """Takes the intent and the number of attempts made before."""
+    """Carries out the intent; gets it with the number of attempts made before."""
     ambiguous: bool = False
-    """It cannot tell by itself whether it ran before: the attempt is written down first."""
+    """The effect cannot detect whether it ran before, so the attempt is recorded before it starts."""
     fatal: str = ""
-    """When given up, the session fails at this step."""
+    """The step at which the session fails if this effect is given up; empty if the session continues."""
     even_if_stale: bool = False
-    """Once attempted, it is carried to its end although the facts have moved on, for the outcome must be known."""
+    """Once attempted, the effect is completed even if its intent is no longer needed, because its outcome must be recorded."""
 
 
 class Timer(Protocol):
-    """What can be called off."""
+    """A scheduled call that can be cancelled."""
 
     def cancel(self) -> None:
-        """It shall not come."""
+        """Prevent the scheduled call."""
         ...
 
 
 CallLater = Callable[[float, Callable[[], None]], Timer]
-"""Seconds and what is to be called then; the event loop's own, unless time is somebody else's."""
+"""Schedules a callback after a number of seconds; the event loop's `call_later` unless a test supplies its own."""
 
 
 class Runner:
-    """Keeps every lane of the outbox moving."""
+    """Runs the due rows of every lane of the outbox."""
 
     def __init__(self, flow: Flow, effects: Mapping[str, Effect], call_later: CallLater | None = None) -> None:
         self.flow = flow
         self.effects = effects
         self._call_later = call_later
         self.confirm: Callable[[], Awaitable[None]] | None = None
-        """Called before each effect; fails where it is not certain that nobody else carries it out."""
+        """Called before each effect; raises an error if another daemon might carry out the same effect."""
         self.on_attempt: list[Callable[[Row, Row, float, Sequence[Event]], None]] = []
-        """Told of each attempt: the row before and after it, when it began, and the events that tell its result."""
-        self._told: dict[str, Sequence[Event]] = {}
-        self._lanes: dict[str, dict[str, Row]] = defaultdict(dict)
+        """Called after each attempt with the row before and after it, its start time, and the recorded events."""
+        self._recorded: dict[str, Sequence[Event]] = {}
+        self._rows_by_lane: dict[str, dict[str, Row]] = defaultdict(dict)
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._timers: dict[str, Timer] = {}
         self._running = False
@@ -129,14 +131,14 @@ class Runner:
         flow.on_change.append(self._on_change)
 
     def start(self, pending: Sequence[Row]) -> None:
-        """Carry out what an earlier run left, what was recorded since this one was made, and whatever comes."""
+        """Start running the rows of an earlier daemon, those recorded since this object was created, and new ones."""
         self._running = True
         self.take(pending)
-        for lane in list(self._lanes):
-            self._pump(lane)
+        for lane in list(self._rows_by_lane):
+            self._schedule_lane(lane)
 
     async def drain(self, patience: float = 10.0) -> None:
-        """Begin nothing more; wait for what is under way, and leave what takes longer to the next start."""
+        """Start no more effects, wait `patience` seconds for the running ones, and cancel the rest; the next start resumes them."""
         self._running = False
         for timer in self._timers.values():
             timer.cancel()
@@ -147,106 +149,116 @@ class Runner:
             await asyncio.gather(*late, return_exceptions=True)
 
     def take(self, rows: Sequence[Row]) -> None:
-        """New rows, or rows with a new due time."""
+        """Add new rows, or rows with a new due time."""
         lanes = set()
         for row in rows:
             if row.state == "pending" and not self.flow.elsewhere(row.intent.session):
-                self._lanes[row.lane][row.intent.key] = row
+                self._rows_by_lane[row.lane][row.intent.key] = row
                 lanes.add(row.lane)
         for lane in lanes:
-            self._pump(lane)
+            self._schedule_lane(lane)
 
     def pending(self) -> list[Row]:
-        """All that is to be carried out, now or later."""
-        return [row for rows in self._lanes.values() for row in rows.values()]
+        """Return all rows that are still to be carried out, now or later."""
+        return [row for rows in self._rows_by_lane.values() for row in rows.values()]
 
     def hurry(self) -> None:
-        """Whatever waits to start an agent or to speak to one is tried now: what it waits for may be over."""
+        """Run the rows now that wait for an agent's turn to end, because what they wait for may be over."""
         now = self.flow.clock()
-        for lane, rows in list(self._lanes.items()):
+        for lane, rows in list(self._rows_by_lane.items()):
             for key, row in rows.items():
                 if row.due > now and row.intent.kind in FOR_THE_AGENT:
                     rows[key] = replace(row, due=now)
-            self._pump(lane)
+            self._schedule_lane(lane)
 
     def _on_change(self, changes: Sequence[Change]) -> None:
-        """What waited for another activity, or is not needed any more, need not wait for its time."""
+        """Make rows due that wait for a change of the agent's activity, or whose intent is no longer needed."""
         for change in changes:
             before, after = change.before, change.after
-            if before is None or after is None or not _moved(before, after):
+            if before is None or after is None or not _has_changed_activity(before, after):
                 continue
             now = self.flow.clock()
             for lane in (after.id, f"{after.id} silence"):
-                rows = self._lanes.get(lane)
+                rows = self._rows_by_lane.get(lane)
                 if not rows:
                     continue
                 for key, row in rows.items():
                     if row.due > now and (row.intent.kind in FOR_THE_AGENT or not still_needed(row.intent, after)):
                         rows[key] = replace(row, due=now)
-                self._pump(lane)
+                self._schedule_lane(lane)
 
-    def _pump(self, lane: str) -> None:
+    def _schedule_lane(self, lane: str) -> None:
+        """Start the lane's next due row, or set a timer for it."""
         if timer := self._timers.pop(lane, None):
             timer.cancel()
-        rows = self._lanes.get(lane)
+        rows = self._rows_by_lane.get(lane)
         if not rows:
-            self._lanes.pop(lane, None)
+            self._rows_by_lane.pop(lane, None)
             return
         if lane in self._busy or not self._running:
             return
         now = self.flow.clock()
-        begun = any(row.attempts and self._to_its_end(row) for row in rows.values())
-        # Before the next launch it must be known whether the last one was still given its message.
-        open_rows = [row for row in rows.values() if not (begun and row.intent.kind == "launch")]
-        due = [row for row in open_rows if row.due <= now]
+        has_unfinished = any(row.attempts and self._must_finish(row) for row in rows.values())
+        # Before the next launch it must be known whether the agent of the last one received its message.
+        runnable = [row for row in rows.values() if not (has_unfinished and row.intent.kind == "launch")]
+        due = [row for row in runnable if row.due <= now]
         loop = asyncio.get_running_loop()
         if due:
-            row = min(due, key=lambda one: one.order)
-            self._busy[lane] = task = loop.create_task(self._carry_out(row), name=row.intent.key)
-            task.add_done_callback(lambda _: self._finished(lane))
+            row = min(due, key=lambda candidate: candidate.order)
+            self._busy[lane] = task = loop.create_task(self._run_row(row), name=row.intent.key)
+            task.add_done_callback(lambda _: self._on_task_done(lane))
         else:
-            wait = max(min(min(row.due for row in open_rows) - now, LONGEST_WAIT), 0.001)
-            self._timers[lane] = (self._call_later or loop.call_later)(wait, lambda: self._pump(lane))
+            wait = max(min(min(row.due for row in runnable) - now, LONGEST_WAIT), 0.001)
+            self._timers[lane] = (self._call_later or loop.call_later)(wait, lambda: self._schedule_lane(lane))
 
-    def _to_its_end(self, row: Row) -> bool:
+    def _must_finish(self, row: Row) -> bool:
+        """Return whether a row's effect must be completed once it was attempted."""
         effect = self.effects.get(row.intent.kind)
         return effect is not None and effect.even_if_stale
 
-    def _finished(self, lane: str) -> None:
+    def _on_task_done(self, lane: str) -> None:
+        """Free the lane of a row whose task ended, and schedule the lane's next row."""
         self._busy.pop(lane, None)
-        self._pump(lane)
+        self._schedule_lane(lane)
 
-    async def _carry_out(self, row: Row) -> None:
-        rows, key = self._lanes[row.lane], row.intent.key
-        seen = self.flow.sessions.get(row.intent.session)
+    async def _run_row(self, row: Row) -> None:
+        """Run one row, and keep, drop or postpone it according to the result."""
+        rows, key = self._rows_by_lane[row.lane], row.intent.key
+        facts_before = self.flow.sessions.get(row.intent.session)
         try:
-            if self.confirm is not None and not await self._certain():
+            if self.confirm is not None and not await self._is_confirmed():
                 rows[key] = replace(row, due=self.flow.clock() + 1.0)
                 return
             with acting(_actor(row.intent), row.cause), about(row.intent.session):
                 began = self.flow.clock()
                 after = await self._attempt(row)
-                self._tell(row, after, began)
+                self._notify_listeners(row, after, began)
                 if after.state == "dropped":
                     self._forget(row)
-                    await self._needed_again(row.intent)
+                    await self._recheck_dropped(row.intent)
         except asyncio.CancelledError:
             return
-        except Exception as error:  # nothing was recorded, so try again later
-            known = isinstance(error, AoError)
-            (log.warning if known else log.exception)(
+        except Exception as error:  # nothing was recorded, so the row is retried
+            is_expected = isinstance(error, AoError)
+            (log.warning if is_expected else log.exception)(
                 "the result of an effect could not be recorded", intent=key, error=str(error)
             )
             after = replace(rows.get(key, row), due=self.flow.clock() + 1.0)
         if after.state != "pending":
             self._forget(row)
             return
-        now = self.flow.sessions.get(row.intent.session)
-        if row.intent.kind in FOR_THE_AGENT and seen and now and _moved(seen, now):
-            after = replace(after, due=self.flow.clock())  # what it waits for may have come while it was being tried
+        facts_after = self.flow.sessions.get(row.intent.session)
+        if (
+            row.intent.kind in FOR_THE_AGENT
+            and facts_before
+            and facts_after
+            and _has_changed_activity(facts_before, facts_after)
+        ):
+            after = replace(after, due=self.flow.clock())  # the change it waits for may have come during the attempt
         rows[key] = after
 
-    async def _certain(self) -> bool:
+    async def _is_confirmed(self) -> bool:
+        """Return whether `confirm` succeeds; log the error otherwise."""
         assert self.confirm is not None
         try:
             await self.confirm()
@@ -256,54 +268,56 @@ class Runner:
         return True
 
     def _forget(self, row: Row) -> None:
-        """It has come to its end; a row that was recorded anew under its key stays."""
-        rows = self._lanes[row.lane]
+        """Remove a row that was carried out; a newer row that was recorded under the same key stays."""
+        rows = self._rows_by_lane[row.lane]
         if row.intent.key in rows and rows[row.intent.key].order == row.order:
             del rows[row.intent.key]
 
-    async def _needed_again(self, intent: Intent) -> None:
-        """What it was dropped for may have passed before that was recorded."""
+    async def _recheck_dropped(self, intent: Intent) -> None:
+        """Recheck the session if a dropped intent became needed again before the drop was recorded."""
         facts = self.flow.sessions.get(intent.session)
         if facts is not None and intent.kind in self.effects and still_needed(intent, facts):
             await self.flow.recheck(intent.session)
 
     async def _attempt(self, row: Row) -> Row:
+        """Run a row's effect once if it is still needed, and return the row with the recorded outcome."""
         intent, effect, now = row.intent, self.effects.get(row.intent.kind), self.flow.clock()
         facts = self.flow.sessions.get(intent.session)
-        wanted = not intent.session or (facts is not None and still_needed(intent, facts))
-        if effect is None or not (wanted or (effect.even_if_stale and row.attempts)):
+        is_needed = not intent.session or (facts is not None and still_needed(intent, facts))
+        if effect is None or not (is_needed or (effect.even_if_stale and row.attempts)):
             return await self._record(row, [], settled(row, "dropped", now, "not needed any more"))
         if effect.ambiguous:
             row = await self._record(row, [], postponed(row, row.due, now, failed_attempt=True))
-            self._lanes[row.lane][intent.key] = row
+            self._rows_by_lane[row.lane][intent.key] = row
         try:
             events = await effect.run(intent, row.attempts - effect.ambiguous)
         except Again as again:
             later = replace(row, due=self.flow.clock() + again.after, attempts=row.attempts - effect.ambiguous)
             return await self._record(row, again.events, replace(later, updated=now))
         except Hindered as hindered:
-            return await self._hindered(row, effect, hindered.error)
+            return await self._record_delay(row, effect, hindered.error)
         except Exception as error:
-            return await self._failed(row, effect, error)
+            return await self._record_error(row, effect, error)
         return await self._record(row, events, settled(row, "done", self.flow.clock()))
 
-    async def _hindered(self, row: Row, effect: Effect, error: AoError) -> Row:
-        """Later; each new reason is told, once."""
+    async def _record_delay(self, row: Row, effect: Effect, error: AoError) -> Row:
+        """Postpone a row whose effect is delayed; each new reason is recorded once as an event."""
         now, intent = self.flow.clock(), row.intent
         attempts = row.attempts + (not effect.ambiguous)
         due = max(now + pause(attempts, most=LONGEST_HINDRANCE), getattr(error, "until", None) or 0.0)
-        mere = error.retryable and attempts <= UNTOLD
-        later = postponed(row, due, now, failed_attempt=not effect.ambiguous, result="" if mere else str(error))
-        told = []
-        if not mere and later.result != row.result:
+        is_transient = error.retryable and attempts <= UNTOLD
+        later = postponed(row, due, now, failed_attempt=not effect.ambiguous, result="" if is_transient else str(error))
+        events = []
+        if not is_transient and later.result != row.result:
             log.warning("an effect is delayed", intent=intent.key, error=str(error), attempts=attempts)
             facts = self.flow.sessions.get(intent.session)
             body = EffectDelayed(intent.kind, error.text, error.remedy or "it is tried again by itself", attempts)
             key = f"{intent.key}:{row.order}:delayed:{attempts}"
-            told = [Event(body, now, "daemon", key, facts.project if facts else None, intent.session)]
-        return await self._record(row, told, later)
+            events = [Event(body, now, "daemon", key, facts.project if facts else None, intent.session)]
+        return await self._record(row, events, later)
 
-    async def _failed(self, row: Row, effect: Effect, error: Exception) -> Row:
+    async def _record_error(self, row: Row, effect: Effect, error: Exception) -> Row:
+        """Postpone a row with a retryable error, or mark it as failed and record the event that says so."""
         now = self.flow.clock()
         error = machine_short(error) or error
         if not isinstance(error, AoError):
@@ -321,46 +335,51 @@ class Runner:
         body: Body = EffectFailed(intent.kind, text, remedy, attempts)
         if effect.fatal:
             body = SessionFailed(effect.fatal, text, remedy)
-        elif intent.kind == "land":  # nobody waits for what is not tried any more
+        elif intent.kind == "land":  # the merge is not retried, so it must not stay in the queue
             body = LandingFailed(text, "error")
         elif intent.kind == "deliver":
-            tried = attempts > 1 or getattr(error, "retryable", False)
+            may_have_run = attempts > 1 or getattr(error, "retryable", False)
             doubt = "; it cannot be told whether it was written all the same: send it again if it was not"
-            body = MessageFailed(intent.args["message"], f"it could not be delivered: {text}{doubt if tried else ''}")
-        told = Event(body, now, "daemon", f"{intent.key}:failed", facts.project if facts else None, intent.session)
-        return await self._record(row, [told], settled(row, "failed", now, text))
+            body = MessageFailed(
+                intent.args["message"], f"it could not be delivered: {text}{doubt if may_have_run else ''}"
+            )
+        failed_event = Event(
+            body, now, "daemon", f"{intent.key}:failed", facts.project if facts else None, intent.session
+        )
+        return await self._record(row, [failed_event], settled(row, "failed", now, text))
 
     async def _record(self, row: Row, events: Sequence[Event], after: Row) -> Row:
+        """Record the events together with the row's new state, and return the row; do nothing if there is nothing to record."""
         if after.state == "pending" and not events and after.attempts == row.attempts:
             return after
         stored = await self.flow.append(*events, rows=[after])
         if self.on_attempt:
-            self._told[row.intent.key] = stored
+            self._recorded[row.intent.key] = stored
         return after
 
-    def _tell(self, row: Row, after: Row, began: float) -> None:
-        """What a listener does wrong keeps nothing from being done."""
-        told = self._told.pop(row.intent.key, ())
+    def _notify_listeners(self, row: Row, after: Row, began: float) -> None:
+        """Call the listeners of an attempt; an error in a listener is logged and does not stop the runner."""
+        events = self._recorded.pop(row.intent.key, ())
         for on_attempt in self.on_attempt:
             try:
-                on_attempt(row, after, began, told)
+                on_attempt(row, after, began, events)
             except Exception:
                 log.exception("a listener failed", intent=row.intent.key)
 
 
 @contextmanager
 def about(session: str) -> Iterator[None]:
-    """What is logged meanwhile names the session."""
+    """Add the session to every log line written within the context."""
     with bound_contextvars(session=session) if session else nullcontext():
         yield
 
 
 def _actor(intent: Intent) -> str:
-    """Who carries it out: a rule, where one called for it."""
+    """Return the actor of an intent: the rule that called for it, or the daemon."""
     rule = intent.args.get("rule")
     return f"rule {rule}" if rule else DAEMON
 
 
-def _moved(before: SessionFacts, after: SessionFacts) -> bool:
-    """Something changed that an effect may wait for."""
+def _has_changed_activity(before: SessionFacts, after: SessionFacts) -> bool:
+    """Return whether something changed that an effect may wait for: the activity, the process, or a requested stop."""
     return (before.activity.state, before.live, before.wanted) != (after.activity.state, after.live, after.wanted)

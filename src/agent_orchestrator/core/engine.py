@@ -1,7 +1,8 @@
-"""The one writer: appends events, folds them, decides, and records all of it in one transaction.
+"""The single writer of the event log.
 
-Whoever has something to tell calls `append`. Calls that arrive while a transaction is being written share the next one (group
-commit). Facts in memory change only after the commit; listeners are told then.
+It appends events, folds them into facts, decides what they call for, and records all of it in one transaction. Other
+code records events with `Flow.append`; calls that arrive while a transaction is being written share the next one (group
+commit). Facts in memory change, and listeners are called, only after the commit.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ from agent_orchestrator.errors import AoError, Temporary
 from agent_orchestrator.protocols import Clock
 
 SNAPSHOT_EVERY = 500
-"""Events after which changed facts are saved, so that a start need not fold the whole log."""
+"""Number of events after which changed facts are saved, so that a start does not fold the whole log."""
 TRY_AGAIN = 0.5
-"""Seconds after which a store that could not be written is tried again."""
+"""Seconds until a failed write to the store is retried."""
 SLICE = 10
-"""Sessions whose facts are saved at one go: whoever has something to tell need not wait for those of a whole fleet."""
+"""Number of sessions whose facts are saved in one transaction; appends are written between these transactions."""
 
 RulesFor = Callable[[str, str | None], Sequence[Rule]]
-"""Project and profile → the rules in force."""
+"""Return the reaction rules for a project and a profile."""
 RoutesFor = Callable[[str | None, str], Sequence[str]]
-"""Project and level → the notifiers that send a notification."""
+"""Return the names of the notifiers for a project and a notification level."""
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An event that was stored, and what it changed."""
+    """A stored event with the session's facts before and after it."""
 
     event: Event
     before: SessionFacts | None
@@ -49,7 +50,9 @@ class Change:
 
 
 @dataclass(slots=True)
-class _Job:
+class _Append:
+    """A call of `append` that waits for its transaction."""
+
     events: Sequence[Event]
     rows: Sequence[Row]
     behalf: Behalf | None
@@ -57,8 +60,8 @@ class _Job:
 
 
 @dataclass(slots=True)
-class _Outcome:
-    """What a transaction did: applied to memory once it is committed."""
+class _Result:
+    """The result of folding and deciding for one transaction; it is applied to memory after the commit."""
 
     home: HomeFacts
     sessions: dict[str, SessionFacts]
@@ -69,7 +72,7 @@ class _Outcome:
 
 
 class Flow:
-    """Events in, facts and outbox rows out."""
+    """Records events, and keeps the facts and outbox rows that follow from them."""
 
     def __init__(self, store: Store, clock: Clock, rules: RulesFor) -> None:
         self.store = store
@@ -82,33 +85,33 @@ class Flow:
         self.on_change: list[Callable[[Sequence[Change]], None]] = []
         self.on_rows: list[Callable[[Sequence[Row]], None]] = []
         self.decided = (0.0, 0.0)
-        """When folding and deciding of what is told to listeners just now began and ended."""
-        self._jobs: list[_Job] = []
+        """Start and end of the fold and decision for the changes that are passed to listeners at the moment."""
+        self._jobs: list[_Append] = []
         self._wake = asyncio.Event()
         self._writer: asyncio.Task[None] | None = None
         self._closing = False
-        self._hindered = False
-        self._dirty: set[str] = set()
+        self._write_failing = False
+        self._unsaved: set[str] = set()
         self._saved = 0
-        self._as_of = (0, HomeFacts())
-        """What the store's saved facts are complete up to: an event, and the home's facts then."""
+        self._saved_as_of = (0, HomeFacts())
+        """The point up to which the facts saved in the store are complete: sequence number of the event, and the home's facts then."""
         self._saving: asyncio.Task[None] | None = None
         self._folded: int | None = None
         self.here = ""
-        """The name of this home, where several have one store."""
+        """The name of this home, if several homes share one store; otherwise empty."""
 
     async def start(self) -> list[Row]:
-        """Fold what the store has; returns the rows that are still to be carried out."""
+        """Fold the stored events, start the writer, and return the outbox rows that are still pending."""
         self.seq = await self.store.open()
         await self.follow()
         self._writer = asyncio.create_task(self._write_forever(), name="flow-writer")
         pending = await self.store.pending()
         await self.recheck(*self.sessions)
-        known = {row.intent.key for row in pending}
-        return pending + [row for row in await self.store.pending() if row.intent.key not in known]
+        pending_keys = {row.intent.key for row in pending}
+        return pending + [row for row in await self.store.pending() if row.intent.key not in pending_keys]
 
     async def stop(self) -> None:
-        """Write what is queued, save the facts, and end."""
+        """Write the queued events, save the facts, and stop the writer."""
         if self._writer is None:
             return
         self._closing = True
@@ -117,30 +120,33 @@ class Flow:
         self._writer = None
         if self._saving is not None:
             await self._saving
-        if self._dirty or self._saved != self.seq:
+        if self._unsaved or self._saved != self.seq:
             await self._save()
 
     async def append(self, *events: Event, rows: Sequence[Row] = ()) -> list[Event]:
-        """Record events, and outbox rows with a new state, durably; returns those that were new, with their place in the log."""
+        """Record events and outbox rows in one transaction, and return the new events with their numbers.
+
+        Events whose key is already in the log are skipped. Raises `Temporary` once the writer has stopped.
+        """
         if self._writer is None or self._writer.done():
             raise Temporary("nothing is recorded any more: the daemon is stopping", "try again once it runs")
         answer: asyncio.Future[list[Event]] = asyncio.get_running_loop().create_future()
         behalf = current()
         if behalf is not None:
             behalf.told += len(events)
-        self._jobs.append(_Job([*map(without_secrets, events)], [*map(row_without_secrets, rows)], behalf, answer))
+        self._jobs.append(_Append([*map(without_secrets, events)], [*map(row_without_secrets, rows)], behalf, answer))
         self._wake.set()
         return await answer
 
     # -- reading back ------------------------------------------------------------------------------------------------
 
     async def follow(self) -> None:
-        """Fold what the store has and was not folded yet: before the start, as often as somebody else has written."""
+        """Fold the stored events that are not folded yet: at the start, and whenever another daemon has written to the store."""
         if self._folded is None:
             snapshot = await self.store.snapshot()
             if snapshot:
                 self.home, self.sessions = snapshot.home, dict(snapshot.sessions)
-                self._as_of = (snapshot.seq, snapshot.home)
+                self._saved_as_of = (snapshot.seq, snapshot.home)
             self._folded = self._saved = snapshot.seq if snapshot else 0
         while page := await self.store.events(after=self._folded, limit=5000):
             for event in page:
@@ -148,29 +154,33 @@ class Flow:
             self._folded = page[-1].seq
 
     def elsewhere(self, session: str) -> str:
-        """The home that a session lives in, if that is neither this one nor a node: it can be seen and touched only there."""
+        """Return the home that a session lives in if only that home can use it, or "" if the session is here or on a node."""
         facts = self.sessions.get(session)
         if facts is None or facts.remote or facts.spec.home in ("", self.here):
             return ""
         return facts.spec.home
 
     def _fold(self, event: Event) -> None:
-        """What the log has. A damaged record, or one that a newer version meant otherwise, keeps no other from being seen."""
+        """Apply a stored event to the facts in memory.
+
+        An event that raises an error (a damaged record, or one of a newer version) is logged and skipped, so that it
+        does not block later ones.
+        """
         try:
             home = reduce_home(self.home, event)
             before = self.sessions.get(event.session or "")
-            known = before is not None and event.seq <= before.seq  # saved later than the rest
-            after = reduce(before, event) if event.session and not known else None
+            is_included = before is not None and event.seq <= before.seq  # the session was saved after the home
+            after = reduce(before, event) if event.session and not is_included else None
         except Exception as error:
             log.error("an event is not understood, and left out", seq=event.seq, type=event.type, error=repr(error))
             return
         self.home = home
         if event.session and after is not None:
             self.sessions[event.session] = after
-            self._dirty.add(event.session)
+            self._unsaved.add(event.session)
 
     async def recheck(self, *sessions: str) -> None:
-        """Record what these sessions call for by today's rules and nobody recorded, or what was dropped meanwhile."""
+        """Record the intents that these sessions need by today's rules and that are missing in the outbox or were dropped."""
         rows: list[Row] = []
         for facts in (self.sessions[session] for session in sessions):
             rows += [
@@ -182,6 +192,7 @@ class Flow:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     async def _write_forever(self) -> None:
+        """Write queued appends until `stop` is called and the queue is empty."""
         while not self._closing or self._jobs:
             await self._wake.wait()
             self._wake.clear()
@@ -189,53 +200,66 @@ class Flow:
                 self._jobs = []
                 try:
                     await self._commit(jobs)
-                except Exception as error:  # whatever it is: who writes next is not to suffer for it
+                except Exception as error:  # later appends must still be written
                     log.exception("events could not be recorded")
                     for job in jobs:
                         if not job.answer.done():
                             job.answer.set_exception(error)
 
-    async def _commit(self, jobs: list[_Job]) -> None:
+    async def _commit(self, jobs: list[_Append]) -> None:
+        """Write the appends in one transaction, then update the facts in memory and notify listeners.
+
+        If a transaction of several appends fails with an unexpected error, each is written on its own, so that one bad
+        append does not fail the others.
+        """
         try:
-            outcome = await self.store.write(lambda known: self._compute(jobs, known))
+            outcome = await self.store.write(lambda stored_keys: self._compute(jobs, stored_keys))
         except Exception as error:
             if len(jobs) > 1 and not isinstance(error, AoError):
-                for job in jobs:  # one of them cannot be recorded: the others need not suffer for it
+                for job in jobs:  # only the append that cannot be recorded fails
                     await self._commit([job])
                 return
-            await self._put_off(jobs, error)
+            await self._handle_write_error(jobs, error)
             return
-        if self._hindered:
-            self._hindered = False
+        if self._write_failing:
+            self._write_failing = False
             log.info("the store can be written again")
         self.home = outcome.home
         self.sessions.update(outcome.sessions)
-        self._dirty.update(outcome.sessions)
+        self._unsaved.update(outcome.sessions)
         self.seq += len(outcome.changes)
         for job, stored in zip(jobs, outcome.stored, strict=True):
             if not job.answer.done():
                 job.answer.set_result(stored)
         self.decided = outcome.decided
-        self._tell(outcome)
+        self._notify_listeners(outcome)
         if self.seq - self._saved >= SNAPSHOT_EVERY and (self._saving is None or self._saving.done()):
             self._saving = asyncio.create_task(self._save(), name="flow-saving")
 
-    async def _put_off(self, jobs: list[_Job], error: Exception) -> None:
-        """Whoever asked is told that it could not be written; what nobody would say again is kept, and written as soon as possible."""
-        patient = [job for job in jobs if not self._closing and isinstance(error, Temporary) and not _asked(job.behalf)]
+    async def _handle_write_error(self, jobs: list[_Append], error: Exception) -> None:
+        """Fail the appends whose caller waits for an answer; queue the others again if the error is temporary.
+
+        Without a waiting caller the append would never be repeated, so its events are kept until the store can be
+        written.
+        """
+        patient = [
+            job
+            for job in jobs
+            if not self._closing and isinstance(error, Temporary) and not _has_waiting_caller(job.behalf)
+        ]
         for job in jobs:
             if job not in patient and not job.answer.done():
                 job.answer.set_exception(error)
         if patient:
-            if not self._hindered:
+            if not self._write_failing:
                 log.warning("the store cannot be written; it is tried again", error=str(error), waiting=len(patient))
-            self._hindered = True
+            self._write_failing = True
             self._jobs[:0] = patient
             self._wake.set()
             await asyncio.sleep(TRY_AGAIN)
 
-    def _tell(self, outcome: _Outcome) -> None:
-        """What a listener does wrong must not end the writing."""
+    def _notify_listeners(self, outcome: _Result) -> None:
+        """Call the listeners with the committed changes and new rows; an error in a listener is logged and does not stop the writer."""
         for on_change in self.on_change:
             try:
                 on_change(outcome.changes)
@@ -249,23 +273,26 @@ class Flow:
             except Exception:
                 log.exception("a listener failed", rows=[row.intent.key for row in outcome.rows])
 
-    def _compute(self, jobs: Sequence[_Job], known: Known) -> tuple[Batch, _Outcome]:
-        """Runs in the writer's thread: fold and decide. Touches nothing but its own outcome."""
-        outcome, began = _Outcome(self.home, {}), self.clock()
-        told = known.event_keys([event.key for job in jobs for event in job.events])
+    def _compute(self, jobs: Sequence[_Append], stored_keys: Known) -> tuple[Batch, _Result]:
+        """Fold the events, decide what they call for, and return the batch to write with its result.
+
+        Runs in the store's writer thread, so it changes nothing except its own result.
+        """
+        outcome, began = _Result(self.home, {}), self.clock()
+        recorded_keys = stored_keys.event_keys([event.key for job in jobs for event in job.events])
         intents: dict[str, Row] = {}
         updates: list[Row] = []
         seq = self.seq
         for job in jobs:
             stored = []
             for event in job.events:
-                if event.key in told:
+                if event.key in recorded_keys:
                     continue
-                told.add(event.key)
+                recorded_keys.add(event.key)
                 seq += 1
                 numbered = replace(event, seq=seq, actor=_actor(event, job.behalf), cause=_cause(event, job.behalf))
                 stored.append(numbered)
-                for intent in (*self._apply(numbered, outcome), *self._told(numbered)):
+                for intent in (*self._apply(numbered, outcome), *self._notification_intents(numbered)):
                     intents.setdefault(intent.key, _row(intent, seq, len(intents)))
             outcome.stored.append(stored)
             for row in job.rows:
@@ -273,79 +300,89 @@ class Flow:
                     intents.setdefault(row.intent.key, row)
                 else:
                     updates.append(row)
-        there = known.intent_keys(list(intents))
-        outcome.rows = [row for key, row in intents.items() if key not in there]
+        recorded_intents = stored_keys.intent_keys(list(intents))
+        outcome.rows = [row for key, row in intents.items() if key not in recorded_intents]
         outcome.decided = (began, self.clock())
         return Batch([change.event for change in outcome.changes], [*outcome.rows, *updates]), outcome
 
-    def _apply(self, event: Event, outcome: _Outcome) -> list[Intent]:
+    def _apply(self, event: Event, outcome: _Result) -> list[Intent]:
+        """Fold one event into the result and return the intents that it calls for."""
         outcome.home = reduce_home(outcome.home, event)
         if not event.session:
             outcome.changes.append(Change(event, None, None))
-            mine = concerned(event, {**self.sessions, **outcome.sessions}.values())
-            if not mine and event.project:
+            affected = concerned(event, {**self.sessions, **outcome.sessions}.values())
+            if not affected and event.project:
                 return react_to_issue(event, self.rules(event.project, None), self.clock())
-            return [intent for facts in mine for intent in react_to(event, facts, self._rules_of(facts), self.clock())]
+            return [
+                intent for facts in affected for intent in react_to(event, facts, self._rules_of(facts), self.clock())
+            ]
         before = outcome.sessions.get(event.session) or self.sessions.get(event.session)
         after = reduce(before, event)
         outcome.changes.append(Change(event, before, after))
         if after is None:
             return []
         rules, now = self._rules_of(after), max(event.time, self.clock())
-        told = react_to(event, after, rules, now)
+        event_intents = react_to(event, after, rules, now)
         if after is before:
-            return told
+            return event_intents
         outcome.sessions[event.session] = after
-        return decide(before, after, rules, now) + told
+        return decide(before, after, rules, now) + event_intents
 
-    def _told(self, event: Event) -> list[Intent]:
-        """A notification is to be sent by those that its project names for its level."""
+    def _notification_intents(self, event: Event) -> list[Intent]:
+        """Return one intent per notifier that the project configured for a notification's level, or none for other events."""
         return (
             deliveries(event, self.routes(event.project, event.body.level)) if isinstance(event.body, Notified) else []
         )
 
     def _rules_of(self, facts: SessionFacts) -> Sequence[Rule]:
+        """Return the rules for a session's project and profile."""
         return self.rules(facts.project, facts.spec.profile)
 
     async def _save(self) -> None:
-        """Only spares the next start some folding: a failure is told, and made good by the next save.
+        """Save the facts of the changed sessions, so that the next start has fewer events to fold.
 
-        What is written meanwhile comes between the slices. So until the last one there are sessions in the store that are further than
-        what it counts as complete, which folding minds.
+        A failure is logged, and the next save includes these sessions again. Appends may be written between the slices,
+        so until the last slice the store can hold sessions that are newer than the recorded sequence number; `_fold`
+        skips events that such a session already includes.
         """
-        changed, as_of = sorted(self._dirty), (self.seq, self.home)
-        self._saved, self._dirty = self.seq, set()
+        changed, latest = sorted(self._unsaved), (self.seq, self.home)
+        self._saved, self._unsaved = self.seq, set()
         slices = [changed[at : at + SLICE] for at in range(0, len(changed), SLICE)] or [[]]
         try:
-            for number, part in enumerate(slices, 1):
-                known = as_of if number == len(slices) else self._as_of
-                facts = {session: self.sessions[session] for session in part}
-                await self.store.save_snapshot(Snapshot(*known, facts), part)
-            self._as_of = as_of
+            for number, session_ids in enumerate(slices, 1):
+                complete_up_to = latest if number == len(slices) else self._saved_as_of
+                facts = {session: self.sessions[session] for session in session_ids}
+                await self.store.save_snapshot(Snapshot(*complete_up_to, facts), session_ids)
+            self._saved_as_of = latest
         except Exception as error:
-            self._dirty.update(changed)
+            self._unsaved.update(changed)
             log.warning("the facts could not be saved; the log has them", error=str(error))
 
 
 def _row(intent: Intent, cause: int, order: int) -> Row:
+    """Return a new pending outbox row for an intent; `order` sorts the intents of one transaction."""
     return Row(intent, cause, cause * 100 + order, intent.due)
 
 
-def _asked(behalf: Behalf | None) -> bool:
-    """Does somebody wait for it who can be told that it was not recorded?"""
+def _has_waiting_caller(behalf: Behalf | None) -> bool:
+    """Return whether a caller (a person, token or agent) waits for the append and gets its error."""
     return behalf is not None and behalf.actor.partition(" ")[0] not in (DAEMON, "node", "rule")
 
 
 def _actor(event: Event, behalf: Behalf | None) -> str:
-    """Whoever acts; but what the daemon or a node does for a rule, or hears of an agent, is theirs."""
+    """Return the actor to record for an event.
+
+    Events that the daemon or a node records for a rule or an agent are attributed to that rule or agent.
+    """
     if event.actor:
         return event.actor
-    told = actor_by(event.source, event.session)
-    for_others = behalf is not None and behalf.actor.partition(" ")[0] in (DAEMON, "node")
-    if behalf is None or (for_others and told.startswith(("rule ", "agent "))):
-        return told
+    source_actor = actor_by(event.source, event.session)
+    is_relayed = behalf is not None and behalf.actor.partition(" ")[0] in (DAEMON, "node")
+    if behalf is None or (is_relayed and source_actor.startswith(("rule ", "agent "))):
+        return source_actor
     return behalf.actor
 
 
 def _cause(event: Event, behalf: Behalf | None) -> int | None:
+    """Return the number of the event that caused this one, or None if there is none."""
     return event.cause if event.cause is not None or behalf is None else behalf.cause

@@ -1,5 +1,8 @@
-"""What rules react to: a trigger's *occurrence* is one thing that calls for a reaction; its *episode* is the unbroken time in which the
-trouble lasts, across pushes and attempts, until it is really over."""
+"""What rules react to: occurrences and episodes of triggers.
+
+An *occurrence* of a trigger is one thing that calls for a reaction. Its *episode* is the unbroken time in which the
+problem lasts, across pushes and attempts, until it is resolved.
+"""
 
 from __future__ import annotations
 
@@ -22,46 +25,46 @@ STATUS_TRIGGERS = {
     "idle": "agent-idle",
     "limited": "usage-limit",
 }
-"""Triggers that are a status of the agent."""
+"""Status of the session → the trigger that it is."""
 
 RESTARTED = frozenset({"agent-exited", "agent-stuck"})
-"""Troubles of the agent itself that may come back after a restart."""
+"""Problems of the agent itself that may come back after a restart."""
 NUDGED = frozenset({"agent-idle", "agent-needs-input"})
-"""Triggers that a rule's own message would end and bring back: they last until somebody else speaks, or there is work to show."""
+"""Triggers that the rule's own message would end and start again: they last until another sender writes, or there is work to show."""
 RAISE_BUDGET = "raise-budget"
-"""What a person is offered for a session that is paused because its budget is spent."""
+"""The action offered to a person for a session that is paused because its budget is spent."""
 RECOVERED_AFTER = 1800.0
-"""Seconds that an agent must have run after such a trouble before the next one counts as another."""
+"""Seconds that an agent must have run after such a problem before the next one is a new episode."""
 
 
 def is_state(trigger: str) -> bool:
-    """Is the trigger a state that lasts, or else a kind of event?"""
-    return trigger in _OF_CHANGE or trigger in STATUS_TRIGGERS.values()
+    """Return whether the trigger is a state that lasts; otherwise it is a kind of event."""
+    return trigger in _PULL_REQUEST_TRIGGERS or trigger in STATUS_TRIGGERS.values()
 
 
 def occurrence(trigger: str, facts: SessionFacts, status: Status) -> str | None:
-    """What there is to react to just now; nothing: the trigger's state does not hold."""
-    if find := _OF_CHANGE.get(trigger):
+    """Return the id of what there is to react to, or None if the trigger's state does not hold."""
+    if find := _PULL_REQUEST_TRIGGERS.get(trigger):
         return find(facts, facts.pr) if facts.pr else None
     if status.rests:
         return None
-    esc = status.name == "interrupted" and facts.live  # somebody did that to its turn, and knows; its process runs on
-    if STATUS_TRIGGERS.get(status.name) == trigger and not esc:
+    is_user_interrupt = status.name == "interrupted" and facts.live  # a person did it; the process runs on
+    if STATUS_TRIGGERS.get(status.name) == trigger and not is_user_interrupt:
         return f"{facts.generation}:{status.name}:{status.at:.3f}"
     return None
 
 
 def closed(facts: SessionFacts, status: Status) -> SessionFacts:
-    """The facts without the episodes that are over, and without the offers that nothing is left of."""
-    ongoing = {name: episode for name, episode in facts.episodes.items() if _lasts(name, episode, facts, status)}
-    offers = tuple(offer for offer in facts.offers if _stands(offer, facts, status))
+    """Return the facts without the episodes that are over and the offers that no longer apply."""
+    ongoing = {name: episode for name, episode in facts.episodes.items() if _is_ongoing(name, episode, facts, status)}
+    offers = tuple(offer for offer in facts.offers if _is_open_offer(offer, facts, status))
     if len(ongoing) == len(facts.episodes) and len(offers) == len(facts.offers):
         return facts
     return replace(facts, episodes=ongoing, offers=offers)
 
 
-def _stands(offer: Offer, facts: SessionFacts, status: Status) -> bool:
-    """What happened stays happened, as long as there is a session; a state may be over, or another one."""
+def _is_open_offer(offer: Offer, facts: SessionFacts, status: Status) -> bool:
+    """Return whether an offer still applies: one for an event until the session stops, one for a state while that state holds."""
     if offer.action == RAISE_BUDGET:
         return facts.wanted == "stop"
     if not is_state(offer.trigger):
@@ -69,13 +72,14 @@ def _stands(offer: Offer, facts: SessionFacts, status: Status) -> bool:
     return occurrence(offer.trigger, facts, status) == offer.occurrence
 
 
-def _lasts(trigger: str, episode: Episode, facts: SessionFacts, status: Status) -> bool:
+def _is_ongoing(trigger: str, episode: Episode, facts: SessionFacts, status: Status) -> bool:
+    """Return whether a trigger's episode still lasts."""
     pr, head = facts.pr, facts.head
     if trigger in RESTARTED:
-        return _is_shaky(trigger, episode, facts, status)
-    if trigger in NUDGED and _is_nudged(episode, facts):
+        return _has_not_recovered(trigger, episode, facts, status)
+    if trigger in NUDGED and _awaits_response(episode, facts):
         return True
-    if pr is None or trigger not in _OF_CHANGE:
+    if pr is None or trigger not in _PULL_REQUEST_TRIGGERS:
         return occurrence(trigger, facts, status) is not None
     if pr.state != "open" and trigger not in ("pr-merged", "pr-closed"):
         return False
@@ -85,118 +89,137 @@ def _lasts(trigger: str, episode: Episode, facts: SessionFacts, status: Status) 
         return pr.verdict(head) in ("changes_requested", "pending")
     if trigger == "merge-conflicts":
         return pr.mergeable(head, facts.base_head) != "yes"
-    if trigger == "approved-and-green":  # a base that moves makes it no other approval
+    if trigger == "approved-and-green":  # the approval holds when the base moves
         return episode.occurrence.startswith(f"{head}:") and pr.verdict(head) == "approved" and not pr.red(head)
     return occurrence(trigger, facts, status) is not None
 
 
-def _is_nudged(episode: Episode, facts: SessionFacts) -> bool:
-    """Nobody but rules has spoken to the agent since, and it has nothing to show yet."""
+def _awaits_response(episode: Episode, facts: SessionFacts) -> bool:
+    """Return whether only rules have written to the agent since the episode began, and the agent has no work to show yet."""
     if facts.pr is not None or facts.done is not None or facts.wanted == "stop":
         return False
-    return all(one.sender.startswith("rule ") for one in facts.messages if one.at > episode.since)
+    return all(message.sender.startswith("rule ") for message in facts.messages if message.at > episode.since)
 
 
-def _is_shaky(trigger: str, episode: Episode, facts: SessionFacts, status: Status) -> bool:
-    """An agent that was started again has not recovered by that alone: it must have lived a while, or be done."""
-    now, launch = occurrence(trigger, facts, status), facts.launch
-    if now == episode.occurrence and now is not None:
+def _has_not_recovered(trigger: str, episode: Episode, facts: SessionFacts, status: Status) -> bool:
+    """Return whether the agent has not recovered from an exit or silence.
+
+    A restart alone is no recovery: the agent must have run for `RECOVERED_AFTER` seconds, or be done.
+    """
+    current, launch = occurrence(trigger, facts, status), facts.launch
+    if current == episode.occurrence and current is not None:
         return True
     if launch is None or facts.done is not None or facts.wanted == "stop":
-        return now is not None and facts.wanted != "stop"
-    lived = (launch.ended_at or facts.updated_at) - launch.at
-    return lived < RECOVERED_AFTER
+        return current is not None and facts.wanted != "stop"
+    uptime = (launch.ended_at or facts.updated_at) - launch.at
+    return uptime < RECOVERED_AFTER
 
 
 def open_comment(
     facts: SessionFacts, pr: PullRequest, head: str | None = None, but: Callable[[Comment], bool] | None = None
 ) -> Comment | None:
-    """The newest thing that a person said beside a judgement, and that the agent neither answered nor worked on.
+    """Return the newest comment outside of a review that requests changes, if the agent has neither answered nor worked on it.
 
-    `head`: while that was the session's, and not the one of now. `but`: those that do not count.
+    `head`: the comments of this head instead of the session's current one. `but`: returns true for comments to ignore.
     """
-    judged = {one.id for one in pr.reviews if one.verdict == "changes_requested" and one.write_access == WRITES}
+    review_ids = {
+        review.id for review in pr.reviews if review.verdict == "changes_requested" and review.write_access == WRITES
+    }
     for comment in reversed(pr.comments):
         if comment.by_agent:
             return None
         if comment.resolved or comment.stands_at != (facts.head if head is None else head) or (but and but(comment)):
             continue
-        if comment.review not in judged or comment.review is None:
+        if comment.review not in review_ids or comment.review is None:
             return comment
     return None
 
 
 def stands_since(facts: SessionFacts, comment: str, but: Callable[[Comment], bool] | None = None) -> Comment | None:
-    """A comment by its id, if it is the newest of its time (`but` for some) and neither answered nor resolved; the head may have moved
-    since.
+    """Return a comment by its id if it is the newest one at its head (ignoring those for which `but` is true) and is
+    neither answered nor resolved; the head may have moved since.
     """
-    found = next((one for one in facts.pr.comments if one.id == comment), None) if facts.pr else None
-    return found if found and facts.pr and open_comment(facts, facts.pr, found.stands_at, but) == found else None
+    comment_by_id = (
+        next((candidate for candidate in facts.pr.comments if candidate.id == comment), None) if facts.pr else None
+    )
+    return (
+        comment_by_id
+        if comment_by_id and facts.pr and open_comment(facts, facts.pr, comment_by_id.stands_at, but) == comment_by_id
+        else None
+    )
 
 
 def _ci_failed(facts: SessionFacts, pr: PullRequest) -> str | None:
+    """Return the failed checks at the head, with a new id after each turn that did not fix them, or None."""
     failing = pr.failing(facts.head)
     if pr.state != "open" or pr.settled != facts.head or not failing:
         return None
-    what = f"{facts.head}:{pr.asked}:{','.join(sorted(run.name for run in failing))}"
+    failure = f"{facts.head}:{pr.asked}:{','.join(sorted(run.name for run in failing))}"
     episode = facts.episodes.get("ci-failed")
-    if episode is None or not (episode.occurrence == what or episode.occurrence.startswith(f"{what}@")):
-        return what
-    in_vain = not episode.escalated and _ended_a_turn(facts, episode.since)
-    return f"{what}@{facts.activity.at:.3f}" if in_vain else episode.occurrence
+    if episode is None or not (episode.occurrence == failure or episode.occurrence.startswith(f"{failure}@")):
+        return failure
+    was_not_fixed = not episode.escalated and _has_ended_turn(facts, episode.since)
+    return f"{failure}@{facts.activity.at:.3f}" if was_not_fixed else episode.occurrence
 
 
 def _check_not_set_up(facts: SessionFacts, pr: PullRequest) -> str | None:
-    """The check and what its environment lacks: the same for every session of the project."""
+    """Return the check that could not run and what its environment lacks; the id is the same for all sessions of the project."""
     runs = pr.not_set_up(facts.head)
-    at_rest = not facts.live or facts.activity.state not in IN_TURN
-    return f"{runs[0].name}:{runs[0].reason}" if runs and pr.state == "open" and at_rest else None
+    is_out_of_turn = not facts.live or facts.activity.state not in IN_TURN
+    return f"{runs[0].name}:{runs[0].reason}" if runs and pr.state == "open" and is_out_of_turn else None
 
 
-def _ended_a_turn(facts: SessionFacts, since: float) -> bool:
-    """A rule has spoken to the agent since then, and the turn that took up the last message is over."""
+def _has_ended_turn(facts: SessionFacts, since: float) -> bool:
+    """Return whether a rule has written to the agent since then, and the turn that handled the last message is over."""
 
-    def taken_up(message: Message) -> float | None:
+    def handled_at(message: Message) -> float | None:
+        """Return when the agent took up a message; its delivery counts for agents that do not acknowledge messages."""
         return message.acknowledged_at or (None if facts.acknowledges else message.delivered_at)
 
     if facts.activity.state != "idle" or not facts.messages:
         return False
-    last = taken_up(facts.messages[-1])
-    if last is None or last >= facts.activity.at:
+    last_handled = handled_at(facts.messages[-1])
+    if last_handled is None or last_handled >= facts.activity.at:
         return False
-    return any(one.sender.startswith("rule ") and (taken_up(one) or 0.0) >= since for one in facts.messages)
+    return any(
+        message.sender.startswith("rule ") and (handled_at(message) or 0.0) >= since for message in facts.messages
+    )
 
 
 def _changes_requested(facts: SessionFacts, pr: PullRequest) -> str | None:
+    """Return the id of the newest review that requests changes, or None."""
     if pr.state != "open" or pr.verdict(facts.head) != "changes_requested":
         return None
     return next(review.id for review in reversed(pr.judgements) if review.verdict == "changes_requested")
 
 
 def _review_comment(facts: SessionFacts, pr: PullRequest) -> str | None:
+    """Return the id of the newest open comment, or None."""
     comment = open_comment(facts, pr)
     return comment.id if comment and pr.state == "open" else None
 
 
 def _merge_conflicts(facts: SessionFacts, pr: PullRequest) -> str | None:
+    """Return the two commits that conflict, or None."""
     if pr.state != "open" or pr.mergeable(facts.head, facts.base_head) != "no" or pr.compared is None:
         return None
     return ":".join(pr.compared)
 
 
 def _approved_and_green(facts: SessionFacts, pr: PullRequest) -> str | None:
-    refused = pr.refused and pr.refused_head in ("", facts.head)
-    free = pr.state == "open" and not pr.landing and not refused and not pr.blocked and not facts.stacked
-    good = (
-        free
+    """Return the head and base that could be merged now, or None."""
+    is_refused = pr.refused and pr.refused_head in ("", facts.head)
+    is_free = pr.state == "open" and not pr.landing and not is_refused and not pr.blocked and not facts.stacked
+    is_ready = (
+        is_free
         and pr.mergeable(facts.head, facts.base_head) == "yes"
         and pr.verdict(facts.head) == "approved"
         and pr.green(facts.head)
     )
-    return f"{facts.head}:{facts.base_head}" if good else None
+    return f"{facts.head}:{facts.base_head}" if is_ready else None
 
 
-_OF_CHANGE: Mapping[str, Callable[[SessionFacts, PullRequest], str | None]] = {
+_PULL_REQUEST_TRIGGERS: Mapping[str, Callable[[SessionFacts, PullRequest], str | None]] = {
     "ci-failed": _ci_failed,
     CHECK_NOT_SET_UP: _check_not_set_up,
     "changes-requested": _changes_requested,
@@ -206,3 +229,4 @@ _OF_CHANGE: Mapping[str, Callable[[SessionFacts, PullRequest], str | None]] = {
     "pr-merged": lambda _facts, pr: pr.landed if pr.state == "merged" else None,
     "pr-closed": lambda _facts, pr: "closed" if pr.state == "closed" else None,
 }
+"""Trigger → function that returns the current occurrence in a pull request."""

@@ -1,4 +1,4 @@
-"""What is recorded has no secret in it: taken out here, once, before it is written, folded or shown."""
+"""Redaction of secrets from events and outbox rows, applied once before they are written, folded or shown."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ KEPT = frozenset(
     }
     | {"branch", "base", "onto", "head", "commit", "base_commit", "base_head", "base_before", "ref", "tree", "digest"}
 )
-"""Names, places and what we need again to the letter; people and agents write none of it."""
+"""Names of fields that stay unchanged: identifiers, paths and commits that are needed literally and that no person or agent writes."""
 
 
 def without_secrets(event: Event) -> Event:
-    """The event, to be recorded."""
+    """Return the event with secrets replaced."""
     body = KNOWN.tree(event.body, KEPT)
     return event if body is event.body else replace(event, body=body)
 
 
 def row_without_secrets(row: Row) -> Row:
-    """The outbox row, to be recorded: what its effect needs, and how it ended."""
+    """Return the outbox row with secrets replaced in its arguments and its result."""
     args, result = KNOWN.tree(row.intent.args, KEPT), KNOWN.text(row.result)
     if args is row.intent.args and result is row.result:
         return row

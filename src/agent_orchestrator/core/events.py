@@ -1,9 +1,9 @@
-"""What happened: typed, appended, never changed.
+"""What happened: typed events, appended to the log and never changed.
 
-An `Event` says who saw it (`source`), on whose behalf it was recorded (`actor`) and because of which event (`cause`), when it
-happened (`time`), whom it is about (`project`, `session`, and the launch `generation` it speaks of), and carries an idempotency
-`key`: the same thing told twice is stored once. Its `body` is one of the classes below; the body's name in the log is its class
-name in kebab-case (`AgentExited` → `agent-exited`).
+An `Event` records who saw it (`source`), on whose behalf it was recorded (`actor`), which event caused it (`cause`),
+when it happened (`time`), what it is about (`project`, `session`, and the launch `generation`), and an idempotency
+`key`: an event recorded twice is stored once. Its `body` is one of the classes below; the body's name in the log is its
+class name in kebab-case (`AgentExited` → `agent-exited`).
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from agent_orchestrator.protocols.records import record
 from agent_orchestrator.protocols.text import clean_text
 
 
-def _camel(name: str) -> str:
+def _to_camel_case(name: str) -> str:
+    """Return a snake_case name in camelCase."""
     head, *rest = name.split("_")
     return head + "".join(part.capitalize() for part in rest)
 
 
 @cache
-def _kebab(name: str) -> str:
+def _to_kebab_case(name: str) -> str:
+    """Return a class name in kebab-case."""
     return re.sub(r"(?<!^)(?=[A-Z])", "-", name).lower()
 
 
@@ -35,15 +37,15 @@ KINDS: dict[str, type[Body]] = {}
 
 @record
 class Body:
-    """What an event says; each kind is a subclass."""
+    """The content of an event; each kind is a subclass."""
 
     def __init_subclass__(cls) -> None:
-        KINDS[_kebab(cls.__name__)] = cls
+        KINDS[_to_kebab_case(cls.__name__)] = cls
 
     @property
     def type(self) -> str:
         """The kind's name in the log."""
-        return _kebab(type(self).__name__)
+        return _to_kebab_case(type(self).__name__)
 
 
 @record
@@ -57,13 +59,13 @@ class Event:
     project: str | None = None
     session: str | None = None
     generation: int = 0
-    """The launch it speaks of; 0 where that does not matter."""
+    """The launch it refers to; 0 if that does not matter."""
     seq: int = 0
-    """Its place in the log, given by the store."""
+    """Its number in the log, assigned by the store."""
     actor: str = ""
-    """Who acted: `local anna`, `token ci`, `agent app-1`, `rule ci-failed`, `daemon` …; given when it is recorded (`actor.py`)."""
+    """Who acted: `local anna`, `token ci`, `agent app-1`, `rule ci-failed`, `daemon` …; set when it is recorded (`core/actor.py`)."""
     cause: int | None = None
-    """The event that it was done because of."""
+    """The number of the event that caused it."""
 
     @property
     def type(self) -> str:
@@ -1641,7 +1643,7 @@ class DaemonStopped(Body):
 
 @record
 class Unknown(Body):
-    """An event of a newer version, kept whole."""
+    """An event of a kind that this version does not know, kept unchanged."""
 
     name: str
     data: Mapping[str, Any] = field(default_factory=dict)
@@ -1656,7 +1658,7 @@ class Unknown(Body):
 
 
 def encode(body: Body) -> dict[str, Any]:
-    """A body as JSON data, keys in camelCase, what is at its default left out."""
+    """Return a body as JSON data with keys in camelCase, without fields that have their default."""
     if isinstance(body, Unknown):
         return dict(body.data)
     data = {}
@@ -1670,7 +1672,7 @@ def encode(body: Body) -> dict[str, Any]:
 
 
 def decode(kind: str, data: Mapping[str, Any]) -> Body:
-    """The body that `encode` wrote; a kind or key that is not known here stays readable."""
+    """Return the body from data that `encode` wrote; an unknown kind becomes `Unknown`, and unknown keys are ignored."""
     cls = KINDS.get(kind)
     if cls is None or cls is Unknown:
         return Unknown(kind, data)
@@ -1686,7 +1688,7 @@ def decode(kind: str, data: Mapping[str, Any]) -> Body:
 
 
 def event_json(event: Event) -> dict[str, Any]:
-    """An event as users see it."""
+    """Return an event as JSON data for users."""
     return {
         "seq": event.seq,
         "type": event.type,
@@ -1701,7 +1703,7 @@ def event_json(event: Event) -> dict[str, Any]:
 
 
 def event_from_json(data: Mapping[str, Any]) -> Event:
-    """Read an event back; `key` and `generation` may be missing in a log written by hand."""
+    """Return an event from JSON data; `key` and `generation` may be missing in a log written by hand."""
     seq = int(data.get("seq") or 0)
     return Event(
         body=decode(str(data["type"]), data.get("data") or {}),
@@ -1716,12 +1718,12 @@ def event_from_json(data: Mapping[str, Any]) -> Event:
 
 
 def rfc3339(time: float) -> str:
-    """Seconds since the epoch as RFC 3339 in UTC."""
+    """Return seconds since the epoch as RFC 3339 in UTC."""
     return datetime.fromtimestamp(time, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def epoch(time: str | float) -> float:
-    """RFC 3339 as seconds since the epoch."""
+    """Return RFC 3339 as seconds since the epoch; a time without zone is UTC, and a number is returned as it is."""
     if isinstance(time, int | float):
         return float(time)
     parsed = datetime.fromisoformat(time)
@@ -1729,13 +1731,18 @@ def epoch(time: str | float) -> float:
 
 
 _shapes: dict[type[Body], tuple[tuple[str, str, Any], ...]] = {}
+"""Fields of each kind of event, computed once."""
 
 
 def _shape(cls: type[Body]) -> tuple[tuple[str, str, Any], ...]:
-    """Name, JSON name and default of each field."""
+    """Return name, JSON name and default of each field."""
     if cls not in _shapes:
         _shapes[cls] = tuple(
-            (item.name, _camel(item.name), item.default if item.default_factory is MISSING else item.default_factory())
+            (
+                item.name,
+                _to_camel_case(item.name),
+                item.default if item.default_factory is MISSING else item.default_factory(),
+            )
             for item in fields(cls)
         )
     return _shapes[cls]

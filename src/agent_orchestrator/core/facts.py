@@ -1,8 +1,9 @@
-"""What is known: the fold of the events, as frozen rows. `core/fold/sessions.py` folds; nothing else writes.
+"""What is known: the fold of the events, as frozen records. `core/fold/sessions.py` folds; nothing else writes them.
 
-Three counters tell a session's attempts apart. `run` counts how often a person (or a restart of the machine) began it.
-`generation` counts launches of its agent: a run may need none (it lives on) or several (messages to an agent that exited).
-`launched_run` is the run that the last launch belongs to: another run than the current one means that a launch is due.
+Three counters tell a session's attempts apart. `run` counts how often it was begun, by a person or by a restart of the
+machine. `generation` counts launches of its agent: a run may need none (the agent still runs) or several (messages to
+an agent that exited). `launched_run` is the run that the last launch belongs to; if it is not the current run, a launch
+is due.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from agent_orchestrator.core.pull_request import Episode, Issue, PullRequest
 from agent_orchestrator.protocols.records import record
 
 CLUSTER = "ray"
-"""The runtime whose sessions live on the nodes of a cluster."""
+"""The runtime whose sessions run on the nodes of a cluster."""
 
 STEADY = 600.0
-"""Seconds after which a launch is not to blame for the end of its machine."""
+"""Seconds after which a launch is not considered the cause of its node's loss."""
 VERSION = 12
-"""Raised when the meaning of a fold changes: stored facts are then folded anew from the log."""
+"""Increased when the meaning of a fold changes: stored facts are then rebuilt from the log."""
 
 
 @record
 class Message:
-    """One message to the agent."""
+    """A message to the agent."""
 
     id: str
     text: str
@@ -39,7 +40,7 @@ class Message:
     interrupt: bool = False
     task: bool = False
     needs_word: bool = False
-    """It waits for a person's word, and holds nobody else's message up."""
+    """It waits for a person's approval, and does not delay other messages."""
     delivered_at: float | None = None
     acknowledged_at: float | None = None
     launch: int = 0
@@ -47,13 +48,13 @@ class Message:
 
     @property
     def pending(self) -> bool:
-        """Still to be delivered."""
+        """Whether it is still to be delivered."""
         return self.state in ("queued", "held")
 
 
 @record
 class ActivityFact:
-    """What the agent does, who says so, since when."""
+    """What the agent is doing, who reported it, and since when."""
 
     state: str = "unknown"
     source: str = "daemon"
@@ -71,21 +72,21 @@ class Launch:
     resumed: bool = False
     ended: bool = False
     stopped: bool = False
-    """We ended it."""
+    """The daemon ended it."""
     lost: str = ""
-    """Why it is gone without its own doing."""
+    """Why the process is gone although it did not end by itself."""
     cut_short: bool = False
-    """It was in a turn then."""
+    """It was in a turn when it was lost."""
     code: int | None = None
     signal: int | None = None
     ended_at: float | None = None
     output: str = ""
     reason: str = ""
-    """Why it ended, where that is known."""
+    """Why it ended, if that is known."""
     inbox: bool = False
-    """It takes its messages from its inbox file."""
+    """The agent reads its messages from its inbox file."""
     memo: Mapping[str, str] = field(default_factory=dict)
-    """The agent plugin's notes on it."""
+    """Notes of the agent's plugin about this launch."""
 
 
 @record
@@ -98,14 +99,14 @@ class Place:
     git_env: Mapping[str, str] = field(default_factory=dict)
     present: bool = True
     shared: bool = True
-    """Its commits are in the main repository as soon as they are made."""
+    """Commits are in the main repository as soon as they are made."""
     copied: tuple[str, ...] = ()
-    """Patterns of what was copied into it, which Git does not show."""
+    """Patterns of the files that were copied into it and that Git does not show."""
 
 
 @record
 class Failure:
-    """A step that could not be done."""
+    """A step that failed."""
 
     step: str
     error: str
@@ -115,7 +116,7 @@ class Failure:
 
 @record
 class Progress:
-    """How far it is, by the agent's own word."""
+    """The progress that the agent reports."""
 
     done: int | None = None
     total: int | None = None
@@ -125,7 +126,7 @@ class Progress:
 
 @record
 class Usage:
-    """What it took so far."""
+    """Tokens, dollars and forge requests used so far."""
 
     input: int = 0
     output: int = 0
@@ -135,7 +136,7 @@ class Usage:
     forge: int = 0
 
     def plus(self, more: Usage) -> Usage:
-        """Both together; dollars that are not known count as none."""
+        """Return the sum of both; unknown dollars count as none."""
         usd = self.usd if more.usd is None else (self.usd or 0.0) + more.usd
         return Usage(
             self.input + more.input,
@@ -149,7 +150,7 @@ class Usage:
 
 @record
 class Asked:
-    """What the agent waits for a permission to do."""
+    """The permission request that the agent waits for."""
 
     tool: str
     command: str = ""
@@ -183,12 +184,12 @@ class Outage:
     remedy: str
     since: float
     called: bool = False
-    """Waiting does not mend it."""
+    """A person must act; the problem does not pass by waiting."""
 
 
 @record
 class HeldNotice:
-    """Something that a person is told when the quiet hours are over."""
+    """A notification that is sent when the quiet hours are over."""
 
     session: str
     title: str
@@ -199,36 +200,36 @@ class HeldNotice:
 
 @record
 class AccountHold:
-    """An account that met its usage limit, for one model or for all."""
+    """An account that reached its usage limit, for one model or for all."""
 
     account: str
     model: str
-    """Empty: all models."""
+    """Empty for all models."""
     until: float
     since: float
     named: bool = True
-    """The agent named the time."""
+    """The agent reported the reset time."""
     times: int = 1
     reason: str = ""
     session: str = ""
-    """Who met it last."""
+    """The session that reached the limit last."""
     released: float | None = None
-    """When it was over; who waited goes on one after the other."""
+    """When the hold ended; the waiting sessions continue one after the other."""
 
     @property
     def key(self) -> str:
-        """Its name among all holds, and for people: `work`, or `work opus` where only that model is held."""
+        """The name that is unique among all holds, also shown to people: `work`, or `work opus` if only that model is held."""
         return hold_key(self.account, self.model)
 
 
 def hold_key(account: str, model: str = "") -> str:
-    """The name of an account's hold."""
+    """Return the name of an account's hold."""
     return f"{account} {model}".strip()
 
 
 @record
 class Collision:
-    """A predicted conflict with an elder session."""
+    """A predicted conflict with an older session."""
 
     files: tuple[str, ...]
     kind: str
@@ -237,7 +238,7 @@ class Collision:
 
 @record
 class Digest:
-    """How far in the log a coordinating agent was told what happened: `upto`, by `message`; `before` it, up to `since`."""
+    """How much of the log a coordinating agent has been sent: up to event `upto` in `message`, up to event `since` before it."""
 
     upto: int = 0
     message: str = ""
@@ -247,7 +248,7 @@ class Digest:
 
 @record
 class SessionFacts:
-    """Everything known of one session."""
+    """Everything known about one session."""
 
     id: str
     project: str
@@ -257,32 +258,32 @@ class SessionFacts:
     seq: int = 0
 
     wanted: str = "run"
-    """`run` or `stop`: the person's last word."""
+    """`run` or `stop`: what a person requested last."""
     keep: bool = False
     run: int = 1
     """Counts how often it was begun: at first, and at each restore."""
     admitted: bool = False
     waiting_for: str = ""
     turn_since: float | None = None
-    """Since when all that it waits for is its turn."""
+    """Since when it waits only for a free slot."""
     waived: tuple[str, ...] = ()
-    """Sessions that it comes after and need not wait for, by a person's word."""
+    """Sessions that it depends on and, by a person's decision, does not wait for."""
     node: str | None = None
-    """Where it lives, if not on this machine."""
+    """The node it runs on, or None for this machine."""
     moving: str = ""
     """Why it is to leave its node."""
     moves: int = 0
     """How often it left a node."""
     losses: int = 0
-    """How many nodes were lost with it since it last ended a turn, or a person began it."""
+    """How many of its nodes were lost since it last ended a turn or a person began it."""
     displaced_at: float = 0.0
     unseen: str = ""
-    """Why its node cannot be reached."""
+    """Why its node is unreachable."""
     unseen_since: float | None = None
     checkpoint: Checkpoint | None = None
     """Its work on its node, as last saved here."""
     forgot: bool = False
-    """The agent's conversation is lost: the next launch begins anew."""
+    """The agent's conversation is lost: the next launch starts a new one."""
     place: Place | None = None
     branch: str = ""
     base: str = ""
@@ -290,70 +291,70 @@ class SessionFacts:
     published: str | None = None
     """The last commit that was brought into the main repository."""
     pushed: str | None = None
-    """The commit that the branch is at, at the forge, as far as we pushed it."""
+    """The commit that was last pushed to the branch at the forge."""
     launch: Launch | None = None
     launched_run: int = 0
     """The run that the last launch belongs to."""
     conversation: str | None = None
     activity: ActivityFact = ActivityFact()
     spoke: bool = False
-    """The agent reports its own state in this launch: the screen is not asked any more."""
+    """The agent reports its own state in this launch, so its screen is no longer read."""
     heard_at: float = 0.0
-    """The last sign of life: a report of its own, or its terminal's output as far as anybody looked."""
+    """The last sign of life: a report of its own, or output of its terminal that was read."""
     spool: int = 0
     """How far the launch's spool has been read."""
     cursors: Mapping[str, int] = field(default_factory=dict)
-    """How far the agent's own records were read, by place."""
+    """How far the agent's own records were read, by file."""
     acknowledges: bool = False
     """The agent has acknowledged a message before."""
     question: str = ""
     asked: str = ""
-    """The question that it put in the midst of a turn and that no message has come for yet."""
+    """The question that it asked during a turn and that no message has answered yet."""
     permission: Asked | None = None
     said: str = ""
-    """The last thing it said in a finished turn."""
+    """The text of its last finished turn."""
     done: str | None = None
-    """The agent's summary, once it said that it is done."""
+    """The agent's summary, once it reported that it is done."""
     failure: Failure | None = None
     limited_at: float | None = None
-    """When it met the usage limit; see `limited` whether it still waits for its end."""
+    """When it reached the usage limit; see `limited` for whether it still waits."""
     limit_until: float | None = None
     limit_model: str = ""
-    """The model that the limit is for, where it is not for all."""
+    """The model that the limit applies to, if not to all."""
     progress: Progress = Progress()
     usage: Usage = Usage()
     spent: Mapping[str, Usage] = field(default_factory=dict)
-    """The same by UTC day and model: `2026-11-15 claude-sonnet-4-6`."""
+    """Usage by UTC day and model: `2026-11-15 claude-sonnet-4-6`."""
     raised: Mapping[str, int] = field(default_factory=dict)
-    """How often a person let it use as much again, by budget: `session`, `day 2026-11-15`, `project`."""
+    """How often a person allowed the budget's amount again, by budget: `session`, `day 2026-11-15`, `project`."""
     messages: tuple[Message, ...] = ()
     notes: tuple[str, ...] = ()
     rescues: tuple[str, ...] = ()
     saved: tuple[str, ...] = ()
     stopped: bool = False
     stopped_by: str = "person"
-    """Who wanted it to end."""
+    """Who requested the stop."""
     tracked: str = ""
-    """How far the tracker was told that the work on its issue is."""
+    """The state of its issue that was last reported to the tracker."""
     base_head: str | None = None
-    """Where the base branch is, as far as seen."""
+    """Head of the base branch, as last read."""
     below: str | None = None
-    """The commit after which its own begin, while they are still to be put onto its base."""
+    """The commit after which its own commits begin, while they are still to be moved to the new base."""
     unmoved: str | None = None
-    """The commit at which they could not be put there."""
+    """The head at which they could not be moved there."""
     pr: PullRequest | None = None
     episodes: Mapping[str, Episode] = field(default_factory=dict)
-    """What rules react to just now, by trigger."""
+    """What rules currently react to, by trigger."""
     collisions: Mapping[str, Collision] = field(default_factory=dict)
-    """Elder session → what its branch will collide with this one's on."""
+    """Older session → the predicted conflict with its branch."""
     offers: tuple[Offer, ...] = ()
-    """Actions that wait for a person's word, oldest first."""
+    """Actions that wait for a person's decision, oldest first."""
     digest: Digest = Digest()
-    """What a coordinating agent was told of."""
+    """What a coordinating agent has been sent."""
 
     @property
     def remote(self) -> bool:
-        """It lives on a node of the cluster, or is to."""
+        """Whether it runs, or is to run, on a node of the cluster."""
         return self.spec.runtime == CLUSTER
 
     @property
@@ -368,50 +369,52 @@ class SessionFacts:
 
     @property
     def limited(self) -> bool:
-        """It met its account's usage limit and waits for the end of that; its agent may have ended with it."""
+        """Whether it waits for the end of its account's usage limit; its agent may have exited because of the limit."""
         return self.limited_at is not None and self.activity.state in ("limited", "exited")
 
     def losses_with(self, now: float) -> int:
-        """Nodes lost with it one after the other, if another is lost now; one that it worked on for long begins a new row."""
-        steady = self.launch is not None and now - self.launch.at >= STEADY
-        return 1 if steady else self.losses + 1
+        """Return the number of nodes lost in a row if another is lost now; a launch longer than `STEADY` starts a new count."""
+        is_steady = self.launch is not None and now - self.launch.at >= STEADY
+        return 1 if is_steady else self.losses + 1
 
     @property
     def live(self) -> bool:
-        """Its agent's process runs, as far as known."""
+        """Whether its agent's process runs, as far as known."""
         return self.launch is not None and not self.launch.ended
 
     @property
     def next_message(self) -> Message | None:
-        """The message whose turn it is."""
+        """The message to deliver next."""
         return next((message for message in self.messages if message.pending and not message.needs_word), None)
 
     @property
     def held_messages(self) -> tuple[Message, ...]:
-        """Messages that wait for a person's word, oldest first."""
+        """Messages that wait for a person's approval, oldest first."""
         return tuple(message for message in self.messages if message.pending and message.needs_word)
 
     @property
     def unlanded(self) -> str:
-        """The commit that its branch went on to after it had landed; nothing: it did not."""
+        """The head of its branch if commits were added after the merge; otherwise an empty string."""
         pr = self.pr
-        late = pr and pr.state == "merged" and self.spec.scm == "local" and pr.landed_head not in ("", self.head)
-        return (self.head or "") if late else ""
+        has_later_commits = (
+            pr and pr.state == "merged" and self.spec.scm == "local" and pr.landed_head not in ("", self.head)
+        )
+        return (self.head or "") if has_later_commits else ""
 
     @property
     def stacked(self) -> bool:
-        """It stands on the branch of another session, which is to land first."""
+        """Whether it is based on the branch of another session that must be merged first."""
         return self.spec.stack is not None and self.base == self.spec.base
 
     @property
     def committed(self) -> bool:
-        """There are commits of its own on the branch."""
+        """Whether the branch has commits of its own."""
         return self.place is not None and self.head is not None and self.head != self.place.base_commit
 
 
 @record
 class TaskFacts:
-    """What is wanted, and the sessions that attempt it."""
+    """A task, and the sessions that attempt it."""
 
     id: str
     project: str
@@ -427,19 +430,19 @@ class TaskFacts:
 
 @record
 class ProjectFacts:
-    """A repository of ours."""
+    """A registered project."""
 
     id: str
     path: str
     config: str | None = None
     removed: bool = False
     announced: bool = False
-    """The user knows that set-ups are proven by `ao init --check`."""
+    """The user knows that set-ups are checked by `ao init --check`."""
 
 
 @record
 class Checkpoint:
-    """A session's work as it was last saved from its node: the files as one commit, and the commit that they stand on."""
+    """A session's work as last saved from its node: the files as one commit, and the head that this commit is based on."""
 
     commit: str
     head: str
@@ -448,7 +451,7 @@ class Checkpoint:
 
 @record
 class NodeFacts:
-    """A machine of the cluster."""
+    """A node of the cluster."""
 
     name: str
     address: str = ""
@@ -456,7 +459,7 @@ class NodeFacts:
     memory: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
     since: float = 0.0
-    """When it came to be in its state."""
+    """When it entered its state."""
     state: str = "ready"
     """`ready`, `unreachable` or `gone`."""
     reason: str = ""
@@ -475,22 +478,22 @@ class HomeFacts:
     proposed: Mapping[str, str] = field(default_factory=dict)
     """Digest of commands that were detected → the file they were written into."""
     allowed: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
-    """Project → what a person allowed for good: tool and command."""
+    """Project → what a person allowed permanently: tool and command."""
     broken: Mapping[str, str] = field(default_factory=dict)
     """Configuration file → why it cannot be read."""
     issues: Mapping[str, Issue] = field(default_factory=dict)
-    """Those of the trackers, by project and number."""
+    """Issues of the trackers, by project and number."""
     accounts: Mapping[str, AccountHold] = field(default_factory=dict)
-    """Accounts that met their usage limit, by `hold_key`."""
+    """Accounts that reached their usage limit, by `hold_key`."""
     completed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Project → its sessions that were told of when all were done."""
+    """Project → its sessions that were included when the completion of all was reported."""
     quiet: Mapping[str, tuple[HeldNotice, ...]] = field(default_factory=dict)
-    """Project → what is told when the quiet hours are over."""
+    """Project → notifications to send when the quiet hours are over."""
     outages: Mapping[str, Outage] = field(default_factory=dict)
     """Forges and trackers that cannot be read, by project and name."""
     plans: Mapping[str, Plan] = field(default_factory=dict)
-    """Goals made into tasks, by id."""
+    """Plans, by id."""
     fixes: Mapping[str, Fix] = field(default_factory=dict)
     """Fixing runs, by id."""
     nodes: Mapping[str, NodeFacts] = field(default_factory=dict)
-    """Machines of the cluster, by name."""
+    """Nodes of the cluster, by name."""

@@ -1,4 +1,4 @@
-"""A fixing run: what was measured, which causes were found, who works on each, and what came of it. Facts, and their fold. Pure."""
+"""Fixing runs: what was measured, which causes were found, which session works on each, and the results. Facts and their fold. Pure."""
 
 from __future__ import annotations
 
@@ -10,40 +10,41 @@ from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
 
 KEPT = 100
-"""Runs that are remembered."""
+"""Number of fixing runs that are kept."""
 LANDED = "landed"
+"""Outcome of a group whose fix was merged."""
 READY = "ready"
-"""Verified, and left for a person to land."""
+"""Outcome of a group whose fix is verified and waits for a person to merge it."""
 LATER = "later"
-"""Not taken in its round: there were too many causes."""
+"""Outcome of a group that was not started in its round because there were too many causes."""
 
 
 @dataclass(frozen=True, slots=True)
 class FixGroup:
-    """Failures that likely have one cause."""
+    """Failures that probably have one cause."""
 
     number: int
     key: str
-    """What they have in common, the same whenever it is measured."""
+    """What the failures have in common; it is the same each time they are measured."""
     title: str
     count: int
     tools: Mapping[str, int] = field(default_factory=dict)
     files: tuple[str, ...] = ()
     session: str | None = None
     outcome: str = ""
-    """`landed`, `ready`, `failed`, `stopped` or `later`; empty: not known yet."""
+    """`landed`, `ready`, `failed`, `stopped` or `later`; empty while it is not known."""
     commit: str | None = None
     reason: str = ""
 
     @property
     def settled(self) -> bool:
-        """Nothing more comes of it in this round."""
+        """Whether the group has its outcome in this round."""
         return bool(self.outcome)
 
 
 @dataclass(frozen=True, slots=True)
 class FixRound:
-    """What was measured at one commit of the base, and what was done about it."""
+    """What was measured at one commit of the base branch, and what was done about it."""
 
     number: int
     commit: str
@@ -54,11 +55,11 @@ class FixRound:
     """Tools that could not be run, and why."""
     groups: tuple[FixGroup, ...] = ()
     lacks: str = ""
-    """What the environment lacks, and what to do."""
+    """What the environment lacks, and how to fix it."""
 
     @property
     def total(self) -> int:
-        """All failures."""
+        """The number of all failures."""
         return sum(self.counts.values())
 
 
@@ -72,10 +73,10 @@ class Fix:
     created_at: float
     updated_at: float
     tools: tuple[Mapping[str, Any], ...] = ()
-    """What is run to find failures, as it was found at first."""
+    """The commands that find failures, as detected at the start."""
     rounds: tuple[FixRound, ...] = ()
     outcome: str = ""
-    """`green`, `left`, `measured`, `review`, `not_set_up`, `stopped` or `failed`; empty: it goes on."""
+    """`green`, `left`, `measured`, `review`, `not_set_up`, `stopped` or `failed`; empty while it runs."""
     reason: str = ""
 
     @property
@@ -85,60 +86,61 @@ class Fix:
 
     @property
     def max_rounds(self) -> int:
-        """How often agents are sent."""
+        """The number of rounds in which agents are started."""
         return int(self.request.get("maxRounds") or 1)
 
     @property
     def lands(self) -> bool:
-        """What is verified lands by itself."""
+        """Whether verified fixes are merged automatically."""
         return bool(self.request.get("merge", True))
 
     @property
     def together(self) -> bool:
-        """One agent gets everything that fails: no part of it could be merged alone."""
+        """Whether one agent gets all failures, because no part of the fix could be merged alone."""
         return bool(self.request.get("together")) and not self.dry
 
     @property
     def dry(self) -> bool:
-        """Only to be measured."""
+        """Whether failures are only measured."""
         return bool(self.request.get("dryRun"))
 
     @property
     def ended(self) -> bool:
-        """It is over."""
+        """Whether the run is over."""
         return bool(self.outcome)
 
     def group_of(self, session: str) -> tuple[FixRound, FixGroup] | None:
-        """The cause that a session works on."""
-        for measured in reversed(self.rounds):
-            for group in measured.groups:
+        """Return the round and the group that a session works on, or None."""
+        for fix_round in reversed(self.rounds):
+            for group in fix_round.groups:
                 if group.session == session:
-                    return measured, group
+                    return fix_round, group
         return None
 
 
 def reduce_fixes(fixes: Mapping[str, Fix], event: Event) -> Mapping[str, Fix]:
-    """The fixing runs after one more event."""
+    """Return the fixing runs after an event."""
     body = event.body
     match body:
         case e.FixStarted() if body.fix not in fixes:
-            begun = Fix(body.fix, event.project or "", body.request, event.time, event.time)
-            return dict(list({**fixes, body.fix: begun}.items())[-KEPT:])
+            new_fix = Fix(body.fix, event.project or "", body.request, event.time, event.time)
+            return dict(list({**fixes, body.fix: new_fix}.items())[-KEPT:])
         case e.FixMeasured() if (fix := fixes.get(body.fix)) and body.round == len(fix.rounds) + 1:
-            groups = tuple(_group(number, data) for number, data in enumerate(body.groups, 1))
-            measured = FixRound(body.round, body.commit, event.time, body.counts, body.problems, groups, body.lacks)
-            grown = replace(fix, rounds=(*fix.rounds, measured), tools=fix.tools or body.tools)
-            return _with(fixes, event, grown)
+            groups = tuple(_parse_group(number, data) for number, data in enumerate(body.groups, 1))
+            new_round = FixRound(body.round, body.commit, event.time, body.counts, body.problems, groups, body.lacks)
+            extended = replace(fix, rounds=(*fix.rounds, new_round), tools=fix.tools or body.tools)
+            return _with_fix(fixes, event, extended)
         case e.FixAgentStarted():
-            return _changed(fixes, event, body, lambda group: replace(group, session=body.session))
+            return _with_changed_group(fixes, event, body, lambda group: replace(group, session=body.session))
         case e.FixGroupSettled():
-            return _changed(fixes, event, body, lambda group: _settled(group, body))
+            return _with_changed_group(fixes, event, body, lambda group: _with_outcome(group, body))
         case e.FixEnded() if (fix := fixes.get(body.fix)) and not fix.ended:
-            return _with(fixes, event, replace(fix, outcome=body.outcome, reason=body.reason))
+            return _with_fix(fixes, event, replace(fix, outcome=body.outcome, reason=body.reason))
     return fixes
 
 
-def _group(number: int, data: Mapping[str, Any]) -> FixGroup:
+def _parse_group(number: int, data: Mapping[str, Any]) -> FixGroup:
+    """Return a group from the data of an event."""
     return FixGroup(
         number=number,
         key=str(data["key"]),
@@ -150,29 +152,35 @@ def _group(number: int, data: Mapping[str, Any]) -> FixGroup:
     )
 
 
-def _settled(group: FixGroup, body: e.FixGroupSettled) -> FixGroup:
+def _with_outcome(group: FixGroup, body: e.FixGroupSettled) -> FixGroup:
+    """Return the group with its outcome; the first outcome stays."""
     if group.settled:
         return group
     return replace(group, outcome=body.outcome, commit=body.commit, reason=body.reason)
 
 
-def _changed(
+def _with_changed_group(
     fixes: Mapping[str, Fix],
     event: Event,
     body: e.FixAgentStarted | e.FixGroupSettled,
     change: Callable[[FixGroup], FixGroup],
 ) -> Mapping[str, Fix]:
+    """Return the fixing runs with one group changed."""
     fix = fixes.get(body.fix)
     if fix is None:
         return fixes
     rounds = tuple(
-        replace(one, groups=tuple(change(group) if group.number == body.group else group for group in one.groups))
-        if one.number == body.round
-        else one
-        for one in fix.rounds
+        replace(
+            fix_round,
+            groups=tuple(change(group) if group.number == body.group else group for group in fix_round.groups),
+        )
+        if fix_round.number == body.round
+        else fix_round
+        for fix_round in fix.rounds
     )
-    return _with(fixes, event, replace(fix, rounds=rounds))
+    return _with_fix(fixes, event, replace(fix, rounds=rounds))
 
 
-def _with(fixes: Mapping[str, Fix], event: Event, fix: Fix) -> Mapping[str, Fix]:
+def _with_fix(fixes: Mapping[str, Fix], event: Event, fix: Fix) -> Mapping[str, Fix]:
+    """Return the fixing runs with one of them replaced and its time updated."""
     return {**fixes, fix.id: replace(fix, updated_at=max(fix.updated_at, event.time))}

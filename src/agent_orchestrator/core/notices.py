@@ -1,4 +1,4 @@
-"""Notifications on their way to people: one intent for each notifier that is to be told. Pure."""
+"""Notifications on their way to people: one intent per notifier that sends them. Pure."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from agent_orchestrator.core.reactions import Intent
 from agent_orchestrator.core.rules import PRIORITIES
 
 NOTIFY = "notify"
+"""Kind of the intents that send a notification."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,7 @@ class Notice:
     """A notification that is to be sent."""
 
     id: str
-    """The same however often it is sent."""
+    """The same for every attempt to send it."""
     title: str
     message: str
     level: str = "info"
@@ -29,17 +30,20 @@ class Notice:
 
     @property
     def urgent(self) -> bool:
-        """Somebody must act now."""
+        """Whether a person must act now."""
         return self.level == PRIORITIES[0]
 
     def mark(self, asked: str = "") -> str:
-        """What it says, and about what: two with the same mark are the same news. `asked`: what waits for an answer there."""
-        said = "\0".join((self.project, self.session, self.trigger, self.level, self.title, self.message, asked))
-        return hashlib.sha256(said.encode(errors="surrogatepass")).hexdigest()[:16]
+        """Return a hash of the content; two notices with the same mark are the same news.
+
+        `asked`: the question or permission request that waits there for an answer.
+        """
+        content = "\0".join((self.project, self.session, self.trigger, self.level, self.title, self.message, asked))
+        return hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 def deliveries(event: Event, notifiers: Sequence[str]) -> list[Intent]:
-    """What a notification calls for: it is to be sent by each of these."""
+    """Return one intent per notifier for a notification event, or none for other events."""
     body = event.body
     if not isinstance(body, Notified):
         return []
@@ -60,7 +64,7 @@ def deliveries(event: Event, notifiers: Sequence[str]) -> list[Intent]:
 
 
 def notice_of(intent: Intent) -> Notice:
-    """The notification that an intent is to send."""
+    """Return the notification that an intent is to send."""
     args = intent.args
     return Notice(
         id=str(args["notice"]),

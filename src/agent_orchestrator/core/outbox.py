@@ -1,8 +1,9 @@
-"""What is still to be done, durably: intents recorded in the same transaction as the event that caused them.
+"""The outbox: intents that are still to be carried out, recorded in the transaction of the event that caused them.
 
-A row is *pending* until its effect's result is recorded, in one transaction with the events that tell the result: then it is
-*done*, *dropped* (not needed any more) or *failed* (given up). So a kill at any instruction leaves either the row or the result.
-A row's `attempts` is written before an effect that could not tell by itself whether it ran already.
+A row is *pending* until the result of its effect is recorded, in one transaction with the events that describe the
+result. Then it is *done*, *dropped* (no longer needed) or *failed* (given up). So a crash at any point leaves either
+the pending row or the result. If an effect cannot detect whether it ran before, its row's `attempts` is written before
+it starts.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from agent_orchestrator.core.reactions import Intent
 T = TypeVar("T")
 
 
-_OF_AGENT = frozenset({"prepare", "launch", "deliver", "publish", "rebase", "stop", "clean-up"})
-"""Kinds that touch a session's agent or workspace."""
-_APART = frozenset({"draft-plan", "apply-plan"})
-"""Kinds that belong to no session, and wait for nobody."""
+_AGENT_KINDS = frozenset({"prepare", "launch", "deliver", "publish", "rebase", "stop", "clean-up"})
+"""Kinds of intents that use a session's agent or workspace; they share the session's lane."""
+_INDEPENDENT_KINDS = frozenset({"draft-plan", "apply-plan"})
+"""Kinds of intents that belong to no session; each has a lane of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Row:
 
     intent: Intent
     cause: int
-    """The event that it came from."""
+    """The number of the event that it came from."""
     order: int
     due: float
     attempts: int = 0
@@ -41,13 +42,13 @@ class Row:
 
     @property
     def lane(self) -> str:
-        """Rows of one lane are carried out one after the other."""
-        if self.intent.kind in _APART:
+        """The name of the row's lane; rows of one lane are carried out one after the other."""
+        if self.intent.kind in _INDEPENDENT_KINDS:
             return self.intent.key
         if notifier := self.intent.args.get("notifier"):
             return f"{self.intent.kind} {notifier}"
-        side = "" if self.intent.kind in _OF_AGENT else f" {self.intent.kind}"
-        return self.intent.session + side
+        suffix = "" if self.intent.kind in _AGENT_KINDS else f" {self.intent.kind}"
+        return self.intent.session + suffix
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +57,12 @@ class Batch:
 
     events: Sequence[Event] = ()
     rows: Sequence[Row] = ()
-    """New ones, which take the place of a dropped one with their key, and old ones with a new state."""
+    """New rows, which replace a dropped row with the same key, and existing rows with a new state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Facts as of an event."""
+    """The facts after an event."""
 
     seq: int
     home: HomeFacts
@@ -69,39 +70,39 @@ class Snapshot:
 
 
 Entry = Mapping[str, Any]
-"""An event just as it is kept: `data` as text, `at` in seconds, with its `digest` (`ledger.py`)."""
+"""An event as stored: `data` as text, `at` in seconds, with its `digest` (`base/hash_chain.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which entries of the log are meant; none: any."""
+    """A filter for entries of the log; a field that is None matches any entry."""
 
     session: str | None = None
     project: str | None = None
     actor: str | None = None
-    """One, or all whose name begins with this word: `rule`, `agent`."""
+    """One actor, or all whose name begins with this word: `rule`, `agent`."""
     kind: str | None = None
     since: float | None = None
     until: float | None = None
 
 
 class Store(Protocol):
-    """Where events, outbox and snapshots are kept. One writer; whoever calls needs to know no SQL."""
+    """The storage of events, outbox and snapshots. It has one writer; callers need no SQL."""
 
     async def open(self) -> int:
-        """Make or migrate the schema; returns the last event's sequence number."""
+        """Create or migrate the schema, and return the last event's sequence number."""
         ...
 
     async def write(self, compute: Callable[[Known], tuple[Batch, T]]) -> T:
-        """Run `compute` in the writer's thread and commit its batch; what it returned beside comes back."""
+        """Run `compute` in the writer's thread, commit its batch, and return the second value that it returned."""
         ...
 
     async def snapshot(self) -> Snapshot | None:
-        """The last saved facts, if they are of this version."""
+        """Return the last saved facts, or None if there are none of this version."""
         ...
 
     async def save_snapshot(self, snapshot: Snapshot, changed: Sequence[str]) -> None:
-        """Keep the facts of the sessions that changed."""
+        """Save the facts of the home and of the changed sessions."""
         ...
 
     async def events(
@@ -114,64 +115,64 @@ class Store(Protocol):
         kind: str | None = None,
         newest: bool = False,
     ) -> list[Event]:
-        """Events in order; `newest`: the last ones instead of the first."""
+        """Return events in order; `newest`: the last ones instead of the first."""
         ...
 
     async def event_by_key(self, key: str) -> Event | None:
-        """The event with this idempotency key."""
+        """Return the event with this idempotency key, or None."""
         ...
 
     async def entries(self, wanted: Wanted, after: int = 0, limit: int = 1000, *, newest: bool = False) -> list[Entry]:
-        """Events as they are kept, in order; `newest`: the last ones instead of the first."""
+        """Return events as stored, in order; `newest`: the last ones instead of the first."""
         ...
 
     async def types(self, seqs: Sequence[int]) -> dict[int, str]:
-        """The kinds of these events."""
+        """Return the kinds of these events."""
         ...
 
     async def pending(self) -> list[Row]:
-        """Rows that are still to be carried out, in order."""
+        """Return the rows that are still to be carried out, in order."""
         ...
 
     async def rows(self, session: str, limit: int = 50) -> list[Row]:
-        """A session's rows, newest first."""
+        """Return a session's rows, newest first."""
         ...
 
     async def close(self) -> None:
-        """Finish writing."""
+        """Finish writing and close the store."""
         ...
 
 
 class Known(Protocol):
-    """What the writer can ask inside its transaction."""
+    """What the writer can read inside its transaction."""
 
     def event_keys(self, keys: Sequence[str]) -> set[str]:
-        """Those keys that are in the log already."""
+        """Return those of the keys that are already in the log."""
         ...
 
     def intent_keys(self, keys: Sequence[str]) -> set[str]:
-        """Those keys that are in the outbox already; a dropped row's key is free again."""
+        """Return those of the keys that are already in the outbox; a dropped row's key counts as free."""
         ...
 
 
 def settled(row: Row, state: str, now: float, result: str = "") -> Row:
-    """The row with its end."""
+    """Return the row with a final state."""
     return replace(row, state=state, result=result[:1000], updated=now)
 
 
 def postponed(row: Row, due: float, now: float, *, failed_attempt: bool, result: str = "") -> Row:
-    """The row, to be tried again."""
+    """Return the row with a new due time."""
     return replace(row, due=due, attempts=row.attempts + failed_attempt, updated=now, result=result[:1000])
 
 
 def pause(attempts: int, first: float = 0.5, most: float = 60.0, jitter: Callable[[], float] = random.random) -> float:
-    """Seconds before the next attempt: doubling, bounded, spread by up to a half."""
-    grown = min(most, first * 2.0 ** min(attempts, 30))
-    return grown * (0.5 + 0.5 * jitter())
+    """Return the seconds before the next attempt: doubling, bounded, spread by up to a half."""
+    longest = min(most, first * 2.0 ** min(attempts, 30))
+    return longest * (0.5 + 0.5 * jitter())
 
 
 def row_json(row: Row) -> dict[str, Any]:
-    """A row as users see it."""
+    """Return a row as JSON data for users."""
     from agent_orchestrator.core.events import rfc3339
 
     return {

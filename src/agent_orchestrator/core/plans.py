@@ -1,10 +1,10 @@
-"""A goal made into tasks: what a plan is, and its fold. Pure. `fleet/plans/validation.py` says what is wrong with one.
+"""A goal broken into tasks: what a plan is, and its fold. Pure. `fleet/plans/validation.py` finds errors in a plan.
 
     planning ─► draft ─► applying ─► applied          planning ─► failed
                   ▲          │                        draft, failed, planning ─► discarded
                   └──────────┘ refused
 
-At the local tracker a plan goes from draft to applied at once.
+For the local tracker a plan goes from draft to applied at once.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ class PlannedTask:
     title: str
     description: str = ""
     acceptance: tuple[str, ...] = ()
-    """What must hold when it is done."""
+    """Criteria that must be met when it is done."""
     dependencies: tuple[str, ...] = ()
-    """Tasks that must have landed before."""
+    """Tasks that must be merged before it."""
     effort: str = "medium"
     labels: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
-    """Files that it is expected to change; glob patterns too."""
+    """Files that it is expected to change; may be glob patterns."""
     profile: str | None = None
     priority: int = 0
     issue: int | None = None
-    """The issue that it is, where there is one already."""
+    """The number of its issue, if it has one already."""
 
     def data(self) -> dict[str, Any]:
-        """As it stands in an event."""
+        """Return the task as it is stored in an event."""
         return {
             item.name: list(value) if isinstance(value := getattr(self, item.name), tuple) else value
             for item in fields(self)
@@ -57,18 +57,18 @@ class PlannedTask:
 
 
 def task_of(data: Mapping[str, Any]) -> PlannedTask:
-    """What `PlannedTask.data` wrote."""
+    """Return the task from data that `PlannedTask.data` returned; unknown keys are ignored."""
     names = {item.name for item in fields(PlannedTask)}
-    given: dict[str, Any] = {"id": "", "title": ""}
+    values: dict[str, Any] = {"id": "", "title": ""}
     for name, value in data.items():
         if name in names:
-            given[name] = tuple(value) if isinstance(value, list) else value
-    return PlannedTask(**given)
+            values[name] = tuple(value) if isinstance(value, list) else value
+    return PlannedTask(**values)
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What the planning took."""
+    """Tokens and dollars that the planning used."""
 
     input: int = 0
     output: int = 0
@@ -77,7 +77,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything known of one plan."""
+    """Everything known about one plan."""
 
     id: str
     project: str
@@ -85,7 +85,7 @@ class Plan:
     created_at: float
     updated_at: float
     token: str
-    """Tells its issues at a tracker from those of another home's plan of the same name."""
+    """Distinguishes its issues at a tracker from those of another home's plan with the same id."""
     agent: str = ""
     model: str | None = None
     from_issues: bool = False
@@ -97,21 +97,21 @@ class Plan:
     start: bool = True
     group_limit: int = 0
     applied_by: str = ""
-    """Who said last that its tasks are to become issues."""
+    """Who last requested that its tasks become issues."""
     applied_at: float = 0.0
-    """When it was last said that its tasks are to become issues."""
+    """When it was last requested that its tasks become issues."""
     issues: Mapping[str, int] = field(default_factory=dict)
-    """Task → number of its issue, once it is applied."""
+    """Task → number of its issue, once the plan is applied."""
 
 
 def reduce_plans(plans: Mapping[str, Plan], event: Event) -> Mapping[str, Plan]:
-    """The plans after one more event; what comes too late for a plan's state changes nothing."""
+    """Return the plans after an event; an event that comes too late for a plan's state changes nothing."""
     body = event.body
     if isinstance(body, e.PlanRequested):
         if body.plan in plans:
             return plans
         token = hashlib.sha256(event.key.encode(errors="replace")).hexdigest()[:10]
-        made = Plan(
+        new_plan = Plan(
             body.plan,
             event.project or "",
             body.goal,
@@ -122,15 +122,15 @@ def reduce_plans(plans: Mapping[str, Plan], event: Event) -> Mapping[str, Plan]:
             body.model,
             body.from_issues,
         )
-        return {**plans, made.id: made}
-    known = plans.get(str(getattr(body, "plan", ""))) if isinstance(body, _OF_PLANS) else None
-    after = _changed(known, event) if known else None
-    if known is None or after is None:
+        return {**plans, new_plan.id: new_plan}
+    plan = plans.get(str(getattr(body, "plan", ""))) if isinstance(body, _PLAN_EVENTS) else None
+    after = _change_plan(plan, event) if plan else None
+    if plan is None or after is None:
         return plans
-    return {**plans, known.id: replace(after, updated_at=max(event.time, known.updated_at))}
+    return {**plans, plan.id: replace(after, updated_at=max(event.time, plan.updated_at))}
 
 
-_OF_PLANS = (
+_PLAN_EVENTS = (
     e.PlanDrafted,
     e.PlanFailed,
     e.PlanChanged,
@@ -139,9 +139,11 @@ _OF_PLANS = (
     e.PlanRefused,
     e.PlanDiscarded,
 )
+"""Kinds of events that change a plan."""
 
 
-def _changed(plan: Plan, event: Event) -> Plan | None:
+def _change_plan(plan: Plan, event: Event) -> Plan | None:
+    """Return the plan after an event, or None if its state does not allow the event."""
     match event.body:
         case e.PlanDrafted() as body if plan.state == PLANNING:
             spent = Spent(body.input, body.output, body.usd)
@@ -154,8 +156,8 @@ def _changed(plan: Plan, event: Event) -> Plan | None:
             tasks = tuple(map(task_of, body.tasks))
             return replace(plan, state=DRAFT, goal=goal, tasks=tasks, notes=body.notes, error="")
         case e.PlanApplyRequested() as body if plan.state == DRAFT:
-            asked = replace(plan, start=body.start, group_limit=body.group_limit, applied_by=event.source)
-            return replace(asked, state=APPLYING, error="", applied_at=event.time)
+            applying = replace(plan, start=body.start, group_limit=body.group_limit, applied_by=event.source)
+            return replace(applying, state=APPLYING, error="", applied_at=event.time)
         case e.PlanApplied() as body if plan.state == APPLYING:
             return replace(plan, state=APPLIED, issues=dict(body.issues))
         case e.PlanRefused() as body if plan.state == APPLYING:
@@ -166,11 +168,11 @@ def _changed(plan: Plan, event: Event) -> Plan | None:
 
 
 def plan_number(plan: str) -> int:
-    """3 of `P3`; 0 of what is no plan's id."""
+    """Return the number in a plan's id (3 for `P3`), or 0 if it is not a plan's id."""
     digits = plan.removeprefix("P")
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0
 
 
 def next_plan(plans: Mapping[str, Plan]) -> str:
-    """The id of the next plan of this home."""
+    """Return the id for the next plan of this home."""
     return f"P{max(map(plan_number, plans), default=0) + 1}"

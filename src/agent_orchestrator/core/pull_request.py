@@ -1,4 +1,4 @@
-"""A session's change on its way to the base branch: pull request, checks, reviews, landing. Facts, and what follows from them."""
+"""A session's pull request, its checks, reviews and comments, and issues: facts, and what follows from them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from dataclasses import dataclass, field
 from agent_orchestrator.core.authors import WRITES
 
 GOOD = frozenset({"success", "flaky", "skipped"})
+"""States of a check that allow a merge."""
 BAD = frozenset({"failure", "timed_out", "cancelled"})
+"""States of a check that failed."""
 UNDER_WAY = frozenset({"queued", "running"})
+"""States of a check that has no result yet."""
 NOT_SET_UP = "not_set_up"
-"""The state of a check whose environment lacks something: neither good nor bad, and nothing merges through it."""
+"""State of a check that could not run because its environment lacks something: neither passed nor failed, but it blocks the merge."""
 DEPENDENCY_ENDED = "dependency-ended"
-"""What a person is asked for: what a session comes after has ended without landing, and it may go on without."""
+"""Trigger of an offer to a person: a session that this one depends on ended without being merged, and this one may start anyway."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckRun:
-    """One check at one commit; the fields that `CheckFinished` has too mean the same."""
+    """One run of a check at one commit; fields that `CheckFinished` also has mean the same."""
 
     name: str
     head: str
@@ -41,50 +44,50 @@ class CheckRun:
     command: str = ""
     url: str = ""
     outdated: bool = False
-    """An earlier version took the failure for the base branch's without comparing tests: the check runs again."""
+    """An earlier version attributed the failure to the base branch without comparing tests: the check runs again."""
 
     @property
     def is_known(self) -> bool:
-        """Whether everything that fails also fails on the base branch and is not the session's task."""
+        """Whether every failure also occurs on the base branch and is not the session's task."""
         return self.state == "failure" and bool(self.known) and not self.new and not self.owned
 
     @property
     def fails(self) -> bool:
-        """Whether it fails through the session's own change, or with failures that its task is to fix."""
+        """Whether it fails because of the session's own change, or with failures that are its task to fix."""
         return self.state in BAD and not self.is_known and not self.outdated
 
     @property
     def is_untested(self) -> bool:
-        """Whether it fails before any test is run, as on the base branch: nothing is known of the tests."""
+        """Whether it fails before any test runs, as on the base branch, so that nothing is known about the tests."""
         return self.state == "failure" and bool(self.reason)
 
     @property
     def drops_tests(self) -> bool:
-        """Whether tests that pass on the base branch are not run any more, or none is run at all."""
+        """Whether tests that pass on the base branch no longer run, or no test runs at all."""
         return bool(self.vanished or self.newly_skipped or self.fewer or self.is_untested)
 
     @property
     def dropped(self) -> str:
-        """The tests that are not run any more, in words; an empty string if there are none."""
+        """The tests that no longer run, as text; an empty string if there are none."""
         if self.is_untested:
             return self.reason
-        named = [*self.vanished, *(f"{name} (skipped)" for name in self.newly_skipped)]
-        some = ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
+        test_names = [*self.vanished, *(f"{name} (skipped)" for name in self.newly_skipped)]
+        listed = ", ".join(test_names[:3]) + (f" and {len(test_names) - 3} more" if len(test_names) > 3 else "")
         fewer = f"{self.fewer} fewer tests than before" if self.fewer else ""
-        return "; ".join(filter(None, (some, fewer)))
+        return "; ".join(filter(None, (listed, fewer)))
 
     @property
     def compared(self) -> str:
-        """How its failures compare with the base branch's, in words: `1 new, 3 known`; an empty string if that was not compared."""
+        """How its failures compare with those of the base branch, as text (`1 new, 3 known`); an empty string if they were not compared."""
         owned = f"{len(self.owned)} to fix" if self.owned else ""
-        known = len(self.known) - len(self.owned)
-        parts = [f"{len(self.new)} new" if self.new else "", owned, f"{known} known" if known else ""]
+        known_count = len(self.known) - len(self.owned)
+        parts = [f"{len(self.new)} new" if self.new else "", owned, f"{known_count} known" if known_count else ""]
         return ", ".join(filter(None, parts)) if self.known else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """Somebody's judgement."""
+    """A review of the change, by a person, a bot or an agent."""
 
     id: str
     verdict: str
@@ -93,29 +96,29 @@ class Review:
     body: str
     at: float
     write_access: str = WRITES
-    """May the author write to the repository: `yes`, `no` or `unknown`."""
+    """Whether the author may write to the repository: `yes`, `no` or `unknown`."""
     kind: str = "person"
     """`person`, `bot` or `agent`."""
     reviewer: str = ""
-    """The session of the agent that judged."""
+    """The session of the reviewing agent."""
     counts: bool = True
-    """It is approval enough."""
+    """The project counts this agent's approval as sufficient."""
     heard: str = ""
-    """The session's own head when it became known here: only a later one may be the answer to it."""
+    """The session's head when the review became known here: only a later head can be the response to it."""
 
     @property
     def stands_at(self) -> str:
-        """The head that has not answered it yet."""
+        """The head that does not respond to the review yet."""
         return self.heard or self.head
 
 
 MOST_REPLIES = 500
-"""What an agent says about one change; it has nothing to say beyond that, and a forge would be told all of it."""
+"""Number of comments by agents on one pull request that are kept and passed on to a forge."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """Something said about the change."""
+    """A comment on the change or on an issue."""
 
     id: str
     body: str
@@ -127,36 +130,37 @@ class Comment:
     review: str | None = None
     by_agent: bool = False
     head: str = ""
-    """The commit that was looked at."""
+    """The commit that the comment refers to."""
     write_access: str = WRITES
     kind: str = "person"
     """`person`, `bot` or `agent`."""
     resolved: bool = False
     heard: str = ""
-    """The session's own head when it became known here: only a later one may be the answer to it."""
+    """The session's head when the comment became known here: only a later head can be the response to it."""
 
     @property
     def stands_at(self) -> str:
-        """The head that has not answered it yet."""
+        """The head that does not respond to the comment yet."""
         return self.heard or self.head
 
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """It is to land."""
+    """A requested merge."""
 
     strategy: str
     force: bool
     delete_after: bool
     at: float
     waits: str = ""
+    """What the merge waits for."""
     head: str = ""
-    """The commit that may land, and no other."""
+    """The commit that may be merged; any other one may not."""
 
 
 @dataclass(frozen=True, slots=True)
 class PullRequest:
-    """The change and everything known about it."""
+    """A pull request and everything known about it."""
 
     number: int
     title: str
@@ -166,52 +170,54 @@ class PullRequest:
     """`open`, `merged` or `closed`."""
     url: str | None = None
     node: str = ""
-    """Its name at the forge for good; empty: it is a local one."""
+    """Its permanent id at the forge; empty for a local one."""
     blocked: str = ""
-    """What the forge demands before it may land."""
+    """What the forge requires before it can be merged."""
     checks: Mapping[str, CheckRun] = field(default_factory=dict)
     """By name, at the newest commit that they ran at."""
     settled: str | None = None
     """The commit at which every check has a result."""
     by_hand: str | None = None
-    """The commit at which no check runs until it is asked for."""
+    """The commit at which checks run only on request."""
     unchecked: bool = False
     """No check is configured."""
     asked: int = 0
-    """How often the checks were asked for by hand."""
+    """How often the checks were requested again."""
     reviews: tuple[Review, ...] = ()
     requested: tuple[str, ...] = ()
-    """People whom somebody here had asked to look at it."""
+    """People who were asked here to review it."""
     comments: tuple[Comment, ...] = ()
     conflicts: tuple[str, ...] = ()
     compared: tuple[str, str] | None = None
-    """Head and base head that were looked at for conflicts."""
+    """Head and base head that were compared for conflicts."""
     landing: Landing | None = None
+    """The requested merge, if there is one."""
     refused: str = ""
-    """Why the last landing failed."""
+    """Why the last merge failed."""
     refused_head: str = ""
-    """The commit that was to land then; another one may be tried."""
+    """The commit whose merge failed then; a different one can be tried."""
     landed: str | None = None
+    """The commit on the base branch that it was merged as."""
     landed_head: str = ""
-    """The commit of its branch that landed."""
+    """The commit of its branch that was merged."""
     base_before: str | None = None
-    """Where the base was before it landed."""
+    """Head of the base branch before the merge."""
     keep_branch: bool = False
     left: tuple[str, ...] = ()
-    """What was not committed when it landed."""
+    """Files that were not committed when it was merged."""
 
     @property
     def replies(self) -> int:
-        """How often agents said something about it."""
-        return sum(one.by_agent for one in self.comments)
+        """The number of comments by agents."""
+        return sum(comment.by_agent for comment in self.comments)
 
     @property
     def threads(self) -> Mapping[str, list[Comment]]:
-        """Comments by what they answer, oldest first."""
-        found: dict[str, list[Comment]] = {}
+        """The comments by thread, oldest first."""
+        threads: dict[str, list[Comment]] = {}
         for comment in self.comments:
-            found.setdefault(comment.thread or comment.id, []).append(comment)
-        return found
+            threads.setdefault(comment.thread or comment.id, []).append(comment)
+        return threads
 
     @property
     def shown_state(self) -> str:
@@ -219,136 +225,146 @@ class PullRequest:
         return "draft" if self.draft and self.state == "open" else self.state
 
     def runs(self, head: str | None) -> list[CheckRun]:
-        """The checks at this commit."""
+        """Return the check runs at this commit."""
         return [run for run in self.checks.values() if run.head == head]
 
     def failing(self, head: str | None) -> list[CheckRun]:
-        """Checks at this commit whose failures are the session's to fix."""
+        """Return the checks at this commit whose failures the session must fix."""
         return [run for run in self.runs(head) if run.fails]
 
     def not_set_up(self, head: str | None) -> list[CheckRun]:
-        """Checks at this commit that have no verdict, because their environment is not set up."""
+        """Return the checks at this commit that could not run because their environment is not set up."""
         return [run for run in self.runs(head) if run.state == NOT_SET_UP]
 
     def forbidden(self, head: str | None) -> list[CheckRun]:
-        """Checks whose failures the base branch has too, in a project in which these hold a merge."""
+        """Return the checks that fail as on the base branch, in a project where such failures block a merge."""
         return [run for run in self.runs(head) if run.is_known and run.forbidden]
 
     def dropping(self, head: str | None) -> list[CheckRun]:
-        """Checks that do not run tests any more that they run on the base branch, which no person has approved at this commit."""
+        """Return the checks that no longer run tests of the base branch; none if a person has approved this commit."""
         if self.person_approved(head):
             return []
         return [run for run in self.runs(head) if run.drops_tests and not run.outdated]
 
     def red(self, head: str | None) -> list[CheckRun]:
-        """Checks that hold the merge of this commit, whatever a reviewer says."""
+        """Return the checks that block the merge of this commit, whatever its reviews say."""
         return [*self.failing(head), *self.not_set_up(head), *self.forbidden(head)]
 
     def merge_blocker(self, head: str | None) -> str:
-        """Why the checks at this commit hold its merge, or an empty string if they do not."""
+        """Return why the checks at this commit block its merge, or "" if they do not."""
         if failing := self.failing(head):
             return f"checks fail: {', '.join(run.name for run in failing)}"
-        if lacking := self.not_set_up(head):
-            return f"{lacking[0].name}: environment not set up: {lacking[0].reason}"
-        if known := self.forbidden(head):
-            return f"{known[0].name} fails on {self.base} too, and redBase is forbid"
+        if missing_setup := self.not_set_up(head):
+            return f"{missing_setup[0].name}: environment not set up: {missing_setup[0].reason}"
+        if forbidden := self.forbidden(head):
+            return f"{forbidden[0].name} fails on {self.base} too, and redBase is forbid"
         if dropping := self.dropping(head):
             return self.drop_text(dropping[0])
         return ""
 
     def drop_text(self, run: CheckRun) -> str:
-        """Which tests a check does not run, in a sentence."""
+        """Return a sentence that names the tests a check does not run."""
         if run.is_untested:
             return f"{run.name} fails before its tests: {run.dropped}"
         return f"{run.name} does not run tests that pass on {self.base}: {run.dropped}"
 
     def person_approved(self, head: str | None) -> bool:
-        """Whether a person's last review approves exactly this commit."""
-        given = [one for one in self.judgements if one.kind == "person"]
-        return bool(given) and given[-1].verdict == "approved" and given[-1].stands_at == head
+        """Return whether a person's last review approves exactly this commit."""
+        reviews = [review for review in self.judgements if review.kind == "person"]
+        return bool(reviews) and reviews[-1].verdict == "approved" and reviews[-1].stands_at == head
 
     def running(self, head: str | None) -> bool:
-        """Some check at this commit has no result yet."""
+        """Return whether a check at this commit has no result yet."""
         return any(run.state in UNDER_WAY or (run.outdated and self.state == "open") for run in self.runs(head))
 
     def awaited(self, head: str | None) -> bool:
-        """Nothing is known of the checks at this commit, and something will be."""
+        """Return whether checks at this commit are expected and none has started."""
         return head not in (self.settled, self.by_hand) and all(run.head != head for run in self.checks.values())
 
     def green(self, head: str | None) -> bool:
-        """Every check that is to run has run at this commit, and passed. Not reported is not green."""
+        """Return whether every expected check has run at this commit and passed; a missing result does not count as passed."""
         if self.settled != head:
             return False
-        passed = all(run.state in GOOD or (run.is_known and not run.forbidden) for run in self.runs(head))
-        return self.unchecked or (passed and not self.dropping(head))
+        has_passed = all(run.state in GOOD or (run.is_known and not run.forbidden) for run in self.runs(head))
+        return self.unchecked or (has_passed and not self.dropping(head))
 
     @property
     def judgements(self) -> list[Review]:
-        """The reviews that count: those of people who may write to the repository. Anybody else's is but a comment.
+        """The reviews that count: those by authors who may write to the repository; other reviews are treated as comments.
 
-        An agent's approval is none, unless the project says so; but it takes back what that agent asked for before.
+        An agent's approval does not count unless the project says so, but it withdraws the changes that this agent
+        requested before.
         """
-        given = [one for one in self.reviews if one.verdict != "commented" and one.write_access == WRITES]
-        content = {one.reviewer or one.author for one in _last_of_each(given) if one.verdict == "approved"}
+        reviews = [review for review in self.reviews if review.verdict != "commented" and review.write_access == WRITES]
+        approving_authors = {
+            review.reviewer or review.author for review in _last_agent_reviews(reviews) if review.verdict == "approved"
+        }
         return [
-            one
-            for one in given
-            if one.kind == "person"
-            or (one.counts and one.verdict == "approved")
-            or (one.verdict != "approved" and (one.reviewer or one.author) not in content)
+            review
+            for review in reviews
+            if review.kind == "person"
+            or (review.counts and review.verdict == "approved")
+            or (review.verdict != "approved" and (review.reviewer or review.author) not in approving_authors)
         ]
 
     @property
     def seen_by_person(self) -> bool:
-        """A person has looked at the change and said something: its history must not be rewritten any more."""
-        kinds = [one.kind for one in self.reviews] + [one.kind for one in self.comments if not one.by_agent]
+        """Whether a person has reviewed or commented on the change; its history must not be rewritten then."""
+        kinds = [entry.kind for entry in self.reviews] + [entry.kind for entry in self.comments if not entry.by_agent]
         return "person" in kinds
 
     @property
     def agents_word(self) -> Review | None:
-        """The last judgement of a reviewing agent."""
-        return next((one for one in reversed(self.reviews) if one.kind == "agent" and one.verdict != "commented"), None)
+        """The last review by an agent that is more than a comment."""
+        return next(
+            (review for review in reversed(self.reviews) if review.kind == "agent" and review.verdict != "commented"),
+            None,
+        )
 
     def verdict(self, head: str | None) -> str:
-        """`none`, `pending`, `approved` or `changes_requested`: the last judgement, as far as it is about this commit.
+        """Return `none`, `pending`, `approved` or `changes_requested`: the last review that applies to this commit.
 
-        A person's approval holds for what is committed later, an agent's for the very commit that it had before it.
+        A person's approval also applies to later commits, an agent's only to the commit that it reviewed.
         """
-        given = self.judgements
-        judged = [one for one in given if one.kind == "person" or one.verdict != "approved" or one.stands_at == head]
-        if not judged:
-            return "pending" if given else "none"
-        last = judged[-1]
+        reviews = self.judgements
+        applicable = [
+            review
+            for review in reviews
+            if review.kind == "person" or review.verdict != "approved" or review.stands_at == head
+        ]
+        if not applicable:
+            return "pending" if reviews else "none"
+        last = applicable[-1]
         return "pending" if last.verdict == "changes_requested" and last.stands_at != head else last.verdict
 
     def mergeable(self, head: str | None, base_head: str | None) -> str:
-        """`yes`, `no` or `unknown`: only a look at these two commits counts."""
+        """Return `yes`, `no` or `unknown`; only a comparison of exactly these two commits counts."""
         if self.compared is None or self.compared != (head, base_head):
             return "unknown"
         return "no" if self.conflicts else "yes"
 
 
-def _last_of_each(reviews: list[Review]) -> list[Review]:
-    """Of each bot and agent its last word."""
-    return list({one.reviewer or one.author: one for one in reviews if one.kind != "person"}.values())
+def _last_agent_reviews(reviews: list[Review]) -> list[Review]:
+    """Return the last review of each bot and agent."""
+    return list({review.reviewer or review.author: review for review in reviews if review.kind != "person"}.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """One unbroken time in which a trigger's state holds."""
+    """An unbroken time in which a trigger's state holds."""
 
     since: float
     attempts: int = 0
     occurrence: str = ""
-    """What was last reacted to: another one within the episode is the next attempt."""
+    """The last occurrence that was reacted to; another one within the episode is the next attempt."""
     escalated: bool = False
     first: str = ""
-    """What was reacted to at first: names the episode."""
+    """The first occurrence that was reacted to; it identifies the episode."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What a plan says of an issue that is one of its tasks."""
+    """What a plan specifies for an issue that is one of its tasks."""
 
     plan: str
     task: str
@@ -360,7 +376,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """An issue: of the local tracker, or read from another one."""
+    """An issue of the local tracker, or read from another tracker."""
 
     number: int
     project: str
@@ -376,24 +392,24 @@ class Issue:
     comments: tuple[Comment, ...] = ()
     write_access: str = WRITES
     key: str = ""
-    """How the tracker calls it, where that is not its number."""
+    """The tracker's name for it, if that is not its number."""
     url: str | None = None
     tracker: str = "local"
     branch: str | None = None
-    """The branch that the tracker suggests."""
+    """The branch name that the tracker suggests."""
     planned: Planned | None = None
 
     @property
     def name(self) -> str:
-        """How people call it."""
+        """The name that people use for it."""
         return self.key or str(self.number)
 
 
-_LONGEST_NUMBER = 18
-"""Digits that the number of an issue may have."""
+_MAX_NUMBER_DIGITS = 18
+"""Largest number of digits that an issue number may have."""
 
 
 def issue_number(name: str) -> int | None:
-    """The number in the name of an issue: 3 of `LIN-3`."""
+    """Return the number in an issue's name (3 for `LIN-3`), or None."""
     digits = name.rpartition("-")[2].lstrip("#")
-    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= _LONGEST_NUMBER else None
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= _MAX_NUMBER_DIGITS else None

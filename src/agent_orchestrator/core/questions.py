@@ -1,4 +1,4 @@
-"""Does the end of a turn ask a person something? Pure."""
+"""Recognize whether the end of an agent's turn asks a person a question. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from bisect import bisect_right
 
 LONGEST = 2000
+"""Longest question that is returned, in characters from its end."""
 
 _FENCE = "```"
 _AFTER_QUESTION = '*_`")]\u201d\u2019'
@@ -13,53 +14,54 @@ _POLITE = re.compile(
     r"(anything else|any(thing)? (more|further|other)|let me know|feel free|want me to (also|further|continue)|is there anything)",
     re.IGNORECASE,
 )
-"""An offer at the end of finished work is courtesy, not a question that work waits for."""
+"""A polite offer at the end of finished work is not a question that the work waits for."""
 
 
 def question_in(text: str) -> str:
-    """The question that a turn's last words end with, as it was put; nothing where it ends with none."""
+    """Return the question that a turn's text ends with, or "" if it ends without one."""
     prose = _without_code(text).strip()
     paragraphs = [part.strip() for part in re.split(r"\n[ \t]*\n", prose) if part.strip()]
     if not paragraphs:
         return ""
-    last = _paragraph_that_asks(paragraphs)
-    if last is None or _POLITE.search(_last_sentence(last)):
+    paragraph = _question_paragraph(paragraphs)
+    if paragraph is None or _POLITE.search(_last_sentence(paragraph)):
         return ""
-    return last[-LONGEST:]
+    return paragraph[-LONGEST:]
 
 
 def _without_code(text: str) -> str:
-    """The text without its fenced blocks; one that nothing closes is text."""
+    """Return the text without its fenced code blocks; a block that is not closed counts as text."""
     lines = text.split("\n")
     closing = [number for number, line in enumerate(lines) if line.rstrip(" ") == _FENCE]
-    kept: list[str] = []
-    at = 0
+    prose: list[str] = []
+    skip_until = 0
     for number, line in enumerate(lines):
-        if number < at:
+        if number < skip_until:
             continue
-        after = bisect_right(closing, number) if line.startswith(_FENCE) else len(closing)
-        if after < len(closing):
-            at = closing[after] + 1
-            kept.append("")
+        closing_index = bisect_right(closing, number) if line.startswith(_FENCE) else len(closing)
+        if closing_index < len(closing):
+            skip_until = closing[closing_index] + 1
+            prose.append("")
         else:
-            kept.append(line)
-    return "\n".join(kept)
+            prose.append(line)
+    return "\n".join(prose)
 
 
-def _paragraph_that_asks(paragraphs: list[str]) -> str | None:
-    """The last paragraph, or the one before a closing list of choices."""
+def _question_paragraph(paragraphs: list[str]) -> str | None:
+    """Return the last paragraph if it asks a question, together with the one before it if it only lists choices, or None."""
     last = paragraphs[-1]
-    if _asks(last):
+    if _is_question(last):
         return last
     lines = last.splitlines()
-    listed = [line for line in lines if re.match(r"\s*([-*+]|\d+[.)]|[a-zA-Z][.)])\s", line)]
-    if len(listed) == len(lines) and len(paragraphs) > 1 and _asks(paragraphs[-2]):
+    list_items = [line for line in lines if re.match(r"\s*([-*+]|\d+[.)]|[a-zA-Z][.)])\s", line)]
+    if len(list_items) == len(lines) and len(paragraphs) > 1 and _is_question(paragraphs[-2]):
         return f"{paragraphs[-2]}\n\n{last}"
-    first = lines[0] if lines else ""
-    return last if len(listed) == len(lines) - 1 and listed and _asks(first) else None
+    first_line = lines[0] if lines else ""
+    return last if len(list_items) == len(lines) - 1 and list_items and _is_question(first_line) else None
 
 
-def _asks(paragraph: str) -> bool:
+def _is_question(paragraph: str) -> bool:
+    """Return whether a paragraph ends with a question mark, ignoring closing quotes and markup."""
     end = len(paragraph)
     while end and (paragraph[end - 1].isspace() or paragraph[end - 1] in _AFTER_QUESTION):
         end -= 1
@@ -67,4 +69,5 @@ def _asks(paragraph: str) -> bool:
 
 
 def _last_sentence(paragraph: str) -> str:
+    """Return the last sentence of a paragraph."""
     return re.split(r"(?<=[.!?])\s+", paragraph.strip())[-1]

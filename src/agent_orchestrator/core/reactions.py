@@ -1,10 +1,12 @@
 """What is to be done: `decide(before, after, rules, now) -> [Intent]`. Pure.
 
-Two parts. *Lifecycle* is a matter of state, not of change: `needed(facts)` says what is to be done given what is known, each
-intent under a key of its own. The outbox takes a key once, so deciding twice, or after a crash, does nothing twice; and an
-intent that is not needed any more when its turn comes is dropped (`still_needed`), which fences effects by generation. What was
-dropped was not done: when it is needed again, its key is free.
-*Reactions* follow rules when a status is entered: they notify, send, merge …, with delays and retries as due times.
+There are two parts. *Lifecycle* intents follow from the state, not from its change: `needed(facts)` returns what is to
+be done given the facts, each intent under its own key. The outbox accepts a key once, so deciding twice, or after a
+crash, does nothing twice. An intent that is no longer needed when it is due is dropped (`still_needed`), so effects of
+an earlier launch do not run. A dropped intent was not carried out; its key is free again if it becomes needed.
+
+*Reactions* follow rules when a status is entered: they notify, send, merge and so on, with delays and retries as due
+times.
 """
 
 from __future__ import annotations
@@ -47,71 +49,77 @@ LIFECYCLE = frozenset(
         *("push", "track", "open-pr", "ready-pr", "check", "compare", "land", "rebase"),
     }
 )
+"""Kinds of intents that `needed` returns."""
 
 
 LIMIT_UNKNOWN = 1800.0
-"""Seconds after which a usage limit without a reset time is tried again."""
+"""Seconds after which an agent that met a usage limit without a reset time is started again."""
 IDLE_SETTLES = 1.0
-"""Seconds after a turn before it counts that nothing came of it: what was committed gets its pull request meanwhile."""
+"""Seconds to wait after a turn before it counts as one without a result; its commits get a pull request in this time."""
 REVIEWER = "reviewer"
-"""The kind of session that judges another one's change and makes none of its own."""
+"""The kind of session that reviews another session's change and makes none of its own."""
 COORDINATOR = WATCHING
 """The kind of session that plans, delegates and watches for a project, and makes no change of its own."""
 CHANGELESS = frozenset({REVIEWER, COORDINATOR})
-"""Kinds of session whose branch is nothing of their own: no pull request, no checks, nothing to land."""
+"""Kinds of sessions that have no change of their own: no pull request, no checks, nothing to merge."""
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """Something to be done, once for its key."""
+    """Something to be done, at most once per key."""
 
     kind: str
     key: str
     session: str
     generation: int = 0
     due: float = 0.0
-    """Not before this time; 0 is at once."""
+    """Earliest time to carry it out; 0 means at once."""
     args: Mapping[str, Any] = field(default_factory=dict)
 
 
 def decide(before: SessionFacts | None, after: SessionFacts, rules: Sequence[Rule], now: float) -> list[Intent]:
-    """What this change calls for."""
+    """Return the intents that the new facts call for and the facts before did not."""
     earlier = needed(before, rules) + react(before, rules, min(now, before.updated_at)) if before else []
-    known = {intent.key for intent in earlier}
-    return [intent for intent in needed(after, rules) + react(after, rules, now) if intent.key not in known]
+    earlier_keys = {intent.key for intent in earlier}
+    return [intent for intent in needed(after, rules) + react(after, rules, now) if intent.key not in earlier_keys]
 
 
 def needed(facts: SessionFacts, rules: Sequence[Rule] = ()) -> list[Intent]:
-    """What is to be done for a session as it stands."""
+    """Return everything that is to be done for a session in its current state."""
     if facts.stopped:
-        landing = _to_land(facts)
-        return (_to_push(facts) if landing else []) + landing + _to_track(facts)
+        merge_intents = _merge_intents(facts)
+        return (_push_intents(facts) if merge_intents else []) + merge_intents + _track_intents(facts)
     if facts.wanted == "stop":
-        return _to_stop(facts)
+        return _stop_intents(facts)
     if facts.moving and not facts.failure:
-        return [_end_agent(facts) if facts.live else Intent("move", f"move:{facts.id}:{facts.moves}", facts.id)]
+        return [_stop_agent_intent(facts) if facts.live else Intent("move", f"move:{facts.id}:{facts.moves}", facts.id)]
     if not facts.admitted or facts.failure:
         return []
     if facts.place is None or not facts.place.present:
-        return _to_prepare(facts)
+        return _prepare_intents(facts)
     if facts.live and facts.launched_run != facts.run:
-        return [_end_agent(facts)]  # it is to be started anew
-    of_branch = _to_track(facts) + _to_publish(facts) + _to_rebase(facts) + _for_change(facts)
-    return of_branch + (_to_live(facts, rules) if facts.live else _to_launch(facts))
+        return [_stop_agent_intent(facts)]  # a new launch is due
+    branch_intents = (
+        _track_intents(facts) + _publish_intents(facts) + _rebase_intents(facts) + _pull_request_intents(facts)
+    )
+    return branch_intents + (_running_agent_intents(facts, rules) if facts.live else _launch_intents(facts))
 
 
-def _to_prepare(facts: SessionFacts) -> list[Intent]:
-    """A workspace, on a node where that is its place. One that left its node at rest gets one when its agent is needed again."""
+def _prepare_intents(facts: SessionFacts) -> list[Intent]:
+    """Return the intent that prepares the workspace, or chooses a node first for a session of the cluster.
+
+    A session that left its node with nothing to do gets a new node only when its agent is needed again.
+    """
     if facts.remote and facts.node is None:
-        if facts.place is not None and facts.moves and not _to_launch(facts):
-            return _to_track(facts) + _for_change(facts)
+        if facts.place is not None and facts.moves and not _launch_intents(facts):
+            return _track_intents(facts) + _pull_request_intents(facts)
         return [Intent("place", f"place:{facts.id}:{facts.run}:{facts.moves}", facts.id)]
-    again = f":{facts.moves}" if facts.moves else ""
-    return [Intent("prepare", f"prepare:{facts.id}:{facts.run}{again}", facts.id)]
+    move_suffix = f":{facts.moves}" if facts.moves else ""
+    return [Intent("prepare", f"prepare:{facts.id}:{facts.run}{move_suffix}", facts.id)]
 
 
-def _to_track(facts: SessionFacts) -> list[Intent]:
-    """Tell the tracker how far the work on the session's issue is."""
+def _track_intents(facts: SessionFacts) -> list[Intent]:
+    """Return the intent that sends the state of the session's work to the issue tracker, or none if the tracker has that state."""
     pr = facts.pr
     if facts.spec.tracker == "local" or facts.spec.issue is None or facts.spec.kind in CHANGELESS:
         return []
@@ -126,7 +134,8 @@ def _to_track(facts: SessionFacts) -> list[Intent]:
     return [Intent("track", f"track:{facts.id}:{state}:{pr.number if pr else 0}", facts.id, args={"state": state})]
 
 
-def _to_publish(facts: SessionFacts) -> list[Intent]:
+def _publish_intents(facts: SessionFacts) -> list[Intent]:
+    """Return the intent that brings new commits into the main repository, or none if they are there."""
     if facts.place is None or facts.place.shared or not facts.committed or facts.head == facts.published:
         return []
     if facts.spec.kind in CHANGELESS:
@@ -134,92 +143,100 @@ def _to_publish(facts: SessionFacts) -> list[Intent]:
     return [Intent("publish", f"publish:{facts.id}:{facts.head}", facts.id)]
 
 
-def _to_rebase(facts: SessionFacts) -> list[Intent]:
+def _rebase_intents(facts: SessionFacts) -> list[Intent]:
+    """Return the intent that moves the branch to its new base, or none if the branch need not or must not move."""
     if facts.below is None or (facts.pr and (facts.pr.state != "open" or facts.pr.landing)):
         return []
     return [Intent("rebase", f"rebase:{facts.id}:{facts.base}:{facts.below}:{facts.head}", facts.id)]
 
 
-def _for_change(facts: SessionFacts) -> list[Intent]:
-    """What its pull request needs, once there are commits and they are in the main repository."""
+def _pull_request_intents(facts: SessionFacts) -> list[Intent]:
+    """Return the intents for the session's pull request, or none unless its commits are in the main repository."""
     pr, head = facts.pr, facts.head
-    if not facts.committed or not _here(facts) or facts.spec.kind in CHANGELESS:
+    if not facts.committed or not _is_in_main_repository(facts) or facts.spec.kind in CHANGELESS:
         return []
-    remote = facts.spec.scm != "local"
-    intents = _to_push(facts)
+    has_forge = facts.spec.scm != "local"
+    intents = _push_intents(facts)
     if pr is None:
-        there = not remote or facts.pushed is not None
-        return [*intents, Intent("open-pr", f"open-pr:{facts.id}", facts.id)] if there else intents
+        is_pushed = not has_forge or facts.pushed is not None
+        return [*intents, Intent("open-pr", f"open-pr:{facts.id}", facts.id)] if is_pushed else intents
     if pr.state != "open":
         return []
-    intents += _to_land(facts)
-    if pr.draft and _finished(facts):
+    intents += _merge_intents(facts)
+    if pr.draft and _has_finished(facts):
         intents.append(Intent("ready-pr", f"ready-pr:{facts.id}:{head}", facts.id))
-    if remote:
+    if has_forge:
         return intents
     if pr.settled != head:
         stage = "draft" if pr.draft else "ready"
         intents.append(Intent("check", f"check:{facts.id}:{head}:{stage}:{pr.asked}", facts.id))
-    moves = facts.below is not None and facts.unmoved != head
-    if facts.base_head and pr.compared != (head, facts.base_head) and not pr.landing and not moves:
+    needs_rebase = facts.below is not None and facts.unmoved != head
+    if facts.base_head and pr.compared != (head, facts.base_head) and not pr.landing and not needs_rebase:
         intents.append(Intent("compare", f"compare:{facts.id}:{head}:{facts.base_head}", facts.id))
     return intents
 
 
-def _here(facts: SessionFacts) -> bool:
-    """Are its commits in the main repository?"""
+def _is_in_main_repository(facts: SessionFacts) -> bool:
+    """Return whether the session's commits are in the main repository."""
     return facts.place is not None and (facts.place.shared or facts.published == facts.head)
 
 
-def _to_push(facts: SessionFacts) -> list[Intent]:
-    over = facts.pr is not None and facts.pr.state != "open"
-    if facts.spec.scm == "local" or facts.pushed == facts.head or over or not _here(facts):
+def _push_intents(facts: SessionFacts) -> list[Intent]:
+    """Return the intent that pushes the branch to the forge, or none if it is pushed or its pull request is closed or merged."""
+    is_closed = facts.pr is not None and facts.pr.state != "open"
+    if facts.spec.scm == "local" or facts.pushed == facts.head or is_closed or not _is_in_main_repository(facts):
         return []
     return [Intent("push", f"push:{facts.id}:{facts.head}", facts.id)]
 
 
-def _to_land(facts: SessionFacts) -> list[Intent]:
+def _merge_intents(facts: SessionFacts) -> list[Intent]:
+    """Return the intent that merges the pull request if a merge was requested."""
     if facts.pr is None or facts.pr.landing is None:
         return []
     return [Intent("land", f"land:{facts.id}:{facts.pr.landing.at:.6f}", facts.id)]
 
 
-def _finished(facts: SessionFacts) -> bool:
-    """The agent said that it is done, or its process ended well."""
+def _has_finished(facts: SessionFacts) -> bool:
+    """Return whether the agent reported that it is done, or its process exited with 0."""
     launch = facts.launch
     return facts.done is not None or (launch is not None and launch.ended and launch.code == 0 and not launch.stopped)
 
 
-def _to_launch(facts: SessionFacts) -> list[Intent]:
+def _launch_intents(facts: SessionFacts) -> list[Intent]:
+    """Return the intent that starts the agent: for a new run, for a waiting message, or after its usage limit."""
     message = facts.next_message
-    first = facts.launched_run != facts.run and not (facts.spec.defer and facts.launch is None and message is None)
-    if first or message:
+    is_due = facts.launched_run != facts.run and not (facts.spec.defer and facts.launch is None and message is None)
+    if is_due or message:
         generation = facts.generation + 1
         return [Intent("launch", f"launch:{facts.id}:{generation}:{facts.run}", facts.id, generation)]
-    return [_after_limit(facts)] if facts.limited else []
+    return [_limit_intent(facts)] if facts.limited else []
 
 
-def _after_limit(facts: SessionFacts) -> Intent:
+def _limit_intent(facts: SessionFacts) -> Intent:
+    """Return the intent that is due when the session's usage limit ends."""
     until, generation = limited_until(facts), facts.generation
     return Intent("limit", f"limit:{facts.id}:{generation}:{until:.0f}", facts.id, generation, until)
 
 
 def still_needed(intent: Intent, facts: SessionFacts) -> bool:
-    """Is a lifecycle intent still what the facts call for?"""
+    """Return whether the facts still call for a lifecycle intent; any other intent stays needed."""
     return intent.kind not in LIFECYCLE or any(other.key == intent.key for other in needed(facts))
 
 
-def _to_stop(facts: SessionFacts) -> list[Intent]:
+def _stop_intents(facts: SessionFacts) -> list[Intent]:
+    """Return the intent that stops the agent, or that cleans up once it has stopped."""
     if facts.live:
-        return [_end_agent(facts)]
+        return [_stop_agent_intent(facts)]
     return [] if facts.failure else [Intent("clean-up", f"clean-up:{facts.id}:{facts.run}", facts.id)]
 
 
-def _end_agent(facts: SessionFacts) -> Intent:
+def _stop_agent_intent(facts: SessionFacts) -> Intent:
+    """Return the intent that ends the running agent."""
     return Intent("stop", f"stop:{facts.id}:{facts.generation}:{facts.run}", facts.id, facts.generation)
 
 
-def _to_live(facts: SessionFacts, rules: Sequence[Rule]) -> list[Intent]:
+def _running_agent_intents(facts: SessionFacts, rules: Sequence[Rule]) -> list[Intent]:
+    """Return the intents for a running agent: the check for silence, its next message, the end of its usage limit."""
     launch, generation = facts.launch, facts.generation
     assert launch is not None
     due = launch.at + stuck_after(rules)
@@ -228,12 +245,12 @@ def _to_live(facts: SessionFacts, rules: Sequence[Rule]) -> list[Intent]:
         key = f"deliver:{message.id}:{generation}"
         intents.append(Intent("deliver", key, facts.id, generation, args={"message": message.id}))
     if facts.limit_until is not None or facts.activity.state == "limited":
-        intents.append(_after_limit(facts))
+        intents.append(_limit_intent(facts))
     return intents
 
 
 def limited_until(facts: SessionFacts) -> float:
-    """When its account may be used again: at the limit's reset, or in a while where nobody said when."""
+    """Return when the session's account can be used again: the limit's reset, or `LIMIT_UNKNOWN` later if that is not known."""
     return facts.limit_until if facts.limit_until is not None else (facts.limited_at or 0.0) + LIMIT_UNKNOWN
 
 
@@ -241,58 +258,62 @@ def limited_until(facts: SessionFacts) -> float:
 
 
 def stuck_after(rules: Sequence[Rule]) -> float:
-    """Seconds of silence after which these rules call a session stuck."""
+    """Return the seconds of silence after which these rules consider a session stuck."""
     return next((rule.threshold for rule in rules if rule.trigger == "agent-stuck" and rule.threshold), STUCK_AFTER)
 
 
 def react(facts: SessionFacts, rules: Sequence[Rule], now: float) -> list[Intent]:
-    """What the rules say to everything that there is to react to; the outbox takes each occurrence once."""
+    """Return what the rules call for in the current state; the outbox accepts each occurrence once."""
     status = derive(facts, now, stuck_after(rules))
     intents: list[Intent] = []
     for rule in rules:
-        what = occurrence(rule.trigger, facts, status)
+        current = occurrence(rule.trigger, facts, status)
         episode = facts.episodes.get(rule.trigger)
-        if what is not None and (episode is None or episode.occurrence != what):
-            intents += _follow(rule, facts, episode or Episode(now), what, now)
+        if current is not None and (episode is None or episode.occurrence != current):
+            intents += _rule_intents(rule, facts, episode or Episode(now), current, now)
     return intents
 
 
 def react_to(event: Event, facts: SessionFacts, rules: Sequence[Rule], now: float) -> list[Intent]:
-    """What an event as such calls for: any kind of event is a trigger by its name, and some ask for an effect of their own."""
-    names = _names(event, facts.id)
-    followed = [rule for rule in rules if rule.trigger in names and not is_state(rule.trigger)]
-    told = [_told(rule, event, facts, now) for rule in followed if _may_follow(rule, event)]
-    return told + _asked_for(event, facts)
+    """Return what an event calls for: the reactions of rules whose trigger is its kind, and the effects that it requests itself."""
+    names = _trigger_names(event, facts.id)
+    matching = [rule for rule in rules if rule.trigger in names and not is_state(rule.trigger)]
+    reactions = [_event_reaction(rule, event, facts, now) for rule in matching if _can_trigger(rule, event)]
+    return reactions + _requested_effects(event, facts)
 
 
-def _may_follow(rule: Rule, event: Event) -> bool:
-    """What rules do sets off no other rule, or two could call each other for ever; but a command's end may be told."""
+def _can_trigger(rule: Rule, event: Event) -> bool:
+    """Return whether an event may trigger a rule.
+
+    Events that a rule recorded trigger no rules, because two rules could trigger each other without end. The end of a
+    rule's command may trigger rules that run no command.
+    """
     by_rule = event.source.startswith("rule ")
     return not by_rule or (isinstance(event.body, CommandFinished) and rule.action != "command")
 
 
 def react_to_issue(event: Event, rules: Sequence[Rule], now: float) -> list[Intent]:
-    """What the rules say to an event of an issue that nobody works on: somebody may be told, or somebody may take it up."""
+    """Return the `spawn` and `notify` intents of the rules for an event of an issue that no session works on."""
     if getattr(event.body, "number", None) is None:
         return []
-    names = _names(event)
-    followed = [rule for rule in rules if rule.trigger in names and rule.action in ("spawn", "notify")]
-    told = {"type": event.type, **encode(event.body)}
+    names = _trigger_names(event)
+    matching = [rule for rule in rules if rule.trigger in names and rule.action in ("spawn", "notify")]
+    event_data = {"type": event.type, **encode(event.body)}
     return [
         Intent(
             "react-to-issue",
             f"react:{rule.name}:{event.project}:{event.key}",
             "",
             due=now + waits(rule),
-            args={"rule": rule.name, "trigger": rule.trigger, "project": event.project, "event": told},
+            args={"rule": rule.name, "trigger": rule.trigger, "project": event.project, "event": event_data},
         )
-        for rule in followed
-        if _may_follow(rule, event)
+        for rule in matching
+        if _can_trigger(rule, event)
     ]
 
 
-def _names(event: Event, session: str = "") -> set[str]:
-    """The triggers that an event is: its type, what it means, or the name that an agent gave it."""
+def _trigger_names(event: Event, session: str = "") -> set[str]:
+    """Return the triggers that an event matches: its type, its meaning, or the name that an agent gave to its report."""
     body, names = event.body, {event.type}
     if isinstance(body, IssueChanged) and body.assignee and body.assignee != session:
         names.add("issue-assigned")
@@ -301,42 +322,43 @@ def _names(event: Event, session: str = "") -> set[str]:
     return names
 
 
-def _told(rule: Rule, event: Event, facts: SessionFacts, now: float) -> Intent:
-    told = {"type": event.type, **encode(event.body)}
-    args = {"rule": rule.name, "trigger": rule.trigger, "occurrence": event.key, "attempt": 1, "event": told}
+def _event_reaction(rule: Rule, event: Event, facts: SessionFacts, now: float) -> Intent:
+    """Return the intent of a rule that reacts to an event."""
+    event_data = {"type": event.type, **encode(event.body)}
+    args = {"rule": rule.name, "trigger": rule.trigger, "occurrence": event.key, "attempt": 1, "event": event_data}
     due = now + waits(rule)
     return Intent("react", f"react:{rule.name}:{facts.id}:{event.key}", facts.id, due=due, args=args)
 
 
-def _asked_for(event: Event, facts: SessionFacts) -> list[Intent]:
-    """Effects that an event itself asks for; they are recorded with it."""
+def _requested_effects(event: Event, facts: SessionFacts) -> list[Intent]:
+    """Return the effects that an event itself requests; they are recorded with it."""
     body = event.body
     if isinstance(body, AgentTurnEnded):
         body = (facts.spec.reviews and review_in(body.text)) or body
-    kind = _ASKING.get(type(body)) or _at_forge(event, facts) or _from_forge(body, facts)
+    kind = _EFFECT_OF_REQUEST.get(type(body)) or _forge_effect(event, facts) or _local_effect(body, facts)
     if kind is None or (isinstance(body, OfferAnswered) and body.decision != "allow"):
         return []
-    name = body.offer if isinstance(body, OfferAnswered) else event.key  # of two who take an offer, one does
+    name = body.offer if isinstance(body, OfferAnswered) else event.key  # accepted twice, it runs once
     return [Intent(kind, f"{kind}:{name}", facts.id, args=encode(body))]
 
 
-def _at_forge(event: Event, facts: SessionFacts) -> str | None:
-    """What was said or decided here, and is to be done at the forge too."""
+def _forge_effect(event: Event, facts: SessionFacts) -> str | None:
+    """Return the effect that repeats at the forge what was decided or written here, or None if there is none."""
     if facts.spec.scm in ("local", event.source):
         return None
     body = event.body
     if isinstance(body, CommentAdded):
-        said = facts.pr.comments if body.by_agent and facts.pr else ()
-        return "reply" if any(one.id == body.comment for one in said) else None
-    return _DONE_THERE.get(type(body))
+        comments = facts.pr.comments if body.by_agent and facts.pr else ()
+        return "reply" if any(comment.id == body.comment for comment in comments) else None
+    return _FORGE_EFFECTS.get(type(body))
 
 
-def _from_forge(body: Body, facts: SessionFacts) -> str | None:
-    """What happened at the forge, and is to be seen here too."""
+def _local_effect(body: Body, facts: SessionFacts) -> str | None:
+    """Return the effect that applies here what happened at the forge, or None if there is none."""
     return "follow" if isinstance(body, PrMerged) and facts.spec.scm != "local" else None
 
 
-_ASKING: Mapping[type[Body], str] = {
+_EFFECT_OF_REQUEST: Mapping[type[Body], str] = {
     CommandRequested: "command",
     SpawnRequested: "spawn",
     OfferAnswered: "take-offer",
@@ -344,17 +366,19 @@ _ASKING: Mapping[type[Body], str] = {
     ResolveRequested: "resolve",
     PeopleRequested: "request-review",
 }
+"""Kinds of events that request an effect, and its kind."""
 
 
-_DONE_THERE: Mapping[type[Body], str] = {
+_FORGE_EFFECTS: Mapping[type[Body], str] = {
     PrReady: "make-ready",
     PrClosed: "close-pr",
     ChecksRequested: "rerun",
 }
+"""Kinds of events that are also carried out at the forge, and the kind of that effect."""
 
 
 def concerned(event: Event, sessions: Iterable[SessionFacts]) -> list[SessionFacts]:
-    """The sessions that an event without a session is about: those that work on its issue."""
+    """Return the sessions that an event without a session is about: the running ones that work on its issue."""
     number = getattr(event.body, "number", None)
     if number is None:
         return []
@@ -369,7 +393,7 @@ def concerned(event: Event, sessions: Iterable[SessionFacts]) -> list[SessionFac
 
 
 def still_so(intent: Intent, facts: SessionFacts, rules: Sequence[Rule], now: float) -> bool:
-    """Is there still what a rule was to react to? What happened stays happened; a state may be over."""
+    """Return whether the trigger of a rule's intent still applies; a trigger that is a kind of event always does."""
     if not is_state(intent.args["trigger"]):
         return True
     status = derive(facts, now, stuck_after(rules))
@@ -377,65 +401,73 @@ def still_so(intent: Intent, facts: SessionFacts, rules: Sequence[Rule], now: fl
 
 
 def untold(intent: Intent, facts: SessionFacts) -> bool:
-    """Did somebody say something that its agent was not told yet? What it did meanwhile is no answer to it."""
-    pr, what = facts.pr, str(intent.args["occurrence"])
+    """Return whether the review or comment of a rule's intent is still open; commits made before the agent received it are no answer."""
+    pr, occurrence_id = facts.pr, str(intent.args["occurrence"])
     if pr is None or pr.state != "open":
         return False
     if intent.args["trigger"] == "changes-requested":
-        return bool(pr.judgements) and (pr.judgements[-1].id, pr.judgements[-1].verdict) == (what, "changes_requested")
-    return intent.args["trigger"] == "review-comment" and stands_since(facts, what) is not None
+        return bool(pr.judgements) and (pr.judgements[-1].id, pr.judgements[-1].verdict) == (
+            occurrence_id,
+            "changes_requested",
+        )
+    return intent.args["trigger"] == "review-comment" and stands_since(facts, occurrence_id) is not None
 
 
-def _follow(rule: Rule, facts: SessionFacts, episode: Episode, what: str, now: float) -> list[Intent]:
+def _rule_intents(rule: Rule, facts: SessionFacts, episode: Episode, new_occurrence: str, now: float) -> list[Intent]:
+    """Return the intents of one rule for a new occurrence: the next attempt, and the escalation if the rule has one.
+
+    Attempts follow each other with the rule's backoff. The rule escalates when its attempts are used up, after a number
+    of attempts, or when the state has lasted too long.
+    """
     attempt = episode.attempts + 1
-    args = {"rule": rule.name, "trigger": rule.trigger, "occurrence": what, "attempt": attempt}
-    about = facts.project if rule.trigger == CHECK_NOT_SET_UP and rule.action == "notify" else facts.id
-    name = f"{rule.name}:{about}:{what}"
+    args = {"rule": rule.name, "trigger": rule.trigger, "occurrence": new_occurrence, "attempt": attempt}
+    subject = facts.project if rule.trigger == CHECK_NOT_SET_UP and rule.action == "notify" else facts.id
+    name = f"{rule.name}:{subject}:{new_occurrence}"
     intents = []
-    exhausted = rule.retries is not None and attempt > rule.retries
-    if not exhausted:
-        due = now + (waits(rule) if attempt == 1 else max(backoff(rule, attempt, name), _settles(rule, attempt)))
+    is_exhausted = rule.retries is not None and attempt > rule.retries
+    if not is_exhausted:
+        due = now + (waits(rule) if attempt == 1 else max(backoff(rule, attempt, name), _settle_delay(rule, attempt)))
         intents.append(Intent("react", f"react:{name}", facts.id, facts.generation, due, args))
-    often = rule.escalate_after_count is not None and attempt > rule.escalate_after_count
-    if exhausted or often:
-        tried = f"{attempt - 1} attempt{'' if attempt == 2 else 's'} did not settle it"
-        reason = tried if attempt > 1 else "no attempt is to be made"
-        due = now + max(waits(rule), _settles(rule, attempt))
+    is_too_often = rule.escalate_after_count is not None and attempt > rule.escalate_after_count
+    if is_exhausted or is_too_often:
+        attempts_text = f"{attempt - 1} attempt{'' if attempt == 2 else 's'} did not settle it"
+        reason = attempts_text if attempt > 1 else "no attempt is to be made"
+        due = now + max(waits(rule), _settle_delay(rule, attempt))
         intents.append(Intent("escalate", f"escalate:{name}", facts.id, due=due, args={**args, "reason": reason}))
     elif rule.escalate_after_seconds is not None and attempt == 1:
         reason = f"it lasts for over {rule.escalate_after_seconds / 60:g} min"
-        key = f"escalate:{rule.name}:{facts.id}:since:{what}"
+        key = f"escalate:{rule.name}:{facts.id}:since:{new_occurrence}"
         due = now + waits(rule) + rule.escalate_after_seconds
         intents.append(Intent("escalate", key, facts.id, due=due, args={**args, "reason": reason}))
     return intents
 
 
 def waits(rule: Rule) -> float:
-    """Seconds that the state must last before the rule acts; a stuck agent's silence is part of its status already."""
-    lasted = rule.threshold or 0.0 if rule.trigger != "agent-stuck" else 0.0
-    return max(rule.delay or 0.0, lasted, _settles(rule))
+    """Return the seconds that the state must last before the rule acts; for a stuck agent its status already includes them."""
+    threshold = rule.threshold or 0.0 if rule.trigger != "agent-stuck" else 0.0
+    return max(rule.delay or 0.0, threshold, _settle_delay(rule))
 
 
-def _settles(rule: Rule, attempt: int = 1) -> float:
-    """A turn that is over has a moment to show its work before it counts as one without."""
-    by_turn = rule.trigger == "agent-idle" or (rule.trigger == "ci-failed" and attempt > 1)
-    return IDLE_SETTLES if by_turn else 0.0
+def _settle_delay(rule: Rule, attempt: int = 1) -> float:
+    """Return the seconds after a turn before the rule acts, so that the agent's commits can become a pull request first."""
+    is_after_turn = rule.trigger == "agent-idle" or (rule.trigger == "ci-failed" and attempt > 1)
+    return IDLE_SETTLES if is_after_turn else 0.0
 
 
 def backoff(rule: Rule, attempt: int, key: str) -> float:
-    """Seconds before an attempt from the second on: doubling, spread by up to a half, within the rule's bounds.
+    """Return the seconds before the second or a later attempt: doubling, spread by up to a half, within the rule's bounds.
 
-    What it is spread by comes from the reaction's own name, so that it is the same whenever it is asked.
+    The spread is computed from the reaction's key, so repeated calls return the same value.
     """
     if rule.backoff is None:
         return 0.0
-    first, most = rule.backoff
-    low = min(most, first * 2.0 ** min(attempt - 2, 60))
-    high = min(most, 1.5 * low)
+    initial, maximum = rule.backoff
+    low = min(maximum, initial * 2.0 ** min(attempt - 2, 60))
+    high = min(maximum, 1.5 * low)
     share = int.from_bytes(hashlib.sha256(key.encode()).digest()[:6], "big") / float(1 << 48)
     return low + (high - low) * share
 
 
 def message_id(key: str) -> str:
-    """The id of what a reaction sends: the same however often it is tried."""
+    """Return the id of the message that a reaction sends; it is the same for every attempt."""
     return f"r-{hashlib.sha256(key.encode()).hexdigest()[:16]}"

@@ -1,7 +1,7 @@
-"""Reaction rules as data: what a rule is, and the rules in force when nobody configured any.
+"""Reaction rules as data: what a rule is, and the default rules.
 
-A rule says what to do when its trigger's state holds for a session. Rules come from the configuration, which merges what
-the user wrote field by field over `DEFAULT_RULES`; nothing here knows where they come from.
+A rule says what to do when its trigger's state holds for a session. Rules come from the configuration, which merges the
+user's settings field by field over `DEFAULT_RULES`; this module does not depend on where they come from.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ ACTIONS = (
     "hold",
     "clean-up",
 )
+"""What a rule can do."""
 PRIORITIES = ("urgent", "action", "warning", "info")
+"""Levels of notifications, most urgent first."""
 STRATEGIES = ("squash", "merge", "rebase")
+"""Ways to merge a pull request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,37 +36,37 @@ class Rule:
     name: str
     trigger: str
     auto: bool = True
-    """False: notify, and offer the action to a person."""
+    """False: notify a person and offer the action."""
     action: str = "notify"
     message: str = ""
-    """A sandboxed template over `TEMPLATE_VARIABLES`; empty: the action's own text."""
+    """A sandboxed template with `TEMPLATE_VARIABLES`; empty: the action's default text."""
     retries: int | None = None
-    """Attempts within one unbroken episode; none: no limit."""
+    """Attempts within one unbroken episode; None: no limit."""
     backoff: tuple[float, float] | None = None
-    """Seconds before the second attempt, and the most that the growing pause may become."""
+    """Seconds before the second attempt, and the longest pause between attempts."""
     escalate_after_count: int | None = None
     escalate_after_seconds: float | None = None
     escalate: bool = False
     """After the last retry, notify with priority urgent."""
     threshold: float | None = None
-    """The state must have lasted this many seconds before the trigger counts."""
+    """Seconds that the state must have lasted before the trigger counts."""
     delay: float | None = None
-    """Wait this many seconds, and act only if the state still holds."""
+    """Seconds to wait; the rule acts only if the state still holds then."""
     unless_watched: bool = False
-    """Not while a person looks at the session."""
+    """Do nothing while a person is viewing the session."""
     condition: str = ""
-    """A sandboxed expression over `TEMPLATE_VARIABLES`; empty: always."""
+    """A sandboxed expression with `TEMPLATE_VARIABLES`; empty: always."""
     priority: str | None = None
-    """Of the notifications it makes; none: by what happened."""
+    """Priority of the rule's notifications; None: according to the event."""
     strategy: str | None = None
     """For `merge`."""
     delete_after: bool = False
-    """For `merge`: remove the branch once it has landed."""
+    """For `merge`: remove the branch after the merge."""
     include_summary: bool = False
     approval_after: int | None = None
-    """From the time after this many, a person must say yes."""
+    """After this many attempts, a person must approve each further one."""
     command: tuple[str, ...] = ()
-    """For `command`: what is run."""
+    """For `command`: the command to run."""
     timeout: float = 600.0
     """For `command`: seconds after which it is ended."""
     agent: str | None = None
@@ -105,7 +108,7 @@ TEMPLATE_VARIABLES: Mapping[str, str] = {
     "retries": "how many attempts there may be",
     "event": "the event that triggered it, as recorded",
 }
-"""What `message` and `condition` may speak of."""
+"""The variables available in `message` and `condition`, with their descriptions."""
 
 _CI_FAILED = """\
 The checks fail on your branch (attempt {{attempt}}):
@@ -132,7 +135,7 @@ _AGENT_STUCK = (
 _LIMIT_OVER = "The usage limit is over. Go on where you left off."
 
 RESTART_TEXTS = {"agent-exited": _AGENT_EXITED, "agent-stuck": _AGENT_STUCK, "usage-limit": _LIMIT_OVER}
-"""What an agent is told that is started again, or may go on; what the rule says comes first."""
+"""Text for an agent that is started again or may continue, unless the rule has a message."""
 
 _REVIEW_COMMENT = """\
 New review comments:
@@ -156,7 +159,7 @@ Begin with: {{update}}
 Keep what both sides meant, run the checks, and finish with everything committed."""
 
 CHECK_NOT_SET_UP = "check-not-set-up"
-"""The trigger that a person hears of once per project and cause, however many sessions it stops."""
+"""The trigger for which a person is notified once per project and cause, however many sessions it blocks."""
 
 DEFAULT_RULES: tuple[Rule, ...] = (
     Rule(
@@ -219,4 +222,4 @@ TRIGGERS = (
     "issue-comment",
     "agent-idle",
 )
-"""The triggers with a name of their own; any event type is one too, by its name."""
+"""The triggers with a name of their own; each event type is also a trigger, by its name."""

@@ -1,4 +1,4 @@
-"""What it means: `derive(facts, now) -> Status`. Pure, never stored. Every status names its evidence."""
+"""The status of a session: `derive(facts, now) -> Status`. Pure, never stored; every status names its evidence."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.pull_request import DEPENDENCY_ENDED, CheckRun
 
 STUCK_AFTER = 600.0
-"""Seconds of silence in a turn after which a session counts as stuck, unless its rules say otherwise."""
+"""Seconds of silence in a turn after which a session is stuck, unless its rules set another threshold."""
 
 COLUMNS = {
     "merged": "Done",
@@ -37,18 +37,19 @@ COLUMNS = {
     "exited": "Needs you",
     "idle": "Needs you",
 }
+"""Status → column of the board."""
 
 IN_TURN = frozenset({"starting", "active", "retrying"})
-"""Activities in which silence means something."""
+"""Activities in which silence indicates a problem."""
 
 QUIET = frozenset({"exited", "idle"})
-"""Statuses that wait for a person without calling him."""
+"""Statuses that wait for a person without notifying them."""
 
 WAITS_FOR = "waits for permission: "
-"""How the reason of a session begins that is blocked."""
+"""Prefix of the reason of a blocked session."""
 
 WATCHING = "coordinator"
-"""The kind of session whose rest is no end."""
+"""The kind of session that stays idle between messages and is not finished then."""
 
 STATES = {
     "needs_input": "waiting",
@@ -63,28 +64,28 @@ STATES = {
     "working": "working",
     "limited": "waiting",
 }
-"""The four words that the status route speaks in; the rest is `idle`."""
+"""Status → one of the words of the status route; any other status is `idle`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A session's status, why, and what it waits for."""
+    """A session's status, its reason, and what the session waits for."""
 
     name: str
     source: str
-    """Whose word it rests on."""
+    """Whose report the status is based on."""
     at: float
-    """When that word was given."""
+    """Time of that report."""
     why: str
     waiting_for: str | None = None
     called: bool = False
-    """A person was called, although the status alone would not."""
+    """A person is needed although the status alone would not need one."""
     rests: bool = False
-    """It is at rest, as it should be: nobody need look."""
+    """The session is idle as intended; no person needs to look at it."""
 
     @property
     def column(self) -> str:
-        """Where it stands on the board."""
+        """The column of the board that the session is shown in."""
         return "Needs you" if self.called else "Working" if self.rests else COLUMNS[self.name]
 
     @property
@@ -94,68 +95,80 @@ class Status:
 
 
 def derive(facts: SessionFacts, now: float, stuck_after: float = STUCK_AFTER) -> Status:
-    """The first status that holds; a message that waits for a person's word calls him, whatever it is."""
+    """Return the first status that applies; a message that waits for a person's approval always needs that person."""
     status = (
-        _ended(facts)
-        or _before_launch(facts)
-        or _needs_you(facts, now, stuck_after)
-        or _not_set_up(facts)
-        or _at_work(facts, now)
-        or _of_change(facts)
-        or _quiet(facts)
+        _final_status(facts)
+        or _status_before_launch(facts)
+        or _status_needing_person(facts, now, stuck_after)
+        or _status_of_missing_setup(facts)
+        or _status_at_work(facts, now)
+        or _pull_request_status(facts)
+        or _resting_status(facts)
     )
     if facts.unseen_since is not None and facts.live:
-        status = _unseen(facts, status)
-    return _called_for_word(facts, status) if facts.held_messages else status
+        status = _with_unreachable_node(facts, status)
+    return _with_held_message(facts, status) if facts.held_messages else status
 
 
-def _unseen(facts: SessionFacts, status: Status) -> Status:
-    """Not seen is not dead: all that changes is what it rests on."""
+def _with_unreachable_node(facts: SessionFacts, status: Status) -> Status:
+    """Return the status with the unreachable node in its reason; the session may still run there."""
     since = rfc3339(facts.unseen_since or 0.0)
     return replace(status, why=f"{status.why}; node {facts.node} is unreachable since {since} ({facts.unseen})")
 
 
-def _called_for_word(facts: SessionFacts, status: Status) -> Status:
+def _with_held_message(facts: SessionFacts, status: Status) -> Status:
+    """Return the status as one that waits for a person because of a held message."""
     if status.column == "Done" or status.name in ("needs_input", "blocked"):
         return status
-    what = f"your word on a message: {facts.held_messages[0].reason}"
-    return replace(status, waiting_for=what, called=True)
+    needed = f"your word on a message: {facts.held_messages[0].reason}"
+    return replace(status, waiting_for=needed, called=True)
 
 
-def _ended(facts: SessionFacts) -> Status | None:
+def _final_status(facts: SessionFacts) -> Status | None:
+    """Return the status of a session that is merged, stopped or closed, or None."""
     if facts.pr and facts.pr.state == "merged":
-        landed = f"landed on {facts.pr.base} as {(facts.pr.landed or '')[:8]}"
-        since = f"; not landed: {facts.unlanded[:8]}, committed since" if facts.unlanded else ""
-        return Status("merged", "pr", facts.updated_at, f"{landed}{_left(facts, facts.pr.left)}{since}")
-    if facts.stopped and (asked := next((one for one in facts.offers if one.trigger == "budget-exceeded"), None)):
-        what = f"your word on its budget: ao answer {facts.id} --allow"
-        return Status("stopped", "budget", facts.updated_at, f"{asked.text}; its work is saved", what, called=True)
+        merged = f"landed on {facts.pr.base} as {(facts.pr.landed or '')[:8]}"
+        later_commit = f"; not landed: {facts.unlanded[:8]}, committed since" if facts.unlanded else ""
+        return Status(
+            "merged", "pr", facts.updated_at, f"{merged}{_uncommitted_text(facts, facts.pr.left)}{later_commit}"
+        )
+    if facts.stopped and (
+        budget_offer := next((offer for offer in facts.offers if offer.trigger == "budget-exceeded"), None)
+    ):
+        answer = f"your word on its budget: ao answer {facts.id} --allow"
+        return Status(
+            "stopped", "budget", facts.updated_at, f"{budget_offer.text}; its work is saved", answer, called=True
+        )
     if facts.stopped:
-        lands = f"; its change is still to land on {facts.pr.base}" if facts.pr and facts.pr.landing else ""
-        why = f"{_who(facts)} stopped it; its work is saved{lands}"
+        pending_merge = f"; its change is still to land on {facts.pr.base}" if facts.pr and facts.pr.landing else ""
+        why = f"{_stopper(facts)} stopped it; its work is saved{pending_merge}"
         return Status("stopped", facts.stopped_by, facts.updated_at, why)
     if facts.pr and facts.pr.state == "closed":
         return Status("closed", "pr", facts.updated_at, "its pull request was closed")
     return None
 
 
-def _who(facts: SessionFacts) -> str:
+def _stopper(facts: SessionFacts) -> str:
+    """Return who stopped the session, as text."""
     return "a person" if facts.stopped_by == "person" else facts.stopped_by
 
 
-def _left(facts: SessionFacts, files: tuple[str, ...]) -> str:
-    """What was not committed did not land: which files, and where they are once the workspace is gone."""
+def _uncommitted_text(facts: SessionFacts, files: tuple[str, ...]) -> str:
+    """Return text that lists uncommitted files, which were not merged, and where they are once the workspace is
+    removed; "" without files.
+    """
     if not files:
         return ""
-    some = ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
-    where = f"saved as {facts.rescues[-1]}" if facts.stopped and facts.rescues else "kept"
-    return f"; not committed, and {where}: {some}"
+    file_list = ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
+    location = f"saved as {facts.rescues[-1]}" if facts.stopped and facts.rescues else "kept"
+    return f"; not committed, and {location}: {file_list}"
 
 
-def _before_launch(facts: SessionFacts) -> Status | None:
+def _status_before_launch(facts: SessionFacts) -> Status | None:
+    """Return the status of a session that is being stopped or whose agent is not launched yet, or None."""
     if facts.wanted == "stop":
         return (
-            Status("stopped", facts.stopped_by, facts.updated_at, f"{_who(facts)} stops it", "its work to be saved")
+            Status("stopped", facts.stopped_by, facts.updated_at, f"{_stopper(facts)} stops it", "its work to be saved")
             if not facts.failure
             else None
         )
@@ -165,8 +178,8 @@ def _before_launch(facts: SessionFacts) -> Status | None:
         return Status("starting", "daemon", facts.updated_at, f"leaves node {facts.node}: {facts.moving}")
     if not facts.admitted:
         reason = facts.waiting_for or ("a node" if facts.remote and facts.node is None else "its turn")
-        asked = any(one.trigger == DEPENDENCY_ENDED for one in facts.offers)
-        return Status("queued", "scheduler", facts.updated_at, f"waits for {reason}", reason, asked)
+        is_offered = any(offer.trigger == DEPENDENCY_ENDED for offer in facts.offers)
+        return Status("queued", "scheduler", facts.updated_at, f"waits for {reason}", reason, is_offered)
     if facts.launched_run == facts.run:
         return None
     if facts.remote and facts.node is None:
@@ -175,12 +188,13 @@ def _before_launch(facts: SessionFacts) -> Status | None:
         return Status("starting", "daemon", facts.updated_at, "its workspace is being made")
     if facts.spec.defer and facts.launch is None and facts.next_message is None:
         if facts.pr is not None:
-            return None  # a branch with work on it, which needs no agent to land
+            return None  # the branch has work on it, which needs no agent to be merged
         return Status("queued", "daemon", facts.updated_at, "has no task yet", "its first message")
     return Status("starting", "daemon", facts.updated_at, "its agent is being started")
 
 
-def _needs_you(facts: SessionFacts, now: float, stuck_after: float) -> Status | None:
+def _status_needing_person(facts: SessionFacts, now: float, stuck_after: float) -> Status | None:
+    """Return the status of a session that cannot continue without a person, or None."""
     activity, launch = facts.activity, facts.launch
     if facts.failure:
         failure = facts.failure
@@ -191,16 +205,22 @@ def _needs_you(facts: SessionFacts, now: float, stuck_after: float) -> Status | 
     if launch is None:
         return None
     if launch.ended:
-        return _limited(facts, now) if facts.limited else _ended_badly(facts)
+        return _usage_limit_status(facts, now) if facts.limited else _status_of_bad_end(facts)
     if activity.state == "blocked":
-        what = activity.detail or "a permission"
-        return Status("blocked", activity.source, activity.at, f"{WAITS_FOR}{what}", what)
+        request = activity.detail or "a permission"
+        return Status("blocked", activity.source, activity.at, f"{WAITS_FOR}{request}", request)
     if facts.question or activity.state == "waiting_input":
-        what = facts.question or activity.detail or "an answer"
-        return Status("needs_input", activity.source, activity.at, f"asks: {what}", what)
-    heard = max(activity.at, facts.heard_at)
-    if activity.state in IN_TURN and now - heard >= stuck_after:
-        return Status("stuck", activity.source, heard, f"in a turn, and silent for {_age(now - heard)}", "a look at it")
+        request = facts.question or activity.detail or "an answer"
+        return Status("needs_input", activity.source, activity.at, f"asks: {request}", request)
+    last_sign = max(activity.at, facts.heard_at)
+    if activity.state in IN_TURN and now - last_sign >= stuck_after:
+        return Status(
+            "stuck",
+            activity.source,
+            last_sign,
+            f"in a turn, and silent for {_duration_text(now - last_sign)}",
+            "a look at it",
+        )
     if activity.state == "interrupted":
         return Status(
             "interrupted", activity.source, activity.at, activity.detail or "its turn was interrupted", "a message"
@@ -208,8 +228,11 @@ def _needs_you(facts: SessionFacts, now: float, stuck_after: float) -> Status | 
     return None
 
 
-def _not_set_up(facts: SessionFacts) -> Status | None:
-    """A check has no verdict because its environment lacks something; said once the agent's turn has ended."""
+def _status_of_missing_setup(facts: SessionFacts) -> Status | None:
+    """Return the status of a check that could not run because its environment lacks something, or None.
+
+    It is reported only after the agent's turn has ended.
+    """
     pr = facts.pr
     if pr is None or pr.state != "open" or pr.landing or (facts.live and facts.activity.state in IN_TURN):
         return None
@@ -221,37 +244,45 @@ def _not_set_up(facts: SessionFacts) -> Status | None:
     return Status("not_set_up", "checks", facts.updated_at, why, runs[0].remedy or "a working set-up: ao init --check")
 
 
-def _ended_badly(facts: SessionFacts) -> Status | None:
+def _status_of_bad_end(facts: SessionFacts) -> Status | None:
+    """Return the status of an agent whose process was lost, stopped, killed or failed, or None if it exited with 0."""
     launch, activity = facts.launch, facts.activity
     assert launch is not None
-    at = launch.ended_at or activity.at
-    why = f": {launch.reason}" if launch.reason else ""
+    ended_at = launch.ended_at or activity.at
+    reason = f": {launch.reason}" if launch.reason else ""
     if launch.lost:
-        return Status("interrupted", activity.source, at, launch.lost, "ao restore, or a message")
+        return Status("interrupted", activity.source, ended_at, launch.lost, "ao restore, or a message")
     if launch.stopped:
-        return Status("interrupted", activity.source, at, "its agent was stopped", "ao restore, or a message")
+        return Status("interrupted", activity.source, ended_at, "its agent was stopped", "ao restore, or a message")
     if launch.signal:
         return Status(
-            "failed", activity.source, at, f"its agent was killed by signal {launch.signal}{why}", "ao logs, ao restore"
+            "failed",
+            activity.source,
+            ended_at,
+            f"its agent was killed by signal {launch.signal}{reason}",
+            "ao logs, ao restore",
         )
     if launch.code:
-        return Status("failed", activity.source, at, f"its agent exited with {launch.code}{why}", "ao logs, ao restore")
+        return Status(
+            "failed", activity.source, ended_at, f"its agent exited with {launch.code}{reason}", "ao logs, ao restore"
+        )
     if launch.code is None:
-        return Status("failed", activity.source, at, "its agent ended, nobody saw how", "ao logs, ao restore")
+        return Status("failed", activity.source, ended_at, "its agent ended, nobody saw how", "ao logs, ao restore")
     return None
 
 
-def _at_work(facts: SessionFacts, now: float) -> Status | None:
+def _status_at_work(facts: SessionFacts, now: float) -> Status | None:
+    """Return the status of a session whose change is being merged or whose agent is working, or None."""
     activity = facts.activity
     if facts.pr and facts.pr.landing:
-        landing = facts.pr.landing
-        return Status("merging", "queue", landing.at, f"lands on {facts.pr.base}", landing.waits or None)
+        merge_request = facts.pr.landing
+        return Status("merging", "queue", merge_request.at, f"lands on {facts.pr.base}", merge_request.waits or None)
     if not facts.live:
         return None
     if activity.state == "starting":
         return Status("starting", activity.source, activity.at, "its agent runs and has not spoken yet")
     if activity.state == "limited":
-        return _limited(facts, now)
+        return _usage_limit_status(facts, now)
     if activity.state in ("active", "retrying"):
         return Status(
             "working",
@@ -262,33 +293,34 @@ def _at_work(facts: SessionFacts, now: float) -> Status | None:
     return None
 
 
-def _limited(facts: SessionFacts, now: float) -> Status:
+def _usage_limit_status(facts: SessionFacts, now: float) -> Status:
+    """Return the status of a session that waits for the end of its account's usage limit."""
     activity, until = facts.activity, facts.limit_until
     if until is not None and until <= now:
-        why, what = "the account's usage limit should be over", "its turn to go on"
+        why, awaited = "the account's usage limit should be over", "its turn to go on"
     else:
         when = f" at {rfc3339(until)[:19]}Z" if until is not None else ""
-        why, what = "the account's usage limit is reached", f"the limit's reset{when}"
-    return Status("limited", activity.source, facts.limited_at or activity.at, why, what)
+        why, awaited = "the account's usage limit is reached", f"the limit's reset{when}"
+    return Status("limited", activity.source, facts.limited_at or activity.at, why, awaited)
 
 
-def _of_change(facts: SessionFacts) -> Status | None:
-    """Where its pull request is."""
+def _pull_request_status(facts: SessionFacts) -> Status | None:
+    """Return the status that follows from the session's pull request, or None if there is none."""
     pr, head, at = facts.pr, facts.head, facts.updated_at
     if pr is None:
         return None
     verdict = pr.verdict(head)
     if pr.mergeable(head, facts.base_head) == "no":
-        return _trouble(
+        return _problem_status(
             facts, "conflicted", "merge-conflicts", f"conflicts with {pr.base} in {', '.join(pr.conflicts[:3])}"
         )
     if failing := pr.failing(head):
-        return _trouble(facts, "ci_failed", "ci-failed", f"checks fail: {', '.join(map(_check_text, failing))}")
-    if known := pr.forbidden(head):
-        why = f"checks fail as they do on {pr.base}, and redBase is forbid: {', '.join(map(_check_text, known))}"
+        return _problem_status(facts, "ci_failed", "ci-failed", f"checks fail: {', '.join(map(_check_text, failing))}")
+    if forbidden := pr.forbidden(head):
+        why = f"checks fail as they do on {pr.base}, and redBase is forbid: {', '.join(map(_check_text, forbidden))}"
         return Status("ci_failed", "checks", at, why, f"a green {pr.base}", True)
     if verdict == "changes_requested":
-        return _trouble(facts, "changes_requested", "changes-requested", "a reviewer asks for changes")
+        return _problem_status(facts, "changes_requested", "changes-requested", "a reviewer asks for changes")
     if pr.running(head):
         return Status("ci_running", "checks", at, "its checks run", "its checks")
     if pr.draft:
@@ -308,24 +340,35 @@ def _of_change(facts: SessionFacts) -> Status | None:
         return Status("approved", "pr", at, "approved; its checks or its base are not known yet", "its checks")
     if pr.awaited(head):
         return Status("ci_running", "checks", at, "its checks are about to run", "its checks")
-    word = pr.agents_word
-    said = f"; {word.author} {word.verdict.replace('_', ' ')} {word.head[:8]}" if word else ""
+    agent_review = pr.agents_word
+    review_text = (
+        f"; {agent_review.author} {agent_review.verdict.replace('_', ' ')} {agent_review.head[:8]}"
+        if agent_review
+        else ""
+    )
     return Status(
-        "review_pending", "pr", at, f"pull request #{pr.number} waits for a review{said}", "your review: ao review"
+        "review_pending",
+        "pr",
+        at,
+        f"pull request #{pr.number} waits for a review{review_text}",
+        "your review: ao review",
     )
 
 
 def _check_text(run: CheckRun) -> str:
+    """Return a check's name with how its failures compare with the base branch's."""
     return f"{run.name} ({run.compared})" if run.compared else run.name
 
 
-def _trouble(facts: SessionFacts, name: str, trigger: str, why: str) -> Status:
+def _problem_status(facts: SessionFacts, name: str, trigger: str, why: str) -> Status:
+    """Return the status of a problem that the agent is to fix, or a person once its rule has escalated."""
     episode = facts.episodes.get(trigger)
-    called = episode is not None and episode.escalated
-    return Status(name, "pr", facts.updated_at, why, "you" if called else "the agent to mend it", called)
+    is_escalated = episode is not None and episode.escalated
+    return Status(name, "pr", facts.updated_at, why, "you" if is_escalated else "the agent to mend it", is_escalated)
 
 
-def _quiet(facts: SessionFacts) -> Status:
+def _resting_status(facts: SessionFacts) -> Status:
+    """Return the status of a session at rest."""
     activity = facts.activity
     if facts.spec.kind == WATCHING:
         why = "watches: it is told what happens" if facts.live else "its agent has ended; the next message wakes it"
@@ -336,7 +379,7 @@ def _quiet(facts: SessionFacts) -> Status:
                 "idle", activity.source, activity.at, "its agent finished; its work is on the branch", "your look at it"
             )
         return Status("exited", activity.source, activity.at, "its agent exited and left no commit", "your look at it")
-    if facts.done is None and activity.state == "idle" and _only_brought_back(facts):
+    if facts.done is None and activity.state == "idle" and _is_only_restored(facts):
         why = "it was brought back, and has not been told to go on"
         return Status("idle", activity.source, activity.at, why, "a message")
     why = (
@@ -349,13 +392,14 @@ def _quiet(facts: SessionFacts) -> Status:
     return Status("idle", activity.source, activity.at, why, "your look at it")
 
 
-def _only_brought_back(facts: SessionFacts) -> bool:
-    """Its agent was started again in its conversation, and got no message since."""
-    resumed = facts.launch is not None and facts.launch.resumed
-    return resumed and all(one.launch != facts.generation and not one.pending for one in facts.messages)
+def _is_only_restored(facts: SessionFacts) -> bool:
+    """Return whether the agent was restarted in its conversation and has received no message since."""
+    is_resumed = facts.launch is not None and facts.launch.resumed
+    return is_resumed and all(message.launch != facts.generation and not message.pending for message in facts.messages)
 
 
-def _age(seconds: float) -> str:
+def _duration_text(seconds: float) -> str:
+    """Return a duration as text, in hours and minutes, minutes, or seconds."""
     minutes = int(seconds // 60)
     return (
         f"{minutes // 60} h {minutes % 60} min"

@@ -1,6 +1,7 @@
-"""A reviewing agent's judgement, found in what it said at the end of its turn: `review_in(text) -> AgentReview | None`. Pure.
+"""Find a reviewing agent's verdict in the text at the end of its turn: `review_in(text) -> AgentReview | None`. Pure.
 
-It is a fenced block marked `review` with a JSON object: `{"verdict": …, "body": …, "comments": [{"path", "line", "body"}]}`.
+The verdict is a fenced block marked `review` with a JSON object: `{"verdict": …, "body": …, "comments": [{"path",
+"line", "body"}]}`.
 """
 
 from __future__ import annotations
@@ -21,38 +22,44 @@ VERDICTS: Mapping[str, str] = {
     "commented": "commented",
     "comment": "commented",
 }
+"""Spellings of a verdict that agents use → the verdict."""
 MOST_COMMENTS = 100
+"""Number of comments of one review that are kept."""
 LONGEST = 20_000
+"""Longest text of a review or comment that is kept, in characters."""
 
 _BLOCK = re.compile(r"^```+ *review[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def review_in(text: str) -> AgentReview | None:
-    """The last judgement in a text; none where there is none that can be read."""
+    """Return the last valid review in a text, or None."""
     for block in reversed(_BLOCK.findall(text)):
         try:
             data = json.loads(block)
         except (ValueError, RecursionError):
             continue
-        if found := review_of(data):
-            return found
+        if review := review_of(data):
+            return review
     return None
 
 
 def review_of(data: Any) -> AgentReview | None:
-    """A judgement from JSON data; what is no judgement is none, a comment without words is left out."""
+    """Return a review from JSON data, or None if it is not one; comments without text are left out."""
     if not isinstance(data, Mapping) or not isinstance(data.get("verdict"), str):
         return None
     verdict = VERDICTS.get(data["verdict"].strip().lower())
     if verdict is None:
         return None
-    given = data.get("comments")
-    comments = [found for each in (given if isinstance(given, list) else []) if (found := _comment(each))]
+    entries = data.get("comments")
+    comments = [
+        comment for entry in (entries if isinstance(entries, list) else []) if (comment := _parse_comment(entry))
+    ]
     body = data.get("body") or data.get("summary") or ""
     return AgentReview(verdict, str(body)[:LONGEST], tuple(comments[:MOST_COMMENTS]))
 
 
-def _comment(data: Any) -> dict[str, Any] | None:
+def _parse_comment(data: Any) -> dict[str, Any] | None:
+    """Return a comment from JSON data, or None if it has no text."""
     if not isinstance(data, Mapping) or not str(data.get("body") or "").strip():
         return None
     line = data.get("line")

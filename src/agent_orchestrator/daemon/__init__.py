@@ -1,1 +1,1 @@
-"""The daemon process: start, wiring of all parts, shutdown, and the repair of a damaged home."""
+"""The daemon process: its start, the wiring of all parts, its shutdown, and the repair of a damaged home."""

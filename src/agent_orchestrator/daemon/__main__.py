@@ -1,9 +1,9 @@
-"""The daemon: one for each `$AO_HOME`. Puts everything together, takes up what an earlier run left, serves, and ends in good order.
+"""The daemon, one for each `$AO_HOME`: assembles all parts, continues what an earlier run left, serves requests, and shuts down cleanly.
 
     python -m agent_orchestrator.daemon [--port N] [--host H] [--tls] [--config FILE] [--foreground]
 
-Its death is nobody else's: agents live in tmux or in their holders, what was accepted is in the store, and the next start adopts
-both. It starts in this order: lock, store, facts, live sessions adopted, effects taken up again, and only then the first request.
+Agents outlive it: they run in tmux or in their holders, accepted requests are in the store, and the next start adopts both. The start
+has this order: lock, store, facts, live sessions adopted, pending effects continued, and only then the first request.
 """
 
 from __future__ import annotations
@@ -63,22 +63,22 @@ if TYPE_CHECKING:
     from agent_orchestrator.views.tracing import Tracing
 
 ENDS_WITHIN = 15.0
-"""Seconds that a daemon which has let go of everything has to be gone."""
+"""Seconds that the process has to exit after it has released everything."""
 WARM = 30.0
-"""Seconds after which everything that is used has been loaded."""
+"""Seconds after which everything that is commonly used has been loaded."""
 LATEST = 50
-"""The last run's newest events: among them is its time."""
+"""How many of the last run's newest events are read to find its latest time."""
 FOLLOWING = 0.2
-"""Seconds between two looks at what the active daemon has written."""
+"""Seconds between two reads of what the active daemon has written."""
 PATIENCE = 10.0
-"""Seconds that effects under way have to finish when the daemon ends."""
+"""Seconds that effects in progress have to finish when the daemon ends."""
 TRACES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-"""Where they are sent, by OpenTelemetry's own names."""
+"""The environment variables that name the receiver of traces, as OpenTelemetry defines them."""
 MISSING_OTEL = "pip install 'agent-orchestrator[otel]', then ao shutdown and ao start"
 TOLD_AGAIN = 60.0
-"""Seconds in which what the machine lacks is told once."""
+"""Seconds in which the same resource shortage is logged once."""
 DYING_WITHIN = 10.0
-"""Seconds that a killed daemon gets to be gone."""
+"""Seconds that a killed daemon's process has to disappear."""
 
 log = log_setup.get_logger()
 
@@ -92,164 +92,176 @@ class Daemon(Assembly):
         super().__init__(home, config_file, foreign=foreign)
         self.watchdog = watchdog
         self.metrics.stalls = watchdog.stalls
-        self.doctor.more.append(self._look_at_loop)
+        self.doctor.more.append(self._check_loop)
         self.ending = asyncio.Event()
         self.deposed: AoError | None = None
         self.tracing: Tracing | None = None
         self.listening: tuple[str, str | None] = ("", None)
-        """Where, and why not where it was to be."""
+        """The address, and why it is not the configured one, if so."""
         self._background: list[asyncio.Task[None]] = []
 
     async def run(self, host: str | None, port: int | None, wanted: tls.Wanted | None = None) -> None:
-        """Serve until told to end."""
+        """Serve until told to end; raise `deposed` if another daemon has become active on the same database."""
         asyncio.get_running_loop().set_exception_handler(_Unheard())
-        doors = None
+        listeners = None
         if self.shared is not None and self.early is not None:
-            doors = await self._doors(self.early, host, port, wanted)
-            if not await self._have_turn(self.shared, doors):
+            listeners = await self._bind_listeners(self.early, host, port, wanted)
+            if not await self._acquire_leadership(self.shared, listeners):
                 return
-        login = asyncio.create_task(self._login())
-        pending = await self._set_clock(await self.flow.start())
+        login = asyncio.create_task(self._read_login())
+        pending = await self._resume_clock(await self.flow.start())
         if self.config_file:
             await self.projects.take(self.config_file)
         await self.projects.start()
         await self.notifying.recall()
-        doors = doors or await self._doors(self.config.daemon, host, port, wanted)
-        self.listening = (doors.url, doors.note)
-        servers, url, note, certificate = doors.servers, doors.url, doors.note, doors.certificate
+        listeners = listeners or await self._bind_listeners(self.config.daemon, host, port, wanted)
+        self.listening = (listeners.url, listeners.note)
+        servers, url, note, certificate = listeners.servers, listeners.url, listeners.note, listeners.certificate
         self.plugins.here.url = self.checkup.url = url
         if certificate and certificate.fingerprint:
             self.nodes.fingerprint = certificate.fingerprint
         self.nodes.open(self.lifecycle, self.observer, self.quiet.gate)
-        self._trace()
+        self._start_tracing()
         await self._recover()
-        counts = await self._adopt()
-        self._take_up(pending)
+        counts = await self._adopt_agents()
+        self._start_parts(pending)
         services = self.services(self.shutdown)
         self.tokens.cli_token()
-        doors.unix.app = create_app(services, trusted=True, url=url)
-        doors.tcp.app = create_app(services, trusted=False, hosts=[doors.address])
-        self._heed_signals()
+        listeners.unix.app = create_app(services, trusted=True, url=url)
+        listeners.tcp.app = create_app(services, trusted=False, hosts=[listeners.address])
+        self._install_signal_handlers()
         await self.projects.announce_proof(self.quiet.gate)
-        serving = await doors.serve()
+        serving = await listeners.serve()
         self._write_info(url, note, certificate)
-        await self._tell(e.DaemonStarted(__version__, counts["adopted"], counts["ended"], counts["lost"], len(pending)))
+        await self._record(
+            e.DaemonStarted(__version__, counts["adopted"], counts["ended"], counts["lost"], len(pending))
+        )
         log.info("serving", url=url, note=note, **counts, pending=len(pending))
         self.watchdog.telling = True
         self._background.append(asyncio.create_task(warm()))
         gc.freeze()
-        asyncio.get_running_loop().call_later(WARM, _settle)
+        asyncio.get_running_loop().call_later(WARM, _freeze_objects)
         ended = asyncio.create_task(self.ending.wait())
         await asyncio.wait([ended, serving], return_when=asyncio.FIRST_COMPLETED)
         ended.cancel()
         login.cancel()
-        await self._end(servers, serving)
+        await self._close_all(servers, serving)
         if self.deposed is not None:
             raise self.deposed
 
-    def _heed_signals(self) -> None:
-        """End in good order when told to, from before anybody can know of this daemon."""
+    def _install_signal_handlers(self) -> None:
+        """Shut down on SIGTERM and SIGINT; installed before clients can know of this daemon."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self.ending.set)
 
     # -- beginning -----------------------------------------------------------------------------------------------------
 
-    async def _set_clock(self, pending: list[Row]) -> list[Row]:
-        """Go on from the last event's time, or from the machine's where that is far ahead of it; returns the rows as they are due then."""
+    async def _resume_clock(self, pending: list[Row]) -> list[Row]:
+        """Continue from the last event's time, or from the machine's if the last event is dated far ahead of it.
+
+        Return the pending rows, with their due times moved back in the second case.
+        """
         events = self.flow.store.events
-        start = max((one.seq for one in await events(kind="daemon-started", limit=1, newest=True)), default=1)
-        newest = await events(
-            after=start - 1, limit=LATEST, newest=True
-        )  # an agent's words have its own, earlier times
-        ahead = self.clock.resume(max((one.time for one in newest), default=0.0))
+        start = max((event.seq for event in await events(kind="daemon-started", limit=1, newest=True)), default=1)
+        # Not just the last event: reports of agents carry their own, earlier times.
+        newest = await events(after=start - 1, limit=LATEST, newest=True)
+        ahead = self.clock.resume(max((event.time for event in newest), default=0.0))
         if not ahead:
             return pending
         now = self.clock()
         log.warning("the last event is dated far ahead of the machine's clock, which was wrong then", seconds=ahead)
-        here = [facts for facts in self.flow.sessions.values() if not self.flow.elsewhere(facts.id)]
-        told = [
+        own_sessions = [facts for facts in self.flow.sessions.values() if not self.flow.elsewhere(facts.id)]
+        corrections = [
             Event(e.ClockSetBack(ahead), now, "daemon", f"clock:{facts.id}:{facts.seq}", facts.project, facts.id)
-            for facts in here
+            for facts in own_sessions
             if facts.updated_at > now
         ]
         rows = {
             row.intent.key: replace(row, due=max(now, row.due - ahead), updated=now) for row in pending if row.due > now
         }
-        await self.flow.append(*told, rows=list(rows.values()))
+        await self.flow.append(*corrections, rows=list(rows.values()))
         return [rows.get(row.intent.key, row) for row in pending]
 
-    async def _doors(
-        self, settings: DaemonConfig, host: str | None, port: int | None, wanted: tls.Wanted | None
-    ) -> _Doors:
-        """Bind what is listened on."""
+    async def _bind_listeners(
+        self, settings: DaemonConfig, host: str | None, port: int | None, tls_options: tls.Wanted | None
+    ) -> _Listeners:
+        """Bind the Unix socket and the TCP port; until their `app` is replaced, they answer as a standby does."""
         explicit = port is not None or settings.port_given
-        address, given = host or settings.host, settings.tls
-        wanted = wanted or tls.Wanted(given.own, given.cert, given.key, given.insecure)
-        certificate = await tls.certificate(wanted, address, self.home.path / "tls", self.host)
+        address, tls_settings = host or settings.host, settings.tls
+        tls_options = tls_options or tls.Wanted(
+            tls_settings.own, tls_settings.cert, tls_settings.key, tls_settings.insecure
+        )
+        certificate = await tls.certificate(tls_options, address, self.home.path / "tls", self.host)
         servers, url, note = Servers.bind(
             self.home.socket("daemon.sock"), address, settings.port if port is None else port, explicit, certificate
         )
-        unix = Entrance(Standby(self._told_active, self.shutdown))
-        tcp = Entrance(Standby(self._told_active, None, [address]))
-        return _Doors(servers, address, url, note, certificate, unix, tcp)
+        unix = Entrance(Standby(self._active_daemon, self.shutdown))
+        tcp = Entrance(Standby(self._active_daemon, None, [address]))
+        return _Listeners(servers, address, url, note, certificate, unix, tcp)
 
-    async def _have_turn(self, store: Postgres, doors: _Doors) -> bool:
-        """Wait while another daemon is active on the same database, and follow what it writes; false: told to end before."""
+    async def _acquire_leadership(self, store: Postgres, listeners: _Listeners) -> bool:
+        """Wait while another daemon is active on the same database, and follow what it writes.
+
+        Return True once this daemon is the active one, False if it was told to end before.
+        """
         news = asyncio.Event()
         news.set()
-        store.reached_at(doors.url)
-        mine = await store.ask(news.set)
+        store.reached_at(listeners.url)
+        is_active = await store.ask(news.set)
         store.on_end = self._depose
-        if mine:
+        if is_active:
             return True
-        self._heed_signals()
+        self._install_signal_handlers()
         await self.projects.announce_proof(self.quiet.gate)
-        serving = await doors.serve()
-        self._write_info(doors.url, doors.note, doors.certificate, standby=True)
+        serving = await listeners.serve()
+        self._write_info(listeners.url, listeners.note, listeners.certificate, standby=True)
         log.info("standing by", active=store.active.told if store.active else "another daemon")
-        following = asyncio.create_task(self._follow(news))
-        turn, ended = asyncio.create_task(store.turn()), asyncio.create_task(self.ending.wait())
-        await asyncio.wait([turn, ended, serving], return_when=asyncio.FIRST_COMPLETED)
+        following = asyncio.create_task(self._follow_active(news))
+        leadership, ended = asyncio.create_task(store.turn()), asyncio.create_task(self.ending.wait())
+        await asyncio.wait([leadership, ended, serving], return_when=asyncio.FIRST_COMPLETED)
         following.cancel()
         ended.cancel()
         await asyncio.gather(following, ended, return_exceptions=True)
-        if turn.done():
-            await turn
+        if leadership.done():
+            await leadership
             log.info("taking over")
             return True
-        turn.cancel()
-        doors.servers.close()
+        leadership.cancel()
+        listeners.servers.close()
         await asyncio.gather(serving, return_exceptions=True)
         await store.close()
         self.home.info.unlink(missing_ok=True)
         return False
 
-    async def _follow(self, news: asyncio.Event) -> None:
+    async def _follow_active(self, news: asyncio.Event) -> None:
+        """Read what the active daemon has written whenever there is news, until cancelled."""
         while True:
             await news.wait()
             news.clear()
             try:
                 await self.flow.follow()
-            except AoError as error:  # the active one may not have made the tables yet
+            except AoError as error:  # the active daemon may not have created the tables yet
                 log.warning("the active daemon could not be followed", error=error.text)
             await asyncio.sleep(FOLLOWING)
 
-    def _told_active(self) -> dict[str, Any] | None:
+    def _active_daemon(self) -> dict[str, Any] | None:
+        """Return the active daemon as JSON data, or None if it is this one or unknown."""
         active = self.shared.active if self.shared else None
         if active is None or self.shared is None or active.application == self.shared.me.application:
             return None
         return {"host": active.host, "pid": active.pid, "since": rfc3339(active.since), "url": active.url}
 
     def _depose(self, error: AoError) -> None:
-        """Another daemon is active, or nobody knows: nothing more is begun."""
+        """End this daemon because another one is active, or because that cannot be determined; no new effects are begun."""
         log.error("this daemon ends", reason=str(error))
         self.deposed = error
         self.ending.set()
 
-    async def _login(self) -> None:
-        """Agents get the user's login environment; the shell may take a while, so nobody but a launch waits for it."""
+    async def _read_login(self) -> None:
+        """Read the user's login environment for agents; the shell may take a while, so only launches wait for it."""
 
         def note(line: str) -> None:
+            """Log a problem of the login shell, and show it in `ao doctor`."""
             self.doctor.shell_problem = line
             log.warning(line)
 
@@ -262,9 +274,9 @@ class Daemon(Assembly):
         finally:
             self.plugins.here.login_ready.set()
 
-    def _trace(self) -> None:
-        """Send traces, where a receiver is named; what that takes is not loaded otherwise."""
-        if not any(os.environ.get(name) for name in TRACES):
+    def _start_tracing(self) -> None:
+        """Send traces if a receiver is configured; the tracing package is loaded only then."""
+        if not any(os.environ.get(variable) for variable in TRACES):
             return
         try:
             from agent_orchestrator.views import tracing
@@ -275,11 +287,12 @@ class Daemon(Assembly):
         self.tracing = tracing.Tracing(self.flow, self.runner, tracing.provider())
         self.doctor.tracing = finding("traces", "ok", f"sent to {next(filter(None, map(os.environ.get, TRACES)))}")
 
-    async def _look_at_loop(self) -> list[dict[str, Any]]:
+    async def _check_loop(self) -> list[dict[str, Any]]:
+        """Return the doctor's findings about the address and the event loop."""
         return [of_address(*self.listening), finding("event loop", "ok", self.watchdog.stalls.told())]
 
     async def _recover(self) -> None:
-        """Finish or take back what the last run was in the middle of: checks, and checkouts that followed a landing."""
+        """Finish or undo what the last run was in the middle of: checks, drafts, and checkouts that follow a merge."""
         await self.checks.recover()
         await self.planner.drafting.scratches.recover()
         for repo in {facts.spec.repo for facts in self.flow.sessions.values() if facts.pr}:
@@ -289,56 +302,59 @@ class Daemon(Assembly):
             except AoError as error:
                 log.warning("a repository could not be looked at", repo=repo, error=str(error))
 
-    async def _adopt(self) -> Counter[str]:
-        """Find the agents that lived when the last run ended: adopt those that do, record the end of those that do not."""
-        here = (facts for facts in self.flow.sessions.values() if not self.flow.elsewhere(facts.id))
+    async def _adopt_agents(self) -> Counter[str]:
+        """Adopt the agents of the last run that are still alive, and record the end of the others; return the counts."""
+        own_sessions = (facts for facts in self.flow.sessions.values() if not self.flow.elsewhere(facts.id))
         live: list[tuple[SessionFacts, Handle]] = []
-        for facts in here:
+        for facts in own_sessions:
             if not facts.live:
                 forget_ended(self.home.session(facts.id))
             elif handle := handle_of(facts):
                 live.append((facts, handle))
         counts: Counter[str] = Counter(adopted=0, ended=0, lost=0)
         interrupted = []
-        for facts, handle, found in await self._probe(live):
+        for facts, handle, liveness in await self._probe_agents(live):
             if not facts.remote and handle.boot_id != self.host.boot_id():
                 counts["lost"] += 1
                 interrupted += [facts.id] if facts.activity.state in IN_TURN else []
                 await self.observer.tell_end(facts.id, handle, Gone().exit, lost=RESTARTED)
-            elif isinstance(found, Gone):
-                counts["lost" if found.lost else "ended"] += 1
-                lost = "its terminal is gone" if found.lost else ""
-                await self.observer.tell_end(facts.id, handle, found.exit, lost=lost)
+            elif isinstance(liveness, Gone):
+                counts["lost" if liveness.lost else "ended"] += 1
+                lost_reason = "its terminal is gone" if liveness.lost else ""
+                await self.observer.tell_end(facts.id, handle, liveness.exit, lost=lost_reason)
             else:
                 counts["adopted"] += 1
-                if isinstance(found, Unseen):
+                if isinstance(liveness, Unseen):
                     log.warning(
-                        "a session could not be looked at; it counts as alive", session=facts.id, reason=found.reason
+                        "a session could not be looked at; it counts as alive", session=facts.id, reason=liveness.reason
                     )
         if interrupted:
             self._background.append(asyncio.create_task(self._restore_in_turn(interrupted)))
         return counts
 
-    async def _probe(self, live: list[tuple[SessionFacts, Handle]]) -> list[tuple[SessionFacts, Handle, Liveness]]:
-        """One look a runtime. A look that fails says nothing about the sessions."""
-        found: list[tuple[SessionFacts, Handle, Liveness]] = []
-        for place in {(facts.spec.runtime, facts.node) for facts, _ in live}:
-            mine = [(facts, handle) for facts, handle in live if (facts.spec.runtime, facts.node) == place]
+    async def _probe_agents(
+        self, live: list[tuple[SessionFacts, Handle]]
+    ) -> list[tuple[SessionFacts, Handle, Liveness]]:
+        """Return the state of each agent, with one probe per runtime and node. A failed probe counts as `Unseen`."""
+        states: list[tuple[SessionFacts, Handle, Liveness]] = []
+        for runtime_and_node in {(facts.spec.runtime, facts.node) for facts, _ in live}:
+            group = [(facts, handle) for facts, handle in live if (facts.spec.runtime, facts.node) == runtime_and_node]
             try:
-                seen = await self.plugins.runtime_of(mine[0][0]).probe([handle for _, handle in mine])
+                group_states = await self.plugins.runtime_of(group[0][0]).probe([handle for _, handle in group])
             except AoError as error:
-                seen = [Unseen(error.text)] * len(mine)
-            found += [(facts, handle, one) for (facts, handle), one in zip(mine, seen, strict=True)]
-        return found
+                group_states = [Unseen(error.text)] * len(group)
+            states += [(facts, handle, state) for (facts, handle), state in zip(group, group_states, strict=True)]
+        return states
 
     async def _restore_in_turn(self, sessions: list[str]) -> None:
-        """After a restart of the machine: bring those back that were in a turn, one after the other."""
+        """Restore, one after the other, the sessions that a restart of the machine interrupted in a turn."""
         for session in sessions:
             with contextlib.suppress(AoError):
                 await self.sessions.restore(session, key=f"boot:{self.host.boot_id()}")
                 await self.sessions.until(session, lambda facts: facts.live or facts.failure is not None, 60.0)
 
-    def _take_up(self, pending: list[Row]) -> None:
+    def _start_parts(self, pending: list[Row]) -> None:
+        """Start all parts, and the pending effects."""
         self.observer.start()
         self.permissions.start()
         self.bases.start()
@@ -372,6 +388,7 @@ class Daemon(Assembly):
     def _write_info(
         self, url: str, note: str | None, certificate: tls.Certificate | None, *, standby: bool = False
     ) -> None:
+        """Write the file by which clients find this daemon."""
         fingerprint = certificate.fingerprint if certificate else None
         info = {
             **({"note": note} if note else {}),
@@ -391,15 +408,16 @@ class Daemon(Assembly):
     # -- ending --------------------------------------------------------------------------------------------------------
 
     async def shutdown(self, sessions: bool) -> None:
-        """End the daemon after the answer has been sent; true: stop all sessions first, their work saved."""
+        """End the daemon after the answer has been sent; with `sessions`, save and stop all sessions first."""
         if sessions:
             for part in (self.assigning, self.fixes, self.coordinators):
-                part.close()  # a place that becomes free is not for the next one
-            await self.flow.append()  # what one of them had just begun is recorded before
+                part.close()  # so that they start no sessions in the freed slots
+            await self.flow.append()  # waits until what they have just begun is recorded
             await self.sessions.stop_all(None)
         asyncio.get_running_loop().call_later(0.05, self.ending.set)
 
-    async def _end(self, servers: Servers, serving: asyncio.Task[None]) -> None:
+    async def _close_all(self, servers: Servers, serving: asyncio.Task[None]) -> None:
+        """Close all parts in order, wait for effects in progress, and record the stop."""
         log.info("ending")
         for task in self._background:
             task.cancel()
@@ -432,7 +450,7 @@ class Daemon(Assembly):
         await self.power.close()
         self.permissions.close()
         self.watch.close()
-        await self._tell(e.DaemonStopped())
+        await self._record(e.DaemonStopped())
         await self.flow.stop()
         self.names.close()
         await self.flow.store.close()
@@ -440,36 +458,41 @@ class Daemon(Assembly):
             await self.tracing.close()
         self.home.info.unlink(missing_ok=True)
 
-    async def _tell(self, body: e.Body) -> None:
+    async def _record(self, body: e.Body) -> None:
+        """Record an event of the daemon; ignore an error."""
         with contextlib.suppress(AoError):
             await self.flow.append(Event(body, self.flow.clock(), "daemon", uuid.uuid4().hex))
 
 
 class _Unheard:
-    """What went wrong where nobody waits for it. That the machine lacks something is one line, and not again and again."""
+    """Asyncio exception handler: a known error or resource shortage is one log line, at most every `TOLD_AGAIN` seconds.
+
+    Other errors go to the loop's default handler.
+    """
 
     def __init__(self) -> None:
-        self._told: dict[str, float] = {}
+        self._logged: dict[str, float] = {}
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Handle an exception that no task retrieved."""
         error = context.get("exception")
-        short = error if isinstance(error, AoError) else machine_short(error) if error else None
-        if short is None:
+        known_error = error if isinstance(error, AoError) else machine_short(error) if error else None
+        if known_error is None:
             loop.default_exception_handler(context)
-        elif self._told.get(short.text, 0.0) < loop.time() - TOLD_AGAIN:
-            self._told[short.text] = loop.time()
-            log.warning(str(context.get("message") or "something could not be done"), error=str(short))
+        elif self._logged.get(known_error.text, 0.0) < loop.time() - TOLD_AGAIN:
+            self._logged[known_error.text] = loop.time()
+            log.warning(str(context.get("message") or "something could not be done"), error=str(known_error))
 
 
-def _settle() -> None:
-    """What is there by now stays: to look for garbage in it again and again would hold everybody up for a tenth of a second each time."""
+def _freeze_objects() -> None:
+    """Freeze the objects that exist by now, because each full garbage collection would stop everything for a tenth of a second."""
     gc.collect()
     gc.freeze()
 
 
 @dataclass(slots=True)
-class _Doors:
-    """What is listened on, and what is behind it."""
+class _Listeners:
+    """The sockets of the daemon, and the apps behind them."""
 
     servers: Servers
     address: str
@@ -481,7 +504,7 @@ class _Doors:
     serving: asyncio.Task[None] | None = None
 
     async def serve(self) -> asyncio.Task[None]:
-        """Answer from now on; returns what lasts as long as that."""
+        """Start serving, once; return the task that serves."""
         if self.serving is None:
             self.serving = asyncio.create_task(self.servers.serve(self.unix, self.tcp))
             started = asyncio.create_task(self.servers.started.wait())
@@ -494,16 +517,16 @@ class _Doors:
 
 @contextlib.contextmanager
 def locked(home: Home) -> Iterator[None]:
-    """Hold the home's lock while the daemon lives. The kernel lets it go with the process, so it is never stale."""
+    """Hold the home's lock while the daemon lives. The kernel releases it with the process, so it is never stale."""
     owner = home.path.stat().st_uid
     if owner != os.getuid():
         raise Conflict(f"{home.path} belongs to another user (uid {owner})", "set AO_HOME to a folder of your own")
     with home.lock.open("a+") as file:
-        home.lock.chmod(0o600)  # whoever may read it may hold it, and keep the daemon from starting
-        give_up = time.monotonic() + DYING_WITHIN
+        home.lock.chmod(0o600)  # a user who can read it could hold it, and keep the daemon from starting
+        deadline = time.monotonic() + DYING_WITHIN
         while (holder := _lock_or_holder(file)) is not None:
-            # One that was killed this moment holds the lock until the last of it is gone.
-            if (holder.isdigit() and alive(int(holder))) or time.monotonic() > give_up:
+            # A daemon that was just killed holds the lock until its process has disappeared.
+            if (holder.isdigit() and alive(int(holder))) or time.monotonic() > deadline:
                 raise Conflict(
                     f"a daemon runs already for {home.path} (pid {holder})", "use it, or end it: ao shutdown"
                 )
@@ -516,7 +539,7 @@ def locked(home: Home) -> Iterator[None]:
 
 
 def _lock_or_holder(file: TextIO) -> str | None:
-    """Take the lock, or say who has it."""
+    """Take the lock and return None, or return the pid of the process that has it."""
     if lock.take(file):
         return None
     file.seek(0)
@@ -524,7 +547,7 @@ def _lock_or_holder(file: TextIO) -> str | None:
 
 
 def set_up_log(home: Home, foreground: bool) -> log_setup.Written:
-    """Log to the terminal or to the log file."""
+    """Log to the terminal or to the log file; return the log's stream."""
     stream = sys.stderr if foreground else home.log.open("a", buffering=1)
     if not foreground:
         home.log.chmod(0o600)
@@ -533,7 +556,7 @@ def set_up_log(home: Home, foreground: bool) -> log_setup.Written:
 
 
 def main() -> int:
-    """Run the daemon; returns its exit code."""
+    """Run the daemon; return its exit code."""
     parser = argparse.ArgumentParser(prog="agent_orchestrator.daemon", description="The daemon of Agent Orchestrator.")
     parser.add_argument("--port", type=int, help="TCP port; taken: an error")
     parser.add_argument("--host", help="address to listen on")
@@ -548,18 +571,18 @@ def main() -> int:
     keep_from_others()
     try:
         home.make()
-        written = set_up_log(home, options.foreground)
+        log_stream = set_up_log(home, options.foreground)
         raise_descriptors()
         watchdog = Watchdog()
         with locked(home), asyncio.Runner(loop_factory=watchdog.loop) as runner:
             make_launchers(str(home.programs))
             begin_anew(os.environ, str(home.programs))
             if not options.foreground:
-                written.bound(home.log)
+                log_stream.bound(home.log)
             try:
                 runner.run(to_its_end(_run(home, options, watchdog)))
             finally:
-                _end_within(ENDS_WITHIN)
+                _exit_within(ENDS_WITHIN)
     except AoError as error:
         sys.stderr.write(KNOWN.text(f"ao: {error}\n"))
         return error.exit_code
@@ -569,18 +592,19 @@ def main() -> int:
     return 0
 
 
-def _end_within(seconds: float) -> None:
-    """Whatever holds on: one that neither serves nor ends would keep every other from starting, and being killed costs nothing."""
-    end = threading.Timer(seconds, os._exit, (1,))
-    end.daemon = True
-    end.start()
+def _exit_within(seconds: float) -> None:
+    """Kill this process after some seconds: a process that hangs would keep the next daemon from starting, and a kill loses nothing."""
+    timer = threading.Timer(seconds, os._exit, (1,))
+    timer.daemon = True
+    timer.start()
 
 
 async def _run(home: Home, options: argparse.Namespace, watchdog: Watchdog) -> None:
-    wanted = tls.Wanted(options.tls, options.tls_cert, options.tls_key, options.insecure)
-    theirs = bool(options.config) and await foreign(LocalHost(), home, options.config)
-    daemon = Daemon(home, watchdog, options.config, foreign=theirs)
-    await daemon.run(options.host, options.port, wanted if wanted != tls.Wanted() else None)
+    """Run a daemon with the options of the command line."""
+    tls_options = tls.Wanted(options.tls, options.tls_cert, options.tls_key, options.insecure)
+    is_foreign = bool(options.config) and await foreign(LocalHost(), home, options.config)
+    daemon = Daemon(home, watchdog, options.config, foreign=is_foreign)
+    await daemon.run(options.host, options.port, tls_options if tls_options != tls.Wanted() else None)
 
 
 if __name__ == "__main__":

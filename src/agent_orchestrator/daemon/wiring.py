@@ -1,6 +1,6 @@
-"""Everything that the daemon is made of, put together in the order of the way of data. Starts nothing.
+"""`Assembly`: creates all parts of the daemon and connects them, in the order in which data flows. Starts nothing.
 
-Parts that need one another are told so here: no service looks for another by itself.
+Parts that need one another are connected here: no service looks up another one itself.
 """
 
 from __future__ import annotations
@@ -114,14 +114,14 @@ if TYPE_CHECKING:
     from agent_orchestrator.core.store.postgres import Postgres
 
 LONG_TO_CHECK = 512
-"""Megabytes from which on it takes too long to look through the database beside everything else."""
+"""Megabytes from which on checking the database takes too long while the daemon runs."""
 
 
 class Assembly:
     """All parts of one daemon."""
 
     def __init__(self, home: Home, config_file: Path | None = None, *, foreign: bool = False) -> None:
-        """`foreign`: the file came with a repository."""
+        """Create all parts; `foreign`: the configuration file came with a repository."""
         self.home = home
         self.host = Guarded()
         self.host.hidden = (home.path, home.socket("x").parent)
@@ -129,12 +129,13 @@ class Assembly:
         self.config = ConfigSet(home.config, os.environ, config_file)
         self.config.on_change = lambda: learn_configuration(self.config.data(), os.environ)
         self.config.foreign = foreign
-        self.config.trusts = lambda loaded: not foreign and bool(started_with(loaded))  # until the log can be asked
+        # Replaced by `Projects`, which asks the log.
+        self.config.trusts = lambda loaded: not foreign and bool(started_with(loaded))
         self.config_file = config_file
         self.early = early_settings(self.config)
-        """What had to be known of the daemon's settings before the store is opened; none: nothing."""
+        """The daemon's settings, if a file sets the database and they had to be read before the store is opened; else None."""
         self.shared = shared_store(home, self.early.database) if self.early else None
-        """The store, where other daemons may have it too."""
+        """The store, if it is one that other daemons can use too; else None."""
         self.clock = Clock()
         self.flow = Flow(self.shared or Database.sqlite(home.database), self.clock, self.config.rules)
         self.flow.here = self.shared.me.place if self.shared else ""
@@ -156,13 +157,13 @@ class Assembly:
         self.sessions.check_node, self.sessions.creation.node_folder = self.nodes.check, self.nodes.folder
         self.effects: dict[str, Effect] = {**self.lifecycle.effects(), **self.nodes.effects(self.lifecycle)}
         """How each kind of intent is carried out."""
-        self._changes()
-        self._rules()
-        self._fleet()
-        self._shown()
+        self._create_changes()
+        self._create_rules()
+        self._create_fleet()
+        self._create_views()
 
-    def _changes(self) -> None:
-        """What sessions make: checks, pull requests, landings, here and at forges."""
+    def _create_changes(self) -> None:
+        """Create the parts for what sessions produce: checks, pull requests and merges, here and at forges."""
         self.checks = Checks(self.home, self.host)
         self.pulls = Pulls(self.flow, self.home, self.host, self.plugins, self.projects, self.lifecycle, self.checks)
         self.queue = MergeQueue(
@@ -185,8 +186,8 @@ class Assembly:
         self.effects |= self.forge_changes.effects({**self.pulls.effects(), **self.queue.effects()})
         self.effects |= {**self.tracking.effects(), **after_landing.effects()}
 
-    def _rules(self) -> None:
-        """What is done about it: stacks, reviews, reactions."""
+    def _create_rules(self) -> None:
+        """Create the parts that react to changes: stacks, reviews, reactions, notifications."""
         self.stacks = Stacks(self.flow, self.home, self.host)
         self.reviews = Reviews(self.flow, self.home, self.host, self.sessions, self.views, self.watch)
         self.agent_reviews = AgentReviews(self.flow, self.host, self.plugins, self.sessions, self.reviews)
@@ -213,8 +214,8 @@ class Assembly:
         self.effects |= {**self.stacks.effects(), **self.agent_reviews.effects(), **self.notifying.effects()}
         self.effects |= {**self.reacting.effects(), **commanding.effects(), **spawning.effects()}
 
-    def _fleet(self) -> None:
-        """Who works on what and when: plans, budgets, limits, the backlog."""
+    def _create_fleet(self) -> None:
+        """Create the parts that decide who works on what and when: plans, budgets, limits, the backlog."""
         self.conflicts = Conflicts(self.flow, self.home, self.host, self.watch)
         self.queue.collisions = self.conflicts.known
         drafting = Drafting(
@@ -231,14 +232,14 @@ class Assembly:
         self.budgets, self.completion = Budgets(self.flow, self.config), Completion(self.flow)
         self.budgets.notice, drafting.spent_for = self.quiet.gate, self.budgets.spent_for
         self.quota = Quota(self.flow, self._model_of)
-        self.lifecycle.may_go = self.reacting.may_go = self._may_go
+        self.lifecycle.may_go = self.reacting.may_go = self._usage_wait
         self.reacting.actions.holds = self.quota.holds
         self.permissions = Permissions(self.flow, self.plugins, self.lifecycle)
         self.observer = Observer(self.flow, self.home, self.plugins, self.watch)
         self.admission = Admission(self.flow, self.home, self.config, self.conflicts.expected)
         self.admission.gates += [self.quota.gate, self.budgets.gate, self.nodes.gate, self._trust_gate]
         self.projects.on_reload.append(self.admission.look)
-        self.lifecycle.distrust = self._distrust
+        self.lifecycle.distrust = self._untrusted_use
         self.lifecycle.catch_up = self.observer.catch_up
         self.nodes.on_placed.append(self.admission.look)
         self.quota.on_release += [self.admission.look, self.runner.hurry]
@@ -250,8 +251,8 @@ class Assembly:
         self.projects.on_reload.append(self.assigning.reload)
         self.projects.on_reload.append(self.admission.look)
 
-    def _shown(self) -> None:
-        """What people and programs see and ask for."""
+    def _create_views(self) -> None:
+        """Create the parts that people and programs read from, like feeds, the board, the doctor and metrics."""
         self.feed = Feed(self.flow)
         self.audit = Audit(self.flow)
         self.inbox = self.answers.inbox = Inbox(self.flow, self.home, self.permissions, self.sessions, self.views)
@@ -274,8 +275,8 @@ class Assembly:
         overviews = Overviews(self.flow, self.config, self.base_states)
         self.live = Live(self.flow, self.home, self.views, self.inbox, self.queue, overviews)
         self.queue.on_plan.append(self.live.look)
-        for doing in (self.planner.drafting.progress, self.planner.applying.progress):
-            doing.on_news.append(partial(self.live.tell, "plan-progress"))
+        for progress in (self.planner.drafting.progress, self.planner.applying.progress):
+            progress.on_news.append(partial(self.live.tell, "plan-progress"))
         self.fixes.progress.on_news.append(partial(self.live.tell, "fix-progress"))
         self.base_states.on_news.append(self.live.look)
         self.forge_watch.on_bases.append(self.base_states.hear)
@@ -289,65 +290,71 @@ class Assembly:
         self.doctor = Doctor(self.flow, self.home, self.host, self.projects, self.agents)
         self.trial = Trial(self.notifying)
         self.metrics = Metrics(self.flow, self.home, self.views, self.runner, self.webhooks, Traffic())
-        self.doctor.more += [self.proofs.checkup, self.checkup.run, self._look_at_clock, self._look_at_database]
-        self.doctor.more += [self._look_at_cluster, self.trial.checkup, self.power.checkup]
+        self.doctor.more += [self.proofs.checkup, self.checkup.run, self._check_clock, self._check_database]
+        self.doctor.more += [self._check_nodes, self.trial.checkup, self.power.checkup]
 
     async def _before_effect(self) -> None:
-        """Nobody is judged by a silence in which the machine slept, and nothing is done that another daemon may do."""
+        """Wait until time that the machine slept is accounted for, and confirm that no other daemon may run this effect."""
         await self.waking.settle()
         if self.shared is not None:
             await self.shared.confirm()
 
-    async def _look_at_database(self) -> list[dict[str, Any]]:
+    async def _check_database(self) -> list[dict[str, Any]]:
+        """Return the doctor's findings about the database."""
         if self.shared is None:
-            return [await self._look_at_file()]
+            return [await self._check_database_file()]
         try:
             version = await self.shared.answers()
         except AoError as error:
             return [finding("database", "failed", error.text, error.remedy)]
         return [finding("database", "ok", f"{self.shared.address}, PostgreSQL {version}")]
 
-    async def _look_at_file(self) -> dict[str, Any]:
+    async def _check_database_file(self) -> dict[str, Any]:
+        """Return the doctor's finding about an SQLite database."""
         size = self.home.database.stat().st_size / (1 << 20)
         if size > LONG_TO_CHECK:
-            how = "not looked through: ao doctor --repair --dry-run does, while no daemon runs"
-            return finding("database", "ok", f"sqlite: {self.home.database}, {size:,.0f} MB, {how}")
+            note = "not looked through: ao doctor --repair --dry-run does, while no daemon runs"
+            return finding("database", "ok", f"sqlite: {self.home.database}, {size:,.0f} MB, {note}")
         try:
-            wrong = await self.flow.store.damage() if isinstance(self.flow.store, Database) else ""
+            damage = await self.flow.store.damage() if isinstance(self.flow.store, Database) else ""
         except AoError as error:
-            wrong = error.text
-        if wrong:
+            damage = error.text
+        if damage:
             remedy = "ao shutdown, then ao doctor --repair: what it changes is kept as it was"
-            return finding("database", "failed", f"{self.home.database} is damaged: {wrong}", remedy)
+            return finding("database", "failed", f"{self.home.database} is damaged: {damage}", remedy)
         return finding("database", "ok", f"sqlite: {self.home.database}, {size:.1f} MB, sound")
 
-    async def _look_at_clock(self) -> list[dict[str, Any]]:
-        """After the forges were asked, which say what time it is."""
+    async def _check_clock(self) -> list[dict[str, Any]]:
+        """Return the doctor's finding about the clock; runs after the checks of the forges, whose answers tell the time."""
         from agent_orchestrator.plugins.forges.shared.http import all_shared
 
         return [of_clock({http.speaker.name: http.skew for http in all_shared() if http.skew is not None})]
 
-    async def _look_at_cluster(self) -> list[dict[str, Any]]:
+    async def _check_nodes(self) -> list[dict[str, Any]]:
+        """Return the doctor's findings about the nodes."""
         return of_nodes(await self.nodes.list()) if self.flow.home.nodes else []
 
-    def _may_go(self, facts: SessionFacts) -> Wait | None:
-        """Why a session may use no model just now; who may has his account's next turn."""
+    def _usage_wait(self, facts: SessionFacts) -> Wait | None:
+        """Return why a session may not use its model now, or None; then it has taken its account's next turn."""
         return self.budgets.wait(facts) or self.quota.take(facts)
 
-    def _distrust(self, facts: SessionFacts) -> str:
+    def _untrusted_use(self, facts: SessionFacts) -> str:
+        """Return which untrusted configuration a session would use, or ""."""
         project = self.config.project(facts.project)
         return self.projects.distrust(project, facts.spec.profile) if project else ""
 
     def _trust_gate(self, facts: SessionFacts, _others: Sequence[SessionFacts]) -> str:
-        used = self._distrust(facts)
-        return f"your trust in its configuration ({used}): ao trust" if used else ""
+        """Return that a session waits for trust in its configuration, or ""."""
+        untrusted = self._untrusted_use(facts)
+        return f"your trust in its configuration ({untrusted}): ao trust" if untrusted else ""
 
     def _model_of(self, facts: SessionFacts) -> str:
+        """Return the model that a session's profile or agent is configured with, or ""."""
         settings = self.config.agent(facts.project, facts.spec.profile or facts.spec.agent)
         return (settings and settings.model) or ""
 
     def services(self, shutdown: Callable[[bool], Awaitable[None]]) -> Services:
-        """Everything that may be asked."""
+        """Return the services that the server's routes use."""
         inspection = Inspection(self.flow, self.home, self.host, self.plugins, self.lifecycle, self.views, self.watch)
         inspection.unenforced = self.budgets.unenforced
         return Services(
@@ -397,28 +404,31 @@ class Assembly:
 
 
 def early_settings(config: ConfigSet) -> DaemonConfig | None:
-    """The daemon's settings, where a file says something about the database. Such a file must be right: without it the daemon
-    would begin on another database, and know of nothing."""
+    """Return the daemon's settings if a file may set the database, else None. Raises an error for such a file that is invalid.
+
+    Without that file the daemon would open another database, which has none of the sessions.
+    """
     files = [path for path in config.places if path and path.is_file()]
-    telling = [path for path in files if _may_tell_of_a_database(path)]
-    for path in files if telling else ():
+    relevant = [path for path in files if _may_set_database(path)]
+    for path in files if relevant else ():
         try:
             config.load_home() if path == config.places[0] else config.add(path)
         except AoError:
-            if path in telling:
+            if path in relevant:
                 raise
-    return config.daemon if telling else None
+    return config.daemon if relevant else None
 
 
-def _may_tell_of_a_database(path: Path) -> bool:
+def _may_set_database(path: Path) -> bool:
+    """Return whether a configuration file mentions a database."""
     try:
         return b"database" in read_plain(path.resolve(), MAX_BYTES)
     except NotPlain:
-        return True  # it is too long to be in force: whoever loads it is told
+        return True  # too long to be valid: loading it raises the error
 
 
 def shared_store(home: Home, database: str) -> Postgres | None:
-    """The store at a PostgreSQL server, if one is named."""
+    """Return the store at a PostgreSQL server, if the setting names one."""
     if "://" not in database:
         return None
     machine = ""

@@ -1,6 +1,8 @@
-"""The seven slots and what they exchange. Plugins import from here; `agent_orchestrator.protocols` is public, its modules are not.
+"""The protocols of the seven plugin slots, and the records they exchange.
 
-A session is one agent working on one task in one workspace on one branch. Four slots make one run:
+Plugins import from here: `agent_orchestrator.protocols` is public, its modules are not.
+
+A session is one agent working on one task in one workspace on one branch. Four slots run a session:
 
     Workspace  makes the folder and the branch          plugins/workspaces/
     Agent      knows one CLI: how to start, read and talk to it   plugins/agents/
@@ -9,18 +11,18 @@ A session is one agent working on one task in one workspace on one branch. Four 
 
 and three connect it to the world: `Tracker` (issues), `SCM` (pull requests, checks, reviews), both in `forge.py`; `Notifier` (people).
 
-How an agent is heard: it appends lines to its spool (`plugins/agents/shared/spool.py` reads them), its plugin listens to its
+How reports of an agent arrive: it appends lines to its spool (`plugins/agents/shared/spool.py` reads them), its plugin reads its
 records, transcript, hooks or protocol (`Listens`), its process ends, its branch moves, its screen changes; `sessions/agents/observer.py`
-turns each into an event and appends it to the flow. What the flow decides comes back as effects (`sessions/lifecycle.py`), which call the
+turns each into an event and records it. What follows from the events is executed as effects (`sessions/lifecycle.py`), which call the
 plugins below.
 
-A plugin is one class in one file. It is made as `Plugin(config, host)`: `config` is its own part of the
-configuration, `host` the machine it acts on (`base/host.py`; the only way to start a process). It keeps no state that a
-restart of the daemon would miss: whatever must be remembered goes into what its methods return, which the daemon
-stores as events (`core/events.py`).
+A plugin is one class in one file. It is constructed as `Plugin(config, host)`: `config` is its own part of the
+configuration, `host` the machine it acts on (`base/host.py`; the only way to start a process). It keeps no state that
+would be missing after a restart of the daemon: what must be remembered is part of what its methods return, which the
+daemon stores as events (`core/events.py`).
 
-Methods that touch the outside are called by effects (`core/effects.py`), which may be repeated after a crash. So each of
-them is safe to call again with the same arguments: it finds what it did and finishes it.
+Methods with side effects are called by effects (`core/effects.py`), which may be repeated after a crash. So each of
+them must be safe to call again with the same arguments: it finds what it did before and finishes it.
 """
 
 from __future__ import annotations

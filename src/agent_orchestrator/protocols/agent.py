@@ -1,4 +1,4 @@
-"""The slot Agent: how one coding agent is started, heard and answered."""
+"""The slot Agent: how one coding agent is started, how its reports are read, and how it gets messages and answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Activity(StrEnum):
-    """What the agent is doing, as far as evidence goes."""
+    """What the agent is doing, according to the available evidence."""
 
     STARTING = "starting"
     ACTIVE = "active"
@@ -35,7 +35,7 @@ class Activity(StrEnum):
 
 @record
 class AgentContext:
-    """What an agent plugin may use to say how its CLI is started."""
+    """What an agent plugin may use to decide how its CLI is started."""
 
     session: str
     project: str
@@ -43,36 +43,35 @@ class AgentContext:
     branch: str
     base: str
     prompt: str
-    """The whole first prompt, the project's rules behind the task; also in `task_file`."""
+    """The whole first prompt, the task followed by the project's rules; also in `task_file`."""
     task_file: Path
     private: Path
     repo: Path = Path()
-    """The user's checkout that the workspace was made from."""
+    """The user's checkout that the workspace was created from."""
     task: str = ""
-    """What is to be done, without rules: for agents that take rules as a system prompt."""
+    """The task, without rules: for agents that take rules as a system prompt."""
     system: str = ""
-    """How to work here, how to report, and the project's rules: an agent's system prompt, given at every launch."""
+    """How to work here, how to report, and the project's rules: an agent's system prompt, passed at every launch."""
     commands: tuple[str, ...] = ()
     """The project's own test, lint and build commands: `auto-edit` allows them."""
     allowed: tuple[Permission, ...] = ()
-    """What a person allowed for good in this project."""
+    """What a person always allows in this project."""
     model: str | None = None
     permissions: str = "auto-edit"
     mode: str = "tui"
     resume: str | None = None
-    """Continue this conversation (an id that the plugin gave before, or "" for the last one); none: start anew."""
+    """Continue this conversation (an id that the plugin returned before, or "" for the last one); None: start a new one."""
     message: str = ""
-    """The message it is started again for, if it is; `prompt` is the same then."""
+    """The message for which it is restarted, if it is; `prompt` is the same then."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """The environment it will get; for looking a program up in its PATH."""
+    """The environment it will get; used to find a program in its PATH."""
     schema: str = ""
-    """JSON Schema that a headless turn's last words must follow; an agent that cannot be held to it is asked for it in words."""
+    """JSON Schema for the last message of a headless turn; an agent that cannot enforce it gets it as part of the prompt."""
     mcp: str = ""
-    """Address of our MCP server (`http://…/mcp`), opened by the token in `$AO_TOKEN`; nothing: it gets none. An `https` one may have a
-    certificate that nobody knows: it is reached by `ao mcp`, which speaks by standard input and output.
-    """
+    """Address of our MCP server (`http://…/mcp`), which accepts the token in `$AO_TOKEN`; empty: it gets none. The certificate of an
+    `https` one may not be trusted by clients: it is then reached by `ao mcp`, which uses standard input and output."""
     edits: bool = True
-    """It may change files; false: it must not, whatever `permissions` says."""
+    """Whether it may change files; if False, it must not, whatever `permissions` says."""
 
 
 @record
@@ -84,31 +83,31 @@ class AgentLaunch:
     """Added to the session's environment."""
     stdin: Path | None = None
     paste: str | None = None
-    """The first prompt is to be delivered to the terminal once the agent is ready; none: the command carries it."""
+    """The first prompt, to be pasted into the terminal once the agent is ready; None: it is part of the command."""
     waits: bool = False
-    """It will wait for a message instead of beginning to work."""
+    """Whether it waits for a message instead of beginning to work."""
     conversation: str | None = None
-    """The conversation's id, if known ahead: given back as `resume` when the session is restored."""
+    """The conversation's id, if known ahead: passed as `resume` when the session is restored."""
     inbox: bool = False
-    """It takes its messages from `$AO_INBOX`: nothing is typed into its terminal."""
+    """Whether it takes its messages from `$AO_INBOX`: nothing is typed into its terminal."""
     memo: Mapping[str, str] = field(default_factory=dict)
-    """What the plugin wants to know of this launch later (a port, a folder): stored, and given back in `AgentRun`."""
+    """What the plugin needs to know of this launch later (a port, a folder): stored, and passed back in `AgentRun`."""
 
 
 @record
 class Permission:
-    """Something that an agent asks to do: use `tool`, for `command` (a shell command, a file, an address)."""
+    """Something that an agent asks permission for: to use `tool`, for `command` (a shell command, a file, a URL)."""
 
     tool: str
     command: str = ""
     reason: str = ""
     request: str = ""
-    """The agent's own id of the request, where it has one."""
+    """The agent's own id of the request, if it has one."""
 
 
 @record
 class ScreenRules:
-    """What the visible text tells, for agents with nothing better. The first that matches holds: blocked, busy, ready."""
+    """What the visible text means, for agents with no better source. The first match counts, in the order blocked, busy, ready."""
 
     ready: re.Pattern[str] | None = None
     busy: re.Pattern[str] | None = None
@@ -129,93 +128,99 @@ class Agent(Protocol):
 
     screen: ScreenRules
     interrupt_keys: tuple[str, ...]
-    """Keys that stop its turn without ending it."""
+    """Keys that interrupt its turn without ending the agent."""
     permission_keys: Mapping[str, tuple[str, ...]]
     """Keys that answer its permission dialog: `allow`, `always`, `deny`, as far as it has them."""
 
     async def detect(self) -> Found | None:
-        """Is the CLI here, and which version?"""
+        """Return where the CLI is and its version, or None if it is not installed."""
         ...
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
-        """Say how to start it. Raises `Missing` when the CLI is not there."""
+        """Return how to start it. Raises `Missing` when the CLI is not installed."""
         ...
 
 
 @runtime_checkable
 class NeedsWorkspace(Protocol):
-    """An agent that cannot do its work in a worktree; a workspace that the user names is taken all the same."""
+    """An agent that cannot work in a worktree; `workspace` names the kind it needs. A workspace that the user chooses
+    is used nevertheless.
+    """
 
     workspace: str
 
 
 @record
 class Kept:
-    """What an agent's CLI has outside the workspace. What is not there yet when it is started is made as a folder."""
+    """What an agent's CLI has outside the workspace. What does not exist when it is started is created as a folder."""
 
     writable: tuple[Path, ...] = ()
-    """Its logins, its conversations: files and folders."""
+    """Its logins and conversations: files and folders."""
     fixed: tuple[Path, ...] = ()
-    """What of that it only reads: settings that the user's own runs of it would take commands from."""
+    """Files and folders among them that it only reads: settings from which the user's own runs of it would take commands."""
     own: tuple[Mount, ...] = ()
-    """What it finds the session's own instead: files named by process ids, which are the same in every sandbox."""
+    """Files that are replaced by the session's own: those named by process ids, which are the same in every sandbox."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Variables that it needs for that."""
 
 
 @runtime_checkable
 class Keeps(Protocol):
-    """An agent that writes outside the workspace; in a sandbox all others cannot."""
+    """An agent that writes outside the workspace; others cannot do so in a sandbox."""
 
     def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
-        """Asked after `launch`, with the environment it gets and the session's private folder, where it may write nothing else; beside
-        the event loop, so it may wait.
+        """Return what it has outside the workspace.
+
+        Called after `launch`, with the environment it gets and the session's private folder, where it may write
+        nothing else. Runs outside the event loop, so it may block.
         """
         ...
 
 
 @runtime_checkable
 class Portable(Protocol):
-    """An agent that goes on with a conversation on another machine, given the files that it is kept in. All others begin anew there."""
+    """An agent that can continue a conversation on another machine if it gets the conversation's files. All others
+    begin a new one there.
+    """
 
     def conversation_files(self, env: Mapping[str, str], workspace: Path, conversation: str) -> tuple[Path, ...]:
-        """Where they are on a machine with this environment, in an order of their own; nothing: it needs none."""
+        """Return where the files are on a machine with this environment, in a fixed order; empty if it needs none."""
         ...
 
 
 @runtime_checkable
 class Types(Protocol):
-    """An agent whose input line takes some texts for commands of its own (`/new`, `!ls`), or Enter for something else."""
+    """An agent whose input line takes some texts as its own commands (`/new`, `!ls`), or Enter as something else."""
 
     def typed(self, text: str) -> str:
-        """What to type so that it takes this text as a message."""
+        """Return what to type so that it takes this text as a message."""
         ...
 
 
 @runtime_checkable
 class Submits(Protocol):
-    """An agent that takes Enter for a line break when it comes too soon after a text, as on a busy machine it may."""
+    """An agent that takes Enter as a line break if it comes too soon after a text, which may happen on a busy machine."""
 
     def unsent(self, screen: str, text: str) -> bool:
-        """Is this text, which was typed, still in its input line? Then Enter is pressed once more."""
+        """Return whether this text, which was typed, is still in its input line. Then Enter is pressed once more."""
         ...
 
 
 class Changes(Protocol):
-    """Told of changes to files, at no cost while there are none."""
+    """Notification of changes to files, at no cost while there are none."""
 
     def watch(self, path: Path) -> None:
-        """Look at a file that grows or is replaced, or at a folder's entries; it need not exist yet. Twice is once."""
+        """Watch a file that grows or is replaced, or a folder's entries; it need not exist yet. Watching it twice has no effect."""
         ...
 
     async def next(self, within: float | None = None) -> bool:
-        """Return when something changed, or after `within` seconds; False: the agent has ended, read what is left and return."""
+        """Wait until something changed, or for `within` seconds. Return False if the agent has ended: read what is left, then return."""
         ...
 
 
 @record
 class AgentRun:
-    """A launch that lives, as its plugin may look at it."""
+    """A running launch, as its plugin may observe it."""
 
     session: str
     generation: int
@@ -225,25 +230,27 @@ class AgentRun:
     workspace: Path
     private: Path
     log: Path
-    """What its terminal shows, raw; changes whenever it prints."""
+    """The raw output of its terminal; changes whenever it prints."""
     conversation: str | None
     memo: Mapping[str, str]
-    """What `AgentLaunch.memo` said."""
+    """The `AgentLaunch.memo` of this launch."""
     cursors: Mapping[str, int]
     """How far each `place` was read before, also by an earlier launch."""
     changes: Changes
     screen: Callable[[], Awaitable[str]]
-    """The visible text of its terminal."""
+    """Returns the visible text of its terminal."""
     ended: asyncio.Event
     """Set when its process has ended."""
     inside: int = 0
-    """The pid that the agent itself sees, where that is another one: in a container."""
+    """The pid that the agent itself sees, if that is another one: in a container."""
 
 
 @record
 class Heard:
-    """What was learnt in one moment, recorded together. With a `place` it comes from there (a transcript), `start` to `end`, and is
-    told once, however often that is read; without one it is what is so just now (a status record).
+    """Reports that were read at one moment and are recorded together.
+
+    With a `place`, they come from there (a transcript), `start` to `end`, and are recorded once, however often it
+    is read; without one, they are the current state (a status record).
     """
 
     reports: tuple[reports.Report, ...]
@@ -256,28 +263,28 @@ class Heard:
 
 @runtime_checkable
 class Listens(Protocol):
-    """An agent that is heard better than by its screen. Nothing is typed to it, or shown of it, by guessing."""
+    """An agent that has a better source of reports than its screen. Nothing is then typed or shown by guessing."""
 
     def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
-        """Tell what is heard until the agent has ended; called again after a restart of the daemon."""
+        """Yield reports until the agent has ended; called again after a restart of the daemon."""
         ...
 
 
 @runtime_checkable
 class Delivers(Protocol):
-    """An agent that takes messages by a protocol of its own."""
+    """An agent that gets messages by its own protocol."""
 
     async def deliver(self, run: AgentRun, message: str, text: str, *, interrupt: bool) -> Delivery | Typable | None:
-        """Hand a message over, once for each message id; none: type it into the terminal, after `interrupt_keys` if asked for."""
+        """Deliver a message, once per message id. Return None to have it typed into the terminal, after `interrupt_keys` if requested."""
         ...
 
 
 @runtime_checkable
 class Answers(Protocol):
-    """An agent whose permission requests are answered otherwise than by `permission_keys`."""
+    """An agent whose permission requests are answered by other means than `permission_keys`."""
 
     async def answer(self, run: AgentRun, permission: Permission, decision: str, text: str) -> Sequence[str] | None:
-        """Answer `allow`, `always` or `deny`; returns keys that are still to be pressed, none: it cannot be answered so."""
+        """Answer `allow`, `always` or `deny`. Return the keys that are still to be pressed, or None if it cannot be answered this way."""
         ...
 
 
@@ -289,12 +296,12 @@ class Turn:
     env: Mapping[str, str] = field(default_factory=dict)
     """Added to the session's environment."""
     stdin: str | None = None
-    """The prompt, where it is read from standard input; none: standard input is empty."""
+    """The prompt, if it is read from standard input; None: standard input is empty."""
 
 
 @record
 class TurnLine:
-    """What one line of a turn's output says."""
+    """The content of one line of a turn's output."""
 
     show: str = ""
     """Text for the session's terminal; may have several lines."""
@@ -303,12 +310,12 @@ class TurnLine:
 
 @runtime_checkable
 class Headless(Protocol):
-    """An agent with `mode: headless`: each message is a turn of its own (`sessions/agents/headless.py` runs them, one after the other)."""
+    """An agent with `mode: headless`: each message is its own turn. `sessions/agents/headless.py` runs the turns one after the other."""
 
     def turn(self, context: AgentContext, prompt: str, conversation: str | None) -> Turn:
-        """The command of one turn: `prompt` begins a conversation, or goes on with `conversation`."""
+        """Return the command of one turn: `prompt` begins a conversation, or continues `conversation`."""
         ...
 
     def read_turn(self, line: str) -> TurnLine:
-        """Read one line of its standard output. A `TurnReport` with the agent's last words is due before the command ends."""
+        """Parse one line of its standard output. A `TurnReport` with the agent's last message must come before the command ends."""
         ...

@@ -1,8 +1,8 @@
-"""The slots SCM and Tracker: pull requests and issues, and what is exchanged with the places where they live.
+"""The slots SCM and Tracker: pull requests and issues, and the records that are exchanged with forges.
 
 A plugin never reports what changed, it reports the state: `SCM.read` returns whole pull requests, and
-`changes/forge_sync/pull_request_events.py` finds out what is new. So it does not matter whether a webhook came late, twice, out of order
-or not at all: each is only a `Hint` that something is worth reading.
+`changes/forge_sync/pull_request_events.py` finds out what is new. So it does not matter whether a webhook arrives
+late, twice, out of order or not at all: each is only a `Hint` that something should be read.
 """
 
 from __future__ import annotations
@@ -15,39 +15,45 @@ from agent_orchestrator.protocols.records import record
 from agent_orchestrator.protocols.text import clean_text, one_line
 
 LONGEST_TEXT = 200_000
-"""Characters of one text from a forge that are kept: who writes there may be anybody."""
+"""Maximum characters of one text from a forge that are kept: anyone may have written it."""
 
 
-def _text(said: str) -> str:
-    text = clean_text(said)
+def _limited_text(raw: str) -> str:
+    """Return a text without control characters, cut at `LONGEST_TEXT` characters."""
+    text = clean_text(raw)
     return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT].rstrip()}\n\n… (cut)"
 
 
-def _as_text(told: object, lines: str = "", texts: str = "") -> None:
-    """What a forge tells is written by others: it is kept as plain text, whichever plugin it comes through."""
-    for names, plain in ((lines, one_line), (texts, _text)):
+def _clean_fields(record_object: object, lines: str = "", texts: str = "") -> None:
+    """Convert the fields of a record from a forge to plain text, as others wrote them; so it happens whichever plugin
+    made the record.
+
+    `lines` and `texts` are names of fields, separated by spaces: those that become one line, and those that may
+    have several. A URL that is not HTTP is removed, labels and attachments become single lines.
+    """
+    for names, clean in ((lines, one_line), (texts, _limited_text)):
         for name in names.split():
-            if value := getattr(told, name):
-                object.__setattr__(told, name, plain(value))
-    if (url := getattr(told, "url", None)) and not url.startswith(("https://", "http://")):
-        object.__setattr__(told, "url", "" if isinstance(told, PullState) else None)
+            if value := getattr(record_object, name):
+                object.__setattr__(record_object, name, clean(value))
+    if (url := getattr(record_object, "url", None)) and not url.startswith(("https://", "http://")):
+        object.__setattr__(record_object, "url", "" if isinstance(record_object, PullState) else None)
     for name in ("labels", "attachments"):
-        if some := getattr(told, name, ()):
-            object.__setattr__(told, name, tuple(one_line(one) for one in some))
+        if values := getattr(record_object, name, ()):
+            object.__setattr__(record_object, name, tuple(one_line(item) for item in values))
 
 
 @record
 class Author:
-    """Who said something."""
+    """The author of a comment, review, issue or pull request."""
 
     name: str
     kind: str = "person"
-    """`person`, `bot`, or `agent`: ourselves, with the daemon's own login and mark."""
+    """`person`, `bot`, or `agent`: ourselves, recognised by the daemon's own login and mark."""
     write_access: str = "unknown"
-    """May he write to the repository: `yes`, `no` or `unknown`."""
+    """Whether the author may write to the repository: `yes`, `no` or `unknown`."""
 
     def __post_init__(self) -> None:
-        _as_text(self, lines="name")
+        _clean_fields(self, lines="name")
 
 
 @record
@@ -55,24 +61,24 @@ class PullCheck:
     """One check of a pull request's head."""
 
     id: str
-    """Another one for each time that it is run."""
+    """Different for each run of the check."""
     name: str
     state: str
     """`queued running success failure flaky cancelled timed_out skipped`."""
     url: str | None = None
     summary: str = ""
     job: str | None = None
-    """What `SCM.log` wants to know."""
+    """The id of the job, for `SCM.log`."""
     log: str = ""
-    """The file that its output was written to, here."""
+    """The local file that its output was written to."""
 
     def __post_init__(self) -> None:
-        _as_text(self, lines="name url", texts="summary")
+        _clean_fields(self, lines="name url", texts="summary")
 
 
 @record
 class PullReview:
-    """Somebody's judgement."""
+    """A review of a pull request."""
 
     id: str
     verdict: str
@@ -83,12 +89,12 @@ class PullReview:
     at: float
 
     def __post_init__(self) -> None:
-        _as_text(self, texts="body")
+        _clean_fields(self, texts="body")
 
 
 @record
 class PullComment:
-    """Something said: on a line, or about the whole."""
+    """A comment on a line, or on the whole pull request."""
 
     id: str
     body: str
@@ -97,24 +103,24 @@ class PullComment:
     path: str | None = None
     line: int | None = None
     thread: str | None = None
-    """The discussion that it belongs to, by the name that `SCM.reply` and `SCM.resolve` know."""
+    """The discussion that it belongs to, as `SCM.reply` and `SCM.resolve` name it."""
     review: str | None = None
     head: str = ""
     resolved: bool = False
     mark: str = ""
-    """The key that we said it with."""
+    """The key with which we wrote the comment."""
 
     def __post_init__(self) -> None:
-        _as_text(self, texts="body")
+        _clean_fields(self, texts="body")
 
 
 @record
 class PullState:
-    """A pull request as it is."""
+    """The state of a pull request."""
 
     number: int
     id: str
-    """Its name for good, whatever becomes of the repository's."""
+    """A permanent id, which does not change if the repository is renamed."""
     url: str
     title: str
     state: str
@@ -127,29 +133,29 @@ class PullState:
     mergeable: str = "unknown"
     """`yes`, `no` (it conflicts) or `unknown`."""
     blocked: str = ""
-    """What the forge demands before it may land; nothing: nothing that is known."""
+    """What the forge requires before it may be merged; empty if nothing is known."""
     checks: tuple[PullCheck, ...] = ()
     checks_expected: bool | None = None
-    """Will there be checks: none are configured (`False`), or that is not known."""
+    """Whether checks will run: False if none are configured, None if that is not known."""
     reviews: tuple[PullReview, ...] = ()
     comments: tuple[PullComment, ...] = ()
     labels: tuple[str, ...] = ()
     queued: bool = False
-    """It is in the forge's own merge queue, or lands by itself when it is good."""
+    """Whether it is in the forge's own merge queue, or the forge merges it automatically once its requirements are met."""
     merged_as: str | None = None
-    """The commit that it landed as."""
+    """The commit on the base branch that it was merged as."""
     fork: str = ""
-    """The repository that its branch is in, where that is another one."""
+    """The repository that its branch is in, if that is another one."""
     unread: tuple[str, ...] = ()
-    """What could not be read this time, of `checks`, `reviews`, `comments`, `labels`: what was known of it stays."""
+    """Which of `checks`, `reviews`, `comments`, `labels` could not be read this time: their earlier values stay valid."""
 
     def __post_init__(self) -> None:
-        _as_text(self, lines="title url blocked")
+        _clean_fields(self, lines="title url blocked")
 
 
 @record
 class PullSpec:
-    """The pull request that a branch is to have."""
+    """The pull request to open for a branch."""
 
     branch: str
     base: str
@@ -160,10 +166,10 @@ class PullSpec:
 
 @record
 class Merging:
-    """How a pull request is to land."""
+    """How a pull request is to be merged."""
 
     head: str
-    """The exact commit that may."""
+    """The exact commit to merge."""
     strategy: str
     title: str
     body: str = ""
@@ -172,50 +178,50 @@ class Merging:
 
 @record
 class Merged:
-    """It has landed."""
+    """The pull request was merged."""
 
     commit: str
 
 
 @record
 class Waiting:
-    """The forge lands it itself when its turn has come."""
+    """The pull request is in the forge's own queue, which merges it later."""
 
     reason: str
 
 
 @record
 class Unmergeable:
-    """It cannot land as it is."""
+    """The pull request cannot be merged in its current state."""
 
     reason: str
     moved: bool = False
-    """Its head is another commit than the one that may land."""
+    """Its head is another commit than the one to merge."""
 
 
 @record
 class Hint:
-    """Something is worth reading: a webhook or a poll says so."""
+    """What a webhook or poll says may have changed, and should be read."""
 
     repo: str
-    """As `SCM.repo` names it."""
+    """The repository, as `SCM.repo` names it."""
     pulls: tuple[int, ...] = ()
     heads: tuple[str, ...] = ()
     """Commits whose checks may have changed."""
     branches: tuple[str, ...] = ()
-    """Branches that moved."""
+    """Branches whose head moved."""
     issues: tuple[str, ...] = ()
 
 
 @record
 class Known:
-    """What is already known of a pull request, for a poll."""
+    """What is already known of a pull request, as the input of a poll."""
 
     number: int
     id: str
     head: str
     settled: bool
-    """Its checks have all ended."""
+    """Whether all its checks have ended."""
     read_at: float
 
 
@@ -225,75 +231,75 @@ class SCM(Protocol):
 
     @property
     def repo(self) -> str:
-        """The repository's name there: `owner/name`."""
+        """The repository's name at the forge: `owner/name`."""
         ...
 
     async def configured(self) -> bool:
-        """Is there a token for it? Asks nobody outside this machine."""
+        """Return whether there is a token for it, without network access."""
         ...
 
     async def login(self) -> Author:
-        """Who we are there. Raises `Denied` with what is wrong with the token."""
+        """Return the account that the token belongs to. Raises `Denied` with what is wrong with the token."""
         ...
 
     def push_url(self) -> tuple[str, Mapping[str, str]]:
-        """Where branches are pushed to, and the environment that lets Git do so without asking."""
+        """Return the URL that branches are pushed to, and the environment that lets Git do so without prompting."""
         ...
 
     def fetch_url(self) -> tuple[str, Mapping[str, str]]:
-        """Where bases are fetched from, likewise."""
+        """Return the URL that base branches are fetched from, and its environment."""
         ...
 
     async def find(self, branch: str) -> PullState | None:
-        """The open pull request of a branch, else its newest one."""
+        """Return the open pull request of a branch, else its newest one."""
         ...
 
     async def get(self, number: int) -> PullState:
-        """A pull request by its number."""
+        """Return a pull request by its number."""
         ...
 
     async def open(self, spec: PullSpec) -> PullState:
-        """Give a branch a pull request; one that it has already is found, not made twice."""
+        """Open a pull request for a branch; if it has one already, that one is returned, and no second one opened."""
         ...
 
     async def read(self, ids: Sequence[str]) -> list[PullState]:
-        """Pull requests with all their pages, in as few requests as can be; those that are gone are left out."""
+        """Return pull requests with all their checks, reviews and comments, in as few requests as possible; deleted ones are left out."""
         ...
 
     async def changed(self, known: Sequence[Known]) -> Hint:
-        """What may have changed since the last call, by conditional requests that cost nothing while nothing has."""
+        """Return what may have changed since the last call, by conditional requests that cost nothing while nothing has changed."""
         ...
 
     async def ready(self, pull: PullState) -> None:
-        """No draft any more."""
+        """Mark a draft as ready for review."""
         ...
 
     async def close(self, pull: PullState) -> None:
-        """Close without landing."""
+        """Close without merging."""
         ...
 
     async def merge(self, pull: PullState, how: Merging) -> Merged | Waiting | Unmergeable:
-        """Land, or give it to the forge's own queue."""
+        """Merge it, or add it to the forge's own merge queue."""
         ...
 
     async def call_off(self, pull: PullState) -> None:
-        """Take it out of the forge's own queue: it lands by itself no more. What does not wait stays as it is."""
+        """Remove it from the forge's own merge queue, so that it is not merged automatically. No effect if it is not queued."""
         ...
 
     async def comment(self, pull: PullState, text: str, key: str) -> str:
-        """Say something about the whole, once for a key; returns the comment's id."""
+        """Comment on the whole pull request, once per key; returns the comment's id."""
         ...
 
     async def reply(self, pull: PullState, thread: str, text: str, key: str) -> str:
-        """Answer in a discussion, once for a key; returns the comment's id."""
+        """Reply in a discussion, once per key; returns the comment's id."""
         ...
 
     async def resolve(self, thread: str) -> None:
-        """A discussion is settled."""
+        """Mark a discussion as resolved."""
         ...
 
     async def request_review(self, pull: PullState, people: Sequence[str]) -> None:
-        """Ask people to look at it."""
+        """Request a review from people."""
         ...
 
     async def rerun(self, pull: PullState) -> int:
@@ -301,53 +307,53 @@ class SCM(Protocol):
         ...
 
     async def log(self, job: str, most: int) -> bytes:
-        """What a check printed: at most so many bytes from its end."""
+        """Return at most so many bytes from the end of a check's output."""
         ...
 
 
 @record
 class BaseChecks:
-    """How a branch is that changes land on, by its newest commit that was checked there."""
+    """The state of a base branch, by its newest commit for which checks ran."""
 
     head: str
     state: Literal["green", "red", "running"]
     failing: tuple[str, ...] = ()
-    """The checks that fail."""
+    """The names of the failed checks."""
 
 
 @runtime_checkable
 class KnowsBases(Protocol):
-    """An SCM whose polls tell how the bases are."""
+    """An SCM whose polls also report the state of base branches."""
 
     def bases(self) -> Mapping[str, BaseChecks]:
-        """Branch → how it was at the last poll. Asks nobody."""
+        """Return branch → state as of the last poll, without network access."""
         ...
 
 
 @runtime_checkable
 class Metered(Protocol):
-    """An SCM or tracker whose host grants only so many requests."""
+    """An SCM or tracker whose host limits the number of requests."""
 
     def pause(self) -> float:
-        """Seconds that reading which nobody waits for should wait just now."""
+        """Return the seconds that background reading should wait now."""
         ...
 
     def budget(self) -> Sequence[str]:
-        """What is left, a line for each kind of request, for people."""
+        """Return what is left of the request limits, one line per kind of request, for people."""
         ...
 
 
 @record
 class Lack:
-    """Something that a token may not do."""
+    """Something that a token does not allow."""
 
     what: str
     """`the token from GITHUB_TOKEN lacks the scope workflow`."""
     purpose: str = ""
-    """What we need it for: `to push changes of .github/workflows`."""
+    """What it is needed for: `to push changes of .github/workflows`."""
     remedy: str = ""
     vital: bool = False
-    """Nothing goes without it."""
+    """Whether nothing works without it."""
 
     def __str__(self) -> str:
         return f"{self.what}, needed {self.purpose}" if self.purpose else self.what
@@ -355,28 +361,28 @@ class Lack:
 
 @record
 class Access:
-    """Who we are at a forge or tracker, and what the token lets us do there."""
+    """The account at a forge or tracker, and what its token allows."""
 
     author: Author
     told: str = ""
-    """The token's scopes, or how else it was found out what it may do."""
+    """The token's scopes, or how else its permissions were found out."""
     lacks: tuple[Lack, ...] = ()
     until: float | None = None
-    """When the token ends, where that is known."""
+    """When the token expires, if known."""
 
 
 @runtime_checkable
 class SignedIn(Protocol):
-    """An SCM or tracker that can tell what its token lets us do."""
+    """An SCM or tracker that can report what its token allows."""
 
     async def access(self) -> Access:
-        """Ask. Raises `Denied` where the token is not accepted at all."""
+        """Ask the host what the token allows. Raises `Denied` if the token is not accepted at all."""
         ...
 
 
 @record
 class TrackerComment:
-    """Something said about an issue."""
+    """A comment on an issue."""
 
     id: str
     author: Author
@@ -384,7 +390,7 @@ class TrackerComment:
     at: float
 
     def __post_init__(self) -> None:
-        _as_text(self, texts="body")
+        _clean_fields(self, texts="body")
 
 
 @record
@@ -403,21 +409,21 @@ class Issue:
     author: Author = Author("")
     comments: tuple[TrackerComment, ...] = ()
     attachments: tuple[str, ...] = ()
-    """Addresses."""
+    """URLs."""
     branch: str | None = None
     """The branch that the tracker suggests."""
     updated_at: float = 0.0
 
     def __post_init__(self) -> None:
-        _as_text(self, lines="title url assignee", texts="body")
+        _clean_fields(self, lines="title url assignee", texts="body")
 
 
 @record
 class IssueChange:
-    """What is to be changed of an issue; none: stays."""
+    """What to change in an issue; None: leave as it is."""
 
     state: str | None = None
-    """`open`, `in_progress`, `in_review` or `closed`, in the tracker's own words for them."""
+    """`open`, `in_progress`, `in_review` or `closed`; the tracker translates them to its own states."""
     assignee: str | None = None
     add_labels: tuple[str, ...] = ()
     remove_labels: tuple[str, ...] = ()
@@ -436,43 +442,43 @@ class Tracker(Protocol):
     async def list(
         self, *, labels: Sequence[str] = (), state: str = "open", assignee: str | None = None, since: float = 0.0
     ) -> list[Issue]:
-        """Issues without their comments, the newest first; `assignee`: `none`, or a name."""
+        """Return issues without their comments, the newest first; `assignee`: `none`, or a name."""
         ...
 
     async def create(self, title: str, body: str = "", labels: Sequence[str] = ()) -> Issue:
-        """Make an issue."""
+        """Create an issue."""
         ...
 
     async def change(self, issue: str, change: IssueChange) -> None:
-        """Change an issue; what is so already stays."""
+        """Change an issue; what has the right value already stays."""
         ...
 
     async def comment(self, issue: str, text: str, key: str) -> str:
-        """Say something, once for a key; returns the comment's id."""
+        """Comment on an issue, once per key; returns the comment's id."""
         ...
 
 
 @record
 class WebhookDelivery:
-    """A webhook's request that was found genuine."""
+    """A webhook request whose signature was verified."""
 
     id: str
-    """The sender's own name for it: the same one again is a repetition."""
+    """The sender's own id of it: the same one again is a repetition."""
     kind: str
     """`pull_request`, `Merge Request Hook`, `Issue` …"""
     payload: Mapping[str, object] = field(default_factory=dict)
     at: float | None = None
-    """When it was sent, where it says so."""
+    """When it was sent, if it says so."""
 
 
 @runtime_checkable
 class Hooks(Protocol):
-    """A forge or tracker that tells by webhook."""
+    """A forge or tracker that sends webhooks."""
 
     def genuine(self, headers: Mapping[str, str], body: bytes, secrets: Sequence[str]) -> WebhookDelivery | None:
-        """The delivery, if one of the secrets signed it. Raises `UsageError` for what is no delivery at all."""
+        """Return the delivery if one of the secrets signed it, else None. Raises `UsageError` if the request is not a delivery at all."""
         ...
 
     def hint(self, delivery: WebhookDelivery) -> Hint | None:
-        """What is worth reading because of it; none: nothing."""
+        """Return what should be read because of a delivery, or None if nothing."""
         ...

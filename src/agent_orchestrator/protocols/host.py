@@ -1,4 +1,4 @@
-"""A machine as plugins use it: run programs, know processes, see their end. `LocalHost` of `base/host.py` is this machine."""
+"""A machine as plugins use it: run programs, identify processes, notice when they end. `LocalHost` in `base/host.py` is this machine."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     import contextlib
 
 Report = Callable[[str], None]
-"""Takes one line of live output (of `postCreate`, of a fetch) to be shown to the person who waits."""
+"""Takes one line of live output (of `postCreate`, of a fetch), to be shown to the person who waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """A finished program."""
+    """The result of a finished program."""
 
     code: int
     out: bytes
@@ -25,26 +25,26 @@ class Completed:
 
     @property
     def text(self) -> str:
-        """Standard output as text."""
+        """Return standard output as text."""
         return self.out.decode(errors="replace")
 
     @property
     def error(self) -> str:
-        """The last line that standard error has to say."""
+        """Return the last line of standard error."""
         lines = self.err.decode(errors="replace").strip().splitlines() or [""]
         return lines[-1]
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessId:
-    """A process for good: a pid is used again, a pid with its start time is not."""
+    """Identifies a process uniquely: a pid is reused, a pid with its start time is not."""
 
     pid: int
     started: str
 
 
 class Host(Protocol):
-    """What runtimes, workspaces and agents may ask of a machine."""
+    """What runtimes, workspaces and agents may use of a machine."""
 
     async def run(
         self,
@@ -55,7 +55,7 @@ class Host(Protocol):
         input: bytes | None = None,  # noqa: A002 - subprocess's own name
         timeout: float | None = 60.0,
     ) -> Completed:
-        """Run a program to its end. Raises `Missing` when it is not there and `Temporary` when time runs out."""
+        """Run a program to its end and return its result. Raises `Missing` if it is not installed, and `Temporary` if it times out."""
         ...
 
     async def stream(
@@ -69,33 +69,41 @@ class Host(Protocol):
         timeout: float | None = None,
         grace: float = 0.0,
     ) -> int:
-        """Run a program and report its output line by line; returns its exit code. Time out or cancelled: its whole group is
-        killed, asked to end `grace` seconds before.
+        """Run a program, report its output line by line, and return its exit code.
+
+        On a timeout or cancellation its whole process group is killed, after `grace` seconds in which it may end by
+        itself.
         """
         ...
 
     def talk(
         self, argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None
     ) -> contextlib.AbstractAsyncContextManager[asyncio.subprocess.Process]:
-        """Run a program that is spoken to by its pipes; its complaints go to a file. It ends with the block, all of it."""
+        """Run a program that communicates through its standard input and output; its standard error goes to the file
+        `log`.
+
+        The program ends at the end of the block.
+        """
         ...
 
     async def spawn(
         self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None, log: Path | None = None
     ) -> int:
-        """Start a program that outlives us, in a session of its own; returns its pid."""
+        """Start a program that outlives this process, in a process session of its own; return its pid."""
         ...
 
     def which(self, program: str, path: str | None = None) -> str | None:
-        """Where a program is."""
+        """Return the path of a program, or None if it is not found."""
         ...
 
     def boot_id(self) -> str:
-        """Names this run of the machine's kernel."""
+        """Return an identifier of the machine's current boot."""
         ...
 
     def process(self, pid: int) -> ProcessId | None:
-        """The live process with this pid; none if there is none or it is only waiting to be reaped. Raises where it cannot be looked at."""
+        """Return the live process with this pid, or None if there is none or it has ended without being reaped. Raises
+        if its state cannot be read.
+        """
         ...
 
     async def exited(self, process: ProcessId) -> None:
@@ -103,17 +111,19 @@ class Host(Protocol):
         ...
 
     def kill(self, process: ProcessId, signal_number: int, *, group: bool = False) -> bool:
-        """Signal exactly this process (or its group); false if it has ended."""
+        """Send a signal to exactly this process (or its group); return False if it has ended."""
         ...
 
     def family(self, process: ProcessId) -> list[ProcessId]:
-        """The live processes that it started, directly or not, and itself: its terminal session and its descendants."""
+        """Return the live processes that it started, directly or indirectly, and itself: its terminal session and its descendants."""
         ...
 
     def marked(self, variable: str, value: str) -> list[ProcessId]:
-        """The live processes that were started with this variable: also those that left their family. Empty where none can tell."""
+        """Return the live processes that were started with this variable, also those outside of any family; empty if
+        the system cannot list them.
+        """
         ...
 
     def users_of(self, folder: Path) -> list[tuple[int, str]]:
-        """Processes (pid, name) whose working directory or open files are below the folder."""
+        """Return the processes (pid, name) whose working directory or open files are in the folder."""
         ...

@@ -9,19 +9,19 @@ from agent_orchestrator.protocols.records import record
 
 @record
 class NotificationAction:
-    """What a person may do about it, at an address that changes nothing by being opened."""
+    """What a person can do about a notification, at a URL that changes nothing merely by being opened."""
 
     name: str
     """`open`, `allow`, `deny` or `merge`."""
     label: str
     url: str
     token: str = ""
-    """What the action is known by, for receivers that answer themselves; nothing: the address alone."""
+    """Identifies the action, for receivers that answer by themselves; empty: only the URL works."""
 
 
 @record
 class Notification:
-    """Something a person should know. Its text is plain: whoever sends it writes it as the receiver's markup wants it."""
+    """Something a person should know. Its text is plain: each notifier converts it to its receiver's markup."""
 
     title: str
     message: str
@@ -32,20 +32,22 @@ class Notification:
     trigger: str = ""
     """What it is about: `agent-needs-input`, `ci-failed` …"""
     id: str = ""
-    """The same however often it is sent."""
+    """The same each time that it is sent."""
     time: float = 0.0
     """When it happened."""
     url: str = ""
-    """Where it is seen in the dashboard."""
+    """Its page in the dashboard."""
     actions: tuple[NotificationAction, ...] = ()
 
 
 @runtime_checkable
 class Notifier(Protocol):
-    """Tells people. One whose receiver knows an id that it has seen before says `keyed = True`: it may be repeated at will."""
+    """Sends notifications to people. Set `keyed = True` if the receiver ignores an id that it has seen before: it may
+    then be repeated at will.
+    """
 
     async def notify(self, notification: Notification) -> None:
-        """Send it; raises `Temporary` when it may be tried again, `Doubtful` when it may have arrived, `Missing` when this machine has
-        nothing to send it by.
+        """Send it; raises `Temporary` when a retry may succeed, `Doubtful` when it may have arrived, `Missing` when
+        this machine has no means to send it.
         """
         ...

@@ -1,4 +1,4 @@
-"""What every plugin is: one class for one slot, made from its configuration and the machine it acts on."""
+"""What every plugin is: one class for one slot, constructed from its configuration and the machine it acts on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PluginFactory = Callable[[Mapping[str, Any], Host], Plugin]
 
 
 Clock = Callable[[], float]
-"""Seconds since the epoch. Injected everywhere, so that tests need no sleeping."""
+"""Returns seconds since the epoch. Injected everywhere, so that tests need no sleeping."""
 
 
 Sleep = Callable[[float], Awaitable[None]]

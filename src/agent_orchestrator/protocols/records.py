@@ -1,6 +1,7 @@
-"""Frozen dataclasses with slots whose methods are compiled when one is first made.
+"""Frozen dataclasses with slots, whose methods are compiled when the first instance is created.
 
-A daemon knows hundreds of kinds of records and makes few of them; `dataclass` compiles six methods for each when it is loaded.
+A daemon defines hundreds of record classes and uses few of them; `dataclass` compiles six methods for each when it
+is loaded.
 """
 
 from __future__ import annotations
@@ -12,44 +13,46 @@ from typing import Any, TypeVar, dataclass_transform
 
 T = TypeVar("T")
 
-_completing = Lock()
+_compile_lock = Lock()
 _COPIED = ("default", "default_factory", "init", "repr", "hash", "compare", "kw_only")
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def record(cls: type[T]) -> type[T]:
-    """Like `dataclass(frozen=True, slots=True)`."""
-    own = cls.__dict__
-    made = dataclass(init=False, repr=False, eq=False, slots=True)(cls)
+    """Return the class as a record; works like `dataclass(frozen=True, slots=True)`."""
+    attributes = cls.__dict__
+    record_class = dataclass(init=False, repr=False, eq=False, slots=True)(cls)
     for name, method in _METHODS.items():
-        if name not in own:
-            setattr(made, name, method)
-    return made
+        if name not in attributes:
+            setattr(record_class, name, method)
+    return record_class
 
 
 def _complete(self: Any, name: str) -> Callable[..., Any]:
-    """Give the record's class the methods that `dataclass` makes; returns the one that was called."""
-    with _completing:
-        cls = next(one for one in type(self).__mro__ if name in one.__dict__)
-        if cls.__dict__[name] is _METHODS[name]:  # else another thread was first
+    """Give the record's class the methods that `dataclass` generates; return the one with this name."""
+    with _compile_lock:
+        cls = next(base for base in type(self).__mro__ if name in base.__dict__)
+        if cls.__dict__[name] is _METHODS[name]:  # otherwise another thread did it first
             _compile(cls)
         method: Callable[..., Any] = cls.__dict__[name]
         return method
 
 
 def _compile(cls: type[Any]) -> None:
-    specified = [(one.name, one.type, _again(one)) for one in fields(cls)]
-    after = getattr(cls, "__post_init__", None)
-    whole = make_dataclass(
-        cls.__name__, specified, frozen=True, namespace={"__post_init__": after} if after is not None else {}
+    """Replace the placeholder methods of a class by those that `dataclass` generates."""
+    field_specs = [(item.name, item.type, _copy_field(item)) for item in fields(cls)]
+    post_init = getattr(cls, "__post_init__", None)
+    compiled_class = make_dataclass(
+        cls.__name__, field_specs, frozen=True, namespace={"__post_init__": post_init} if post_init is not None else {}
     )
-    for each in _COMPILED:
-        if cls.__dict__.get(each) is _METHODS[each]:
-            setattr(cls, each, whole.__dict__[each])
+    for method_name in _COMPILED:
+        if cls.__dict__.get(method_name) is _METHODS[method_name]:
+            setattr(cls, method_name, compiled_class.__dict__[method_name])
 
 
-def _again(one: Field[Any]) -> Any:
-    return field(**{name: getattr(one, name) for name in _COPIED})
+def _copy_field(source: Field[Any]) -> Any:
+    """Return a new field with the same options."""
+    return field(**{name: getattr(source, name) for name in _COPIED})
 
 
 def _init(self: Any, /, *values: Any, **named: Any) -> None:
@@ -62,8 +65,8 @@ def _repr(self: Any) -> str:
 
 
 def _eq(self: Any, other: object) -> bool:
-    same: bool = _complete(self, "__eq__")(self, other)
-    return same
+    is_equal: bool = _complete(self, "__eq__")(self, other)
+    return is_equal
 
 
 def _hash(self: Any) -> int:
@@ -80,12 +83,12 @@ def _delattr(_self: Any, name: str) -> None:
 
 
 def _getstate(self: Any) -> list[Any]:
-    return [getattr(self, one.name) for one in fields(self)]
+    return [getattr(self, item.name) for item in fields(self)]
 
 
 def _setstate(self: Any, state: list[Any]) -> None:
-    for one, value in zip(fields(self), state, strict=True):
-        object.__setattr__(self, one.name, value)
+    for item, value in zip(fields(self), state, strict=True):
+        object.__setattr__(self, item.name, value)
 
 
 _COMPILED = ("__init__", "__repr__", "__eq__", "__hash__")

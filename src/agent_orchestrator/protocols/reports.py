@@ -1,5 +1,7 @@
-"""What can be heard of an agent: by its own report in the spool, or by a plugin that reads its records, transcript, hooks or
-protocol. `sessions/agents/listener.py` makes events of them.
+"""The reports of an agent: written to the spool by itself, or found by a plugin that reads its records, transcript,
+hooks or protocol.
+
+`sessions/agents/listener.py` turns them into events.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from agent_orchestrator.protocols.records import record
 
 @record
 class ActivityReport:
-    """What the agent is doing; a bare sign of life counts as active."""
+    """What the agent is doing; a mere sign of life counts as active."""
 
     state: Activity
     detail: str = ""
@@ -23,7 +25,7 @@ class ActivityReport:
 
 @record
 class AckReport:
-    """A message was taken up; none: the agent does not say which."""
+    """The agent began to work on a message; `message` is None if it does not say which."""
 
     message: str | None
     time: datetime | None = None
@@ -31,7 +33,7 @@ class AckReport:
 
 @record
 class ProgressReport:
-    """How far the task is."""
+    """How far the agent is with its task."""
 
     done: int | None = None
     total: int | None = None
@@ -52,12 +54,12 @@ class UsageReport:
     usd: float | None = None
     time: datetime | None = None
     forge: int = 0
-    """Calls of a forge's own command line, `gh` or `glab`."""
+    """Number of calls of a forge's own command line, `gh` or `glab`."""
 
 
 @record
 class LimitReport:
-    """The account's limit is reached, until then if known; `model`: for that one alone."""
+    """The account's usage limit is reached, until `resets_at` if known; with `model`, only for that model."""
 
     resets_at: datetime | None = None
     time: datetime | None = None
@@ -66,7 +68,7 @@ class LimitReport:
 
 @record
 class AskReport:
-    """The agent asks a person."""
+    """The agent asks a person a question."""
 
     question: str
     time: datetime | None = None
@@ -82,7 +84,7 @@ class DoneReport:
 
 @record
 class ReplyReport:
-    """The agent's answer to a comment on its change; none: to nobody in particular."""
+    """The agent's answer to a comment on its change; `comment` is None if it answers no particular one."""
 
     text: str
     comment: str | None = None
@@ -91,7 +93,7 @@ class ReplyReport:
 
 @record
 class ReviewReport:
-    """A reviewing agent's judgement on the change that it was asked about."""
+    """A reviewing agent's verdict on the change that it was to review."""
 
     verdict: str
     body: str = ""
@@ -102,7 +104,7 @@ class ReviewReport:
 
 @record
 class OtherReport:
-    """An event of a kind that we do not know; kept as it is."""
+    """An event of an unknown kind; kept unchanged."""
 
     event: str
     data: Mapping[str, Any]
@@ -111,7 +113,7 @@ class OtherReport:
 
 @record
 class InvalidReport:
-    """A line that says nothing we can use, and why."""
+    """A line that cannot be used, and why."""
 
     reason: str
     excerpt: str
@@ -119,7 +121,7 @@ class InvalidReport:
 
 @record
 class TookReport:
-    """The agent took up a message with this text; which one it was is found by the text."""
+    """The agent began to work on a message with this text; the message is identified by the text."""
 
     text: str
     time: datetime | None = None
@@ -127,7 +129,7 @@ class TookReport:
 
 @record
 class TurnReport:
-    """A turn is over; `text` is the last thing the agent said in it."""
+    """A turn has ended; `text` is the last message of the agent in it."""
 
     text: str = ""
     time: datetime | None = None
@@ -135,19 +137,19 @@ class TurnReport:
 
 @record
 class PermissionReport:
-    """The agent waits for a permission: to use `tool`, for `command` (a shell command, a file), for `reason`."""
+    """The agent waits for permission to use `tool`, for `command` (a shell command, a file), because of `reason`."""
 
     tool: str
     command: str = ""
     reason: str = ""
     request: str = ""
-    """The agent's own id of the request, where it has one."""
+    """The agent's own id of the request, if it has one."""
     time: datetime | None = None
 
 
 @record
 class ConversationReport:
-    """The id by which the agent can continue this conversation."""
+    """The id with which the agent can continue this conversation."""
 
     conversation: str
     time: datetime | None = None

@@ -1,4 +1,4 @@
-"""The slot Runtime: keeps an agent's terminal alive, types into it and sees its end."""
+"""The slot Runtime: keeps an agent's terminal alive, types into it and notices its end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agent_orchestrator.protocols.records import record
 
 @record
 class Mount:
-    """A file or folder of this machine that a container shows."""
+    """A file or folder of this machine that is visible in a container."""
 
     source: Path
     target: Path
@@ -21,30 +21,30 @@ class Mount:
 
 @record
 class Container:
-    """What a session's container is, for a runtime that puts agents into such."""
+    """What a session's container is to be, for a runtime that runs agents in containers."""
 
     image: str = ""
-    """The image; none: it is built from `dockerfile`, or from the shipped one."""
+    """The image; empty: it is built from `dockerfile`, or from the shipped one."""
     dockerfile: Path | None = None
     agent: str = ""
-    """Whose program the shipped image gets."""
+    """The agent whose program the shipped image gets."""
     engine: str = "auto"
     network: str = "none"
     """`none`, `allowlist` or `host`."""
     allow: tuple[str, ...] = ()
     """What it may reach with `allowlist`: `host`, `host:port`, `*.domain`."""
     daemon: str = ""
-    """Our own address (`http://127.0.0.1:8700`), which it may reach unless its network is `none`."""
+    """The daemon's own address (`http://127.0.0.1:8700`), which it may reach unless its network is `none`."""
     cpus: float | None = None
     memory: int | None = None
     """Bytes."""
     mounts: tuple[Mount, ...] = ()
-    """What it shows beside the workspace, its repository's Git folder and the session's private folder."""
+    """What is visible in it in addition to the workspace, its repository's Git folder and the session's private folder."""
 
 
 @record
 class LaunchSpec:
-    """A process to start in a terminal of its own."""
+    """A process to start in its own terminal."""
 
     session: str
     generation: int
@@ -56,20 +56,20 @@ class LaunchSpec:
     private: Path
     """The session's private folder; the runtime keeps its own files here."""
     log: Path
-    """What the terminal shows is appended here, raw."""
+    """The raw output of the terminal is appended here."""
     stdin: Path | None = None
     """Read standard input from this file instead of from the terminal."""
     lease: Path | None = None
-    """It may run only until the deadline in this file (`cluster/node/lease.py`), which is put off from time to time; none: for good."""
+    """It may run only until the deadline in this file (`cluster/node/lease.py`), which is extended from time to time; None: no limit."""
     columns: int = 120
     rows: int = 40
     container: Container | None = None
-    """The container it is to run in, where the runtime has such."""
+    """The container it is to run in, if the runtime has containers."""
 
 
 @record
 class Handle:
-    """How to find a launched process again, also after a restart of the daemon. Stored as is."""
+    """How to find a launched process again, also after a restart of the daemon. Stored unchanged."""
 
     runtime: str
     session: str
@@ -77,31 +77,31 @@ class Handle:
     pid: int
     """The agent's own process."""
     started: str
-    """Its start time as the kernel tells it: pid and start time together name a process for good."""
+    """Its start time as the kernel reports it: pid and start time together identify a process uniquely."""
     boot_id: str
-    """The boot it belongs to: another boot id means dead for certain."""
+    """The boot that it was started in: if the machine's boot id is another one, the process is certainly dead."""
     address: Mapping[str, str]
-    """The runtime's own: socket, pane id, holder's pid …"""
+    """Data of the runtime: socket, pane id, the holder's pid …"""
 
 
 @record
 class Exit:
-    """How a process ended. Unknown on both counts when nobody was there to see it."""
+    """How a process ended. `code` and `signal` are both None if no process was there to observe it."""
 
     code: int | None = None
     signal: int | None = None
     reason: str = ""
-    """Why, where it was ended from outside: `lease` (it ran out)."""
+    """Why, if it was ended from outside: `lease` (it expired)."""
 
 
 @record
 class Alive:
-    """It runs."""
+    """The process runs."""
 
 
 @record
 class Gone:
-    """It ended for certain; `exit` says how, as far as known. `lost`: its terminal is gone too (tmux or holder killed)."""
+    """The process has certainly ended; `exit` says how, as far as known. `lost`: its terminal is gone too (tmux or holder killed)."""
 
     exit: Exit = Exit()
     lost: bool = False
@@ -109,7 +109,7 @@ class Gone:
 
 @record
 class Unseen:
-    """The probe itself failed: says nothing about the process."""
+    """The probe itself failed, which says nothing about the process."""
 
     reason: str
 
@@ -124,14 +124,14 @@ class Delivered:
 
 @record
 class Held:
-    """Not written, and nothing was: somebody types there, copy mode … May be tried again."""
+    """Nothing was written, because a person is typing, or tmux is in copy mode … May be tried again."""
 
     reason: str
 
 
 @record
 class Undeliverable:
-    """The terminal is gone. `ambiguous`: it cannot be told whether an earlier call wrote the text before that."""
+    """The terminal is gone. `ambiguous`: it is not known whether an earlier call wrote the text before that."""
 
     reason: str
     ambiguous: bool = False
@@ -142,10 +142,10 @@ Delivery = Delivered | Held | Undeliverable
 
 @record
 class Typable:
-    """It can be typed into the terminal just now; where its turn was to be interrupted, that has been done."""
+    """The text can be typed into the terminal now; if the turn was to be interrupted, that has been done."""
 
     first: tuple[str, ...] = ()
-    """Keys to be pressed before, to remove what the agent itself left in its prompt."""
+    """Keys to be pressed first, to remove what the agent itself left in its prompt."""
 
 
 @runtime_checkable
@@ -157,23 +157,23 @@ class Runtime(Protocol):
         ...
 
     async def probe(self, handles: Sequence[Handle]) -> list[Liveness]:
-        """Look at all of them in one go, in order; constant cost, no process a handle."""
+        """Check all of them at once, in order; at constant cost, without a process per handle."""
         ...
 
     async def ended(self, handle: Handle) -> Gone:
-        """Return as soon as the process has ended, and say how; costs nothing while it runs."""
+        """Return how the process ended, as soon as it has; costs nothing while it runs."""
         ...
 
     async def deliver(self, handle: Handle, message: str, text: str, *, enter: bool = True) -> Delivery:
-        """Write a message to the terminal, once for each message id, and press Enter. `text` has no control characters."""
+        """Write a message to the terminal, once per message id, and press Enter. `text` has no control characters."""
         ...
 
     async def press(self, handle: Handle, keys: Sequence[str], *, once: str = "") -> None:
-        """Press keys by tmux's names: `Escape`, `C-c`, `Enter`, `y`; with `once` not again if that was the last one pressed."""
+        """Press keys by tmux's names: `Escape`, `C-c`, `Enter`, `y`; with `once`, not again if that was the last key pressed."""
         ...
 
     async def screen(self, handle: Handle) -> str:
-        """The visible text, without attributes."""
+        """Return the visible text, without attributes."""
         ...
 
     async def resize(self, handle: Handle, columns: int, rows: int) -> None:
@@ -181,38 +181,39 @@ class Runtime(Protocol):
         ...
 
     def attach_command(self, handle: Handle, *, watch: bool = False) -> tuple[str, ...]:
-        """A command that shows the terminal to a person; any number may run at once.
+        """Return a command that shows the terminal to a person; any number may run at once.
 
-        `watch`: nothing that is typed reaches the agent, and the size counts only while nobody else is attached.
+        With `watch`, nothing that is typed reaches the agent, and the size counts only while no other terminal is
+        attached.
         """
         ...
 
     async def stop(self, handle: Handle, grace: float = 5.0) -> Gone:
-        """End the process and everything it started: asked first, killed after `grace`. Its terminal's log stays."""
+        """End the process and everything it started: asked to end first, killed after `grace` seconds. Its terminal's log stays."""
         ...
 
     async def discard(self, handle: Handle) -> None:
-        """Forget an ended process's terminal."""
+        """Remove the terminal of a process that has ended."""
         ...
 
     async def leftovers(self, known: Sequence[Handle]) -> list[Handle]:
-        """Terminals of ours that no known handle names; read from the runtime itself."""
+        """Return our terminals that no known handle names, as the runtime itself lists them."""
         ...
 
 
 @runtime_checkable
 class Watchable(Protocol):
-    """A runtime that knows whether a person looks at a terminal."""
+    """A runtime that knows whether a person watches a terminal."""
 
     async def watched(self, handle: Handle) -> bool:
-        """Is a person attached to it?"""
+        """Return whether a person is attached to it."""
         ...
 
 
 @runtime_checkable
 class Furnishes(Protocol):
-    """A runtime that must have something ready before it can launch: an image."""
+    """A runtime that must prepare something before it can launch: an image."""
 
     async def furnish(self, container: Container, report: Report) -> None:
-        """Get or build it, unless it is there; shows what takes long."""
+        """Get or build it, unless it is there; report progress if that takes long."""
         ...

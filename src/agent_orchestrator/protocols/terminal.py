@@ -10,34 +10,35 @@ from agent_orchestrator.protocols.records import record
 
 @record
 class Window:
-    """A session that a person wants to see."""
+    """A session to be shown to a person."""
 
     session: str
-    """Its id, which is a good title."""
+    """Its id, which may serve as a title."""
     command: tuple[str, ...]
-    """Shows its terminal, in whatever terminal it is run; it needs no environment and no folder of its own."""
+    """Shows its terminal, in whatever terminal it is run; it needs no particular environment or folder."""
     cwd: Path
-    """Its workspace, or another folder that is there."""
+    """Its workspace, or another folder that exists."""
     url: str = ""
-    """Its page of the dashboard."""
+    """Its page in the dashboard."""
 
 
 @runtime_checkable
 class Checked(Protocol):
-    """A notifier that can tell, without sending anything, whether this machine has what it needs."""
+    """A notifier that can check, without sending anything, whether this machine has what it needs."""
 
     async def check(self) -> None:
-        """Raises `Missing` where it has not."""
+        """Raise `Missing` if this machine lacks something."""
         ...
 
 
 @runtime_checkable
 class Terminal(Protocol):
-    """Opens a session's terminal for a person, on his own screen.
+    """Opens a session's terminal for a person, on that person's own screen.
 
-    It is made and called by the person's own `ao open`: the environment of its process is that of the terminal he sits at.
+    It is constructed and called by the person's own `ao open`: the environment of its process is that of the
+    person's terminal.
     """
 
     async def open(self, window: Window) -> None:
-        """Show it, and return once it is shown, not once it is closed; `Missing` where this screen has nothing to show it by."""
+        """Show it, and return once it is shown, not once it is closed. Raises `Missing` where nothing can show it on this screen."""
         ...

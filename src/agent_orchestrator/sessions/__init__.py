@@ -1,1 +1,1 @@
-"""One session: creation, workspace, agent, messages, questions, stop and restore."""
+"""Sessions: creation, workspace, agent, messages, questions, stop and restore."""

@@ -1,4 +1,8 @@
-"""What a new session is to be: its name, branch, base, folder, ports and words, made of a request, the project and what exists."""
+"""Decides what a new session is: its name, branch, base, folder, ports and texts.
+
+All of it comes from the request, the project's configuration and what exists. Look here when a new session is refused or gets an unexpected
+name, branch or task.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +34,13 @@ from agent_orchestrator.sessions.issue_task import find_issue, task_text
 from agent_orchestrator.sessions.session_view import Views
 
 LONGEST_PROMPT = 1 << 20
-"""Bytes of a task, at most; an issue's text is cut there."""
+"""Maximum size of a task in bytes; an issue's text is cut there."""
 LONGEST_RULES = 1 << 18
-"""Bytes of a file of rules, at most: it came with the repository, and is kept with every session."""
+"""Maximum size of a rules file in bytes: it comes with the repository, and is stored with every session."""
 
 
 class Creation:
-    """Decides everything about a session before anything is made; refuses what cannot be."""
+    """The step that decides everything about a session before anything is created, and refuses what cannot be done."""
 
     def __init__(
         self, flow: Flow, home: Home, host: Host, views: Views, find: Callable[[str, str | None], SessionFacts]
@@ -47,45 +51,52 @@ class Creation:
         self.views = views
         self.find = find
         self.node_folder: Callable[[str], Path] = lambda project: home.worktrees / project
-        """Where a project's workspaces are on a node."""
+        """Returns the folder of a project's workspaces on a node."""
 
     async def spec(
         self, request: Mapping[str, Any], project: ProjectConfig, settings: AgentSettings, runtime: str, workspace: str
     ) -> tuple[e.SessionCreated, e.TaskCreated, str]:
-        request = KNOWN.tree(request, KEPT)  # a name and a branch are made of its words
+        """Return the events that create a session and its task, and the session's id; raise `UsageError` or `Conflict`."""
+        request = KNOWN.tree(request, KEPT)  # the name and the branch are derived from its text
         layout = find_layout(project.path)
         if layout is None:
             raise UsageError(
                 f"{project.path} is not a Git repository", "make one by git init, or correct the project's path"
             )
         if request.get("pr"):
-            request = {**self._of_pull_request(str(request["pr"]), project), **request}
-        request, stack = self._stacked(request, project)
+            request = {**self._continue_pull_request(str(request["pr"]), project), **request}
+        request, stacked_on = self._resolve_stack(request, project)
         issue = names.checked_issue(str(request["issue"])) if request.get("issue") else None
-        known = self.issue(project.id, issue)
-        if known is not None and known.state != "open":
+        tracked_issue = self.issue(project.id, issue)
+        if tracked_issue is not None and tracked_issue.state != "open":
             raise Conflict(f"issue {issue} is closed", f"open it again: ao issue reopen {issue}")
-        title, prompt = _wording(request, issue, known, project.trusted_authors)
-        wanted = _short_name(request, issue, known, title)
-        name, session = self._names(request, project, issue, wanted, self._folder(project, runtime))
-        base = str(request.get("base") or project.default_branch or default_branch(project.path) or "main")
-        suggested = names.suggested_branch(known.branch) if known and project.branch_pattern is None else None
-        branch, existing = await self._branch(
-            request, project, layout, suggested or names.branch_for(name, issue, project), base
+        title, prompt = _title_and_prompt(request, issue, tracked_issue, project.trusted_authors)
+        preferred_name = _preferred_name(request, issue, tracked_issue, title)
+        name, session = self._choose_name(
+            request, project, issue, preferred_name, self._workspaces_folder(project, runtime)
         )
-        if request.get("base") and stack is None:
+        base = str(request.get("base") or project.default_branch or default_branch(project.path) or "main")
+        suggested_branch = (
+            names.suggested_branch(tracked_issue.branch) if tracked_issue and project.branch_pattern is None else None
+        )
+        branch, existing = await self._choose_branch(
+            request, project, layout, suggested_branch or names.branch_for(name, issue, project), base
+        )
+        if request.get("base") and stacked_on is None:
             await self._check_base(project.path, base)
-        after = tuple(self.find(other, project.id).id for other in request.get("after") or ())
+        sessions_before = tuple(self.find(other, project.id).id for other in request.get("after") or ())
         task = e.TaskCreated(
             task=f"T{len(self.flow.home.tasks) + 1}",
             title=title,
             description=prompt,
             issue=issue,
-            labels=tuple(dict.fromkeys([*(request.get("labels") or ()), *(known.labels if known else ())])),
+            labels=tuple(
+                dict.fromkeys([*(request.get("labels") or ()), *(tracked_issue.labels if tracked_issue else ())])
+            ),
             priority=int(request.get("priority") or 0),
-            after=self._tasks_before(after, known),
+            after=self._tasks_before(sessions_before, tracked_issue),
         )
-        group, limit = _group(request, known, self.flow.home.plans)
+        group, group_limit = _group_and_limit(request, tracked_issue, self.flow.home.plans)
         body = e.SessionCreated(
             task=task.task,
             name=name,
@@ -102,7 +113,7 @@ class Creation:
             branch=branch,
             base=base,
             repo=str(project.path),
-            path=str(self._folder(project, runtime) / name),
+            path=str(self._workspaces_folder(project, runtime) / name),
             link=str(project.path / ".worktrees" / name) if layout.top and runtime != CLUSTER else None,
             issue=issue,
             node=request.get("node"),
@@ -110,27 +121,27 @@ class Creation:
             model=request.get("model"),
             existing=existing,
             defer=bool(request.get("defer")) and not prompt,
-            after=after,
+            after=sessions_before,
             priority=task.priority,
-            ports=self._ports(project),
+            ports=self._choose_ports(project),
             labels=task.labels,
             kind=str(request.get("kind") or "worker"),
             reviews=request.get("reviews"),
             spawned=tuple(request.get("spawned") or ()),
             parent=request.get("parent"),
-            stack=stack,
+            stack=stacked_on,
             scm=str(request.get("scm") or "local"),
-            tracker=known.tracker if known else "local",
-            files=_files(request, known),
+            tracker=tracked_issue.tracker if tracked_issue else "local",
+            files=_expected_files(request, tracked_issue),
             group=group,
-            group_limit=limit,
+            group_limit=group_limit,
             account=settings.account,
         )
         return body, task, session
 
-    def _of_pull_request(self, wanted: str, project: ProjectConfig) -> dict[str, str]:
-        """Branch and task of a pull request whose session is over."""
-        number = wanted.strip().lstrip("#!")
+    def _continue_pull_request(self, reference: str, project: ProjectConfig) -> dict[str, str]:
+        """Return the branch, title and prompt to continue a pull request whose session is stopped."""
+        number = reference.strip().lstrip("#!")
         for facts in self.flow.sessions.values():
             pr = facts.pr
             if pr is None or facts.project != project.id or str(pr.number) != number:
@@ -146,8 +157,13 @@ class Creation:
             return {"branch": facts.branch, "title": pr.title, "prompt": f"{task}\n\n{facts.spec.prompt}".strip()}
         raise NotFound(f"{project.id} has no pull request #{number}", "see what there is: ao status")
 
-    def _stacked(self, request: Mapping[str, Any], project: ProjectConfig) -> tuple[Mapping[str, Any], str | None]:
-        """The request for the branch of the session it is to stand on, and that session; none: it stands on an ordinary base."""
+    def _resolve_stack(
+        self, request: Mapping[str, Any], project: ProjectConfig
+    ) -> tuple[Mapping[str, Any], str | None]:
+        """Return the request with its base set for a stacked branch, and the session it is stacked on, or None.
+
+        If that session's change is merged, the base is the base branch and no session is returned.
+        """
         if not request.get("stack"):
             return request, None
         if (scm := request.get("scm", "local")) != "local":
@@ -155,58 +171,64 @@ class Creation:
             raise UsageError(f"stacked branches are for the local forge, not for {scm}", remedy)
         if len(request.get("after") or ()) != 1:
             raise UsageError("a stacked branch stands on one other", "name its session: --after S --stack")
-        if other := next((name for name in ("base", "branch", "pr") if request.get(name)), None):
-            raise UsageError(f"--stack and --{other} both say where the branch begins", "leave one of them out")
+        if conflicting_option := next((name for name in ("base", "branch", "pr") if request.get(name)), None):
+            raise UsageError(
+                f"--stack and --{conflicting_option} both say where the branch begins", "leave one of them out"
+            )
         below = self.find(str(request["after"][0]), project.id)
         if below.project != project.id:
             raise UsageError(f"{below.id} belongs to {below.project}", f"name a session of {project.id}")
         if below.spec.kind in CHANGELESS:
             raise UsageError(f"{below.id} is a {below.spec.kind} and has no change", "name a session that makes one")
-        landed = below.pr is not None and below.pr.state == "merged"
-        return {**request, "base": below.base if landed else below.branch}, None if landed else below.id
+        is_merged = below.pr is not None and below.pr.state == "merged"
+        return {**request, "base": below.base if is_merged else below.branch}, None if is_merged else below.id
 
     def issue(self, project: str, issue: str | None) -> Issue | None:
-        """The local tracker's issue; a project that has none there may name those of any other tracker."""
-        if issue is None or (known := issue_of(self.flow.home.issues, project, issue)) is not None:
-            return known if issue else None
-        if not issue.isdigit() or not any(one.project == project for one in self.flow.home.issues.values()):
+        """Return the issue of the project's tracker, or None for an issue of a tracker that is not read here.
+
+        Raises `NotFound` for an unknown number if the project has issues here.
+        """
+        if issue is None or (tracked_issue := issue_of(self.flow.home.issues, project, issue)) is not None:
+            return tracked_issue if issue else None
+        if not issue.isdigit() or not any(candidate.project == project for candidate in self.flow.home.issues.values()):
             return None
         return find_issue(self.flow, project, int(issue))
 
     def _tasks_before(self, sessions: Sequence[str], issue: Issue | None) -> tuple[str, ...]:
-        """The tasks that must be done before: those of the sessions, and of the issues that the issue comes after."""
+        """Return the tasks that must be done first: those of the sessions, and those of the issues that this issue depends on."""
         tasks = [self.flow.sessions[session].spec.task for session in sessions]
         if issue is not None:
-            before = {str(number) for number in issue.after}
-            known = self.flow.home.tasks.values()
-            tasks += [task.id for task in known if task.project == issue.project and task.issue in before]
+            issue_numbers = {str(number) for number in issue.after}
+            all_tasks = self.flow.home.tasks.values()
+            tasks += [task.id for task in all_tasks if task.project == issue.project and task.issue in issue_numbers]
         return tuple(dict.fromkeys(tasks))
 
-    def _names(
-        self, request: Mapping[str, Any], project: ProjectConfig, issue: str | None, wanted: str, folder: Path
+    def _choose_name(
+        self, request: Mapping[str, Any], project: ProjectConfig, issue: str | None, preferred_name: str, folder: Path
     ) -> tuple[str, str]:
+        """Return the name and the id of a new session; raise `Conflict` if the requested name is in use."""
         prefix = project.session_prefix
-        taken = {
+        used_names = {
             facts.name: facts
             for facts in self.flow.sessions.values()
             if facts.id == f"{prefix}-{facts.name}" or facts.spec.path == str(folder / facts.name)
         }
         if request.get("name"):
             name = names.checked_name(str(request["name"]))
-            if other := taken.get(name):
-                way = "bring it back: ao restore" if other.stopped else "look at it: ao status"
+            if existing := used_names.get(name):
+                remedy = "bring it back: ao restore" if existing.stopped else "look at it: ao status"
                 raise Conflict(
-                    f"there is a session {other.id} already ({self.views.status(other).name})",
-                    f"{way} {other.id}, or choose another name",
+                    f"there is a session {existing.id} already ({self.views.status(existing).name})",
+                    f"{remedy} {existing.id}, or choose another name",
                 )
             return name, f"{prefix}-{name}"
         if issue:
-            self._refuse_second(project.id, issue)
-        name = names.free_name(wanted, taken)
+            self._refuse_second_session(project.id, issue)
+        name = names.free_name(preferred_name, used_names)
         return name, f"{prefix}-{name}"
 
-    def _folder(self, project: ProjectConfig, runtime: str) -> Path:
-        """Where a project's workspaces are; on the nodes of a cluster they are in the same place on each."""
+    def _workspaces_folder(self, project: ProjectConfig, runtime: str) -> Path:
+        """Return the folder of a project's workspaces; it is the same on every node of a cluster."""
         if runtime == CLUSTER:
             return self.node_folder(project.id)
         folder = project.worktree_dir or self.home.worktrees / project.id
@@ -214,28 +236,30 @@ class Creation:
             raise UsageError(f"worktreeDir {folder} leads out of the repository", "name the folder itself")
         return folder
 
-    def _refuse_second(self, project: str, issue: str) -> None:
+    def _refuse_second_session(self, project: str, issue: str) -> None:
+        """Raise `Conflict` if an unfinished session works on the issue already."""
         for facts in self.flow.sessions.values():
             if facts.project == project and facts.spec.issue == issue and not facts.stopped:
                 raise Conflict(
                     f"{facts.id} works on issue {issue} already", f"send it a message, or stop it: ao stop {facts.id}"
                 )
 
-    async def _branch(
-        self, request: Mapping[str, Any], project: ProjectConfig, layout: Layout, wanted: str, base: str
+    async def _choose_branch(
+        self, request: Mapping[str, Any], project: ProjectConfig, layout: Layout, preferred_branch: str, base: str
     ) -> tuple[str, bool]:
-        """The branch, and whether it is there already to be continued."""
+        """Return the branch, and whether it exists already and is to be continued."""
         reserved = {
             facts.branch: facts.id
             for facts in self.flow.sessions.values()
             if facts.project == project.id and not facts.stopped and (facts.place is None or facts.place.present)
         }
 
-        def there(branch: str) -> bool:
+        def exists(branch: str) -> bool:
+            """Return whether the branch exists, or is reserved by a session."""
             heads = (f"refs/heads/{branch}", f"refs/remotes/origin/{branch}")
             return branch in reserved or any(read_ref(layout.common, ref) for ref in heads)
 
-        if not request.get("base") and read_head(layout.git_dir) is None and not there(base):
+        if not request.get("base") and read_head(layout.git_dir) is None and not exists(base):
             raise Conflict(f"{project.path} has no commit yet", "make a first one: git commit --allow-empty -m start")
         if request.get("branch"):
             branch = names.checked_branch(str(request["branch"]))
@@ -249,22 +273,23 @@ class Creation:
                 raise Conflict(
                     f"the branch {branch} belongs to {holder} already", f"choose another, or stop it: ao stop {holder}"
                 )
-            if there(branch):
-                await self._not_checked_out(project.path, branch)
-            return branch, there(branch)
-        number, branch = 1, wanted
-        while there(branch):
+            if exists(branch):
+                await self._refuse_checked_out(project.path, branch)
+            return branch, exists(branch)
+        number, branch = 1, preferred_branch
+        while exists(branch):
             number += 1
-            branch = f"{wanted}-{number}"
+            branch = f"{preferred_branch}-{number}"
         return branch, False
 
     async def _check_base(self, repo: Path, base: str) -> None:
-        """A base that nobody knows is told at once; where there is a remote, it may know it."""
+        """Raise `UsageError` for an unknown base; if there is a remote, the base may exist only there."""
         git = Git(self.host, repo)
         if await git.resolve(base) is None and not (await git.run("remote")).out.strip():
             raise UsageError(f"{repo} has no base {base!r}", "git branch --all lists what there is")
 
-    async def _not_checked_out(self, repo: Path, branch: str) -> None:
+    async def _refuse_checked_out(self, repo: Path, branch: str) -> None:
+        """Raise `Conflict` if a worktree has the branch checked out."""
         for entry in await Git(self.host, repo).worktrees():
             if entry.branch == branch:
                 raise Conflict(
@@ -272,35 +297,38 @@ class Creation:
                     "switch that checkout to another branch first",
                 )
 
-    def _ports(self, project: ProjectConfig) -> tuple[int, ...]:
+    def _choose_ports(self, project: ProjectConfig) -> tuple[int, ...]:
+        """Return the first free block of ports of the project, or () if it configures none."""
         if project.ports is None:
             return ()
-        taken = {
+        used_ports = {
             facts.spec.ports[0]
             for facts in self.flow.sessions.values()
             if facts.spec.ports and (not facts.stopped or (facts.place and facts.place.present))
         }
-        first = project.ports.base
-        while first in taken:
-            first += project.ports.count
-        if first + project.ports.count > 65536:
+        first_port = project.ports.base
+        while first_port in used_ports:
+            first_port += project.ports.count
+        if first_port + project.ports.count > 65536:
             raise Conflict(f"{project.id} has no free block of ports", "stop sessions, or lower ports.base")
-        return tuple(range(first, first + project.ports.count))
+        return tuple(range(first_port, first_port + project.ports.count))
 
 
-def _wording(
-    request: Mapping[str, Any], issue: str | None, known: Issue | None, trusted: Sequence[str]
+def _title_and_prompt(
+    request: Mapping[str, Any], issue: str | None, tracked_issue: Issue | None, trusted_authors: Sequence[str]
 ) -> tuple[str, str]:
-    """Title and prompt as given, else the issue's, else each made of the other."""
+    """Return the title and the prompt: those of the request, else the issue's, else each derived from the other."""
     title = clean_text(str(request.get("title") or "")).strip()
     if request.get("kind") == COORDINATOR:
-        return title, ""  # it begins at rest; what is wanted of it comes as messages
+        return title, ""  # it starts idle and gets its tasks as messages
     prompt = clean_text(str(request.get("prompt") or "")).strip()
     if len(prompt.encode()) > LONGEST_PROMPT:
         raise UsageError(f"the task has over {LONGEST_PROMPT >> 20} MB", "put it into a file and name that")
-    if known is not None:
-        wanted = "" if request.get("defer") else _fitting(task_text(known, trusted), known)
-        return names.title_of(title or prompt) or known.title, prompt or wanted
+    if tracked_issue is not None:
+        issue_prompt = (
+            "" if request.get("defer") else _cut_to_limit(task_text(tracked_issue, trusted_authors), tracked_issue)
+        )
+        return names.title_of(title or prompt) or tracked_issue.title, prompt or issue_prompt
     if not title and not prompt and issue:
         return f"Issue {issue}", "" if request.get("defer") else f"Work on issue {issue}."
     if not title and not prompt and not request.get("defer"):
@@ -309,45 +337,50 @@ def _wording(
     return names.title_of(title or prompt) or name, prompt or ("" if request.get("defer") else title)
 
 
-def _fitting(task: str, issue: Issue) -> str:
-    """A task of an issue's words, of a length that can be kept."""
-    content = task.encode()
+def _cut_to_limit(text: str, issue: Issue) -> str:
+    """Return an issue's task text, cut to `LONGEST_PROMPT`."""
+    content = text.encode()
     if len(content) <= LONGEST_PROMPT:
-        return task
+        return text
     return f"{content[:LONGEST_PROMPT].decode(errors='ignore')}\n\n(The rest of issue {issue.name} is left out: it is too long.)"
 
 
-def _short_name(request: Mapping[str, Any], issue: str | None, known: Issue | None, title: str) -> str:
-    """The name that a session gets if it is free: of its task's words, or of the issue's number if they are not known."""
-    if issue and known is None and not request.get("title") and not request.get("prompt"):
+def _preferred_name(request: Mapping[str, Any], issue: str | None, tracked_issue: Issue | None, title: str) -> str:
+    """Return the preferred name of a session: from the title of its task, or from the issue's number if only that is known."""
+    if issue and tracked_issue is None and not request.get("title") and not request.get("prompt"):
         return f"issue-{names.slug(issue)}"
     return names.slug(title)
 
 
-def _group(request: Mapping[str, Any], known: Issue | None, plans: Mapping[str, Plan]) -> tuple[str, int]:
-    """The group that it belongs to and how many of it may work at once: by the request, else by the plan of its issue."""
-    plan = plans.get(known.planned.plan) if known and known.planned else None
+def _group_and_limit(
+    request: Mapping[str, Any], tracked_issue: Issue | None, plans: Mapping[str, Plan]
+) -> tuple[str, int]:
+    """Return the session's group and how many sessions of it may work at once, from the request or from the plan of its issue."""
+    plan = plans.get(tracked_issue.planned.plan) if tracked_issue and tracked_issue.planned else None
     if request.get("group") or plan is None:
         return str(request.get("group") or ""), int(request.get("groupLimit") or 0)
     return plan.id, plan.group_limit
 
 
-def _files(request: Mapping[str, Any], known: Issue | None) -> tuple[str, ...]:
-    """What it is expected to change, by the request, else by the plan that its issue is a task of."""
-    planned = known.planned.files if known and known.planned else ()
-    return tuple(request.get("files") or planned)
+def _expected_files(request: Mapping[str, Any], tracked_issue: Issue | None) -> tuple[str, ...]:
+    """Return the files that the session is expected to change, from the request or from the plan of its issue."""
+    planned_files = tracked_issue.planned.files if tracked_issue and tracked_issue.planned else ()
+    return tuple(request.get("files") or planned_files)
 
 
 def standing_rules(project: ProjectConfig, settings: AgentSettings) -> str:
-    """The project's and the profile's standing rules, and what the profile is good at."""
+    """Return the project's and the profile's standing rules, and the profile's skills."""
     parts = [project.agent_rules.strip(), settings.rules.strip(), skills_text(project.path, settings.skills)]
     if project.agent_rules_file is not None:
-        parts.insert(1, _rules_in(project.agent_rules_file, project.path))
+        parts.insert(1, _read_rules(project.agent_rules_file, project.path))
     return "\n\n".join(part for part in parts if part)
 
 
-def _rules_in(file: Path, root: Path) -> str:
-    """What the project's file of rules says. Raises `UsageError` for one that leads out of the repository, or is no short text."""
+def _read_rules(file: Path, root: Path) -> str:
+    """Return the text of the project's rules file.
+
+    Raises `UsageError` if it leads out of the repository, is too long, or cannot be read.
+    """
     try:
         real = file.resolve()
         if file.is_relative_to(root) and not real.is_relative_to(root.resolve()):

@@ -1,7 +1,7 @@
-"""The environment an agent gets: the user's login shell's, less secrets it doesn't need, plus the project's and the session's.
+"""The environment of an agent: the login shell's, without secrets that it does not need, plus the project's and the session's.
 
 The daemon may have been started from anywhere (a desktop, cron, inside another agent, with some project's environment activated), so its
-own environment is not the one that the user's programs are found in. The login shell is asked once; whoever asks keeps the answer.
+own environment is not the one in which the user's programs are found. The login shell is run once; the caller stores the result.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from agent_orchestrator.protocols.host import Host
 
 TIME_LIMIT = 5.0
+"""Seconds for all attempts to read the login shell's environment."""
 INTERACTIVE_LIMIT = 3.5
+"""Seconds for the attempt with an interactive shell."""
 
 _MODEL_KEYS = (
     "ANTHROPIC_API_KEY",
@@ -61,7 +63,7 @@ AGENT_SECRETS: Mapping[str, tuple[str, ...]] = {
     "droid": ("FACTORY_API_KEY",),
     "qwen": (*_MODEL_KEYS, "DASHSCOPE_API_KEY", "BAILIAN_CODING_PLAN_API_KEY"),
 }
-"""The secrets each agent logs in with. Any other agent gets none but those that `env` names."""
+"""The secrets that each agent logs in with. Any other agent gets only those that `env` names."""
 
 _SECRET_WORDS = frozenset(
     [
@@ -94,7 +96,7 @@ _FOREIGN = re.compile(
     r"|GIT_(DIR|WORK_TREE|INDEX_FILE|PREFIX|COMMON_DIR|OBJECT_DIRECTORY|NAMESPACE|CONFIG_COUNT|CONFIG_KEY_.*|CONFIG_VALUE_.*|CONFIG_PARAMETERS)"
     r"|CLAUDECODE|CLAUDE_CODE_ENTRYPOINT|CLAUDE_CODE_SSE_PORT|BASH_FUNC_.*|PYTEST_.*"
 )
-"""Belongs to the terminal, Git command or agent that somebody happened to start us from."""
+"""Variables of the terminal, Git command or agent from which the daemon happened to be started."""
 
 
 async def login_environment(
@@ -105,33 +107,36 @@ async def login_environment(
     programs: Path | None = None,
     found_ours: Report | None = None,
 ) -> Mapping[str, str]:
-    """The environment that the user's login shell sets up; `fallback` (ours), with a note to `report`, if it does not answer.
+    """Return the environment that the user's login shell sets up, or `fallback` (ours), with a note to `report`, if it fails.
 
-    The shell is `shell`, else `$AO_SHELL`, else `$SHELL`. Folders only on our own PATH are appended to its PATH, so a program that
-    the user could run where he started us is found; those of activated environments are not. The programs of our own interpreter are
-    never in it, even where a profile puts them there (`found_ours` gets the folder): `programs`, which holds only `ao`, comes first.
+    The shell is `shell`, else `$AO_SHELL`, else `$SHELL`. Folders that are only on our own PATH are appended to its PATH, so programs that
+    the user could run where the daemon was started are found, except those of activated environments. The programs of our own interpreter
+    are never in it, even if a profile adds them (`found_ours` gets the folder): `programs`, which holds only `ao`, comes first.
     """
-    own = _own(fallback)
+    own_env = _own_environment(fallback)
     shell = shell or fallback.get("AO_SHELL") or fallback.get("SHELL") or "/bin/sh"
     if sys.platform == "win32":
-        return own
-    found, problem = await _ask(host, str(Path(shell).expanduser()), own)
-    if found is None:
+        return own_env
+    variables, problem = await _run_shell(host, str(Path(shell).expanduser()), own_env)
+    if variables is None:
         if report:
             report(f"the login shell {shell} gave no environment ({problem}); agents get the daemon's own")
-        found = own
+        variables = own_env
     else:
-        if found_ours and (folder := interpreter.own_folder(found.get("PATH", ""))):
+        if found_ours and (folder := interpreter.own_folder(variables.get("PATH", ""))):
             found_ours(folder)
-        found = interpreter.without_own(found)
-        found["PATH"] = _joined(found.get("PATH", ""), own.get("PATH", ""))
+        variables = interpreter.without_own(variables)
+        variables["PATH"] = _join_paths(variables.get("PATH", ""), own_env.get("PATH", ""))
     if programs is not None:
-        found = interpreter.with_launchers(found, str(programs))
-    return {name: value for name, value in found.items() if not _FOREIGN.fullmatch(name)}
+        variables = interpreter.with_launchers(variables, str(programs))
+    return {name: value for name, value in variables.items() if not _FOREIGN.fullmatch(name)}
 
 
-async def _ask(host: Host, shell: str, env: Mapping[str, str]) -> tuple[dict[str, str] | None, str]:
-    """As an interactive login shell first (many set PATH only there), then as a plain login shell; within the time limit."""
+async def _run_shell(host: Host, shell: str, env: Mapping[str, str]) -> tuple[dict[str, str] | None, str]:
+    """Return the shell's variables, or None and the problem.
+
+    It is run as an interactive login shell first (many set PATH only there), then as a plain login shell; within the time limit.
+    """
     path = host.which(shell, env.get("PATH"))
     if path is None:
         return None, "it is not installed"
@@ -139,44 +144,47 @@ async def _ask(host: Host, shell: str, env: Mapping[str, str]) -> tuple[dict[str
     script = f"echo {marker}; /usr/bin/env -0; echo {marker}"
     env = {**env, "TERM": "dumb", "AO_RESOLVING_ENVIRONMENT": "1"}
     loop = asyncio.get_running_loop()
-    end = loop.time() + TIME_LIMIT
+    deadline = loop.time() + TIME_LIMIT
     problem = ""
     for flags, limit in ((["-i", "-l", "-c"], INTERACTIVE_LIMIT), (["-l", "-c"], TIME_LIMIT)):
         if Path(path).name in ("csh", "tcsh"):
-            flags = ["-c"]  # they refuse -l beside anything else
+            flags = ["-c"]  # they refuse -l with any other option
         try:
-            done = await host.run([path, *flags, script], env=env, timeout=max(0.1, min(limit, end - loop.time())))
+            result = await host.run(
+                [path, *flags, script], env=env, timeout=max(0.1, min(limit, deadline - loop.time()))
+            )
         except AoError as error:
             problem = error.text
             continue
-        variables = _between(done.out, marker.encode())
+        variables = _parse_variables(result.out, marker.encode())
         if variables:
             return variables, ""
-        problem = f"exit {done.code}: {done.error}".rstrip(": ")
+        problem = f"exit {result.code}: {result.error}".rstrip(": ")
     return None, problem
 
 
-def _between(output: bytes, marker: bytes) -> dict[str, str]:
-    """What `env -0` printed between the markers; profile files may print what they like around it."""
-    _, first, rest = output.partition(marker + b"\n")
-    body, second, _ = rest.rpartition(marker)
-    if not first or not second:
+def _parse_variables(output: bytes, marker: bytes) -> dict[str, str]:
+    """Return what `env -0` printed between the markers; profile files may print other text around it."""
+    _, start_marker, rest = output.partition(marker + b"\n")
+    body, end_marker, _ = rest.rpartition(marker)
+    if not start_marker or not end_marker:
         return {}
     pairs = (entry.decode(errors="surrogateescape").partition("=") for entry in body.split(b"\0"))
     return {name: value for name, equals, value in pairs if name and equals}
 
 
-def _own(fallback: Mapping[str, str]) -> dict[str, str]:
-    """Our environment without what belongs to the place we were started from, any activated environment included."""
+def _own_environment(fallback: Mapping[str, str]) -> dict[str, str]:
+    """Return our environment without what belongs to the place the daemon was started from, such as an activated environment."""
     return {name: value for name, value in interpreter.deactivated(fallback).items() if not _FOREIGN.fullmatch(name)}
 
 
-def _joined(first: str, second: str) -> str:
+def _join_paths(first: str, second: str) -> str:
+    """Return two PATH values joined, without empty or repeated entries."""
     return os.pathsep.join(dict.fromkeys(entry for entry in (first + os.pathsep + second).split(os.pathsep) if entry))
 
 
 def looks_secret(name: str) -> bool:
-    """Does a variable of this name hold a secret, as far as its name tells?"""
+    """Return whether a variable's name suggests a secret."""
     upper = name.upper()
     if upper in _NOT_SECRET:
         return False
@@ -189,20 +197,21 @@ def agent_environment(
     extra: Mapping[str, str],
     allow: Collection[str] = (),
 ) -> dict[str, str]:
-    """What an agent's process gets: `login` less what is secret (unless in `allow`), then `project_env`, then `extra`.
+    """Return an agent's environment: `login` without secrets (except `allow`), then `project_env`, then `extra`.
 
-    Secret is what is called so, and what is one by its looks, whatever it is called: a token, a private key, an address with a
-    password. Only a proxy's password stays: without it there is no network.
+    A variable is secret by its name, or by its value: a token, a private key, an address with a password. Only a proxy's password stays:
+    without it there is no network.
     """
-    kept = {
+    inherited = {
         name: value
         for name, value in login.items()
         if not _FOREIGN.fullmatch(name) and (name in allow or not (looks_secret(name) or _holds_secret(name, value)))
     }
-    return {**kept, "TERM": "xterm-256color", "COLORTERM": "truecolor", **project_env, **extra}
+    return {**inherited, "TERM": "xterm-256color", "COLORTERM": "truecolor", **project_env, **extra}
 
 
 def _holds_secret(name: str, value: str) -> bool:
+    """Return whether a value looks like a secret and is not a proxy's address."""
     return name.upper() not in _PROXIES and shaped(value)
 
 
@@ -220,7 +229,7 @@ def session_variables(
     token: str,
     ports: Sequence[int] = (),
 ) -> dict[str, str]:
-    """The variables that tell an agent's process which session it is, and how to report."""
+    """Return the variables that tell an agent's process which session it is, and how to report."""
     variables = {
         "AO_SESSION": session,
         "AO_PROJECT": project,

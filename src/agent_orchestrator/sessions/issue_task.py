@@ -1,4 +1,4 @@
-"""An issue of the tracker as the task of a session."""
+"""Turns an issue of the tracker into the task of a session."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agent_orchestrator.errors import NotFound
 
 
 def find_issue(flow: Flow, project: str, number: int) -> Issue:
-    """An issue of a project's tracker."""
+    """Return an issue of a project's tracker; raise `NotFound` if there is none."""
     issue = flow.home.issues.get(issue_key(project, number))
     if issue is None:
         raise NotFound(f"{project} has no issue {number}", f"see them: ao issues -p {project}")
@@ -20,20 +20,21 @@ def find_issue(flow: Flow, project: str, number: int) -> Issue:
 
 
 def task_text(issue: Issue, trusted: Collection[str] = ()) -> str:
-    """An issue as a task: what people wrote is quoted, whatever it says.
+    """Return an issue as a task: what people wrote is quoted.
 
-    Who names an issue has read it; what strangers added to it is left out, and said to be.
+    The person who starts a session for an issue has read the issue itself; comments of untrusted authors are replaced by a note.
     """
     parts = [f"Issue {issue.name}: {issue.title}"]
     if issue.body.strip():
-        parts.append(f"{issue.author} wrote:\n{_quoted(issue.body)}")
-    for one in issue.comments:
-        if free(one, trusted):
-            parts.append(f"{one.author} added:\n{_quoted(one.body)}")
+        parts.append(f"{issue.author} wrote:\n{_quote(issue.body)}")
+    for comment in issue.comments:
+        if free(comment, trusted):
+            parts.append(f"{comment.author} added:\n{_quote(comment.body)}")
         else:
-            parts.append(f"(A comment is left out: {held([one], trusted)}.)")
+            parts.append(f"(A comment is left out: {held([comment], trusted)}.)")
     return "\n\n".join(parts)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
+    """Return a text with `>` before each line."""
     return "\n".join(f"> {line}".rstrip() for line in text.strip().splitlines())

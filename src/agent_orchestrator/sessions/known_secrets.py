@@ -1,6 +1,6 @@
-"""Which secrets there are: what the environment and the configuration hold under names that say so, and the daemon's own.
+"""Collects the secrets to redact: values of the environment and the configuration with secret names, and the daemon's own.
 
-They are told to `redaction.KNOWN`, which everything that is recorded, logged, shown or sent passes.
+They are added to `redaction.KNOWN`, which filters everything that is recorded, logged, shown or sent.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _PASSWORD = re.compile(r"://[^\s/:@]*:([^\s/@]+)@")
 
 
 def learn_environment(environ: Mapping[str, str]) -> None:
-    """Take in what an environment holds: by the names of its variables, and passwords in addresses whatever their name."""
+    """Add the secrets of an environment: by the names of its variables, and passwords in addresses whatever their name."""
     KNOWN.learn({name: value for name, value in environ.items() if looks_secret(name)})
     for name, value in environ.items():
         _learn_passwords(name, value)
 
 
 def learn_configuration(configs: Iterable[Mapping[str, Any]], environ: Mapping[str, str]) -> None:
-    """Take in what configuration files hold, each as JSON data with its variables filled in."""
+    """Add the secrets of configuration files, each given as JSON data with its variables filled in."""
     for config in configs:
         for name, value in _leaves(config, ""):
             if name.endswith("EnvVar"):
@@ -39,21 +39,26 @@ def learn_configuration(configs: Iterable[Mapping[str, Any]], environ: Mapping[s
 
 
 def _addresses(value: Any) -> Iterator[tuple[str, str]]:
-    """Addresses that stand where notifiers are named."""
+    """Yield the addresses in the settings of notifiers, with their keys."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            told = key in ("notifiers", "notificationRouting")
-            yield from ((str(key), one) for _, one in _leaves(inner, "") if "://" in one) if told else _addresses(inner)
+            is_notifier_key = key in ("notifiers", "notificationRouting")
+            yield from (
+                ((str(key), address) for _, address in _leaves(inner, "") if "://" in address)
+                if is_notifier_key
+                else _addresses(inner)
+            )
 
 
 def _learn_passwords(name: str, value: str) -> None:
+    """Add the passwords in addresses of a value, as written and decoded."""
     for password in _PASSWORD.findall(value) if shaped(value) else ():
-        for written in (password, unquote(password)):
-            KNOWN.learn({f"password in {name}": written})
+        for form in (password, unquote(password)):
+            KNOWN.learn({f"password in {name}": form})
 
 
 def _leaves(value: Any, name: str) -> Iterator[tuple[str, str]]:
-    """Every text with the key that it stands under."""
+    """Yield every text with its key."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _leaves(inner, str(key))

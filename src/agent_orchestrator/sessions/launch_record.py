@@ -1,8 +1,8 @@
-"""What a launch was begun with, written down before its process starts.
+"""Stores what a launch was begun with, before its process starts.
 
-A daemon that dies between the start and its record begins the launch again, and finds the process that runs already. That one has the
-first plan's conversation, port and message, so the first plan is what is recorded. On another node there is no such process, and
-nothing that its plan was made with: there the launch is begun anew.
+A daemon that dies between the start and its record begins the launch again, and finds the process that runs already. That process has the
+first plan's conversation, port and message, so the first plan must be recorded. On another node there is neither that process nor what its
+plan was made with, so the launch is begun again there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from agent_orchestrator.protocols import AgentLaunch
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """One launch: the plan, the prompt it was made for, and the message that it carries, if any."""
+    """What a launch was begun with: the plan, the prompt, and the id of the message in it, or None."""
 
     plan: AgentLaunch
     prompt: str
@@ -26,52 +26,56 @@ class Begun:
 
 
 def kept(private: Path, generation: int, run: int, moves: int = 0) -> Begun | None:
-    """What this launch was begun with before; none: it was not, or not written down whole. `moves`: the nodes that the session left."""
+    """Return what this launch was begun with, or None if nothing complete is stored. `moves`: the nodes that the session left."""
     return _read(_file(private, generation, run, moves))
 
 
 def given_before(private: Path, generation: int, moves: int) -> str | None:
-    """The message that this launch was begun with on a node which the session has left since."""
+    """Return the message that this launch was begun with on a node that the session has left, or None."""
     for file in private.glob(f"begun.{generation}.*"):
-        if file.suffix == ".json" and _moves(file) != moves and (begun := _read(file)):
-            return begun.message
+        if file.suffix == ".json" and _moves_of(file) != moves and (launch := _read(file)):
+            return launch.message
     return None
 
 
 def _read(file: Path) -> Begun | None:
+    """Return a stored launch, or None if the file is missing or incomplete."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        plan = found["plan"]
+        data = json.loads(file.read_text(encoding="utf-8"))
+        plan = data["plan"]
         stdin = None if plan["stdin"] is None else Path(plan["stdin"])
         return Begun(
-            AgentLaunch(**{**plan, "argv": tuple(plan["argv"]), "stdin": stdin}), found["prompt"], found["message"]
+            AgentLaunch(**{**plan, "argv": tuple(plan["argv"]), "stdin": stdin}), data["prompt"], data["message"]
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def keep(private: Path, generation: int, run: int, begun: Begun, moves: int = 0) -> None:
-    """Write down what is begun; what earlier launches were begun with is not needed any more."""
+    """Store what a launch is begun with, and remove what earlier launches were begun with."""
     file = _file(private, generation, run, moves)
-    plan = {one.name: getattr(begun.plan, one.name) for one in fields(AgentLaunch)}
-    text = json.dumps({"plan": plan, "prompt": begun.prompt, "message": begun.message}, default=_plain)
+    plan = {field.name: getattr(begun.plan, field.name) for field in fields(AgentLaunch)}
+    text = json.dumps({"plan": plan, "prompt": begun.prompt, "message": begun.message}, default=_json_value)
     draft = file.with_suffix(".new")
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:  # noqa: PTH123
-        out.write(text)
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as stream:  # noqa: PTH123
+        stream.write(text)
     draft.replace(file)
     for other in private.glob("begun.*"):
         if other != file:
             other.unlink(missing_ok=True)
 
 
-def _plain(value: object) -> object:
+def _json_value(value: object) -> object:
+    """Return a mapping as a dict, and any other value as text, for JSON."""
     return dict(value) if isinstance(value, Mapping) else str(value)
 
 
 def _file(private: Path, generation: int, run: int, moves: int) -> Path:
+    """Return the file of a launch."""
     return private / (f"begun.{generation}.{run}.{moves}.json" if moves else f"begun.{generation}.{run}.json")
 
 
-def _moves(file: Path) -> int:
+def _moves_of(file: Path) -> int:
+    """Return the number of nodes that the session had left, from a file's name."""
     _, _, _, moves, *_ = (*file.name.split("."), "")
     return int(moves) if moves.isdecimal() else 0

@@ -1,4 +1,4 @@
-"""Which plugins there are, where they come from, what they declare, and which are in force. Imports none of them."""
+"""Lists the plugins: where they come from, what they declare, and whether they are in force. Imports none of them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from agent_orchestrator.config.projects.projects import Projects
 from agent_orchestrator.sessions.plugins import Plugins, named
 
 OURS = "built in"
+"""The origin of built-in plugins."""
 
 
 class PluginListing:
@@ -24,40 +25,46 @@ class PluginListing:
         self.projects = projects
 
     def list(self) -> list[dict[str, Any]]:
-        """Ours by slot, those of installed packages, and the files that configurations name."""
-        return [*self._ours(), *self._packages(), *self._files()]
+        """Return the built-in plugins by slot, those of installed packages, and the files that configurations name."""
+        return [*self._built_in(), *self._from_packages(), *self._from_files()]
 
-    def _ours(self) -> Iterator[dict[str, Any]]:
+    def _built_in(self) -> Iterator[dict[str, Any]]:
+        """Yield the built-in plugins."""
         for slot in SLOTS:
             for name in BUILT_IN.get(slot, {}):
                 yield _row(slot, name, OURS, __version__)
 
-    def _packages(self) -> Iterator[dict[str, Any]]:
-        wanted = {pair: one.id for one in self.plugins.config.projects() for pair in named(one)}
+    def _from_packages(self) -> Iterator[dict[str, Any]]:
+        """Yield the plugins of installed packages, with the reason if one is not in force."""
+        project_by_plugin = {pair: project.id for project in self.plugins.config.projects() for pair in named(project)}
         for slot in SLOTS:
             for name, code in installed(slot).items():
                 if name in BUILT_IN.get(slot, {}):
-                    why = "one of ours has that name"
+                    problem = "one of ours has that name"
                 else:
-                    why = "" if (slot, name) in wanted else "no configuration that you trust names it"
-                yield _row(slot, name, code.origin, code.version, code.permissions, code.digest, why)
+                    problem = "" if (slot, name) in project_by_plugin else "no configuration that you trust names it"
+                yield _row(slot, name, code.origin, code.version, code.permissions, code.digest, problem)
 
-    def _files(self) -> Iterator[dict[str, Any]]:
-        known = {path: made for one in self.plugins.registries() for path, made in one.known().items()}
-        failed = [error.text for one in self.plugins.registries() for error in one.failed]
+    def _from_files(self) -> Iterator[dict[str, Any]]:
+        """Yield the plugins in files that configurations name, with the reason if one is not in force."""
+        plugin_by_path = {
+            path: plugin for registry in self.plugins.registries() for path, plugin in registry.known().items()
+        }
+        errors = [error.text for registry in self.plugins.registries() for error in registry.failed]
         for file in self.plugins.config.files:
             loaded = self.plugins.config.loaded(file)
-            for path in _paths(loaded, self.plugins) if loaded else ():
-                slot, name = known.get(str(path), ("", path.stem.replace("_", "-")))
-                trusted = loaded is not None and self.projects.trusts(loaded)
-                wrong = next((text for text in failed if str(path) in text), "")
-                why = wrong or ("" if trusted else "not trusted: ao trust")
-                yield _row(slot, name, str(path), "", declared_in(path), trust.sha256(path), why)
+            for path in _plugin_files(loaded, self.plugins) if loaded else ():
+                slot, name = plugin_by_path.get(str(path), ("", path.stem.replace("_", "-")))
+                is_trusted = loaded is not None and self.projects.trusts(loaded)
+                load_error = next((text for text in errors if str(path) in text), "")
+                problem = load_error or ("" if is_trusted else "not trusted: ao trust")
+                yield _row(slot, name, str(path), "", declared_in(path), trust.sha256(path), problem)
 
 
-def _paths(loaded: Loaded, plugins: Plugins) -> list[Path]:
-    around = plugins.config.around(loaded)
-    return [path for path in trust.code(loaded, around) if path.suffix == ".py"]
+def _plugin_files(loaded: Loaded, plugins: Plugins) -> list[Path]:
+    """Return the Python files that a configuration loads as plugins."""
+    surrounding = plugins.config.around(loaded)
+    return [path for path in trust.code(loaded, surrounding) if path.suffix == ".py"]
 
 
 def _row(
@@ -69,6 +76,7 @@ def _row(
     digest: str = "",
     problem: str = "",
 ) -> dict[str, Any]:
+    """Return a plugin as JSON."""
     return {
         "slot": slot or None,
         "name": name,

@@ -1,4 +1,4 @@
-"""Plugins for a session: which class, with which configuration, made once where it may be shared."""
+"""The plugins of a session: which class, with which configuration; shared ones are created once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from agent_orchestrator.sessions.site import Find, Here, Site, no_nodes
 
 
 class Plugins:
-    """Makes the plugins that sessions use."""
+    """The source of the plugins that sessions use."""
 
     def __init__(self, home: Home, host: Host, config: ConfigSet) -> None:
         self.home = home
@@ -34,74 +34,76 @@ class Plugins:
         self.config = config
         self._registries: dict[tuple[tuple[Path, ...], frozenset[tuple[str, str]]], Registry] = {}
         self.admit: Admit = lambda _path, _data: True
-        """May a plugin's file be run with this content?"""
+        """Returns whether a plugin's file may be run with this content."""
         self.loaded: Callable[[Code], None] = lambda _code: None
-        """Is told of each plugin of others before it is run."""
+        """Receives each third-party plugin before it is run."""
         self.here = Here(home, host)
         self.node: Find = no_nodes
-        """The site of a node."""
+        """Returns the site of a node."""
         self.elsewhere: Callable[[str], str] = lambda _session: ""
-        """The home that a session lives in, if it is neither this one nor a node."""
+        """Returns the home that a session belongs to, or "" if it is this one or a node's."""
         self._auto: str | None = None
         self._has_tmux = False
         self._has_engine = False
         self.own_commands: Callable[[SessionFacts], tuple[str, ...]] = lambda _facts: ()
-        """What one session's agent may run without asking beside its project's commands."""
-        self.own_checks: Callable[[SessionFacts], Mapping[str, Check]] = _none
-        """Checks that one session's change must pass beside its project's, for its own sake: the base may well fail them."""
+        """Returns commands that one session's agent may run without asking, in addition to its project's."""
+        self.own_checks: Callable[[SessionFacts], Mapping[str, Check]] = _no_checks
+        """Returns checks that only one session's change must pass, in addition to its project's: the base may fail them."""
 
     def project(self, project_id: str) -> ProjectConfig:
-        """A project's configuration; `Conflict` when it is not registered any more."""
+        """Return a project's configuration; raise `Conflict` if it is not registered."""
         project = self.config.project(project_id)
         if project is None:
             raise Conflict(f"the project {project_id} is not registered any more", "add it again: ao add-project PATH")
         return project
 
     def in_force(self, project_id: str) -> ProjectConfig:
-        """The same, for who starts or lands something: `Conflict` where its file is there and what it demands is not known."""
+        """Return a project's configuration to start or merge something; raise `Conflict` if its file exists but could not be read."""
         project = self.project(project_id)
         self.config.refuse_unread(project)
         return project
 
     def checks(self, facts: SessionFacts) -> dict[str, Check]:
-        """Every check that a session's change must pass, by name."""
+        """Return every check that a session's change must pass, by name."""
         return {**self.in_force(facts.project).ci, **self.own_checks(facts)}
 
     def registry(self, project: ProjectConfig) -> Registry:
-        """The plugins that a project may use."""
+        """Return the plugins that a project may use."""
         key = (project.plugins, frozenset(named(project)))
         if key not in self._registries:
             files = [{"path": str(path)} for path in project.plugins]
-            self._registries[key] = Registry(files, installed=key[1], admit=self._admitted, loaded=self._loading)
+            self._registries[key] = Registry(files, installed=key[1], admit=self._is_admitted, loaded=self._on_load)
         return self._registries[key]
 
     def admitted(self, project: ProjectConfig) -> list[dict[str, str]]:
-        """The files of code that a project may use, with the digests of what may be run, for a process that loads them itself."""
-        found = []
+        """Return the plugin files that a project may run, with their digests, for a process that loads them itself."""
+        files = []
         for path in project.plugins:
             with contextlib.suppress(OSError):
                 data = read_plain(path.resolve())
                 if self.admit(path, data):
-                    found.append({"path": str(path), "sha256": hashlib.sha256(data).hexdigest()})
-        return found
+                    files.append({"path": str(path), "sha256": hashlib.sha256(data).hexdigest()})
+        return files
 
     def forget(self) -> None:
-        """What could not be loaded may be loaded now."""
-        self._registries = {key: one for key, one in self._registries.items() if not one.failed}
+        """Let plugins that could not be loaded be tried again."""
+        self._registries = {key: registry for key, registry in self._registries.items() if not registry.failed}
 
-    def _admitted(self, path: Path, data: bytes) -> bool:
+    def _is_admitted(self, path: Path, data: bytes) -> bool:
+        """Return whether a file may be run, by the current `admit`."""
         return self.admit(path, data)
 
-    def _loading(self, code: Code) -> None:
+    def _on_load(self, code: Code) -> None:
+        """Pass a plugin that is loaded to the current `loaded`."""
         self.loaded(code)
 
     def registries(self) -> list[Registry]:
-        """Those in use."""
+        """Return the registries in use."""
         return list(self._registries.values())
 
     async def runtime_name(self, wanted: str) -> str:
-        """The runtime that `auto` comes to on this machine; `Missing` where tmux or a container is wanted and not to be had."""
-        if wanted == "tmux" and not await self._new_enough():
+        """Return the runtime to use on this machine, with `auto` resolved; raise `Missing` if tmux or a container is not available."""
+        if wanted == "tmux" and not await self._has_supported_tmux():
             oldest = ".".join(map(str, OLDEST_TMUX))
             raise Missing(
                 f"tmux {oldest} or newer is not installed",
@@ -116,16 +118,17 @@ class Plugins:
             self._auto = await pick(self.host)
         return self._auto
 
-    async def _new_enough(self) -> bool:
+    async def _has_supported_tmux(self) -> bool:
+        """Return whether a supported tmux is installed."""
         self._has_tmux = self._has_tmux or await tmux_version(self.host) >= OLDEST_TMUX
         return self._has_tmux
 
     def runtime(self, name: str, registry: Registry | None = None) -> Runtime:
-        """A runtime; one for all sessions."""
+        """Return a runtime, which is shared by all sessions."""
         return self.here.runtime(name, registry or Registry())
 
     def site_of(self, facts: SessionFacts) -> Site:
-        """Where a session lives; `Conflict` where it is to live on a node and has none just now, `Temporary` in another's home."""
+        """Return the site of a session; raise `Conflict` if it needs a node and has none, `Temporary` if it belongs to another home."""
         if home := self.elsewhere(facts.id):
             raise Temporary(f"{facts.id} lives in {home}", "it can be reached once the daemon there is the active one")
         if not facts.remote:
@@ -135,15 +138,16 @@ class Plugins:
         return self.node(facts.node)
 
     def _registry_of(self, facts: SessionFacts) -> Registry:
+        """Return the plugins that a session's project may use, or the built-in ones if it is not registered."""
         project = self.config.project(facts.project)
         return self.registry(project) if project else Registry()
 
     def runtime_of(self, facts: SessionFacts) -> Runtime:
-        """A session's runtime."""
+        """Return a session's runtime."""
         return self.site_of(facts).runtime(facts.spec.runtime, self._registry_of(facts))
 
     async def watched(self, facts: SessionFacts) -> bool:
-        """Does a person look at the session's terminal just now? A runtime that cannot tell says no."""
+        """Return whether a person views the session's terminal; False if the runtime cannot tell."""
         handle = handle_of(facts)
         if handle is None or not facts.live:
             return False
@@ -154,15 +158,15 @@ class Plugins:
             return False
 
     def workspace_of(self, facts: SessionFacts) -> Workspace:
-        """A session's workspace plugin."""
+        """Return a session's workspace plugin."""
         return self.site_of(facts).workspace(facts.spec.workspace, self._registry_of(facts))
 
     def workspace_name(
         self, project: ProjectConfig, settings: AgentSettings, wanted: str | None, *, sandboxed: bool
     ) -> str:
-        """The workspace that is asked for, else the one that the agent needs, else a worktree; `NotFound` for one there is not.
+        """Return the requested workspace, or the one that the agent needs, or a worktree; raise `NotFound` for an unknown one.
 
-        In a sandbox a clone: in a worktree an agent writes the repository's own objects, which no sandbox can keep from it.
+        In a sandbox it is a clone: in a worktree an agent writes the repository's own objects, and no sandbox can prevent that.
         """
         name = wanted or settings.workspace
         if name is None:
@@ -172,40 +176,41 @@ class Plugins:
         return name
 
     def settings(self, facts: SessionFacts) -> AgentSettings:
-        """How a session's agent is run."""
+        """Return how a session's agent is run."""
         self.project(facts.project)
-        found = self.config.agent(facts.project, facts.spec.profile or facts.spec.agent)
-        assert found is not None
-        return found
+        settings = self.config.agent(facts.project, facts.spec.profile or facts.spec.agent)
+        assert settings is not None
+        return settings
 
     def agent(self, project: ProjectConfig, settings: AgentSettings) -> Agent:
-        """An agent plugin of this machine with its configuration."""
+        """Return an agent plugin of this machine with its configuration."""
         return self.here.agent(settings.tool, settings.options, self.registry(project))
 
     def agent_of(self, facts: SessionFacts) -> Agent:
-        """A session's agent plugin."""
+        """Return a session's agent plugin."""
         project, settings = self.project(facts.project), self.settings(facts)
         if facts.spec.runtime == CONTAINED:
-            made = self.registry(project).make("agent", settings.tool, settings.options, inside(self.host))
-            return cast("Agent", made)
+            plugin = self.registry(project).make("agent", settings.tool, settings.options, inside(self.host))
+            return cast("Agent", plugin)
         return self.site_of(facts).agent(settings.tool, settings.options, self.registry(project))
 
 
 def named(project: ProjectConfig) -> Iterator[tuple[str, str]]:
-    """Slot and name of every plugin that a project's configuration names."""
+    """Yield slot and name of every plugin that a project's configuration names."""
     yield from (("runtime", project.runtime), ("agent", project.agent), ("terminal", project.terminal.plugin))
     yield from (("tracker", project.tracker.plugin), ("scm", project.scm.plugin))
-    yield from (("notifier", one.plugin) for one in project.notifiers.values())
+    yield from (("notifier", notifier.plugin) for notifier in project.notifiers.values())
     for profile in (None, *project.profiles.values()):
-        given = (("agent", profile.tool), ("runtime", profile.runtime)) if profile else ()
+        profile_plugins = (("agent", profile.tool), ("runtime", profile.runtime)) if profile else ()
         workspace = profile.workspace if profile else project.workspace
-        yield from ((slot, name) for slot, name in (*given, ("workspace", workspace)) if name)
+        yield from ((slot, name) for slot, name in (*profile_plugins, ("workspace", workspace)) if name)
 
 
-def _none(_facts: SessionFacts) -> Mapping[str, Check]:
+def _no_checks(_facts: SessionFacts) -> Mapping[str, Check]:
+    """Return no checks."""
     return {}
 
 
 def handle_of(facts: SessionFacts) -> Handle | None:
-    """The last launch's handle."""
+    """Return the last launch's handle, or None."""
     return Handle(**facts.launch.handle) if facts.launch else None

@@ -1,4 +1,4 @@
-"""Clean-up of what is provably safe: workspaces of stopped sessions, terminals nobody knows, links that lead nowhere."""
+"""Removes what is provably safe to remove: workspaces of stopped sessions, terminals without a session, broken links."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agent_orchestrator.sessions.plugins import Plugins, handle_of
 
 
 class Prune:
-    """Removes only what nothing can be lost with, and says why the rest stays."""
+    """The clean-up of a home. It removes only what holds no unsaved work, and returns why the rest stays."""
 
     def __init__(self, flow: Flow, home: Home, host: Host, plugins: Plugins, lifecycle: Lifecycle) -> None:
         self.flow = flow
@@ -28,19 +28,19 @@ class Prune:
         self.lifecycle = lifecycle
 
     async def run(self, dry_run: bool) -> dict[str, Any]:
-        """Look at everything of ours; remove what is safe, unless it is only to be shown."""
+        """Check everything of ours; remove what is safe, or with `dry_run` only list it."""
         removed: list[dict[str, str]] = []
-        kept: list[dict[str, str]] = []
+        remaining: list[dict[str, str]] = []
         for facts in list(self.flow.sessions.values()):
-            if facts.stopped and facts.place and await self._there(facts):
-                await self._workspace(facts, dry_run, removed, kept)
-        await self._terminals(dry_run, removed)
-        self._strangers(kept)
-        self._links(dry_run, removed)
-        return {"removed": removed, "kept": kept, "dryRun": dry_run}
+            if facts.stopped and facts.place and await self._has_workspace(facts):
+                await self._remove_workspace(facts, dry_run, removed, remaining)
+        await self._remove_terminals(dry_run, removed)
+        self._list_unknown_folders(remaining)
+        self._remove_links(dry_run, removed)
+        return {"removed": removed, "kept": remaining, "dryRun": dry_run}
 
-    async def _there(self, facts: SessionFacts) -> bool:
-        """Is its workspace there? That of a node which cannot be asked is left alone."""
+    async def _has_workspace(self, facts: SessionFacts) -> bool:
+        """Return whether a session's workspace exists; False on a node that cannot be reached."""
         assert facts.place is not None
         if facts.remote and facts.node is None:
             return False
@@ -49,9 +49,10 @@ class Prune:
         except AoError:
             return False
 
-    async def _workspace(
-        self, facts: SessionFacts, dry_run: bool, removed: list[dict[str, str]], kept: list[dict[str, str]]
+    async def _remove_workspace(
+        self, facts: SessionFacts, dry_run: bool, removed: list[dict[str, str]], remaining: list[dict[str, str]]
     ) -> None:
+        """Remove a stopped session's workspace if it is unused and everything in it is saved."""
         try:
             spec = self.lifecycle.workspace_spec(facts)
             site = self.plugins.site_of(facts)
@@ -66,30 +67,32 @@ class Prune:
         except AoError as error:
             reasons = [error.text]
         if reasons:
-            kept.append({"what": facts.spec.path, "why": "; ".join(reasons)})
+            remaining.append({"what": facts.spec.path, "why": "; ".join(reasons)})
         else:
             removed.append(
                 {"kind": "workspace", "what": facts.spec.path, "why": f"{facts.id} is stopped and all of it is saved"}
             )
 
-    async def _terminals(self, dry_run: bool, removed: list[dict[str, str]]) -> None:
-        here = (facts for facts in self.flow.sessions.values() if not facts.remote)
-        known: list[Handle] = [handle for facts in here if (handle := handle_of(facts))]
+    async def _remove_terminals(self, dry_run: bool, removed: list[dict[str, str]]) -> None:
+        """Stop the terminals that belong to no session."""
+        local_sessions = (facts for facts in self.flow.sessions.values() if not facts.remote)
+        handles: list[Handle] = [handle for facts in local_sessions if (handle := handle_of(facts))]
         for name, runtime in self.plugins.here.runtimes.items():
-            for stray in await runtime.leftovers([handle for handle in known if handle.runtime == name]):
+            for stray in await runtime.leftovers([handle for handle in handles if handle.runtime == name]):
                 if not dry_run:
                     await runtime.stop(stray)
                     await runtime.discard(stray)
                 removed.append({"kind": "terminal", "what": f"{name} {stray.session}", "why": "no session knows it"})
 
-    def _strangers(self, kept: list[dict[str, str]]) -> None:
-        """Folders among the workspaces that no session knows: shown, never touched."""
-        known = {Path(facts.spec.path) for facts in self.flow.sessions.values()}
-        why = "no session knows it; look into it, and remove it by hand"
+    def _list_unknown_folders(self, remaining: list[dict[str, str]]) -> None:
+        """List the folders among the workspaces that belong to no session; they are never removed."""
+        workspaces = {Path(facts.spec.path) for facts in self.flow.sessions.values()}
+        reason = "no session knows it; look into it, and remove it by hand"
         folders = sorted(self.home.worktrees.glob("*/*"))
-        kept.extend({"what": str(folder), "why": why} for folder in folders if folder not in known)
+        remaining.extend({"what": str(folder), "why": reason} for folder in folders if folder not in workspaces)
 
-    def _links(self, dry_run: bool, removed: list[dict[str, str]]) -> None:
+    def _remove_links(self, dry_run: bool, removed: list[dict[str, str]]) -> None:
+        """Remove links to workspaces that no longer exist."""
         for facts in self.flow.sessions.values():
             link = Path(facts.spec.link) if facts.spec.link else None
             if link and link.is_symlink() and not link.exists() and not self.flow.elsewhere(facts.id):

@@ -1,4 +1,4 @@
-"""What an agent says of itself by a tool of ours: the events that its spool would give, recorded before it is answered."""
+"""Records what an agent reports by a tool of ours: the same events as its spool would give, recorded before the tool returns."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ SOURCE = "mcp"
 
 
 class Reporting:
-    """Records what the agent of a launch says. What an older launch, or one that is over, still says is refused."""
+    """The recorder of reports of the current launch; reports of an older launch, or of one that has ended, are refused."""
 
     def __init__(self, flow: Flow, look_at_head: Callable[[str], Awaitable[None]]) -> None:
         self.flow = flow
         self._look_at_head = look_at_head
 
     def check(self, session: str, generation: int) -> SessionFacts:
-        """The session, if this launch is the one that speaks for it."""
+        """Return the session if this launch is its current, live one; raise `Conflict` otherwise."""
         facts = self.flow.sessions.get(session)
         if facts is None or facts.stopped or facts.wanted == "stop":
             raise Conflict(f"{session} is stopped", f"bring it back: ao restore {session}")
@@ -36,10 +36,10 @@ class Reporting:
         return facts
 
     async def tell(self, session: str, generation: int, body: e.AgentProgress | e.AgentAsk | e.AgentDone) -> None:
-        """Record it."""
+        """Record a report of the agent."""
         self.check(session, generation)
         if isinstance(body, e.AgentDone):
-            await self._look_at_head(session)  # what it says is done is what it committed before
+            await self._look_at_head(session)  # what it reports as done was committed before
         facts = self.check(session, generation)
         key = f"{SOURCE}:{session}:{generation}:{uuid.uuid4().hex}"
         await self.flow.append(Event(body, self.flow.clock(), SOURCE, key, facts.project, session, generation))

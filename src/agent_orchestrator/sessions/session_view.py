@@ -1,4 +1,4 @@
-"""A session as people and programs see it: derived from facts at the moment of looking, the same everywhere."""
+"""Sessions as people and programs see them: derived from facts at the time of the request, the same for every interface."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from agent_orchestrator.core.reactions import stuck_after
 from agent_orchestrator.core.status import IN_TURN, Status, derive
 
 Met = Mapping[str, Collision]
-"""Another session → what both will collide on."""
+"""Another session → the conflict with it."""
 
 MOST_FILES = 5
-"""Of one collision that are named with a session."""
+"""Maximum number of files that are named per conflict."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
-    """A session as it is listed, for as long as that is true."""
+class _CachedText:
+    """A session's JSON text, and until when it is valid."""
 
     facts: SessionFacts
     met: Met
@@ -34,18 +34,18 @@ class _Text:
 
 
 class Views:
-    """Sessions as JSON. Bodies of lists are kept until something changes."""
+    """Sessions as JSON. The text of a list is cached until something changes."""
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
         self.untold: Callable[[str | None], list[dict[str, Any]]] = lambda _project: []
-        """Notifiers that do not work."""
-        self._texts: dict[str, _Text] = {}
+        """Returns the notifiers that do not work."""
+        self._texts: dict[str, _CachedText] = {}
         self._bodies: dict[str | None, tuple[float, bytes]] = {}
         flow.on_change.append(self._on_change)
 
     def status(self, facts: SessionFacts, now: float | None = None) -> Status:
-        """A session's status now."""
+        """Return a session's status now."""
         rules = self.flow.rules(facts.project, facts.spec.profile)
         status = derive(facts, self.flow.clock() if now is None else now, stuck_after(rules))
         if (home := self.flow.elsewhere(facts.id)) and not facts.stopped:
@@ -53,88 +53,94 @@ class Views:
         return status
 
     def session(self, facts: SessionFacts) -> dict[str, Any]:
-        """One session; every key is always there."""
+        """Return one session as JSON, always with all keys."""
         return session_json(facts, self.status(facts), self.met(facts))
 
     def met(self, facts: SessionFacts) -> Met:
-        """Whom its branch will collide with: elder sessions by its own facts, younger ones by theirs."""
+        """Return the sessions that conflict with this one: older ones from its own facts, newer ones from theirs."""
         younger = {
-            one.id: one.collisions[facts.id] for one in self.flow.sessions.values() if facts.id in one.collisions
+            session.id: session.collisions[facts.id]
+            for session in self.flow.sessions.values()
+            if facts.id in session.collisions
         }
         return {**facts.collisions, **younger}
 
     def body(self, project: str | None) -> bytes:
-        """The list of all sessions, or of one project's, as JSON text."""
+        """Return the list of all sessions, or of one project's, as JSON text."""
         now = self.flow.clock()
-        kept = self._bodies.get(project)
-        if kept and now < kept[0]:
-            return kept[1]
-        chosen = [facts for facts in self.flow.sessions.values() if project in (None, facts.project)]
-        met = _all_met(chosen)
-        ordered = sorted(chosen, key=lambda facts: facts.created_at)
-        texts = [self._text(facts, now, met.get(facts.id, {})) for facts in ordered]
+        cached = self._bodies.get(project)
+        if cached and now < cached[0]:
+            return cached[1]
+        sessions = [facts for facts in self.flow.sessions.values() if project in (None, facts.project)]
+        conflicts = _conflicts_by_session(sessions)
+        ordered = sorted(sessions, key=lambda facts: facts.created_at)
+        texts = [self._text(facts, now, conflicts.get(facts.id, {})) for facts in ordered]
         unread = outages_json(self.flow.home, project)
         more = KNOWN.text(f', "unread": {json.dumps(unread, ensure_ascii=False)}') if unread else ""
         if untold := self.untold(project):
             more += KNOWN.text(f', "untold": {json.dumps(untold, ensure_ascii=False)}')
-        body = f'{{"sessions": [{", ".join(one.text for one in texts)}]{more}}}'.encode()
-        self._bodies[project] = (min((now + 3600.0, *(one.until for one in texts))), body)
+        body = f'{{"sessions": [{", ".join(entry.text for entry in texts)}]{more}}}'.encode()
+        self._bodies[project] = (min((now + 3600.0, *(entry.until for entry in texts))), body)
         return body
 
-    def _text(self, facts: SessionFacts, now: float, met: Met) -> _Text:
-        """A session's JSON text, made anew only when its facts or its collisions changed, or when time alone changes its status."""
-        kept = self._texts.get(facts.id)
-        if kept is None or kept.facts is not facts or kept.met != met or now >= kept.until:
-            text = KNOWN.text(json.dumps(session_json(facts, self.status(facts, now), met), ensure_ascii=False))
-            kept = self._texts[facts.id] = _Text(facts, met, self.changes_at(facts, now) or inf, text)
-        return kept
+    def _text(self, facts: SessionFacts, now: float, conflicts: Met) -> _CachedText:
+        """Return a session's JSON text, created again only if its facts, its conflicts or, with time, its status changed."""
+        cached = self._texts.get(facts.id)
+        if cached is None or cached.facts is not facts or cached.met != conflicts or now >= cached.until:
+            text = KNOWN.text(json.dumps(session_json(facts, self.status(facts, now), conflicts), ensure_ascii=False))
+            cached = self._texts[facts.id] = _CachedText(facts, conflicts, self.changes_at(facts, now) or inf, text)
+        return cached
 
     def changes_at(self, facts: SessionFacts, now: float) -> float | None:
-        """A status can change by time alone: silence becomes stuck, and then longer; a limit ends. When it does so next."""
+        """Return when a session's status next changes by time alone, or None.
+
+        Silence becomes "stuck", whose duration then grows, and a usage limit ends.
+        """
         moments: list[float] = []
         if facts.limit_until:
             moments.append(facts.limit_until)
         if facts.live and facts.activity.state in IN_TURN:
-            heard = max(facts.activity.at, facts.heard_at)
-            stuck = heard + stuck_after(self.flow.rules(facts.project, facts.spec.profile))
-            moments += [stuck, now + 60.0 - (now - heard) % 60.0] if stuck <= now else [stuck]
+            last_report_at = max(facts.activity.at, facts.heard_at)
+            stuck_at = last_report_at + stuck_after(self.flow.rules(facts.project, facts.spec.profile))
+            moments += [stuck_at, now + 60.0 - (now - last_report_at) % 60.0] if stuck_at <= now else [stuck_at]
         return min((moment for moment in moments if moment > now), default=None)
 
     def forget(self) -> None:
-        """Something that no event tells of changed: rules, projects."""
+        """Clear the caches, after a change that no event describes: rules, projects."""
         self._bodies.clear()
         self._texts.clear()
 
     def _on_change(self, _changes: Sequence[Change]) -> None:
+        """Clear the cached lists."""
         self._bodies.clear()
 
 
-def _all_met(sessions: Iterable[SessionFacts]) -> dict[str, dict[str, Collision]]:
-    """The same for all sessions at once."""
-    met: dict[str, dict[str, Collision]] = {}
+def _conflicts_by_session(sessions: Iterable[SessionFacts]) -> dict[str, dict[str, Collision]]:
+    """Return the conflicts of all sessions."""
+    conflicts: dict[str, dict[str, Collision]] = {}
     for facts in sessions:
-        for other, one in facts.collisions.items():
-            met.setdefault(facts.id, {})[other] = one
-            met.setdefault(other, {})[facts.id] = one
-    return met
+        for other, conflict in facts.collisions.items():
+            conflicts.setdefault(facts.id, {})[other] = conflict
+            conflicts.setdefault(other, {})[facts.id] = conflict
+    return conflicts
 
 
 def outages_json(home: HomeFacts, project: str | None) -> list[dict[str, Any]]:
-    """Forges and trackers that cannot be read."""
+    """Return the forges and trackers that cannot be read, as JSON."""
     return [
         {
-            "project": one.project,
-            "name": one.name,
-            "why": f"{one.reason}: {one.remedy}" if one.remedy else one.reason,
-            "since": rfc3339(one.since),
+            "project": outage.project,
+            "name": outage.name,
+            "why": f"{outage.reason}: {outage.remedy}" if outage.remedy else outage.reason,
+            "since": rfc3339(outage.since),
         }
-        for one in home.outages.values()
-        if project in (None, one.project)
+        for outage in home.outages.values()
+        if project in (None, outage.project)
     ]
 
 
 def session_json(facts: SessionFacts, status: Status, met: Met) -> dict[str, Any]:
-    """Facts and status in the shape that the API promises."""
+    """Return a session's facts and status in the format of the API."""
     launch, progress, usage, spec = facts.launch, facts.progress, facts.usage, facts.spec
     return {
         "id": facts.id,
@@ -172,7 +178,8 @@ def session_json(facts: SessionFacts, status: Status, met: Met) -> dict[str, Any
         "held": len(facts.held_messages),
         "why": status.why,
         "collides": [
-            {"session": other, "kind": one.kind, "files": list(one.files[:MOST_FILES])} for other, one in met.items()
+            {"session": other, "kind": conflict.kind, "files": list(conflict.files[:MOST_FILES])}
+            for other, conflict in met.items()
         ],
         "notes": list(facts.notes),
         "lastOutput": launch.output or None if launch and launch.ended else None,
@@ -182,7 +189,7 @@ def session_json(facts: SessionFacts, status: Status, met: Met) -> dict[str, Any
 
 
 def check_json(run: CheckRun) -> dict[str, Any]:
-    """Return one check of a pull request in the shape that the API promises."""
+    """Return one check of a pull request in the format of the API."""
     url = run.url or (f"file://{run.log}" if run.log else None)
     return {
         "name": run.name,
@@ -199,14 +206,14 @@ def check_json(run: CheckRun) -> dict[str, Any]:
 
 
 def tests_passed(facts: SessionFacts) -> int | None:
-    """By the checks at the newest commit, or by the agent's own word."""
+    """Return the number of passed tests from the checks of the newest commit, or else as the agent reported it."""
     runs = facts.pr.checks.values() if facts.pr else ()
-    counted = [run.passed for run in runs if run.passed is not None and run.head == facts.head]
-    return sum(counted) if counted else facts.progress.tests_passed
+    counts = [run.passed for run in runs if run.passed is not None and run.head == facts.head]
+    return sum(counts) if counts else facts.progress.tests_passed
 
 
 def pr_json(facts: SessionFacts) -> dict[str, Any] | None:
-    """The pull request in the shape that the API promises."""
+    """Return the pull request in the format of the API, or None."""
     pr, head = facts.pr, facts.head
     if pr is None:
         return None
@@ -225,7 +232,7 @@ def pr_json(facts: SessionFacts) -> dict[str, Any] | None:
 
 
 def exit_code(facts: SessionFacts) -> int | None:
-    """As a shell would tell it: 128 and the signal's number for a killed agent."""
+    """Return the exit code as a shell shows it: 128 and the signal's number for a killed agent; None while it runs."""
     launch = facts.launch
     if launch is None or not launch.ended:
         return None
@@ -233,7 +240,7 @@ def exit_code(facts: SessionFacts) -> int | None:
 
 
 def message_json(message: Message) -> dict[str, Any]:
-    """A message and its fate."""
+    """Return a message and its delivery state as JSON."""
     return {
         "messageId": message.id,
         "state": message.state,

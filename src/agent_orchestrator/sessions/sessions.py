@@ -1,4 +1,7 @@
-"""Sessions, as people ask for them: create, find, wait for, stop, restore."""
+"""The operations on sessions that people and clients ask for: create, find, wait for, stop, restore.
+
+Look here when a request about a session is refused, or a name resolves to the wrong session.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +37,16 @@ from agent_orchestrator.sessions.rescue import rescue_ref, settle
 from agent_orchestrator.sessions.session_view import Views
 
 Claim = tuple[Mapping[str, Any], tuple[e.Body, ...]]
-"""A request for a session, and what is known of its change from the start."""
+"""A request for a session, extended by a claimed pull request, and the events that describe that pull request."""
 
 OUTPUT_LINES = 500
+"""Lines of a session's set-up output that are kept."""
 STOP_PATIENCE = 120.0
+"""Seconds to wait until a session has stopped."""
 
 
 class Sessions:
-    """What may be asked of sessions. Answers come from facts; whatever changes something is an event."""
+    """The requests that can be made about sessions. Answers are read from facts; every change is recorded as an event."""
 
     def __init__(
         self,
@@ -60,18 +65,18 @@ class Sessions:
         self.projects = projects
         self.views = views
         self._profile_for = profile_for
-        self.forge_of: Callable[[ProjectConfig], Awaitable[str]] = _local
-        """Where a project's pull requests are."""
+        self.forge_of: Callable[[ProjectConfig], Awaitable[str]] = _local_forge
+        """Returns the name of the forge that has a project's pull requests."""
         self.claim: Callable[[ProjectConfig, str, Mapping[str, Any]], Awaitable[Claim]] | None = None
-        """Takes over a pull request at a forge."""
-        self.learn_issue: Callable[[ProjectConfig, str], Awaitable[None]] = _nothing
-        """Reads an issue that somebody names, where it is not ours."""
-        self.check_node: Callable[[str | None], None] = _no_cluster
-        """Refuses a node that nobody knows."""
+        """Takes over a pull request at a forge for a new session."""
+        self.learn_issue: Callable[[ProjectConfig, str], Awaitable[None]] = _skip_issue
+        """Reads an issue from an external tracker, if the project has one."""
+        self.check_node: Callable[[str | None], None] = _refuse_node
+        """Raises `NotFound` for an unknown node."""
         self.creation = Creation(flow, home, host, views, self.find)
         self._creating = asyncio.Lock()
-        self._asked: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """One request with a key at a time."""
+        self._key_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """A lock per idempotency key, so that requests with the same key run one after the other."""
         self._waiters: dict[str, set[asyncio.Event]] = defaultdict(set)
         self._output: dict[str, deque[str]] = defaultdict(lambda: deque(maxlen=OUTPUT_LINES))
         self._printed: dict[str, int] = defaultdict(int)
@@ -80,25 +85,26 @@ class Sessions:
     # -- finding -------------------------------------------------------------------------------------------------------
 
     def find(self, name: str, project: str | None = None, only: str | None = None) -> SessionFacts:
-        """The session of that id, name, `<project>-<name>`, or a unique beginning of one of them; an exact match wins.
+        """Return the session with this id, name, `<project>-<name>`, or unique prefix of one of them; an exact match wins.
 
-        `only`: the sessions of other projects are not there."""
-        named = self.flow.sessions.get(name)  # most ask by id, which must not take longer the more sessions there are
-        if named is not None and only in (None, named.project):
-            return named
-        exact: dict[str, SessionFacts] = {}
-        starts: dict[str, SessionFacts] = {}
+        `only` limits the search to one project. Raises `NotFound`, or `UsageError` if several sessions match.
+        """
+        by_id = self.flow.sessions.get(name)  # a request by id must stay fast with many sessions
+        if by_id is not None and only in (None, by_id.project):
+            return by_id
+        exact_matches: dict[str, SessionFacts] = {}
+        prefix_matches: dict[str, SessionFacts] = {}
         for facts in self.flow.sessions.values():
             if only not in (None, facts.project):
                 continue
             names = (facts.id, facts.name, f"{facts.project}-{facts.name}")
             if name in names and project in (None, facts.project):
-                exact[facts.id] = facts
-            elif any(one.startswith(name) for one in names):
-                starts[facts.id] = facts
-        for found in (exact, starts):
-            here = {key: facts for key, facts in found.items() if facts.project == project} or found
-            unfinished = {key: facts for key, facts in here.items() if not facts.stopped} or here
+                exact_matches[facts.id] = facts
+            elif any(candidate.startswith(name) for candidate in names):
+                prefix_matches[facts.id] = facts
+        for matches in (exact_matches, prefix_matches):
+            in_project = {key: facts for key, facts in matches.items() if facts.project == project} or matches
+            unfinished = {key: facts for key, facts in in_project.items() if not facts.stopped} or in_project
             if len(unfinished) == 1:
                 return next(iter(unfinished.values()))
             if unfinished:
@@ -106,15 +112,15 @@ class Sessions:
         raise NotFound(f"no session {name}", "see them all: ao status -A")
 
     def view(self, session: str) -> dict[str, Any]:
-        """One session as JSON."""
+        """Return one session as JSON."""
         return self.views.session(self.flow.sessions[session])
 
     def list_body(self, project: str | None) -> bytes:
-        """All sessions as JSON text."""
+        """Return all sessions, or those of one project, as JSON text."""
         return self.views.body(project)
 
     def status_view(self, session: str) -> dict[str, Any]:
-        """A session's state in a few words."""
+        """Return a short summary of a session's state."""
         facts = self.flow.sessions[session]
         status, full = self.views.status(facts), self.view(session)
         keys = ("status", "activity", "branch", "workspacePath", "agent", "progress")
@@ -126,7 +132,7 @@ class Sessions:
         }
 
     def tasks(self) -> list[dict[str, Any]]:
-        """What is wanted, and who works on it."""
+        """Return all tasks, each with the sessions that work on it."""
         return [
             {
                 "id": task.id,
@@ -144,7 +150,7 @@ class Sessions:
         ]
 
     def complete(self, kind: str, prefix: str) -> list[str]:
-        """Names that begin so, for the shell."""
+        """Return the names of this kind that begin with `prefix`, for shell completion."""
         projects = self.plugins.config.projects()
         if kind == "projects":
             names = [project.id for project in projects]
@@ -152,14 +158,14 @@ class Sessions:
             names = [name for project in projects for name in project.profiles]
             names += [name for name in Registry().names("agent") if name != "command"]
         elif kind == "plans":
-            names = [one.id for one in self.flow.home.plans.values() if one.state != "discarded"]
+            names = [plan.id for plan in self.flow.home.plans.values() if plan.state != "discarded"]
         elif kind == "fixes":
             names = [*self.flow.home.fixes]
         elif kind == "nodes":
             names = [*self.flow.home.nodes]
         else:
-            meant = [facts for facts in self.flow.sessions.values() if kind == "any" or not facts.stopped]
-            names = [name for facts in meant for name in (facts.id, facts.name)]
+            sessions = [facts for facts in self.flow.sessions.values() if kind == "any" or not facts.stopped]
+            names = [name for facts in sessions for name in (facts.id, facts.name)]
         return sorted({name for name in names if name.startswith(prefix)})
 
     # -- creating ------------------------------------------------------------------------------------------------------
@@ -167,27 +173,28 @@ class Sessions:
     async def create(
         self, request: Mapping[str, Any], key: str | None, context: Context, by: str = "person"
     ) -> dict[str, Any]:
-        """Record a session to be made, `by` whom; the same key gives the same session."""
+        """Record a session to be created, with `by` as its source; a repeated key returns the session of the first request."""
         if key is None:
             return await self._create(request, uuid.uuid4().hex, context, by)
-        async with self._asked.setdefault(key, asyncio.Lock()):
-            return await self._made_by(key) or await self._create(request, key, context, by)
+        async with self._key_locks.setdefault(key, asyncio.Lock()):
+            return await self._session_for_key(key) or await self._create(request, key, context, by)
 
     async def _create(self, request: Mapping[str, Any], key: str, context: Context, by: str) -> dict[str, Any]:
+        """Check a request and record its task and session."""
         project_id = await self.projects.resolve(context, request.get("projectId"), adopt=True)
         if project_id is None:
             raise UsageError("no project is named", "name one: projectId, or -p P")
         project = self.plugins.project(project_id)
         if request.get("issue"):
             await self.learn_issue(project, str(request["issue"]))
-        settings = self._agent(project, request.get("agent") or self._routed(project, request))
+        settings = self._agent_settings(project, request.get("agent") or self._route(project, request))
         await self.projects.check_trust(project, settings.profile)
-        runtime = await self._runtime(project, settings, request)
-        workspace = self._workspace(project, settings, request, runtime)
+        runtime = await self._choose_runtime(project, settings, request)
+        workspace = self._choose_workspace(project, settings, request, runtime)
         scm = await self.forge_of(project)
-        known_there: tuple[e.Body, ...] = ()
+        pull_request_events: tuple[e.Body, ...] = ()
         if request.get("pr") and self.claim and scm != "local":
-            request, known_there = await self.claim(project, scm, request)
+            request, pull_request_events = await self.claim(project, scm, request)
         async with self._creating:
             self.check_room(str(request.get("parent")))
             body, task, session = await self.creation.spec(
@@ -197,16 +204,19 @@ class Sessions:
             events = [
                 Event(task, now, by, f"task:{key}", project_id),
                 Event(body, now, by, f"create:{key}", project_id, session),
-                *(Event(one, now, scm, f"claim:{key}:{one.type}", project_id, session) for one in known_there),
+                *(
+                    Event(change_body, now, scm, f"claim:{key}:{change_body.type}", project_id, session)
+                    for change_body in pull_request_events
+                ),
             ]
             if issue := self.creation.issue(project_id, body.issue):
-                taken = e.IssueChanged(issue.number, assignee=session)
-                events.append(Event(taken, now, by, f"assign:{key}", project_id))
+                assignment = e.IssueChanged(issue.number, assignee=session)
+                events.append(Event(assignment, now, by, f"assign:{key}", project_id))
             await self.flow.append(*events)
         return self.view(session)
 
     def check_room(self, maker: str) -> None:
-        """Refuse one more session of a coordinating one that has as many unfinished ones as it may have."""
+        """Raise `Denied` if the session `maker` is a coordinator that has as many unfinished sessions as it may have."""
         facts = self.flow.sessions.get(maker)
         if facts is None or facts.spec.kind != COORDINATOR:
             return
@@ -218,17 +228,19 @@ class Sessions:
             )
 
     async def reassign(self, session: str, request: Mapping[str, Any], key: str | None) -> dict[str, Any]:
-        """Give a session that waits for its first message to another agent, or another runtime."""
+        """Assign a session that waits for its first message to another agent, or another runtime."""
         facts = self.flow.sessions[session]
-        unique = f"reassign:{session}:{key or uuid.uuid4().hex}"
-        if await self.flow.store.event_by_key(unique) is not None:
+        event_key = f"reassign:{session}:{key or uuid.uuid4().hex}"
+        if await self.flow.store.event_by_key(event_key) is not None:
             return self.view(session)
         if not facts.spec.defer or facts.launch is not None or facts.next_message is not None or facts.stopped:
             raise Conflict(f"{session} has its agent already", "make another session for another agent: ao new")
         project, spec = self.plugins.project(facts.project), facts.spec
-        settings = self._agent(project, request.get("agent") or spec.profile or spec.agent)
+        settings = self._agent_settings(project, request.get("agent") or spec.profile or spec.agent)
         await self.projects.check_trust(project, settings.profile)
-        runtime = await self._runtime(project, settings, {"runtime": spec.runtime if facts.remote else None, **request})
+        runtime = await self._choose_runtime(
+            project, settings, {"runtime": spec.runtime if facts.remote else None, **request}
+        )
         if (runtime == CLUSTER) != facts.remote:
             place = "a node" if facts.remote else "this machine"
             raise UsageError(f"{session} has its place on {place} already", "make another session: ao new")
@@ -241,53 +253,57 @@ class Sessions:
             rules=standing_rules(project, settings),
             account=settings.account,
         )
-        await self.flow.append(Event(body, self.flow.clock(), "person", unique, facts.project, session))
+        await self.flow.append(Event(body, self.flow.clock(), "person", event_key, facts.project, session))
         return self.view(session)
 
-    async def _runtime(self, project: ProjectConfig, settings: AgentSettings, request: Mapping[str, Any]) -> str:
-        """The runtime that is asked for, by a node's name too; refuses one that there is not."""
+    async def _choose_runtime(self, project: ProjectConfig, settings: AgentSettings, request: Mapping[str, Any]) -> str:
+        """Return the requested runtime (a node's name implies the cluster); raise an error if it cannot be used."""
         node = request.get("node")
-        wanted = request.get("runtime") or (CLUSTER if node else settings.runtime)
-        if node and wanted != CLUSTER:
-            raise UsageError(f"--node is for the runtime {CLUSTER}, not for {wanted}", "leave one of them out")
-        if wanted == CLUSTER:
+        requested = request.get("runtime") or (CLUSTER if node else settings.runtime)
+        if node and requested != CLUSTER:
+            raise UsageError(f"--node is for the runtime {CLUSTER}, not for {requested}", "leave one of them out")
+        if requested == CLUSTER:
             self.check_node(node)
             return CLUSTER
-        runtime = await self.plugins.runtime_name(wanted)
+        runtime = await self.plugins.runtime_name(requested)
         await sandbox.check(self.plugins.host, project, runtime)
         self.plugins.runtime(runtime, self.plugins.registry(project))
         return runtime
 
-    def _workspace(
+    def _choose_workspace(
         self, project: ProjectConfig, settings: AgentSettings, request: Mapping[str, Any], runtime: str
     ) -> str:
-        wanted = request.get("workspace")
+        """Return the kind of workspace for a request: always a clone on a node."""
+        requested = request.get("workspace")
         if runtime != CLUSTER:
             sandboxed = sandbox.applies(project, runtime)
-            return self.plugins.workspace_name(project, settings, wanted, sandboxed=sandboxed)
-        if wanted not in (None, "clone"):
-            raise UsageError(f"a session on a node works in a clone, not in a {wanted}", "leave --workspace out")
+            return self.plugins.workspace_name(project, settings, requested, sandboxed=sandboxed)
+        if requested not in (None, "clone"):
+            raise UsageError(f"a session on a node works in a clone, not in a {requested}", "leave --workspace out")
         return "clone"
 
-    async def _made_by(self, key: str) -> dict[str, Any] | None:
-        """The session that a request with this key made before."""
+    async def _session_for_key(self, key: str) -> dict[str, Any] | None:
+        """Return the session that an earlier request with this key created, or None."""
         event = await self.flow.store.event_by_key(f"create:{key}")
         if event is None or event.session is None:
             return None
         if event.session not in self.flow.sessions:
-            await self.flow.append()  # committed just now, and not in memory yet: the next commit comes after it
+            await self.flow.append()  # committed, but not in memory yet; it is after the next commit
         return self.view(event.session)
 
-    def _routed(self, project: ProjectConfig, request: Mapping[str, Any]) -> str | None:
-        """The profile that an issue is for, where nobody says who is to take it."""
+    def _route(self, project: ProjectConfig, request: Mapping[str, Any]) -> str | None:
+        """Return the profile that routing chooses for an issue when the request names no agent, or None."""
         if not request.get("issue") or not project.profiles or request.get("kind") not in (None, "worker"):
             return None
         issue = self.creation.issue(project.id, naming.checked_issue(str(request["issue"])))
-        ours = (one for one in self.flow.sessions.values() if one.project == project.id and not is_past(one))
-        load = Counter(one.spec.profile or one.spec.agent for one in ours)
+        unfinished = (
+            session for session in self.flow.sessions.values() if session.project == project.id and not is_past(session)
+        )
+        load = Counter(session.spec.profile or session.spec.agent for session in unfinished)
         return self._profile_for(project, issue, load) if issue else None
 
-    def _agent(self, project: ProjectConfig, name: str | None) -> AgentSettings:
+    def _agent_settings(self, project: ProjectConfig, name: str | None) -> AgentSettings:
+        """Return the settings of an agent or profile, after checking that its plugin can be loaded."""
         settings = self.plugins.config.agent(project.id, name)
         assert settings is not None
         self.plugins.agent(project, settings)
@@ -296,15 +312,17 @@ class Sessions:
     # -- waiting -------------------------------------------------------------------------------------------------------
 
     def _on_change(self, changes: Sequence[Change]) -> None:
+        """Wake the waiters of the sessions that changed."""
         for session in {change.event.session for change in changes}:
             self._wake(session or "")
 
     def _wake(self, session: str) -> None:
+        """Wake everything that waits for a change of the session."""
         for waiter in self._waiters.get(session, ()):
             waiter.set()
 
     def print(self, session: str, line: str) -> None:
-        """A line of live output of a session's set-up."""
+        """Add a line of live output of a session's set-up."""
         self._output[session].append(clean_text(line))
         self._printed[session] += 1
         self._wake(session)
@@ -312,45 +330,45 @@ class Sessions:
     async def until(
         self, session: str, done: Callable[[SessionFacts], bool], timeout: float | None = None
     ) -> SessionFacts:
-        """Wait for a session's facts to be so; returns them as they are when time is up."""
-        async with aclosing(self._follow(session, timeout)) as changes:
+        """Wait until `done` accepts a session's facts; return the current facts when that happens or time is up."""
+        async with aclosing(self._follow_facts(session, timeout)) as changes:
             async for facts in changes:
                 if done(facts):
                     return facts
         return self.flow.sessions[session]
 
-    async def _follow(self, session: str, timeout: float | None) -> AsyncGenerator[SessionFacts, None]:
-        """A session's facts, now and at each change, until time is up."""
+    async def _follow_facts(self, session: str, timeout: float | None) -> AsyncGenerator[SessionFacts, None]:
+        """Yield a session's facts now and at each change, until time is up."""
         changed, loop = asyncio.Event(), asyncio.get_running_loop()
-        end = None if timeout is None else loop.time() + timeout
+        deadline = None if timeout is None else loop.time() + timeout
         self._waiters[session].add(changed)
         try:
             while True:
                 changed.clear()
                 yield self.flow.sessions[session]
-                await asyncio.wait_for(changed.wait(), None if end is None else max(0.0, end - loop.time()))
+                await asyncio.wait_for(changed.wait(), None if deadline is None else max(0.0, deadline - loop.time()))
         except TimeoutError:
             return
         finally:
             self._waiters[session].discard(changed)
 
     async def wait(self, session: str, until: str = "running") -> AsyncIterator[dict[str, Any]]:
-        """Live output until the agent runs, it failed, or it is clear that it must wait."""
+        """Yield live output and states until the agent runs, its start failed, or it must wait; then yield the session."""
         if until != "running":
             raise UsageError(f"cannot wait until {until}", "wait until running")
-        shown, told = 0, ""
-        async with aclosing(self._follow(session, None)) as changes:
+        shown_count, last_state = 0, ""
+        async with aclosing(self._follow_facts(session, None)) as changes:
             async for facts in changes:
-                fresh = self._printed[session] - shown
-                if fresh > 0:
-                    for line in list(self._output[session])[-min(fresh, OUTPUT_LINES) :]:
+                new_lines = self._printed[session] - shown_count
+                if new_lines > 0:
+                    for line in list(self._output[session])[-min(new_lines, OUTPUT_LINES) :]:
                         yield {"output": line}
-                    shown += fresh
+                    shown_count += new_lines
                 status = self.views.status(facts)
-                if status.why != told and status.name != "failed":  # that is told by the session itself
-                    told = status.why
-                    yield {"state": told}
-                if _settled(facts):
+                if status.why != last_state and status.name != "failed":  # a failure is reported by the session itself
+                    last_state = status.why
+                    yield {"state": last_state}
+                if _is_start_over(facts):
                     break
         yield {"session": self.view(session)}
 
@@ -359,71 +377,74 @@ class Sessions:
     async def stop(
         self, session: str, keep: bool = False, key: str | None = None, by: str = "person"
     ) -> dict[str, Any]:
-        """Stop a session, save its work, remove its workspace once that is safe; says where everything went."""
+        """Stop a session, save its work, and remove its workspace when that is safe; return where everything was saved."""
         facts, now = self.flow.sessions[session], self.flow.clock()
-        # One that is paused for its budget stays so: it does not go on when another day begins.
+        # A session that is paused by its budget stays paused when the next day begins.
         events = [
             Event(e.OfferAnswered(offer.id, "deny"), now, by, f"stopped:{offer.id}", facts.project, session)
             for offer in facts.offers
             if offer.action == RAISE_BUDGET
         ]
         if not facts.stopped:
-            unique = f"stop:{session}:{key or uuid.uuid4().hex}"
-            events.append(Event(e.StopRequested(keep), now, by, unique, facts.project, session))
+            event_key = f"stop:{session}:{key or uuid.uuid4().hex}"
+            events.append(Event(e.StopRequested(keep), now, by, event_key, facts.project, session))
         if events:
             await self.flow.append(*events)
-        facts = await self.until(session, _stopped, STOP_PATIENCE)
+        facts = await self.until(session, _is_stop_over, STOP_PATIENCE)
         if facts.failure and not facts.stopped:
             raise AoError(f"{session} could not be stopped: {facts.failure.error}", facts.failure.remedy)
         return {"session": self.view(session), "saved": list(facts.saved), "undo": f"ao restore {session}"}
 
     async def stop_all(self, project: str | None, keep: bool = False, key: str | None = None) -> dict[str, Any]:
-        """Stop every session of a project."""
-        chosen = [
+        """Stop every session of a project, or of all projects."""
+        session_ids = [
             facts.id
             for facts in self.flow.sessions.values()
             if project in (None, facts.project) and not facts.stopped and not self.flow.elsewhere(facts.id)
         ]
-        return {"stopped": await asyncio.gather(*(self.stop(session, keep, key) for session in chosen))}
+        return {"stopped": await asyncio.gather(*(self.stop(session, keep, key) for session in session_ids))}
 
     async def restore(self, session: str, key: str | None = None) -> dict[str, Any]:
-        """Bring a session back: same branch, same work, same conversation."""
+        """Restore a session: same branch, same work, same conversation."""
         facts = self.flow.sessions[session]
-        unique = f"restore:{session}:{key or uuid.uuid4().hex}"
-        if await self.flow.store.event_by_key(unique) is None:
+        event_key = f"restore:{session}:{key or uuid.uuid4().hex}"
+        if await self.flow.store.event_by_key(event_key) is None:
             if facts.wanted == "stop" and not facts.stopped:
-                facts = await self.until(session, _stopped, STOP_PATIENCE)
+                facts = await self.until(session, _is_stop_over, STOP_PATIENCE)
             if facts.wanted == "stop" and not facts.stopped:
                 if failure := facts.failure:
-                    again = f"{failure.remedy}; then stop it again: ao stop {session}"
-                    raise Conflict(f"{session} could not be stopped: {failure.error}", again)
+                    suggestion = f"{failure.remedy}; then stop it again: ao stop {session}"
+                    raise Conflict(f"{session} could not be stopped: {failure.error}", suggestion)
                 raise Conflict(f"{session} is being stopped", "wait a moment, then try again")
-            if facts.stopped and facts.spec.reviews:  # its branch went with it, and the change has moved on
-                again = f"ao review {facts.spec.reviews} --agent {facts.spec.profile or facts.spec.agent}"
-                raise Conflict(f"{session} was a review, and is over", f"have the change judged anew: {again}")
+            if facts.stopped and facts.spec.reviews:  # its branch was removed with it, and the change has new commits
+                suggestion = f"ao review {facts.spec.reviews} --agent {facts.spec.profile or facts.spec.agent}"
+                raise Conflict(f"{session} was a review, and is over", f"have the change judged anew: {suggestion}")
             if facts.live or (not facts.stopped and facts.failure is None and facts.launched_run != facts.run):
                 raise Conflict(f"{session} runs already", f"see it: ao status {session}")
             self.plugins.project(facts.project)
-            await self._goes_on_where_it_stayed(facts)
+            await self._settle_kept_workspace(facts)
             await self.flow.append(
-                Event(e.RestoreRequested(), self.flow.clock(), "person", unique, facts.project, session)
+                Event(e.RestoreRequested(), self.flow.clock(), "person", event_key, facts.project, session)
             )
         return self.view(session)
 
-    async def _goes_on_where_it_stayed(self, facts: SessionFacts) -> None:
-        """What was saved of a workspace that stayed is in it: the next one is not to get it, whatever becomes of it there."""
-        stayed = facts.stopped and not facts.remote and facts.place and Path(facts.place.path).is_dir()
-        if stayed and any(line.endswith(f": {rescue_ref(facts.id)}") for line in facts.saved):
+    async def _settle_kept_workspace(self, facts: SessionFacts) -> None:
+        """Mark the saved work of a session as restored if its workspace was kept.
+
+        The work is still in that workspace. Otherwise a later workspace would get it a second time.
+        """
+        is_kept = facts.stopped and not facts.remote and facts.place and Path(facts.place.path).is_dir()
+        if is_kept and any(line.endswith(f": {rescue_ref(facts.id)}") for line in facts.saved):
             await settle(self.host, Path(facts.spec.repo), facts.id)
 
 
-def _stopped(facts: SessionFacts) -> bool:
-    """Whoever waits for the stop has nothing more to wait for."""
+def _is_stop_over(facts: SessionFacts) -> bool:
+    """Return whether waiting for the stop can end: the session is stopped, or stopping it failed."""
     return facts.stopped or (facts.failure is not None and not facts.live)
 
 
-def _settled(facts: SessionFacts) -> bool:
-    """Whoever waits for the start has nothing more to wait for."""
+def _is_start_over(facts: SessionFacts) -> bool:
+    """Return whether waiting for the start can end: the agent was launched, its start failed, or it must wait."""
     if facts.failure or facts.stopped or facts.wanted == "stop":
         return True
     if facts.launched_run == facts.run:
@@ -433,13 +454,15 @@ def _settled(facts: SessionFacts) -> bool:
     return facts.spec.defer and facts.place is not None and facts.place.present and facts.next_message is None
 
 
-def _no_cluster(node: str | None) -> None:
+def _refuse_node(node: str | None) -> None:
+    """Raise `NotFound`: there are no nodes without a cluster."""
     raise NotFound(f"no node {node}" if node else "there is no cluster", "see the nodes: ao nodes")
 
 
-async def _local(_project: ProjectConfig) -> str:
+async def _local_forge(_project: ProjectConfig) -> str:
+    """Return the local forge, the only one until others are connected."""
     return "local"
 
 
-async def _nothing(_project: ProjectConfig, _issue: str) -> None:
-    """There is no other tracker."""
+async def _skip_issue(_project: ProjectConfig, _issue: str) -> None:
+    """Do nothing: there is no external tracker."""

@@ -1,7 +1,8 @@
-"""Where a session lives: this machine, or a node of the cluster. Whoever touches a session's workspace, terminal or agent asks its site.
+"""The machine on which a session runs: this one, or a node of the cluster. All access to a session's workspace, terminal or agent goes
+through its site.
 
-The paths that a site gives are as they are there; the session's private files that grow on a node grow in this machine's own
-`$AO_HOME/sessions/<id>` too, so whoever only reads those reads them here.
+The paths of a site are those on its machine. Files of the session's private folder that grow on a node are copied to this machine's
+`$AO_HOME/sessions/<id>` as they grow, so code that only reads them reads them here.
 """
 
 from __future__ import annotations
@@ -23,26 +24,26 @@ from agent_orchestrator.sessions.rescue import BroughtBack, Rescue
 
 
 class Site(Protocol):
-    """A machine as sessions live on it."""
+    """A machine on which sessions run."""
 
     @property
     def node(self) -> str | None:
-        """The node's name; none: this machine."""
+        """The node's name, or None for this machine."""
         ...
 
     @property
     def reachable(self) -> bool:
-        """It can be asked just now."""
+        """Whether it can be reached at the moment."""
         ...
 
     @property
     def home(self) -> Home:
-        """Our folder there."""
+        """Our folder on that machine."""
         ...
 
     @property
     def host(self) -> Host:
-        """Runs programs there; on a node only `run` and `stream` may be asked for."""
+        """Runs programs there; on a node only `run` and `stream` are available."""
         ...
 
     @property
@@ -52,19 +53,19 @@ class Site(Protocol):
 
     @property
     def url(self) -> str:
-        """Where agents there find this daemon."""
+        """The URL under which agents there reach this daemon."""
         ...
 
     def runtime(self, name: str, registry: Registry) -> Runtime:
-        """A runtime there; one for all sessions."""
+        """Return a runtime there; it is shared by all sessions."""
         ...
 
     def workspace(self, name: str, registry: Registry) -> Workspace:
-        """A workspace plugin there."""
+        """Return a workspace plugin there."""
         ...
 
     def agent(self, tool: str, options: Mapping[str, Any], registry: Registry) -> Agent:
-        """An agent plugin there."""
+        """Return an agent plugin there."""
         ...
 
     async def headless(
@@ -76,23 +77,23 @@ class Site(Protocol):
         message: str | None,
         scratch: Path | None = None,
     ) -> AgentLaunch:
-        """How an agent is started whose turns have no terminal of their own."""
+        """Return how to start an agent whose turns have no terminal of their own."""
         ...
 
     async def present(self, path: Path) -> bool:
-        """Is the folder there?"""
+        """Return whether the folder exists."""
         ...
 
     async def identity(self, path: Path) -> str:
-        """Names a folder for good, so that one which was made anew is another; nothing: it is not there."""
+        """Return a permanent id of a folder, which differs if the folder was created again, or "" if it does not exist."""
         ...
 
     async def users_of(self, path: Path) -> Sequence[tuple[int, str]]:
-        """Processes (pid, name) that use the folder."""
+        """Return the processes (pid, name) that use the folder."""
         ...
 
     async def write_files(self, session: str, generation: int, prompt: str) -> None:
-        """Write the task file, and make the files that a launch writes to."""
+        """Write the task file, and create the files that a launch writes to."""
         ...
 
     async def append_line(self, path: Path, line: str) -> None:
@@ -100,7 +101,7 @@ class Site(Protocol):
         ...
 
     async def learn(self, session: str, branch: str) -> None:
-        """Let a session's workspace see the commits of a branch of the main repository."""
+        """Make the commits of a branch of the main repository available in a session's workspace."""
         ...
 
     async def rescue(self, spec: WorkspaceSpec) -> Rescue:
@@ -108,20 +109,20 @@ class Site(Protocol):
         ...
 
     async def saved_before(self, spec: WorkspaceSpec) -> Rescue:
-        """What was saved by a try whose end was not seen."""
+        """Return what an earlier attempt saved that may not have been recorded."""
         ...
 
     async def is_safe(self, spec: WorkspaceSpec) -> Sequence[str]:
-        """Why the workspace may not be removed yet; nothing: it may."""
+        """Return why the workspace may not be removed yet; empty if it may."""
         ...
 
     async def bring_back(self, spec: WorkspaceSpec) -> BroughtBack:
-        """Put saved work into the new workspace."""
+        """Restore saved work into the new workspace."""
         ...
 
 
 class Here:
-    """This machine."""
+    """This machine, as a site."""
 
     node: str | None = None
     reachable = True
@@ -135,23 +136,23 @@ class Here:
         self._runtimes: dict[str, Runtime] = {}
 
     def runtime(self, name: str, registry: Registry) -> Runtime:
-        """One for all sessions."""
+        """Return a runtime, which is shared by all sessions."""
         if name not in self._runtimes:
-            made = registry.make("runtime", name, {"home": str(self.home.path)}, self.host)
-            self._runtimes[name] = cast("Runtime", made)
+            plugin = registry.make("runtime", name, {"home": str(self.home.path)}, self.host)
+            self._runtimes[name] = cast("Runtime", plugin)
         return self._runtimes[name]
 
     @property
     def runtimes(self) -> dict[str, Runtime]:
-        """Those in use."""
+        """The runtimes in use."""
         return dict(self._runtimes)
 
     def workspace(self, name: str, registry: Registry) -> Workspace:
-        """Made anew each time."""
+        """Return a new workspace plugin."""
         return cast("Workspace", registry.make("workspace", name, {}, self.host))
 
     def agent(self, tool: str, options: Mapping[str, Any], registry: Registry) -> Agent:
-        """With its configuration."""
+        """Return an agent plugin with its configuration."""
         return cast("Agent", registry.make("agent", tool, options, self.host))
 
     async def headless(
@@ -163,15 +164,15 @@ class Here:
         message: str | None,
         scratch: Path | None = None,
     ) -> AgentLaunch:
-        """By a program of ours that takes the turns one after the other."""
+        """Return how to start our program that runs an agent's turns one after the other."""
         return headless.plan(context, tool, options, plugins, message, scratch)
 
     async def present(self, path: Path) -> bool:
-        """Is the folder there?"""
+        """Return whether the folder exists."""
         return path.is_dir()
 
     async def identity(self, path: Path) -> str:
-        """By its place on the disk."""
+        """Return the folder's device and inode, or "" if it does not exist."""
         try:
             status = path.stat()
         except OSError:
@@ -179,54 +180,59 @@ class Here:
         return f"{status.st_dev} {status.st_ino}"
 
     async def users_of(self, path: Path) -> Sequence[tuple[int, str]]:
-        """By their working directories and open files."""
+        """Return the processes that have the folder as working directory, or files in it open."""
         return self.host.users_of(path)
 
     async def write_files(self, session: str, generation: int, prompt: str) -> None:
-        """For the owner only."""
+        """Write the task file, and create the files that a launch writes to, readable only by the owner."""
         write_files(self.home, session, generation, prompt)
 
     async def append_line(self, path: Path, line: str) -> None:
-        """A line is there once, however often this is tried."""
+        """Append a line to a file, unless it is there already."""
         append_line(path, line)
 
     async def learn(self, session: str, branch: str) -> None:
-        """All workspaces here see the main repository's objects."""
+        """Do nothing: all workspaces here share the main repository's objects."""
 
     async def rescue(self, spec: WorkspaceSpec) -> Rescue:
-        """Save what is nowhere else."""
-        return await saving.rescue(self.host, spec.repo, spec.path, spec.session, _named(spec), spec.branch)
+        """Save everything in the workspace that is nowhere else."""
+        return await saving.rescue(
+            self.host, spec.repo, spec.path, spec.session, _saved_ignored_files(spec), spec.branch
+        )
 
     async def saved_before(self, spec: WorkspaceSpec) -> Rescue:
-        """What waits under the session's rescue ref."""
+        """Return what is stored under the session's rescue ref."""
         return await saving.saved_before(self.host, spec.repo, spec.session)
 
     async def is_safe(self, spec: WorkspaceSpec) -> Sequence[str]:
-        """Why it may not be removed yet."""
-        return await saving.is_safe(self.host, spec.repo, spec.path, spec.session, _named(spec))
+        """Return why the workspace may not be removed yet; empty if it may."""
+        return await saving.is_safe(self.host, spec.repo, spec.path, spec.session, _saved_ignored_files(spec))
 
     async def bring_back(self, spec: WorkspaceSpec) -> BroughtBack:
-        """Put saved work into the new workspace."""
+        """Restore saved work into the new workspace."""
         return await saving.bring_back(self.host, spec.repo, spec.path, spec.session)
 
 
-def _named(spec: WorkspaceSpec) -> tuple[str, ...]:
-    """What is saved although Git ignores it: what was copied, and a file that took the place of a symlink of ours (`sed -i` makes one)."""
+def _saved_ignored_files(spec: WorkspaceSpec) -> tuple[str, ...]:
+    """Return the files that are saved although Git ignores them.
+
+    Those are copied files, and files that replaced a symlink of ours (`sed -i` does that).
+    """
     files = [name for name in spec.symlinks if (spec.path / name).is_file() and not (spec.path / name).is_symlink()]
     return (*spec.copy, *files)
 
 
 Find = Callable[[str], Site]
-"""The site of a node by its name; raises `Conflict` for one that nobody knows."""
+"""Returns the site of a node by its name; raises `Conflict` for an unknown one."""
 
 
 def no_nodes(node: str) -> Site:
-    """There is no cluster."""
+    """Raise `Conflict`: there is no cluster."""
     raise Conflict(f"node {node} is not known", "see the nodes: ao nodes")
 
 
 def write_files(home: Home, session: str, generation: int, prompt: str) -> None:
-    """The task file, and the files that a launch writes to, in a session's private folder."""
+    """Write the task file and create the files that a launch writes to, in a session's private folder."""
     private = home.session(session)
     private.mkdir(mode=0o700, parents=True, exist_ok=True)
     (private / "task.md").write_text(prompt, encoding="utf-8")
@@ -235,8 +241,8 @@ def write_files(home: Home, session: str, generation: int, prompt: str) -> None:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Append a line to a file, unless it is there already; one that was cut short is ended first."""
-    known = path.read_text(encoding="utf-8") if path.exists() else ""
-    if line not in known.splitlines():
+    """Append a line to a file, unless it is there already; an incomplete last line is ended first."""
+    content = path.read_text(encoding="utf-8") if path.exists() else ""
+    if line not in content.splitlines():
         with path.open("a", encoding="utf-8") as file:
-            file.write(("" if known.endswith("\n") or not known else "\n") + line + "\n")
+            file.write(("" if content.endswith("\n") or not content else "\n") + line + "\n")

@@ -1,8 +1,8 @@
-"""After the machine slept: the time in which nobody could say anything counts as no silence.
+"""Detects that the machine slept: time in which no agent could report does not count as silence.
 
-A sleep is seen by the clock, which went on, while the time in which programs run did not. It is looked for before every effect, so that
-none is carried out by a silence that was the machine's, and now and then, for what people see. What became due meanwhile is due: each
-once, by its own timer.
+A sleep shows as a difference between the wall clock, which continues, and the monotonic clock, which does not. It is checked before every
+effect, so that none is caused by the machine's own silence, and every few seconds for what people see. Timers that became due meanwhile
+each fire once.
 """
 
 from __future__ import annotations
@@ -22,63 +22,74 @@ from agent_orchestrator.errors import AoError
 log = structlog.get_logger()
 
 NOTICED = 60.0
-"""Seconds of sleep that matter: no rule knows a shorter silence."""
+"""Minimum length in seconds of a sleep that is recorded: no rule uses a shorter silence."""
 LOOK = 5.0
-"""Seconds between two looks where nothing else happens."""
+"""Seconds between two checks when nothing else happens."""
 
 
 class Waking:
-    """Notices that the machine slept, and says so to those in a turn."""
+    """The detector of sleeps, which records them for the sessions in a turn."""
 
     def __init__(self, flow: Flow, steady: Callable[[], float] = time.monotonic) -> None:
-        """`steady` stands still while the machine sleeps."""
+        """Use `steady` as the clock that stands still while the machine sleeps."""
         self.flow = flow
-        self._steady = steady
-        self._last = (flow.clock(), steady())
-        self._owed = 0.0
-        """Seconds of sleep that are not told yet."""
-        self._telling = asyncio.Lock()
-        self._looking: asyncio.Task[None] | None = None
+        self._monotonic = steady
+        self._last_times = (flow.clock(), steady())
+        self._unrecorded = 0.0
+        """Seconds of sleep that are not recorded yet."""
+        self._recording = asyncio.Lock()
+        self._check_task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Look now and then."""
-        self._last = (self.flow.clock(), self._steady())
-        self._looking = asyncio.get_running_loop().create_task(self._look())
+        """Start to check every few seconds."""
+        self._last_times = (self.flow.clock(), self._monotonic())
+        self._check_task = asyncio.get_running_loop().create_task(self._check_regularly())
 
     def close(self) -> None:
-        """Look no more."""
-        if self._looking:
-            self._looking.cancel()
+        """Stop checking."""
+        if self._check_task:
+            self._check_task.cancel()
 
     async def settle(self) -> None:
-        """Return when everybody has been told of a sleep that was."""
-        now, steady = self.flow.clock(), self._steady()
-        slept = (now - self._last[0]) - (steady - self._last[1])
-        self._last = (now, steady)
+        """Detect a sleep since the last check, and return when it is recorded."""
+        now, steady = self.flow.clock(), self._monotonic()
+        slept = (now - self._last_times[0]) - (steady - self._last_times[1])
+        self._last_times = (now, steady)
         if slept >= NOTICED:
-            self._owed += slept
-        if self._owed:
-            async with self._telling:
-                await self._tell()
+            self._unrecorded += slept
+        if self._unrecorded:
+            async with self._recording:
+                await self._record()
 
-    async def _tell(self) -> None:
-        owed, now = self._owed, self.flow.clock()
-        if not owed:
+    async def _record(self) -> None:
+        """Record the sleep for every session in a turn."""
+        seconds, now = self._unrecorded, self.flow.clock()
+        if not seconds:
             return
-        facts = (one for one in self.flow.sessions.values() if one.live and one.activity.state in IN_TURN)
-        told = [
-            Event(e.MachineWoke(round(owed, 1)), now, "daemon", f"woke:{one.id}:{one.seq}", one.project, one.id)
-            for one in facts
-            if not self.flow.elsewhere(one.id)
+        sessions = (
+            session for session in self.flow.sessions.values() if session.live and session.activity.state in IN_TURN
+        )
+        events = [
+            Event(
+                e.MachineWoke(round(seconds, 1)),
+                now,
+                "daemon",
+                f"woke:{session.id}:{session.seq}",
+                session.project,
+                session.id,
+            )
+            for session in sessions
+            if not self.flow.elsewhere(session.id)
         ]
-        await self.flow.append(*told)
-        self._owed = 0.0
-        log.info("the machine slept", seconds=round(owed), in_a_turn=len(told))
+        await self.flow.append(*events)
+        self._unrecorded = 0.0
+        log.info("the machine slept", seconds=round(seconds), in_a_turn=len(events))
 
-    async def _look(self) -> None:
+    async def _check_regularly(self) -> None:
+        """Check every few seconds."""
         while True:
             await asyncio.sleep(LOOK)
             try:
                 await self.settle()
-            except AoError as error:  # it is still owed
+            except AoError as error:  # it is recorded at the next check
                 log.warning("a sleep could not be recorded", error=error.text)

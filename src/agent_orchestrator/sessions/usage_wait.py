@@ -1,4 +1,4 @@
-"""Why a session may not use its account just now."""
+"""The reason why a session may not use its account at the moment."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Why a session may not go on just now, and when to ask again."""
+    """Why a session must wait, and when to check again."""
 
     reason: str
     until: float

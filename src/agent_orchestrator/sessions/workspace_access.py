@@ -1,4 +1,4 @@
-"""Looking at a session's work while its workspace may be removed at any moment."""
+"""Reads a session's work while its workspace may be removed at any moment."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from agent_orchestrator.sessions.plugins import Plugins
 T = TypeVar("T")
 
 Look = Callable[[Git, SessionFacts, bool], Awaitable[T]]
-"""Given Git, the session, and whether that Git is in its workspace."""
+"""Reads the work; gets Git, the session, and whether that Git is in the session's workspace."""
 
 
 async def at_its_work(flow: Flow, plugins: Plugins, session: str, look: Look[T]) -> T:
-    """Look at a session's work in its workspace or, where that is not there, in its repository.
+    """Return what `look` reads in a session's workspace or, if that is missing, in its repository.
 
-    What was seen of a workspace that was removed meanwhile is not believed: it is looked at again where it is now.
+    A result from a workspace that was removed meanwhile is discarded, and `look` is called again.
     """
     facts = flow.sessions[session]
-    while (folder := await _folder(plugins, facts)) and facts.place is not None:
+    while (folder := await _folder_identity(plugins, facts)) and facts.place is not None:
         host = plugins.site_of(facts).host
         try:
-            seen = await look(Git(host, Path(facts.place.path)), facts, True)
+            result = await look(Git(host, Path(facts.place.path)), facts, True)
         except (AoError, OSError):
-            if await _folder(plugins, facts) == folder:
+            if await _folder_identity(plugins, facts) == folder:
                 raise
         else:
-            if await _folder(plugins, facts) == folder:
-                return seen
+            if await _folder_identity(plugins, facts) == folder:
+                return result
         facts = flow.sessions[session]
     return await look(Git(plugins.here.host, Path(facts.spec.repo)), facts, False)
 
 
-async def _folder(plugins: Plugins, facts: SessionFacts) -> str:
-    """Names the workspace's folder for good; nothing: there is none, or none that could be looked at."""
+async def _folder_identity(plugins: Plugins, facts: SessionFacts) -> str:
+    """Return a permanent id of the workspace's folder, or "" if there is none or its site cannot be reached."""
     if facts.place is None or not facts.place.present or (facts.remote and facts.node is None):
         return ""
     site = plugins.site_of(facts)

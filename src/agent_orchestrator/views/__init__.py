@@ -1,1 +1,3 @@
-"""What people and monitoring read: the board, a session's timeline, the recap, statistics, metrics, the doctor. Derived, never stored."""
+"""What people and monitoring read: the board, a session's timeline, the recap, statistics, metrics, `ao doctor`.
+Computed, never stored.
+"""

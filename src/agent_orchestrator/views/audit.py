@@ -1,6 +1,6 @@
 """The audit log: who did what, when and why. It is the event log itself, with its actors, causes and digests.
 
-What is no matter of the flow, but somebody must answer for (a sign-in, a token, a refused request), is put into it from here.
+Events outside of sessions that need an author (a sign-in, a token, a refused request) are recorded here.
 """
 
 from __future__ import annotations
@@ -22,43 +22,43 @@ from agent_orchestrator.core.outbox import Wanted
 from agent_orchestrator.errors import AoError
 
 PAGE = 2000
-"""Entries that are checked at once."""
+"""Entries that are verified at once."""
 
 log = structlog.get_logger()
 
 
 class Audit:
-    """Puts entries in, and gives them out as they are kept."""
+    """Records entries of the audit log, and reads and verifies them."""
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
         self._background: set[asyncio.Task[None]] = set()
 
     async def tell(self, body: e.Body, session: str | None = None, *, actor: str = "") -> None:
-        """Record that this is done on behalf of whoever acts just now, or of `actor`."""
+        """Record an entry on behalf of the current actor, or of `actor`."""
         await self.flow.append(self._event(body, session, actor))
 
     def tell_soon(self, body: e.Body) -> None:
-        """Record it without anybody's waiting for that; where it cannot be recorded, the daemon's log has it."""
+        """Record an entry in the background; if that fails, the daemon's log has it."""
         task = asyncio.get_running_loop().create_task(self.try_to_tell(self._event(body, None, "")))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
     async def try_to_tell(self, event: Event) -> None:
-        """Record what was done already."""
+        """Record an entry of something that is done already; a failure is only logged."""
         try:
             await self.flow.append(event)
         except AoError as error:
             log.warning("an entry of the audit log could not be written", entry=event.type, error=error.text)
 
     def event(self, body: e.Body, session: str | None = None) -> Event:
-        """An entry on behalf of whoever acts just now."""
+        """Return an entry on behalf of the current actor, without recording it."""
         return self._event(body, session, "")
 
     def _event(self, body: e.Body, session: str | None, actor: str) -> Event:
-        behalf = current()
+        current_actor = current()
         facts = self.flow.sessions.get(session) if session else None
-        who = actor or (behalf.actor if behalf else "")
+        actor_name = actor or (current_actor.actor if current_actor else "")
         return Event(
             body,
             self.flow.clock(),
@@ -66,43 +66,45 @@ class Audit:
             uuid.uuid4().hex,
             facts.project if facts else None,
             facts.id if facts else None,
-            actor=who,
+            actor=actor_name,
         )
 
     async def page(self, wanted: Wanted, after: int | None, limit: int) -> list[dict[str, Any]]:
-        """Entries after a number, or the newest ones if none is given; oldest first."""
-        found = await self.flow.store.entries(wanted, after or 0, limit, newest=after is None)
-        causes = sorted({entry["cause"] for entry in found if entry["cause"] is not None})
+        """Return entries after a number, or the newest ones if it is None; oldest first."""
+        entries = await self.flow.store.entries(wanted, after or 0, limit, newest=after is None)
+        causes = sorted({entry["cause"] for entry in entries if entry["cause"] is not None})
         kinds = await self.flow.store.types(causes) if causes else {}
-        return [_shown(entry, kinds) for entry in found]
+        return [_entry_json(entry, kinds) for entry in entries]
 
     async def head(self) -> Head:
-        """The last entry."""
+        """Return the sequence number and digest of the last entry."""
         last = await self.flow.store.entries(Wanted(), limit=1, newest=True)
         return Head(last[0]["seq"], last[0]["digest"]) if last else Head()
 
     async def verify(self, kept: Head | None) -> dict[str, Any]:
-        """Follow the chain through the whole log; `kept` is an entry that somebody wrote down earlier, and which must still be there."""
-        chain, seen = Chain(), kept is None or kept.seq == 0
+        """Verify the hash chain of the whole log; `kept` is an entry that was noted down earlier and must still be in the log."""
+        chain, is_kept_found = Chain(), kept is None or kept.seq == 0
         while page := await self.flow.store.entries(Wanted(), chain.verdict.head.seq, PAGE):
-            seen = seen or any(
+            is_kept_found = is_kept_found or any(
                 (entry["seq"], entry["digest"]) == (kept and kept.seq, kept and kept.digest) for entry in page
             )
             if not await asyncio.to_thread(chain.follow, page):
                 break
-        found = chain.verdict
+        verdict = chain.verdict
         broken: dict[str, Any] | None = None
-        if found.broken is not None:
-            broken = {"seq": found.broken, "reason": found.reason}
-        elif not seen and kept is not None:
-            gone = kept.seq > found.head.seq
-            reason = f"the log ends before it, at {found.head.seq}" if gone else "it is not the one that was kept"
+        if verdict.broken is not None:
+            broken = {"seq": verdict.broken, "reason": verdict.reason}
+        elif not is_kept_found and kept is not None:
+            is_beyond_end = kept.seq > verdict.head.seq
+            reason = (
+                f"the log ends before it, at {verdict.head.seq}" if is_beyond_end else "it is not the one that was kept"
+            )
             broken = {"seq": kept.seq, "reason": reason}
-        head = {"seq": found.head.seq, "digest": found.head.digest}
-        return {"entries": found.entries, "head": head, "broken": broken}
+        head = {"seq": verdict.head.seq, "digest": verdict.head.digest}
+        return {"entries": verdict.entries, "head": head, "broken": broken}
 
 
-def _shown(entry: Mapping[str, Any], kinds: Mapping[int, str]) -> dict[str, Any]:
+def _entry_json(entry: Mapping[str, Any], kinds: Mapping[int, str]) -> dict[str, Any]:
     return {
         "seq": entry["seq"],
         "time": rfc3339(entry["at"]),
@@ -112,7 +114,7 @@ def _shown(entry: Mapping[str, Any], kinds: Mapping[int, str]) -> dict[str, Any]
         "project": entry["project"],
         "cause": entry["cause"],
         "causeType": kinds.get(entry["cause"] or 0),
-        "data": _data(entry["data"]),
+        "data": _parse_data(entry["data"]),
         "source": entry["source"],
         "key": entry["key"],
         "generation": entry["generation"],
@@ -121,8 +123,8 @@ def _shown(entry: Mapping[str, Any], kinds: Mapping[int, str]) -> dict[str, Any]
     }
 
 
-def _data(text: str) -> Any:
-    """What an entry says; as text where somebody made it unreadable."""
+def _parse_data(text: str) -> Any:
+    """Return an entry's data, or its text if that was made unreadable."""
     try:
         return json.loads(text)
     except ValueError:

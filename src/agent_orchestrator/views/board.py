@@ -1,8 +1,10 @@
-"""How things stand, for everybody who looks: all of it once, then what changed.
+"""The live state for all viewers: everything once, then what changed.
 
-One broadcaster for all viewers. What changes within a moment is one frame, written once and handed to everybody. A viewer that was
-away says which frame it saw last, and gets what changed since; if that is not known any more, all of it. Nothing is worked out while
-nobody looks.
+One broadcaster serves all viewers. Changes of one moment become one frame, serialized once and sent to every viewer. A
+viewer that reconnects names the last frame it saw and gets what changed since; if that is no longer known, it gets
+everything. Nothing is computed while there is no viewer.
+
+Look here when the dashboard shows old state or frames are too large.
 """
 
 from __future__ import annotations
@@ -28,37 +30,37 @@ from agent_orchestrator.sessions.session_view import Views, session_json
 from agent_orchestrator.views.overview import Overviews
 
 MOMENT = 0.05
-"""Seconds that changes are gathered for, after one that went out at once."""
+"""Seconds that changes are gathered, after one that was sent at once."""
 SOON = 0.5
-"""Seconds that something fleeting is gathered for before it is told."""
+"""Seconds that short-lived changes are gathered before viewers are informed."""
 LONGEST_SLEEP = 60.0
-"""Seconds after which the clock is looked at again: it may have been set, or the machine may have slept."""
+"""Seconds after which the clock is checked again: it may have been set, or the machine may have slept."""
 BACKLOG = 200
-"""Frames that a viewer may be behind before it is cut off; it comes back with the last number it saw."""
+"""Frames that a viewer may lag behind before it is disconnected; it reconnects with the last number it saw."""
 REMEMBERED = 5000
-"""Events of which it is known whom they were about."""
+"""The number of past events whose sessions are remembered."""
 LONGEST_LINE = 200
-"""Characters of what an agent says."""
+"""The most characters of an agent's quoted line."""
 
-_UNTOLD = (e.AgentOutput,)
-"""Events that are but a sign of life: no viewer need look closer."""
+_NOT_ANNOUNCED = (e.AgentOutput,)
+"""Events that are only signs of life, so that no viewer has to read more."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """What every viewer gets, as JSON; `seq` is the last event that is in it."""
+    """What every viewer gets, as JSON; `seq` is the number of the last event in it."""
 
     seq: int
     data: bytes
 
     @cached_property
     def sent(self) -> bytes:
-        """As a server-sent event; the same bytes for everybody."""
+        """Return the frame as a server-sent event; the bytes are shared by all viewers."""
         return b"id: %d\nevent: live\ndata: %b\n\n" % (self.seq, self.data)
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
+class _SentSession:
     """A session as it was last sent."""
 
     facts: SessionFacts
@@ -66,13 +68,13 @@ class _Shown:
     column: str
     questions: tuple[dict[str, Any], ...]
     due: float | None
-    """When it changes by time alone."""
+    """The time at which it changes without an event."""
     apart: int
     """The frame in which it changed without an event of its own; -1: none."""
 
 
 class Live:
-    """Tells viewers how things stand."""
+    """Sends the live state to viewers."""
 
     def __init__(
         self, flow: Flow, home: Home, views: Views, inbox: Inbox, queue: MergeQueue, overviews: Overviews
@@ -83,43 +85,43 @@ class Live:
         self.inbox = inbox
         self.queue = queue
         self.overviews = overviews
-        self._shown: dict[str, _Shown] = {}
+        self._sent_sessions: dict[str, _SentSession] = {}
         self._parts: dict[str, str] = {"questions": "", "queue": "", "overview": ""}
         self._parts_due = float("-inf")
         self._dirty: set[str] = set()
         self._stale = True
         self._news: list[tuple[int, str, str]] = []
-        self._past: deque[tuple[int, str, str]] = deque(maxlen=REMEMBERED)
-        self._since = 0
-        self._kept: dict[int | None, Frame] = {}
+        self._recent_news: deque[tuple[int, str, str]] = deque(maxlen=REMEMBERED)
+        self._oldest_known = 0
+        self._frames: dict[int | None, Frame] = {}
         self._viewers: set[asyncio.Queue[Frame | None]] = set()
         self._flush_due: asyncio.TimerHandle | None = None
         self._flushed_at = float("-inf")
         self._clock_due: asyncio.TimerHandle | None = None
-        self._telling: set[str] = set()
+        self._pending_kinds: set[str] = set()
         self._closed = False
 
     def start(self) -> None:
-        """Listen to what happens."""
-        self._since = self.flow.seq
+        """Start to observe the events."""
+        self._oldest_known = self.flow.seq
         self._dirty.update(self.flow.sessions)
         self.flow.on_change.append(self._on_change)
 
     def close(self) -> None:
-        """Send every viewer home."""
+        """Close all viewer streams."""
         self._closed = True
         for timer in (self._flush_due, self._clock_due):
             if timer:
                 timer.cancel()
         for viewer in self._viewers:
-            _end(viewer)
+            _disconnect(viewer)
 
     async def follow(self, after: int | None = None) -> AsyncIterator[bytes]:
-        """How things stand, or what changed after a frame, then each change; ends when the viewer is too slow or the daemon stops."""
+        """Yield the live state, or what changed after a frame, then each change; ends if the viewer is too slow or the daemon stops."""
         viewer: asyncio.Queue[Frame | None] = asyncio.Queue(BACKLOG + 1)
         first = self.frame(after)
         self._viewers.add(viewer)
-        self._wait_for_clock()
+        self._schedule_next_change()
         try:
             yield first.sent
             while not self._closed:
@@ -131,141 +133,147 @@ class Live:
             self._viewers.discard(viewer)
 
     def frame(self, after: int | None = None) -> Frame:
-        """How things stand this moment: all of it, or what changed after a frame."""
+        """Return the live state at this moment: everything, or what changed after a frame."""
         self.flush()
-        if after is not None and not self._since <= after <= self.flow.seq:
+        if after is not None and not self._oldest_known <= after <= self.flow.seq:
             after = None
-        if after not in self._kept:
-            self._kept[after] = self._whole() if after is None else self._rest(after)
-        return self._kept[after]
+        if after not in self._frames:
+            self._frames[after] = self._full_frame() if after is None else self._frame_since(after)
+        return self._frames[after]
 
     def overview(self) -> dict[str, Any]:
-        """The fleet in one line."""
+        """Return the overview of the fleet."""
         self.flush()
-        found: dict[str, Any] = json.loads(self._parts["overview"])
-        return found
+        overview: dict[str, Any] = json.loads(self._parts["overview"])
+        return overview
 
     def look(self) -> None:
-        """Something that no event tells of may have changed: the queue's plan, what is known of a base."""
+        """Check again what may have changed without an event: the merge queue's plan, the state of a base branch."""
         self._flush_soon()
 
     def tell(self, kind: str) -> None:
-        """Something is another that is neither an event nor on the board: who looks closer asks again, soon but not all the time."""
-        if self._viewers and not self._closed and kind not in self._telling:
-            self._telling.add(kind)
-            asyncio.get_running_loop().call_later(SOON, self._tell, kind)
+        """Inform viewers soon that something changed which is neither an event nor on the board, so that they read it again."""
+        if self._viewers and not self._closed and kind not in self._pending_kinds:
+            self._pending_kinds.add(kind)
+            asyncio.get_running_loop().call_later(SOON, self._announce, kind)
 
-    def _tell(self, kind: str) -> None:
-        self._telling.discard(kind)
+    def _announce(self, kind: str) -> None:
+        self._pending_kinds.discard(kind)
         if self._viewers:
             self._news.append((self.flow.seq, "", kind))
             self._flush_soon()
 
     def forget(self) -> None:
-        """Something that no event tells of changed for all: rules, projects."""
+        """Compute everything again, because rules or projects changed without an event."""
         self.overviews.forget()
         self._dirty.update(self.flow.sessions)
         self._flush_soon()
 
-    # -- what changed --------------------------------------------------------------------------------------------------
+    # -- changes -------------------------------------------------------------------------------------------------------
 
     def _on_change(self, changes: Sequence[Change]) -> None:
         for change in changes:
             before, after = change.before, change.after
             if isinstance(change.event.body, e.ProjectRegistered | e.ProjectRemoved):
                 self.overviews.forget()
-            if not isinstance(change.event.body, _UNTOLD):
+            if not isinstance(change.event.body, _NOT_ANNOUNCED):
                 self._remember((change.event.seq, change.event.session or "", change.event.type))
             if after is None or after is before:
                 continue
             self._dirty.add(after.id)
-            known = before.collisions if before else {}
-            if known is not after.collisions:
-                self._dirty.update(known.keys() | after.collisions.keys())
+            conflicts_before = before.collisions if before else {}
+            if conflicts_before is not after.collisions:
+                self._dirty.update(conflicts_before.keys() | after.collisions.keys())
         if changes:
             self._flush_soon()
 
     def _remember(self, news: tuple[int, str, str]) -> None:
-        if len(self._past) == REMEMBERED:
-            self._since = max(self._since, self._past[0][0])
-        self._past.append(news)
+        if len(self._recent_news) == REMEMBERED:
+            self._oldest_known = max(self._oldest_known, self._recent_news[0][0])
+        self._recent_news.append(news)
         if self._viewers:
             self._news.append(news)
 
     def _flush_soon(self) -> None:
-        """The first change goes out at once, those that follow closely go out together."""
+        """Schedule a flush: the first change is sent at once, those that follow closely are sent together."""
         self._stale = True
         if self._flush_due is None and self._viewers and not self._closed:
             loop = asyncio.get_running_loop()
             self._flush_due = loop.call_at(max(loop.time(), self._flushed_at + MOMENT), self.flush)
 
     def flush(self) -> None:
-        """Work out what changed, and hand it to everybody."""
+        """Compute what changed and send it to all viewers."""
         if self._flush_due:
             self._flush_due.cancel()
             self._flush_due = None
         self._flushed_at = asyncio.get_running_loop().time()
         now = self.flow.clock()
-        due = {session for session, shown in self._shown.items() if shown.due is not None and shown.due <= now}
+        due = {session for session, sent in self._sent_sessions.items() if sent.due is not None and sent.due <= now}
         if not (self._stale or self._dirty or due or now >= self._parts_due):
-            self._wait_for_clock()
+            self._schedule_next_change()
             return
         self._stale, self._parts_due = False, self.overviews.changes_at(now)
-        changed = [session for session in sorted(self._dirty | due) if self._show(session, now)]
+        changed = [session for session in sorted(self._dirty | due) if self._update_session(session, now)]
         self._dirty.clear()
-        parts = {name: text for name, text in self._made() if text != self._parts[name]}
+        parts = {name: text for name, text in self._shared_parts() if text != self._parts[name]}
         self._parts.update(parts)
         news, self._news = self._news, []
         if changed or parts or news:
-            self._kept.clear()
-            self._hand_out(self._frame(False, changed, parts, news))
-        self._wait_for_clock()
+            self._frames.clear()
+            self._broadcast(self._frame(False, changed, parts, news))
+        self._schedule_next_change()
 
-    def _show(self, session: str, now: float) -> bool:
-        """Work a session out anew; is it another?"""
+    def _update_session(self, session: str, now: float) -> bool:
+        """Compute a session's JSON again; return whether it changed."""
         facts = self.flow.sessions.get(session)
         if facts is None:
             return False
-        known = self._shown.get(session)
+        previous = self._sent_sessions.get(session)
         status = self.views.status(facts, now)
-        says = self._says(facts, status)
-        text = _json({**session_json(facts, status, self.views.met(facts)), "says": says})
-        questions = known.questions if known and known.facts is facts else tuple(self.inbox.questions_of(facts))
-        is_new = known is None or known.text != text
-        apart = known.apart if known else -1
-        if known and is_new and known.facts.seq == facts.seq:
-            apart = self.flow.seq
+        quote = self._quote_of(facts, status)
+        text = _json({**session_json(facts, status, self.views.met(facts)), "says": quote})
+        questions = (
+            previous.questions if previous and previous.facts is facts else tuple(self.inbox.questions_of(facts))
+        )
+        is_new = previous is None or previous.text != text
+        frame_without_event = previous.apart if previous else -1
+        if previous and is_new and previous.facts.seq == facts.seq:
+            frame_without_event = self.flow.seq
         due = self.views.changes_at(facts, now)
-        self._shown[session] = _Shown(facts, text, status.column, questions, due, apart)
+        self._sent_sessions[session] = _SentSession(facts, text, status.column, questions, due, frame_without_event)
         return is_new
 
-    def _says(self, facts: SessionFacts, status: Status) -> str | None:
-        """An agent that never spoke itself is quoted by its terminal."""
-        words = own_words(facts, status)
-        if words is None and facts.live and not facts.spoke:
-            words = last_line(last_lines(self.home.terminal_log(facts.id), 1))
-        return words
+    def _quote_of(self, facts: SessionFacts, status: Status) -> str | None:
+        """Return the agent's last line; of an agent that never reported itself, the last line of its terminal."""
+        quote = own_words(facts, status)
+        if quote is None and facts.live and not facts.spoke:
+            quote = last_line(last_lines(self.home.terminal_log(facts.id), 1))
+        return quote
 
-    def _made(self) -> Iterable[tuple[str, str]]:
-        """What is not a session's alone, as text."""
-        questions = [question for shown in self._shown.values() for question in shown.questions]
+    def _shared_parts(self) -> Iterable[tuple[str, str]]:
+        """Return the JSON text of each part that does not belong to one session."""
+        questions = [question for sent in self._sent_sessions.values() for question in sent.questions]
         yield "questions", _json(sorted(questions, key=lambda question: question["since"]))
         yield "queue", _json(self.queue.entries(None))
         yield "overview", _json(self._overview())
 
     def _overview(self) -> dict[str, Any]:
-        return self.overviews.now({session: shown.column for session, shown in self._shown.items()})
+        return self.overviews.now({session: sent.column for session, sent in self._sent_sessions.items()})
 
     # -- frames --------------------------------------------------------------------------------------------------------
 
-    def _whole(self) -> Frame:
-        in_order = sorted(self._shown, key=lambda session: self._shown[session].facts.created_at)
+    def _full_frame(self) -> Frame:
+        in_order = sorted(self._sent_sessions, key=lambda session: self._sent_sessions[session].facts.created_at)
         return self._frame(True, in_order, self._parts, ())
 
-    def _rest(self, after: int) -> Frame:
-        """What changed after a frame. Sessions that changed in it by time alone are told once more: who knows whether that was seen."""
-        changed = [session for session, shown in self._shown.items() if shown.facts.seq > after or shown.apart >= after]
-        return self._frame(False, changed, self._parts, [news for news in self._past if news[0] > after])
+    def _frame_since(self, after: int) -> Frame:
+        """Return what changed after a frame, including sessions that changed in that frame without an event: the viewer
+        may not have seen it.
+        """
+        changed = [
+            session for session, sent in self._sent_sessions.items() if sent.facts.seq > after or sent.apart >= after
+        ]
+        return self._frame(False, changed, self._parts, [news for news in self._recent_news if news[0] > after])
 
     def _frame(
         self, complete: bool, sessions: Iterable[str], parts: dict[str, str], news: Iterable[tuple[int, str, str]]
@@ -278,59 +286,59 @@ class Live:
         fields = {
             "seq": str(self.flow.seq),
             "complete": _json(complete),
-            "sessions": f"[{','.join(self._shown[session].text for session in sessions)}]",
+            "sessions": f"[{','.join(self._sent_sessions[session].text for session in sessions)}]",
             **{name: parts.get(name, "null") for name in self._parts},
             "touched": _json(touched),
         }
         text = ",".join(f'"{name}":{value}' for name, value in fields.items())
         return Frame(self.flow.seq, KNOWN.data(f"{{{text}}}".encode(errors="replace")))
 
-    def _hand_out(self, frame: Frame) -> None:
+    def _broadcast(self, frame: Frame) -> None:
         for viewer in list(self._viewers):
             if viewer.qsize() >= BACKLOG:
                 self._viewers.discard(viewer)
-                _end(viewer)
+                _disconnect(viewer)
             else:
                 viewer.put_nowait(frame)
 
-    def _wait_for_clock(self) -> None:
-        """Look again when something changes by time alone."""
+    def _schedule_next_change(self) -> None:
+        """Schedule the next flush for when something changes without an event."""
         if self._clock_due:
             self._clock_due.cancel()
             self._clock_due = None
         if not self._viewers or self._closed:
             return
         now = self.flow.clock()
-        moments = [shown.due for shown in self._shown.values() if shown.due is not None]
+        moments = [sent.due for sent in self._sent_sessions.values() if sent.due is not None]
         wait = min([*moments, self._parts_due]) - now
         delay = min(max(wait, 0.001), LONGEST_SLEEP)
         self._clock_due = asyncio.get_running_loop().call_later(delay, self.flush)
 
 
 def own_words(facts: SessionFacts, status: Status) -> str | None:
-    """The last line of an agent's own newest words, as far as it spoke: what it asks, what it does, what it said last."""
+    """Return the last line of an agent's own newest text: its question, current step or last statement; None if it reported nothing."""
     in_turn = facts.live and facts.activity.state in IN_TURN
     asks = status.waiting_for if status.name in ("needs_input", "blocked") else None
-    said = [facts.done, facts.said]
-    spoken = [asks, facts.progress.step, *said] if in_turn else [asks, *said, facts.progress.step]
-    ended = facts.launch.output if facts.launch and facts.launch.ended else None
-    return next((line for words in (*spoken, ended) if words and (line := last_line(words))), None)
+    statements = [facts.done, facts.said]
+    texts = [asks, facts.progress.step, *statements] if in_turn else [asks, *statements, facts.progress.step]
+    final_output = facts.launch.output if facts.launch and facts.launch.ended else None
+    return next((line for text in (*texts, final_output) if text and (line := last_line(text))), None)
 
 
 def last_line(text: str) -> str | None:
-    """The last line that says something, without what a terminal would obey, not too long."""
+    """Return the last line that is not empty, without terminal control sequences and of limited length, or None."""
     if "\x1b" in text:
         text = readable(text.encode(errors="replace"))
     lines = ("".join(c for c in line if c.isprintable()).strip() for line in reversed(text.splitlines()))
-    found = next((line for line in lines if line), None)
-    return found if found is None or len(found) <= LONGEST_LINE else found[: LONGEST_LINE - 1] + "…"
+    last = next((line for line in lines if line), None)
+    return last if last is None or len(last) <= LONGEST_LINE else last[: LONGEST_LINE - 1] + "…"
 
 
 def _json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def _end(viewer: asyncio.Queue[Frame | None]) -> None:
+def _disconnect(viewer: asyncio.Queue[Frame | None]) -> None:
     while viewer.full():
         viewer.get_nowait()
     viewer.put_nowait(None)

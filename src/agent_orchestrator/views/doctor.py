@@ -1,4 +1,4 @@
-"""What this machine lacks for the work, each with its remedy."""
+"""`ao doctor`: checks of what this machine needs, each with how to fix it. What the facts mean is in `findings.py`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LITTLE_DISK = 2 << 30
 
 
 class Doctor:
-    """Looks at every prerequisite."""
+    """Checks all prerequisites."""
 
     def __init__(self, flow: Flow, home: Home, host: Host, projects: Projects, agents: Agents) -> None:
         self.flow = flow
@@ -43,14 +43,14 @@ class Doctor:
         self.agents = agents
         self.shell_problem = ""
         self.own_folders: list[str] = []
-        """Of the login shell's PATH, what holds our own interpreter's programs."""
+        """Folders in the login shell's PATH that hold our own interpreter's programs."""
         self.tracing: dict[str, Any] | None = None
-        """What is to be said of traces, where they are wanted."""
+        """The finding about traces, if they are configured."""
         self.more: list[Callable[[], Awaitable[list[dict[str, Any]]]]] = []
-        """What other parts have to say."""
+        """Checks that other parts of the daemon add."""
 
     async def run(self, fix: bool) -> list[dict[str, Any]]:
-        """Every check: `ok`, `warning` or `failed`, with what to do."""
+        """Return the finding of every check: `ok`, `warning` or `failed`, with how to fix it."""
         return [
             finding("python", "ok", platform.python_version()),
             await self._git(),
@@ -67,7 +67,7 @@ class Doctor:
             self._configuration(),
             *([self.tracing] if self.tracing else []),
             *await self._agents(),
-            *[check for look in self.more for check in await look()],
+            *[check for check_more in self.more for check in await check_more()],
         ]
 
     async def _git(self) -> dict[str, Any]:
@@ -83,12 +83,12 @@ class Doctor:
         return finding("git", "ok", text)
 
     async def _identity(self) -> dict[str, Any]:
-        """Of each project, or of this person where there is none yet."""
+        """Check Git's author name in each project, or in this user's home if there is no project."""
         login = self.agents.plugins.here.login
         names = {name: login[name] for name in login if name.startswith(("GIT_AUTHOR_", "EMAIL"))}
-        places = {project.id: project.path for project in self.projects.config.projects()} or {"": self.home.path}
+        folders = {project.id: project.path for project in self.projects.config.projects()} or {"": self.home.path}
         nameless = []
-        for name, path in places.items():
+        for name, path in folders.items():
             try:
                 await Git(self.host, path).run("var", "GIT_AUTHOR_IDENT", env=names)
             except AoError:
@@ -108,23 +108,23 @@ class Doctor:
         )
 
     async def _sandbox(self) -> dict[str, Any]:
-        wanted = [project.id for project in self.projects.config.projects() if project.sandbox == "bwrap"]
+        projects = [project.id for project in self.projects.config.projects() if project.sandbox == "bwrap"]
         try:
             program = await sandbox.check(self.host)
         except AoError as error:
             state, detail = (
-                ("failed", f"{error.text}; {wanted[0]} wants it") if wanted else ("ok", f"none: {error.text}")
+                ("failed", f"{error.text}; {projects[0]} wants it") if projects else ("ok", f"none: {error.text}")
             )
-            return finding("sandbox", state, detail, error.remedy if wanted else "")
+            return finding("sandbox", state, detail, error.remedy if projects else "")
         return finding("sandbox", "ok", program)
 
     async def _engine(self) -> dict[str, Any]:
-        """Asked for by runtime docker alone: that there is none is no fault."""
+        """Check the container engine; only the docker runtime needs one, so without it a missing engine is no problem."""
         try:
             engine = await find_engine(self.host)
         except AoError as error:
-            used = any(project.runtime == "docker" for project in self.projects.config.projects())
-            return finding("containers", "warning" if used else "ok", error.text, error.remedy if used else "")
+            is_used = any(project.runtime == "docker" for project in self.projects.config.projects())
+            return finding("containers", "warning" if is_used else "ok", error.text, error.remedy if is_used else "")
         return finding("containers", "ok", f"{engine.name} {engine.version}{' (rootless)' if engine.rootless else ''}")
 
     def _home(self, fix: bool) -> dict[str, Any]:
@@ -163,8 +163,8 @@ class Doctor:
         if config.broken:
             problem = next(iter(config.broken.values()))
             return finding("configuration", "failed", problem, "correct it; the last good content is in force")
-        loaded = [one for file in config.files if (one := config.loaded(file))]
-        if warnings := [warning for one in loaded for warning in one.warnings]:
+        loaded_files = [loaded_file for file in config.files if (loaded_file := config.loaded(file))]
+        if warnings := [warning for loaded_file in loaded_files for warning in loaded_file.warnings]:
             more = f" (and {len(warnings) - 1} more)" if len(warnings) > 1 else ""
             return finding(
                 "configuration", "warning", f"{warnings[0]}{more}", "see all of a file's: ao config validate"
@@ -172,13 +172,13 @@ class Doctor:
         return finding("configuration", "ok", f"{len(config.files)} files, {len(config.projects())} projects")
 
     async def _agents(self) -> list[dict[str, Any]]:
-        used = {project.agent for project in self.projects.config.projects()}
+        used_agents = {project.agent for project in self.projects.config.projects()}
         env, home = {**os.environ, **self.agents.plugins.here.login}, Path.home()
         return [
             findings.of_agent(
                 agent,
                 findings.login_of(agent["tool"], env, home),
-                used=agent["project"] is not None or agent["name"] in used,
+                used=agent["project"] is not None or agent["name"] in used_agents,
             )
             for agent in await self.agents.list()
         ]

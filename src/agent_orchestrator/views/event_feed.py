@@ -1,4 +1,4 @@
-"""The event log for readers: pages of the past, a live stream, and replays through today's rules."""
+"""The event log for readers: pages of the past, a live stream, and replays with the current rules."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from agent_orchestrator.core.status import derive
 from agent_orchestrator.errors import UsageError
 
 BACKLOG = 1000
-"""Events that a slow reader may be behind before it is cut off; it comes back with the last number it saw."""
+"""Events that a slow reader may lag behind before it is disconnected; it reconnects with the last number it saw."""
 
 
 class Feed:
-    """Events, as they are in the log."""
+    """Reads the event log."""
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
@@ -36,15 +36,15 @@ class Feed:
         project: str | None = None,
         kind: str | None = None,
     ) -> list[dict[str, Any]]:
-        """Events after a number, or the newest ones if none is given; oldest first."""
-        found = await self.flow.store.events(
+        """Return events after a number, or the newest ones if it is None; oldest first."""
+        events = await self.flow.store.events(
             after or 0, limit, session=session, project=project, kind=kind, newest=after is None
         )
-        return [event_json(event) for event in found]
+        return [event_json(event) for event in events]
 
     async def notifications(self, project: str | None, limit: int) -> list[dict[str, Any]]:
-        """What people were told, newest first."""
-        told = await self.flow.store.events(0, limit, project=project, kind="notified", newest=True)
+        """Return the notifications to people, newest first."""
+        events = await self.flow.store.events(0, limit, project=project, kind="notified", newest=True)
         return [
             {
                 "id": event.seq,
@@ -56,77 +56,88 @@ class Feed:
                 "trigger": event.body.trigger,
                 "at": rfc3339(event.time),
             }
-            for event in reversed(told)
+            for event in reversed(events)
             if isinstance(event.body, e.Notified)
         ]
 
     async def subscribe(self, after: int | None = None) -> AsyncIterator[Sequence[Event]]:
-        """Past events after a number, then the new ones, those that came together at once; ends when the reader is too slow or the
-        daemon stops.
+        """Yield past events after a number, then new ones, those of one moment together; ends if the reader is too slow
+        or the daemon stops.
         """
         queue: asyncio.Queue[Event | None] = asyncio.Queue(BACKLOG + 1)
         self._readers.add(queue)
         try:
-            seen = self.flow.seq if after is None else after
-            while seen < self.flow.seq and (past := await self.flow.store.events(seen, 500)):
+            last_seq = self.flow.seq if after is None else after
+            while last_seq < self.flow.seq and (past := await self.flow.store.events(last_seq, 500)):
                 yield past
-                seen = past[-1].seq
+                last_seq = past[-1].seq
             while not self._closed:
-                found = [await queue.get()]
+                received = [await queue.get()]
                 while not queue.empty():
-                    found.append(queue.get_nowait())
-                fresh = [event for event in found if event is not None and event.seq > seen]
-                if fresh:
-                    yield fresh
-                    seen = fresh[-1].seq
-                if None in found:
+                    received.append(queue.get_nowait())
+                new_events = [event for event in received if event is not None and event.seq > last_seq]
+                if new_events:
+                    yield new_events
+                    last_seq = new_events[-1].seq
+                if None in received:
                     return
         finally:
             self._readers.discard(queue)
 
     def close(self) -> None:
-        """Send every reader home."""
+        """Close all readers' streams."""
         self._closed = True
         for queue in self._readers:
-            _end(queue)
+            _disconnect(queue)
 
     def _on_change(self, changes: Sequence[Change]) -> None:
         for queue in list(self._readers):
             for change in changes:
                 if queue.qsize() >= BACKLOG:
                     self._readers.discard(queue)
-                    _end(queue)
+                    _disconnect(queue)
                     break
                 queue.put_nowait(change.event)
 
     async def replay(self, events: Sequence[Mapping[str, Any]], project: str | None) -> list[dict[str, Any]]:
-        """Run a recorded log through today's rules; says what each event would lead to, and does none of it."""
+        """Run a recorded log through the current rules; return what each event would cause, without doing any of it."""
         sessions: dict[str, SessionFacts] = {}
-        done: set[str] = set()
+        known_keys: set[str] = set()
         steps = []
         for number, data in enumerate(events, 1):
             try:
                 event = event_from_json(data)
-                status, intents = self._replayed(event, sessions, project)
+                status, intents = self._replay_event(event, sessions, project)
             except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
                 raise UsageError(
                     f"event {number} of the log cannot be read: {error}", "record one by: ao events --json"
                 ) from None
-            planned = [
-                {"kind": one.kind, "key": one.key, "due": one.due or None, "args": dict(one.args)}
-                for one in intents
-                if one.key not in done
+            new_intents = [
+                {
+                    "kind": new_intent.kind,
+                    "key": new_intent.key,
+                    "due": new_intent.due or None,
+                    "args": dict(new_intent.args),
+                }
+                for new_intent in intents
+                if new_intent.key not in known_keys
             ]
-            done.update(intent.key for intent in intents)
+            known_keys.update(intent.key for intent in intents)
             steps.append(
-                {"seq": event.seq, "type": event.type, "session": event.session, "status": status, "intents": planned}
+                {
+                    "seq": event.seq,
+                    "type": event.type,
+                    "session": event.session,
+                    "status": status,
+                    "intents": new_intents,
+                }
             )
         return steps
 
-    def _replayed(
+    def _replay_event(
         self, event: Event, sessions: dict[str, SessionFacts], project: str | None
     ) -> tuple[str | None, list[Intent]]:
-        """Fold one event as the engine does; the session's status then, and what that change calls for."""
+        """Fold one event as the engine does; return the session's status and the intents that the change causes."""
         before = sessions.get(event.session or "")
         after = reduce(before, event)
         if after is None or not event.session:
@@ -137,7 +148,7 @@ class Feed:
         return status, [] if after is before else decide(before, after, rules, event.time)
 
 
-def _end(queue: asyncio.Queue[Event | None]) -> None:
+def _disconnect(queue: asyncio.Queue[Event | None]) -> None:
     while queue.full():
         queue.get_nowait()
     queue.put_nowait(None)

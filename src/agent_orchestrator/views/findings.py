@@ -1,6 +1,7 @@
-"""What `ao doctor` makes of facts about this machine: file watches, descriptors, the clock, agents' logins, nodes, where we listen.
+"""The findings of `ao doctor` from facts about this machine: file watches, open files, clock, agents' logins, identity,
+nodes, address.
 
-Each function takes the facts and says what they mean; how they are read is beside it.
+Each `of_` function turns facts into a finding; the `read_` functions read the facts.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ FEW_WATCHES = 16_384
 FEW_INSTANCES = 64
 FEW_DESCRIPTORS, ENOUGH_DESCRIPTORS = 1024, 65536
 NEARLY = 0.8
-"""The part of a limit from which on it is told."""
+"""The part of a limit from which on its use is a warning."""
 SKEWED, FAR_OFF = 30.0, 300.0
-"""Seconds that the clock may be wrong: from the first on it is told, from the second on signed webhooks are refused."""
+"""Seconds that the clock may be wrong: from the first on it is a warning, from the second on signed webhooks are refused."""
 SYNCHRONISE = "synchronise the clock: timedatectl set-ntp true (Linux), sudo sntp -sS time.apple.com (macOS)"
 
 LOGIN_FILES: Mapping[str, tuple[str, ...]] = {
@@ -42,14 +43,14 @@ LOGIN_FILES: Mapping[str, tuple[str, ...]] = {
     "droid": (".factory/auth.json",),
     "qwen": (".qwen/oauth_creds.json", ".qwen/settings.json"),
 }
-"""Where each agent keeps that somebody signed in, below the person's home."""
+"""The files in which each agent keeps its login, relative to the user's home."""
 
 IN_KEYCHAIN = ("claude-code", "cursor")
-"""Those who keep it in the keychain on macOS."""
+"""Agents that keep their login in the keychain on macOS."""
 
 
 def of_own_folder(folder: str, home: Home) -> Finding:
-    """The PATH of the user's login shell holds our interpreter's programs: an earlier version's instructions put them there."""
+    """Return the finding that the login shell's PATH holds our interpreter's programs, as an earlier version's instructions had it."""
     return finding(
         "PATH",
         "warning",
@@ -64,7 +65,7 @@ def of_own_folder(folder: str, home: Home) -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class Watches:
-    """The kernel's limits, and what this process uses of them."""
+    """The kernel's limits of file watches, and how many this process uses."""
 
     most: int
     instances: int
@@ -72,31 +73,33 @@ class Watches:
 
 
 def read_watches() -> Watches | None:
-    """Of Linux; none elsewhere, where nothing limits them."""
+    """Read the limits on Linux; return None elsewhere, where there are none."""
     folder = Path("/proc/sys/fs/inotify")
     try:
-        most, instances = (int((folder / name).read_text()) for name in ("max_user_watches", "max_user_instances"))
+        most_watches, instances = (
+            int((folder / name).read_text()) for name in ("max_user_watches", "max_user_instances")
+        )
     except (OSError, ValueError):
         return None
-    used = 0
+    watches = 0
     for entry in Path("/proc/self/fdinfo").iterdir():
         with contextlib.suppress(OSError):
-            used += entry.read_text().count("inotify wd:")
-    return Watches(most, instances, used)
+            watches += entry.read_text().count("inotify wd:")
+    return Watches(most_watches, instances, watches)
 
 
 def of_watches(facts: Watches | None) -> Finding:
-    """Are there enough for many workspaces?"""
+    """Return the finding whether file watches suffice for many workspaces."""
     if facts is None:
         return finding("file watches", "ok", "no limit on this system")
     detail = f"{facts.used:,} of {facts.most:,} in use here, {facts.instances:,} instances"
-    short = []
+    missing_settings = []
     if facts.most < FEW_WATCHES or facts.used > facts.most * NEARLY:
-        short.append("fs.inotify.max_user_watches=524288")
+        missing_settings.append("fs.inotify.max_user_watches=524288")
     if facts.instances < FEW_INSTANCES:
-        short.append("fs.inotify.max_user_instances=512")
-    remedy = f"sudo sysctl {' '.join(short)} (for good: in /etc/sysctl.d)" if short else ""
-    return finding("file watches", "warning" if short else "ok", detail, remedy)
+        missing_settings.append("fs.inotify.max_user_instances=512")
+    remedy = f"sudo sysctl {' '.join(missing_settings)} (for good: in /etc/sysctl.d)" if missing_settings else ""
+    return finding("file watches", "warning" if missing_settings else "ok", detail, remedy)
 
 
 # -- descriptors ---------------------------------------------------------------------------------------------------------
@@ -104,39 +107,39 @@ def of_watches(facts: Watches | None) -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class Descriptors:
-    """Open files: in use, and allowed."""
+    """Open files of this process: in use, and allowed."""
 
     used: int
     most: int
 
 
 def read_descriptors() -> Descriptors | None:
-    """Of this process; none where there is no such limit."""
+    """Read the open files of this process; return None if there is no such limit."""
     if sys.platform == "win32":
         return None
     import resource
 
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    folder = next((one for one in map(Path, ("/proc/self/fd", "/dev/fd")) if one.is_dir()), None)
-    used = len(list(folder.iterdir())) if folder else 0
-    return Descriptors(used, ENOUGH_DESCRIPTORS if most == resource.RLIM_INFINITY else most)
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    folder = next((candidate for candidate in map(Path, ("/proc/self/fd", "/dev/fd")) if candidate.is_dir()), None)
+    open_files = len(list(folder.iterdir())) if folder else 0
+    return Descriptors(open_files, ENOUGH_DESCRIPTORS if limit == resource.RLIM_INFINITY else limit)
 
 
 def raise_descriptors() -> None:
-    """As many as may be had without asking anybody; this process's own, and of what it starts."""
+    """Raise the limit of open files of this process and its children as far as that needs no privileges."""
     if sys.platform == "win32":
         return
     import resource
 
-    most, could = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = ENOUGH_DESCRIPTORS if could == resource.RLIM_INFINITY else min(could, ENOUGH_DESCRIPTORS)
-    if most != resource.RLIM_INFINITY and most < wanted:
-        with contextlib.suppress(OSError, ValueError):  # a system may have another limit below
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, could))
+    soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    new_limit = ENOUGH_DESCRIPTORS if hard_limit == resource.RLIM_INFINITY else min(hard_limit, ENOUGH_DESCRIPTORS)
+    if soft_limit != resource.RLIM_INFINITY and soft_limit < new_limit:
+        with contextlib.suppress(OSError, ValueError):  # a system may have another, lower limit
+            resource.setrlimit(resource.RLIMIT_NOFILE, (new_limit, hard_limit))
 
 
 def of_descriptors(facts: Descriptors | None) -> Finding:
-    """May the daemon open as many files as it has sessions and viewers?"""
+    """Return the finding whether the daemon may open enough files for its sessions and viewers."""
     if facts is None:
         return finding("open files", "ok", "no limit on this system")
     detail = f"{facts.used:,} of {facts.most:,}"
@@ -149,14 +152,14 @@ def of_descriptors(facts: Descriptors | None) -> Finding:
 
 
 def of_clock(skews: Mapping[str, float]) -> Finding:
-    """`skews`: host → seconds by which its clock is ahead of ours."""
+    """Return the finding whether the clock is right; `skews` has for each host the seconds by which its clock is ahead of ours."""
     if not skews:
         return finding("clock", "ok", "nothing to compare it with: no forge was asked yet")
-    host, worst = max(skews.items(), key=lambda one: abs(one[1]))
+    host, worst = max(skews.items(), key=lambda item: abs(item[1]))
     if abs(worst) < SKEWED:
         return finding("clock", "ok", f"as {host} has it, within {SKEWED:g} s")
-    way = "behind" if worst > 0 else "ahead of"
-    detail = f"{abs(worst):,.0f} s {way} {host}"
+    direction = "behind" if worst > 0 else "ahead of"
+    detail = f"{abs(worst):,.0f} s {direction} {host}"
     if abs(worst) >= FAR_OFF:
         return finding("clock", "failed", f"{detail}: signed webhooks are refused", SYNCHRONISE)
     return finding("clock", "warning", detail, SYNCHRONISE)
@@ -172,7 +175,7 @@ def login_of(
     exists: Callable[[Path], bool] = Path.exists,
     platform: str = sys.platform,
 ) -> str | None:
-    """How an agent is signed in, as far as can be seen without asking it; nothing: not at all, "": nothing is known of it."""
+    """Return how an agent is logged in, as far as its files and variables show: None if not at all, "" if that is not known."""
     if tool not in AGENT_SECRETS or tool not in LOGIN_FILES:
         return ""
     if variable := next((name for name in AGENT_SECRETS[tool] if env.get(name)), None):
@@ -183,7 +186,9 @@ def login_of(
 
 
 def of_agent(row: Mapping[str, Any], login: str | None, *, used: bool) -> Finding:
-    """`used`: a project works with it. That one which nobody uses is not there is no fault."""
+    """Return the finding whether an agent is installed and logged in; `used` is whether a project uses it: a missing
+    agent that is not used is no problem.
+    """
     name = f"agent {row['name']}"
     if not row["found"]:
         detail = row["problem"] or "not installed"
@@ -200,7 +205,7 @@ def of_agent(row: Mapping[str, Any], login: str | None, *, used: bool) -> Findin
 
 
 def of_identity(nameless: Sequence[str]) -> Finding:
-    """`nameless`: projects where Git does not know whose commits it makes; "": nowhere. Agents commit as you do."""
+    """Return the finding whether Git knows the author's name; `nameless` are the projects where it does not, "" meaning everywhere."""
     if not nameless:
         return finding("git identity", "ok", "Git knows whose commits it makes")
     where = f" in {nameless[0]}" if nameless[0] else ""
@@ -213,24 +218,24 @@ def of_identity(nameless: Sequence[str]) -> Finding:
 
 
 def of_nodes(nodes: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    """Each node of the cluster."""
-    found = []
+    """Return a finding for each node of the cluster."""
+    node_findings = []
     for node in nodes:
         title, reason = f"node {node['name']}", node["reason"]
         state = node["state"]
         if state == "ready":
-            found.append(finding(title, "ok", f"ready, {node['cpus']:g} CPUs"))
+            node_findings.append(finding(title, "ok", f"ready, {node['cpus']:g} CPUs"))
         elif state in ("draining", "gone"):
             undo = f": takes no sessions until ao drain {node['name']} --undo" if state == "draining" else ""
-            found.append(finding(title, "ok", f"{state}{undo}"))
+            node_findings.append(finding(title, "ok", f"{state}{undo}"))
         else:
             remedy = "see that it runs and reaches this daemon: docs/cluster.md; ao nodes"
-            found.append(finding(title, "warning", f"{state}{f': {reason}' if reason else ''}", remedy))
-    return found
+            node_findings.append(finding(title, "warning", f"{state}{f': {reason}' if reason else ''}", remedy))
+    return node_findings
 
 
 def of_address(url: str, note: str | None) -> Finding:
-    """Where the daemon listens; a note says that it is not where it was to be."""
+    """Return the finding that shows where the daemon listens; `note` says why that differs from the configured address."""
     if note:
         return finding(
             "address",

@@ -1,4 +1,4 @@
-"""Looking into a session: its change, its terminal's past, its environment, and why it is as it is."""
+"""Reads one session in detail: its diff, terminal log, screen and environment, and why its status is as it is."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from agent_orchestrator.sessions.workspace_access import at_its_work
 
 FOLLOW_PAUSE = 0.05
 SCREEN_LINES = 50
-"""That are shown of a terminal which is gone."""
+"""The lines that are shown of a terminal that is gone."""
 
 log = structlog.get_logger()
 
 
 class Inspection:
-    """Reads, and changes nothing."""
+    """Reads session details; changes nothing."""
 
     def __init__(
         self, flow: Flow, home: Home, host: Host, plugins: Plugins, lifecycle: Lifecycle, views: Views, watch: Watch
@@ -54,10 +54,12 @@ class Inspection:
         self.views = views
         self.watch = watch
         self.unenforced: Callable[[SessionFacts], str] = lambda _facts: ""
-        """Why a session's budgets mean nothing."""
+        """Returns why a session's budgets cannot be enforced, or ""."""
 
     async def diff(self, session: str, since: str | None = None) -> dict[str, Any]:
-        """What the session changed since its base, or since a commit of its branch, uncommitted work included."""
+        """Return what the session changed since its base commit, or since a commit of its branch, including uncommitted
+        changes. Raises Conflict if there is no workspace or Git fails.
+        """
         facts = self.flow.sessions[session]
         if facts.place is None:
             raise Conflict(f"{session} has no workspace yet", f"see it: ao status {session}")
@@ -70,67 +72,67 @@ class Inspection:
 
     async def _diff(self, git: Git, facts: SessionFacts, present: bool, *, since: str | None) -> dict[str, Any]:
         assert facts.place is not None
-        end = None if present else facts.head or facts.branch
-        if end is not None and await git.resolve(end) is None:
+        end_revision = None if present else facts.head or facts.branch
+        if end_revision is not None and await git.resolve(end_revision) is None:
             raise NotFound(
                 f"neither the workspace nor the branch {facts.branch} of {facts.id} is there any more",
                 f"see what was saved of it: ao status {facts.id}",
             )
-        base = facts.place.base_commit if since is None else await self._own_commit(git, facts, since, end)
+        base = facts.place.base_commit if since is None else await self._own_commit(git, facts, since, end_revision)
         changes = await git.status() if present else []
-        shown = await show(git, base, end)
+        diff = await show(git, base, end_revision)
         return {
-            "diff": shown.patch,
-            "stat": shown.stat,
+            "diff": diff.patch,
+            "stat": diff.stat,
             "base": base,
             "head": facts.head,
-            "files": list(shown.files),
-            "omitted": list(shown.omitted),
+            "files": list(diff.files),
+            "omitted": list(diff.omitted),
             "uncommitted": sorted({change.path for change in changes}),
         }
 
     async def _own_commit(self, git: Git, facts: SessionFacts, commit: str, end: str | None) -> str:
-        """A commit that is in the history of the session's branch, in full."""
-        found = await git.resolve(commit)
-        if found is None or not await git.is_ancestor(found, end or "HEAD"):
+        """Return the full name of a commit in the history of the session's branch. Raises NotFound for any other commit."""
+        full_commit = await git.resolve(commit)
+        if full_commit is None or not await git.is_ancestor(full_commit, end or "HEAD"):
             raise NotFound(
                 f"{commit} is no commit of {facts.branch}; it may have been rewritten",
                 "leave `since` out to see the whole change",
             )
-        return found
+        return full_commit
 
     def prompt(self, session: str) -> dict[str, str]:
-        """What the session's agent is told: how to work here, and its task."""
+        """Return what the session's agent is instructed: how to work here, and its task."""
         facts = self.flow.sessions[session]
         system = prompts.system_of(facts, self.plugins.project(facts.project))
         return {"system": system, "prompt": prompts.first_prompt(facts.spec)}
 
     async def log(self, session: str, *, raw: bool, tail_lines: int | None, follow: bool) -> AsyncIterator[bytes]:
-        """What its terminal showed; `follow`: and shows, until the session ends."""
+        """Yield the terminal's log; with `follow` also what it shows from now on, until the session ends."""
         path = self.home.terminal_log(session)
         if tail_lines is not None:
             data = tail(path)
             lines = (data if raw else readable(data).encode()).splitlines(keepends=True)
             yield b"".join(lines[-tail_lines:])
         else:
-            rest = b""
+            incomplete = b""
             for chunk in whole(path):
                 if raw:
                     yield chunk
                 else:
-                    done, newline, rest = (rest + chunk).rpartition(b"\n")
-                    if not newline:  # a line as long as that is shown in pieces
-                        done, rest = rest, b""
-                    yield (readable(done) + newline.decode()).encode()
+                    complete, newline, incomplete = (incomplete + chunk).rpartition(b"\n")
+                    if not newline:  # a line longer than a chunk is yielded in pieces
+                        complete, incomplete = incomplete, b""
+                    yield (readable(complete) + newline.decode()).encode()
                     await asyncio.sleep(0)
-            if rest:
-                yield readable(rest).encode()
+            if incomplete:
+                yield readable(incomplete).encode()
         if follow:
             async for chunk in self._follow(session, path):
                 yield chunk if raw else readable(chunk).encode()
 
     async def screen(self, session: str) -> str:
-        """What its terminal shows; of one that is gone, the last lines that it showed."""
+        """Return what the terminal shows; of a terminal that is gone, its last lines."""
         facts = self.flow.sessions[session]
         handle = handle_of(facts)
         if handle is not None and facts.live:
@@ -143,8 +145,8 @@ class Inspection:
     async def _follow(self, session: str, path: Path) -> AsyncIterator[bytes]:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.touch(mode=0o600)
-        grown = asyncio.Event()
-        stop = self.watch.file(path, grown.set)
+        has_grown = asyncio.Event()
+        stop = self.watch.file(path, has_grown.set)
         position = path.stat().st_size
         try:
             while True:
@@ -157,9 +159,9 @@ class Inspection:
                     continue
                 if not self.flow.sessions[session].live:
                     return
-                grown.clear()
+                has_grown.clear()
                 try:
-                    await asyncio.wait_for(grown.wait(), 1.0)
+                    await asyncio.wait_for(has_grown.wait(), 1.0)
                     await asyncio.sleep(FOLLOW_PAUSE)
                 except TimeoutError:
                     continue
@@ -167,38 +169,38 @@ class Inspection:
             stop()
 
     async def environment(self, session: str) -> dict[str, Any]:
-        """Where and with which variables a shell of this session runs."""
+        """Return the folder and variables with which a shell of this session runs."""
         facts = self.flow.sessions[session]
         path = self._workspace(facts)
         await self.plugins.here.login_ready.wait()
         return {"cwd": str(path), "env": self.lifecycle.environment(facts), "node": facts.node}
 
     async def run(self, session: str, command: Sequence[str]) -> AsyncIterator[dict[str, Any]]:
-        """Run a command in its workspace, wherever that is: what it prints, line by line, and at last its exit code."""
+        """Run a command in the session's workspace, on whichever node that is; yield each line of output, and at last the exit code."""
         facts = self.flow.sessions[session]
         path = self._workspace(facts)
         await self.plugins.here.login_ready.wait()
         env = self.lifecycle.environment(facts)
         lines: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         host = self.plugins.site_of(facts).host
-        said, loop = KNOWN.lines(lambda line: lines.put_nowait({"output": line})), asyncio.get_running_loop()
+        output, loop = KNOWN.lines(lambda line: lines.put_nowait({"output": line})), asyncio.get_running_loop()
 
-        def take(line: str) -> None:
-            said.feed(line)
-            loop.call_soon(said.flush)
+        def on_line(line: str) -> None:
+            output.feed(line)
+            loop.call_soon(output.flush)
 
-        def end(_: object) -> None:
-            said.rest()
+        def on_end(_: object) -> None:
+            output.rest()
             lines.put_nowait({})
 
-        running = asyncio.ensure_future(host.stream(command, take, cwd=path, env=env))
-        running.add_done_callback(end)
+        task = asyncio.ensure_future(host.stream(command, on_line, cwd=path, env=env))
+        task.add_done_callback(on_end)
         try:
             while line := await lines.get():
                 yield line
-            yield {"code": await running}
+            yield {"code": await task}
         finally:
-            running.cancel()
+            task.cancel()
 
     def _workspace(self, facts: SessionFacts) -> Path:
         if facts.place is None or not facts.place.present:
@@ -206,7 +208,7 @@ class Inspection:
         return Path(facts.place.path)
 
     async def attach(self, session: str, *, watch: bool = False) -> dict[str, Any]:
-        """The command that shows its terminal; with `watch` to somebody who may not touch it."""
+        """Return the command that shows the session's terminal; with `watch` read-only."""
         facts = self.flow.sessions[session]
         handle = handle_of(facts)
         if handle is None or not facts.live:
@@ -217,7 +219,7 @@ class Inspection:
         return {"argv": list(self.plugins.runtime_of(facts).attach_command(handle, watch=watch)), "env": {}}
 
     def window(self, session: str) -> dict[str, Any]:
-        """What it is shown by on a person's screen."""
+        """Return what opens the session on a person's screen: folder, address and terminal plugin."""
         facts = self.flow.sessions[session]
         project = self.plugins.config.project(facts.project)
         terminal = project.terminal if project else Plugin()
@@ -237,7 +239,7 @@ class Inspection:
         }
 
     async def why(self, session: str) -> dict[str, Any]:
-        """The facts, evidence and rules behind its status, and what was done last."""
+        """Return the facts, evidence and rules behind the session's status, and its latest effects and events."""
         facts = self.flow.sessions[session]
         status = self.views.status(facts)
         rows = await self.flow.store.rows(session, 20)
@@ -252,22 +254,22 @@ class Inspection:
             *(f"Note: {note}." for note in facts.notes),
             *(f"Note: {note}." for note in [self.unenforced(facts)] if note),
             *(
-                f"It will collide with {other} ({one.kind}): {', '.join(one.files[:MOST_FILES]) or 'in no single file'}."
-                for other, one in self.views.met(facts).items()
+                f"It will collide with {other} ({item.kind}): {', '.join(item.files[:MOST_FILES]) or 'in no single file'}."
+                for other, item in self.views.met(facts).items()
             ),
             *(
                 f"Rule {rule.name}: on {rule.trigger}, {rule.action}{'' if rule.auto else ' (offered to you)'}"
-                f"{_so_far(facts, rule)}."
+                f"{_attempts_text(facts, rule)}."
                 for rule in rules
             ),
             *(
-                f"Offered to you: {one.action}, by rule {one.rule}: ao answer {session} --allow."
-                for one in facts.offers
+                f"Offered to you: {item.action}, by rule {item.rule}: ao answer {session} --allow."
+                for item in facts.offers
             ),
             *(
-                f"Message {one.id} is {one.state}: {one.reason or 'its turn comes'}."
-                for one in facts.messages
-                if one.pending
+                f"Message {item.id} is {item.state}: {item.reason or 'its turn comes'}."
+                for item in facts.messages
+                if item.pending
             ),
             *(f"Effect {row.intent.kind}: {row.state}{f', {row.result}' if row.result else ''}." for row in rows[:8]),
         ]
@@ -284,17 +286,17 @@ class Inspection:
         }
 
 
-def _so_far(facts: SessionFacts, rule: Rule) -> str:
-    """How often a rule was followed in this episode."""
+def _attempts_text(facts: SessionFacts, rule: Rule) -> str:
+    """Return how often a rule was followed in this episode, as part of a sentence."""
     episode = facts.episodes.get(rule.trigger)
     if episode is None:
         return ""
-    of = f" of {rule.retries}" if rule.retries is not None else ""
-    return f"; attempt {episode.attempts}{of}{', and you were called' if episode.escalated else ''}"
+    total = f" of {rule.retries}" if rule.retries is not None else ""
+    return f"; attempt {episode.attempts}{total}{', and you were called' if episode.escalated else ''}"
 
 
 def _last_output(facts: SessionFacts) -> list[str]:
-    """What the agent printed last, if it ended."""
+    """Return the last lines that the agent printed, if it ended."""
     return facts.launch.output.splitlines()[-10:] if facts.launch and facts.launch.ended else []
 
 

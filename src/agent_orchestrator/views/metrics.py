@@ -1,6 +1,6 @@
-"""Figures for a monitoring system, as of now: gathered from what is in memory when somebody asks, and counted on the way otherwise.
+"""Metrics for a monitoring system: some are read from memory on request, others are counted as events occur.
 
-No label is made of what anybody may invent without end: no session, no path, no text.
+No label has unlimited values: no session, no path, no text.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ Labels = tuple[str, ...]
 
 @dataclass(slots=True)
 class Family:
-    """All figures of one name."""
+    """All values of one metric."""
 
     name: str
     help: str
     labels: Labels = ()
     kind: str = "gauge"
     values: Mapping[Any, float] = field(default_factory=dict)
-    """Labels → figure; `()` where there are none."""
+    """Labels → value; `()` if there are no labels."""
 
 
 class Metrics:
-    """Gathers the figures."""
+    """Collects the metrics."""
 
     def __init__(
         self, flow: Flow, home: Home, views: Views, runner: Runner, webhooks: Webhooks, traffic: Traffic
@@ -56,7 +56,7 @@ class Metrics:
         self.webhooks = webhooks
         self.traffic = traffic
         self.stalls = Stalls()
-        """The event loop's, of whoever runs one."""
+        """The stall counts of the event loop; replaced by whatever runs one."""
         self._events: Counter[str] = Counter()
         self._notices: Counter[tuple[str, str]] = Counter()
         flow.on_change.append(self._on_change)
@@ -69,46 +69,52 @@ class Metrics:
                 self._notices[body.notifier, body.outcome] += 1
 
     async def text(self) -> bytes:
-        """All of it in Prometheus' text format."""
-        families = [*self._fleet(), *await self._effects(), *self._counted(), *self._loop(), *self._forges()]
+        """Return all metrics in Prometheus' text format."""
+        families = [
+            *self._fleet(),
+            *await self._effects(),
+            *self._counters(),
+            *self._loop_stalls(),
+            *self._forge_requests(),
+        ]
         return await asyncio.to_thread(_render, families, self.traffic)
 
-    # -- what is gathered ----------------------------------------------------------------------------------------------
+    # -- collecting ----------------------------------------------------------------------------------------------------
 
     def _fleet(self) -> Iterable[Family]:
         now, sessions = self.flow.clock(), self.flow.sessions.values()
-        shown: Counter[Labels] = Counter()
+        by_status: Counter[Labels] = Counter()
         messages: Counter[Labels] = Counter()
-        landing: Counter[Labels] = Counter()
-        used: defaultdict[Labels, Usage] = defaultdict(Usage)
+        merging: Counter[Labels] = Counter()
+        usage_by_agent: defaultdict[Labels, Usage] = defaultdict(Usage)
         for facts in sessions:
             status = self.views.status(facts, now)
-            shown[facts.project, status.name, status.column] += 1
+            by_status[facts.project, status.name, status.column] += 1
             for message in facts.messages:
                 messages[(message.state,)] += 1
             if facts.pr and facts.pr.landing:
-                landing[(facts.project,)] += 1
-            place = facts.project, facts.spec.profile or facts.spec.agent
-            used[place] = used[place].plus(facts.usage)
+                merging[(facts.project,)] += 1
+            key = facts.project, facts.spec.profile or facts.spec.agent
+            usage_by_agent[key] = usage_by_agent[key].plus(facts.usage)
         yield Family("ao_build_info", "The version that runs.", ("version",), values={(__version__,): 1})
-        yield Family("ao_sessions", "Sessions.", ("project", "status", "column"), values=shown)
+        yield Family("ao_sessions", "Sessions.", ("project", "status", "column"), values=by_status)
         yield Family("ao_sessions_waiting", "Sessions that wait to start.", values={(): len(waiting(sessions))})
         yield Family("ao_messages", "Messages to agents, by what became of them.", ("state",), values=messages)
-        yield Family("ao_merge_queue_length", "Changes that are to land.", ("project",), values=landing)
-        nodes = Counter((one.state,) for one in self.flow.home.nodes.values())
+        yield Family("ao_merge_queue_length", "Changes that are to land.", ("project",), values=merging)
+        nodes = Counter((item.state,) for item in self.flow.home.nodes.values())
         yield Family("ao_nodes", "Nodes of the cluster.", ("state",), values=nodes)
-        held = sum(1 for one in self.flow.home.accounts.values() if one.released is None and one.until > now)
-        yield Family("ao_accounts_held", "Accounts whose limit was met and is not over.", values={(): held})
-        yield from _spent(used)
+        held_count = sum(1 for item in self.flow.home.accounts.values() if item.released is None and item.until > now)
+        yield Family("ao_accounts_held", "Accounts whose limit was met and is not over.", values={(): held_count})
+        yield from _agent_usage(usage_by_agent)
 
     async def _effects(self) -> Iterable[Family]:
         now, pending = self.flow.clock(), self.runner.pending()
         due = [row for row in pending if row.due <= now]
         oldest = 0.0
         if due:
-            first = min(due, key=lambda row: row.cause)
-            caused = await self.flow.store.events(first.cause - 1, 1)
-            oldest = max(0.0, now - max(first.due, caused[0].time)) if caused else 0.0
+            oldest_row = min(due, key=lambda row: row.cause)
+            cause_events = await self.flow.store.events(oldest_row.cause - 1, 1)
+            oldest = max(0.0, now - max(oldest_row.due, cause_events[0].time)) if cause_events else 0.0
         return [
             Family(
                 "ao_effects_pending",
@@ -120,7 +126,7 @@ class Metrics:
             Family("ao_effects_oldest_seconds", "Age of the oldest whose time has come.", values={(): oldest}),
         ]
 
-    def _counted(self) -> Iterable[Family]:
+    def _counters(self) -> Iterable[Family]:
         events = {(kind,): count for kind, count in self._events.items()}
         yield Family("ao_events", "Events recorded since the start.", ("type",), "counter", events)
         yield Family(
@@ -137,49 +143,54 @@ class Metrics:
                 size += file.stat().st_size
         yield Family("ao_database_bytes", "The database's files in this home.", values={(): size})
 
-    def _loop(self) -> Iterable[Family]:
+    def _loop_stalls(self) -> Iterable[Family]:
         stalls = self.stalls
         counts = {("work",): stalls.work, ("wait",): stalls.waits}
         yield Family("ao_loop_stalls", "Turns of the event loop above 50 ms.", ("by",), "counter", counts)
         yield Family("ao_loop_stalled_seconds", "How long these took.", (), "counter", {(): stalls.seconds})
         yield Family("ao_loop_longest_stall_seconds", "The longest of them.", values={(): stalls.longest})
 
-    def _forges(self) -> Iterable[Family]:
+    def _forge_requests(self) -> Iterable[Family]:
         from agent_orchestrator.plugins.forges.shared.http import all_shared
 
-        asked: Counter[Labels] = Counter()
-        left: dict[Labels, float] = {}
+        requests: Counter[Labels] = Counter()
+        remaining: dict[Labels, float] = {}
         limits: dict[Labels, float] = {}
         for http in all_shared():
             for status, count in http.answers.items():
-                asked[http.speaker.name, str(status)] += count
+                requests[http.speaker.name, str(status)] += count
             for row in http.budget.shown():
-                place = http.speaker.name, row.resource
-                left[place] = min(row.remaining, left.get(place, row.remaining))
-                limits[place] = max(row.limit, limits.get(place, row.limit))
+                key = http.speaker.name, row.resource
+                remaining[key] = min(row.remaining, remaining.get(key, row.remaining))
+                limits[key] = max(row.limit, limits.get(key, row.limit))
         yield Family(
-            "ao_forge_requests", "Requests to forges and trackers.", ("forge", "status"), "counter", dict(asked)
+            "ao_forge_requests", "Requests to forges and trackers.", ("forge", "status"), "counter", dict(requests)
         )
-        by = ("forge", "resource")
-        yield Family("ao_forge_budget_remaining", "Requests that a forge still grants.", by, values=left)
-        yield Family("ao_forge_budget_limit", "Requests that a forge grants at all.", by, values=limits)
+        label_names = ("forge", "resource")
+        yield Family("ao_forge_budget_remaining", "Requests that a forge still grants.", label_names, values=remaining)
+        yield Family("ao_forge_budget_limit", "Requests that a forge grants at all.", label_names, values=limits)
 
 
 def _render(families: Sequence[Family], traffic: Traffic) -> bytes:
-    """In a thread, with what it takes, which is loaded the first time."""
+    """Render the metrics in a thread, because the library is loaded the first time."""
     from agent_orchestrator.views.prometheus import render
 
     return render(families, traffic)
 
 
-def _spent(used: Mapping[Labels, Usage]) -> Iterable[Family]:
-    """What agents used, by project and by agent or profile."""
+def _agent_usage(usage_by_agent: Mapping[Labels, Usage]) -> Iterable[Family]:
+    """Return tokens and dollars that agents used, by project and by agent or profile."""
     tokens: dict[Labels, float] = {}
     dollars: dict[Labels, float] = {}
-    for place, one in used.items():
-        kinds = {"input": one.input, "output": one.output, "cacheRead": one.cache_read, "cacheWrite": one.cache_write}
-        tokens |= {(*place, kind): count for kind, count in kinds.items()}
-        if one.usd is not None:
-            dollars[place] = one.usd
+    for key, usage in usage_by_agent.items():
+        kinds = {
+            "input": usage.input,
+            "output": usage.output,
+            "cacheRead": usage.cache_read,
+            "cacheWrite": usage.cache_write,
+        }
+        tokens |= {(*key, kind): count for kind, count in kinds.items()}
+        if usage.usd is not None:
+            dollars[key] = usage.usd
     yield Family("ao_agent_tokens", "Tokens that agents used.", ("project", "agent", "kind"), "counter", tokens)
     yield Family("ao_agent_dollars", "What agents used, in US dollars.", ("project", "agent"), "counter", dollars)

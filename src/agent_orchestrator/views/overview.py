@@ -1,4 +1,4 @@
-"""The fleet in one line: who is at work, how the base branches are, which limits hold, what was used today."""
+"""The overview of the fleet: agents at work, state of the base branches, active usage limits, today's usage."""
 
 from __future__ import annotations
 
@@ -24,44 +24,46 @@ DAY = 86400.0
 
 
 class Overviews:
-    """Adds up what concerns all sessions."""
+    """Sums what concerns all sessions."""
 
     def __init__(self, flow: Flow, config: ConfigSet, bases: BaseStates) -> None:
         self.flow = flow
         self.config = config
         self.bases = bases
         self._settings: dict[str, tuple[str | None, Amount | None]] = {}
-        self._of_day: dict[str, tuple[Mapping[str, Usage], str, Usage | None]] = {}
+        self._day_usage: dict[str, tuple[Mapping[str, Usage], str, Usage | None]] = {}
 
     def forget(self) -> None:
-        """The configuration changed."""
+        """Drop cached settings, because the configuration changed."""
         self._settings.clear()
 
     def changes_at(self, now: float) -> float:
-        """When it changes next by time alone: a limit ends, a day does."""
-        ends = [one.until for one in self.flow.home.accounts.values() if one.released is None and one.until > now]
-        return min([now - now % DAY + DAY, *ends])
+        """Return when the overview next changes without an event: a usage limit ends, or the day."""
+        limit_ends = [
+            hold.until for hold in self.flow.home.accounts.values() if hold.released is None and hold.until > now
+        ]
+        return min([now - now % DAY + DAY, *limit_ends])
 
     def now(self, columns: Mapping[str, str]) -> dict[str, Any]:
-        """How things stand; `columns`: session → where it is on the board."""
+        """Return the overview as JSON; `columns` has each session's column on the board."""
         now, day = self.flow.clock(), rfc3339(self.flow.clock())[:10]
         sessions = self.flow.sessions.values()
         active = Counter(facts.project for facts in sessions if holds_slot(facts))
-        open_ones = Counter(facts.project for facts in sessions if columns.get(facts.id) != "Done")
-        calling = Counter(facts.project for facts in sessions if columns.get(facts.id) == "Needs you")
-        used: dict[str, Usage] = {}
+        unfinished = Counter(facts.project for facts in sessions if columns.get(facts.id) != "Done")
+        waiting_for_person = Counter(facts.project for facts in sessions if columns.get(facts.id) == "Needs you")
+        usage_by_project: dict[str, Usage] = {}
         for facts in sessions:
-            if (one := self._spent(facts, day)) is not None:
-                used[facts.project] = used.get(facts.project, Usage()).plus(one)
+            if (item := self._spent_on_day(facts, day)) is not None:
+                usage_by_project[facts.project] = usage_by_project.get(facts.project, Usage()).plus(item)
         for plan in self.flow.home.plans.values():
             if plan.spent != Spent() and day_of(plan.created_at) == day:
-                one = Usage(plan.spent.input, plan.spent.output, usd=plan.spent.usd)
-                used[plan.project] = used.get(plan.project, Usage()).plus(one)
+                item = Usage(plan.spent.input, plan.spent.output, usd=plan.spent.usd)
+                usage_by_project[plan.project] = usage_by_project.get(plan.project, Usage()).plus(item)
         projects = self.config.projects()
-        limits = tuple(one for one in self.config.limits() if one.profile is None)
+        limits = tuple(item for item in self.config.limits() if item.profile is None)
         today = Usage()
-        for one in used.values():
-            today = today.plus(one)
+        for item in usage_by_project.values():
+            today = today.plus(item)
         return {
             "version": __version__,
             "active": active.total(),
@@ -71,43 +73,43 @@ class Overviews:
                 {
                     **self._project(project),
                     "active": active[project.id],
-                    "limit": min((one.count for one in limits if project.id in one.projects), default=None),
-                    "sessions": open_ones[project.id],
-                    "needsYou": calling[project.id],
+                    "limit": min((item.count for item in limits if project.id in item.projects), default=None),
+                    "sessions": unfinished[project.id],
+                    "needsYou": waiting_for_person[project.id],
                 }
                 for project in projects
             ],
             "limits": [
-                {"account": key, "until": rfc3339(one.until)}
-                for key, one in sorted(self.flow.home.accounts.items())
-                if one.released is None and one.until > now
+                {"account": key, "until": rfc3339(item.until)}
+                for key, item in sorted(self.flow.home.accounts.items())
+                if item.released is None and item.until > now
             ],
             "today": usage_json(today),
             "budgets": [
                 {
                     "project": project.id,
                     "unit": "tokens" if budget.unit == "tokens" else "usd",
-                    "spent": round(amount(used.get(project.id, Usage()), budget.unit), 6),
+                    "spent": round(amount(usage_by_project.get(project.id, Usage()), budget.unit), 6),
                     "budget": budget.value,
                 }
                 for project in projects
-                if (budget := self._of(project)[1])
+                if (budget := self._base_and_budget(project)[1])
             ],
         }
 
-    def _spent(self, facts: SessionFacts, day: str) -> Usage | None:
-        """What a session used that day; added up anew only when it used more."""
-        known = self._of_day.get(facts.id)
-        if known is None or known[0] is not facts.spent or known[1] != day:
+    def _spent_on_day(self, facts: SessionFacts, day: str) -> Usage | None:
+        """Return what a session used on a day; summed again only if it used more since."""
+        cached = self._day_usage.get(facts.id)
+        if cached is None or cached[0] is not facts.spent or cached[1] != day:
             total: Usage | None = None
-            for place, one in facts.spent.items():
-                if place.startswith(day):
-                    total = (total or Usage()).plus(one)
-            known = self._of_day[facts.id] = (facts.spent, day, total)
-        return known[2]
+            for day_and_model, usage in facts.spent.items():
+                if day_and_model.startswith(day):
+                    total = (total or Usage()).plus(usage)
+            cached = self._day_usage[facts.id] = (facts.spent, day, total)
+        return cached[2]
 
     def _project(self, project: ProjectConfig) -> dict[str, Any]:
-        base = self._of(project)[0]
+        base = self._base_and_budget(project)[0]
         state = self.bases.state(project.id, base)
         return {
             "id": project.id,
@@ -117,8 +119,8 @@ class Overviews:
             "baseFailing": list(state.failing),
         }
 
-    def _of(self, project: ProjectConfig) -> tuple[str | None, Amount | None]:
-        """Its base branch, and what it may use in a day."""
+    def _base_and_budget(self, project: ProjectConfig) -> tuple[str | None, Amount | None]:
+        """Return a project's base branch, and its budget per day."""
         if project.id not in self._settings:
             budget = project.budget.per_day
             base = project.default_branch or default_branch(project.path)
@@ -127,9 +129,9 @@ class Overviews:
 
 
 def limit_of_all(limits: tuple[Limit, ...], projects: list[str]) -> int | None:
-    """How many agents may work at once in all projects together; nothing: as many as there is room for."""
-    of_each = [min((one.count for one in limits if name in one.projects), default=None) for name in projects]
-    for_all = [one.count for one in limits if one.projects.issuperset(projects)]
-    counts = [count for count in of_each if count is not None]
-    together = [sum(counts)] if counts and len(counts) == len(of_each) else []
-    return min([*for_all, *together], default=None) if projects else None
+    """Return how many agents may work at once in all projects together, or None if only capacity limits them."""
+    per_project = [min((limit.count for limit in limits if name in limit.projects), default=None) for name in projects]
+    of_all_projects = [limit.count for limit in limits if limit.projects.issuperset(projects)]
+    counts = [count for count in per_project if count is not None]
+    sum_of_projects = [sum(counts)] if counts and len(counts) == len(per_project) else []
+    return min([*of_all_projects, *sum_of_projects], default=None) if projects else None

@@ -1,4 +1,4 @@
-"""Figures in Prometheus' text format. Loaded when somebody asks for them: a daemon that nobody watches needs no library for it."""
+"""Renders metrics in Prometheus' text format. Loaded on the first request, so that a daemon without monitoring loads no library for it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from agent_orchestrator.views.metrics import Family
 from agent_orchestrator.views.traffic import BOUNDS, Traffic
 
 
-class _Gathered(Collector):
-    """What was gathered, for a registry."""
+class _CollectedMetrics(Collector):
+    """The collected metrics, as a collector for a registry."""
 
     def __init__(self, families: Sequence[Family], traffic: Traffic) -> None:
         self._families, self._traffic = families, traffic
@@ -24,16 +24,16 @@ class _Gathered(Collector):
 
 
 def render(families: Sequence[Family], traffic: Traffic) -> bytes:
-    """All of it, with what the process itself takes."""
+    """Return all metrics, including those of the daemon's process."""
     registry = CollectorRegistry()
-    registry.register(_Gathered(families, traffic))
+    registry.register(_CollectedMetrics(families, traffic))
     ProcessCollector(registry=registry)
     return generate_latest(registry)
 
 
 def _metric(family: Family) -> Metric:
-    made = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
-    metric = made(family.name, family.help, labels=family.labels)
+    family_type = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
+    metric = family_type(family.name, family.help, labels=family.labels)
     for labels, value in sorted(family.values.items()):
         metric.add_metric(list(labels), value)
     return metric
@@ -43,7 +43,7 @@ def _requests(traffic: Traffic) -> Iterable[Metric]:
     answers = CounterMetricFamily("ao_http_requests", "Requests answered.", labels=("method", "route", "status"))
     for (method, route, status), count in sorted(traffic.answers.copy().items()):
         answers.add_metric([method, route, str(status)], count)
-    took = HistogramMetricFamily(
+    durations = HistogramMetricFamily(
         "ao_http_request_seconds", "Seconds until an answer began.", labels=("method", "route")
     )
     for key, counts in sorted(traffic.took.copy().items()):
@@ -51,6 +51,6 @@ def _requests(traffic: Traffic) -> Iterable[Metric]:
         for bound, count in zip((*BOUNDS, float("inf")), counts, strict=True):
             total += count
             buckets.append(("+Inf" if bound == float("inf") else str(bound), float(total)))
-        took.add_metric(list(key), buckets, traffic.seconds[key])
+        durations.add_metric(list(key), buckets, traffic.seconds[key])
     yield answers
-    yield took
+    yield durations

@@ -1,4 +1,4 @@
-"""How the work goes, day by day (UTC): what began and landed, how long that took, how often agents were asked again, what it cost."""
+"""Statistics by day (UTC): sessions started, pull requests opened and merged, time to merge, retries, and usage."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class _Day:
 
 
 class Tally:
-    """Adds events up by project and day."""
+    """Counts events by project and day."""
 
     def __init__(self) -> None:
         self._days: defaultdict[tuple[str, str], _Day] = defaultdict(_Day)
         self._opened: dict[str, float] = {}
 
     def add(self, event: Event) -> None:
-        """Count one more."""
+        """Count one more event."""
         day = self._days[event.project or "", _day(event.time)]
         match event.body:
             case e.PrOpened():
@@ -52,71 +52,71 @@ class Tally:
                 day.retries[event.body.trigger] += 1
 
     def of(self, project: str | None, day: str) -> _Day:
-        """One day of a project, or of all."""
+        """Return the counts of one day of a project, or of all projects."""
         total = _Day()
-        for (whose, when), one in self._days.items():
-            if when == day and project in (None, whose):
-                total.opened += one.opened
-                total.landed += one.landed
-                total.took += one.took
-                total.retries += one.retries
+        for (event_project, event_day), counts in self._days.items():
+            if event_day == day and project in (None, event_project):
+                total.opened += counts.opened
+                total.landed += counts.landed
+                total.took += counts.took
+                total.retries += counts.retries
         return total
 
 
 class Stats:
-    """Reads the log once, and then only what is new in it."""
+    """Reads the log once, and later only what is new in it."""
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
         self._tally = Tally()
-        self._read: dict[str, int] = dict.fromkeys(_KINDS, 0)
+        self._last_read: dict[str, int] = dict.fromkeys(_KINDS, 0)
         self._reading = asyncio.Lock()
 
     async def table(self, project: str | None, days: int) -> dict[str, Any]:
-        """The last so many days, the oldest first; those on which nothing happened too."""
+        """Return the last `days` days, oldest first, including those without events."""
         async with self._reading:
             for kind in _KINDS:
-                await self._read_on(kind)
+                await self._read_new(kind)
         today = datetime.fromtimestamp(self.flow.clock(), UTC).date()
-        wanted = [str(today - timedelta(days=back)) for back in reversed(range(days))]
+        last_days = [str(today - timedelta(days=days_ago)) for days_ago in reversed(range(days))]
         sessions = [facts for facts in self.flow.sessions.values() if project in (None, facts.project)]
-        began, used = Counter(_day(facts.created_at) for facts in sessions), _used(sessions)
-        found = {day: self._tally.of(project, day) for day in wanted}
-        took = [seconds for one in found.values() for seconds in one.took]
+        started, usage_by_day = Counter(_day(facts.created_at) for facts in sessions), _usage_by_day(sessions)
+        counts_by_day = {day: self._tally.of(project, day) for day in last_days}
+        durations = [seconds for counts in counts_by_day.values() for seconds in counts.took]
         return {
-            "days": [_json(day, found[day], began[day], used.get(day, Usage())) for day in wanted],
-            "medianToMerge": _median(took),
+            "days": [_json(day, counts_by_day[day], started[day], usage_by_day.get(day, Usage())) for day in last_days],
+            "medianToMerge": _median(durations),
         }
 
-    async def _read_on(self, kind: str) -> None:
+    async def _read_new(self, kind: str) -> None:
         newest = self.flow.seq
-        while page := await self.flow.store.events(self._read[kind], PAGE, kind=kind):
+        while page := await self.flow.store.events(self._last_read[kind], PAGE, kind=kind):
             for event in page:
                 self._tally.add(event)
-            self._read[kind] = page[-1].seq
+            self._last_read[kind] = page[-1].seq
             if len(page) < PAGE:
                 break
-        self._read[kind] = max(self._read[kind], newest)  # what lies before need not be looked through again
+        self._last_read[kind] = max(self._last_read[kind], newest)  # what lies before need not be read again
 
 
-def _used(sessions: Iterable[SessionFacts]) -> Mapping[str, Usage]:
-    found: dict[str, Usage] = {}
+def _usage_by_day(sessions: Iterable[SessionFacts]) -> Mapping[str, Usage]:
+    usage_by_day: dict[str, Usage] = {}
     for facts in sessions:
-        for place, one in facts.spent.items():
-            day = place.partition(" ")[0]
-            found[day] = found.get(day, Usage()).plus(one)
-    return found
+        for day_and_model, usage in facts.spent.items():
+            day = day_and_model.partition(" ")[0]
+            usage_by_day[day] = usage_by_day.get(day, Usage()).plus(usage)
+    return usage_by_day
 
 
-def _json(day: str, one: _Day, began: int, used: Usage) -> dict[str, Any]:
+def _json(day: str, counts: _Day, started: int, usage: Usage) -> dict[str, Any]:
     return {
         "day": day,
-        "started": began,
-        "opened": one.opened,
-        "landed": one.landed,
-        "medianToMerge": _median(one.took),
-        "retries": dict(sorted(one.retries.items())),
-        **usage_json(used),
+        "started": started,
+        "opened": counts.opened,
+        "landed": counts.landed,
+        "medianToMerge": _median(counts.took),
+        "retries": dict(sorted(counts.retries.items())),
+        **usage_json(usage),
     }
 
 

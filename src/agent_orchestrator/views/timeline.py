@@ -1,6 +1,7 @@
-"""A session's story in words: what was seen, decided, sent and acknowledged, what its agent said and what people did. Pure.
+"""The timeline of a session: what was seen, decided, sent and acknowledged, what its agent said and what people did. Pure.
 
-`Story` takes events one by one and keeps an entry for each that matters to a person; `sentence` says how things stand.
+`Story` takes events one by one and keeps an entry for each that matters to a person; `sentence` says in one sentence
+what the state is. Events without an entry are in `LEFT_OUT`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from agent_orchestrator.core.status import Status
 Kind = Literal["seen", "decided", "sent", "acknowledged", "said", "did"]
 
 LONGEST_DETAIL = 4000
-"""Characters of what was said or sent that an entry has."""
+"""The most characters of a message or text that an entry has."""
 
 LEFT_OUT: frozenset[type[e.Body]] = frozenset(
     {
@@ -101,7 +102,7 @@ LEFT_OUT: frozenset[type[e.Body]] = frozenset(
         e.Unknown,
     }
 )
-"""Kinds of events that say nothing to a person who looks at a session, or say it by another event."""
+"""Types of events that have no entry, because they mean nothing to a person who reads a session or another event says the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,7 @@ class Entry:
 
 
 class Story:
-    """What happened to one session, oldest first."""
+    """The entries of one session's events, oldest first."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -131,70 +132,74 @@ class Story:
         self._conflicted = False
 
     def add(self, event: Event, retries: Mapping[str, int | None]) -> None:
-        """Take one more event; `retries`: rule → how often it may try."""
+        """Add the entries of one more event; `retries` has for each rule how often it may try."""
         self.seq = max(self.seq, event.seq)
-        for words in self._words(event, retries):
-            kind = "decided" if words.kind == "did" and event.source.startswith("rule ") else words.kind
+        for draft in self._entries_of(event, retries):
+            kind = "decided" if draft.kind == "did" and event.source.startswith("rule ") else draft.kind
             entry = replace(
-                words,
+                draft,
                 seq=event.seq,
                 at=event.time,
                 kind=kind,
-                by=words.by or _by(event),
-                detail=words.detail[:LONGEST_DETAIL],
-                trigger=words.trigger or self._triggers.get(words.message, ""),
+                by=draft.by or _author_of(event),
+                detail=draft.detail[:LONGEST_DETAIL],
+                trigger=draft.trigger or self._triggers.get(draft.message, ""),
             )
             if entry.kind == "decided" and entry.message:
-                self._before_its_message(entry)
+                self._insert_before_message(entry)
             else:
                 self.entries.append(entry)
 
-    def _before_its_message(self, entry: Entry) -> None:
-        """What was decided comes before what was sent because of it, although both were recorded together."""
+    def _insert_before_message(self, entry: Entry) -> None:
+        """Insert a decision before the message sent because of it, although both events were recorded together."""
         self._triggers[entry.message] = entry.trigger
-        place = len(self.entries)
-        while place and self.entries[place - 1].message == entry.message:
-            place -= 1
-            self.entries[place] = replace(self.entries[place], trigger=entry.trigger)
-        self.entries.insert(place, entry)
+        index = len(self.entries)
+        while index and self.entries[index - 1].message == entry.message:
+            index -= 1
+            self.entries[index] = replace(self.entries[index], trigger=entry.trigger)
+        self.entries.insert(index, entry)
 
-    def _words(self, event: Event, retries: Mapping[str, int | None]) -> list[Entry]:
+    def _entries_of(self, event: Event, retries: Mapping[str, int | None]) -> list[Entry]:
         body = event.body
         match body:
             case e.CheckFinished():
                 self._checks[body.head, body.name] = body.state
             case e.ChecksSettled() if not body.none:
                 states = [state for (head, _), state in self._checks.items() if head == body.head]
-                good = bool(states) and all(state in GOOD for state in states)
-                return [_entry("seen", f"Checks passed at {_short(body.head)}", by="checks")] if good else []
+                is_green = bool(states) and all(state in GOOD for state in states)
+                return [_entry("seen", f"Checks passed at {_short(body.head)}", by="checks")] if is_green else []
             case e.ConflictsSeen():
-                was, self._conflicted = self._conflicted, bool(body.files)
-                if was == self._conflicted and not body.files:
+                was_conflicted, self._conflicted = self._conflicted, bool(body.files)
+                if was_conflicted == self._conflicted and not body.files:
                     return []
             case e.AgentProgress():
-                before, self._step = self._step, body.step or self._step
-                return [_entry("said", body.step, by="agent")] if body.step and body.step != before else []
+                previous_step, self._step = self._step, body.step or self._step
+                return [_entry("said", body.step, by="agent")] if body.step and body.step != previous_step else []
             case e.MessageDelivered():
                 self._sent.append(body.message)
             case e.AgentAck():
-                taken = body.message or (self._sent[0] if self._sent else "")
-                if taken in self._sent:
-                    self._sent.remove(taken)
-                return [_entry("acknowledged", "The agent took the message up", message=taken, by="agent")]
+                acknowledged_message = body.message or (self._sent[0] if self._sent else "")
+                if acknowledged_message in self._sent:
+                    self._sent.remove(acknowledged_message)
+                return [
+                    _entry("acknowledged", "The agent took the message up", message=acknowledged_message, by="agent")
+                ]
             case e.Reacted():
-                of = f" of {most}" if (most := retries.get(body.rule)) else ""
-                title = f"Rule {body.rule}: {body.action}, attempt {body.attempt}{of}"
-                sends = body.action in ("send-to-agent", "restart")
-                message = message_id(event.key.rpartition(":")[0]) if sends else ""
-                known = any(one.message == message for one in self.entries[-4:]) if message else False
-                return [_entry("decided", title, body.detail, body.trigger, message if known else "")]
-        make = _WORDS.get(type(body))
-        found = make(body) if make else None
-        return [found] if found else []
+                total = f" of {retry_limit}" if (retry_limit := retries.get(body.rule)) else ""
+                title = f"Rule {body.rule}: {body.action}, attempt {body.attempt}{total}"
+                sends_message = body.action in ("send-to-agent", "restart")
+                message = message_id(event.key.rpartition(":")[0]) if sends_message else ""
+                has_message_entry = (
+                    any(earlier.message == message for earlier in self.entries[-4:]) if message else False
+                )
+                return [_entry("decided", title, body.detail, body.trigger, message if has_message_entry else "")]
+        make_entry = _ENTRY_MAKERS.get(type(body))
+        entry = make_entry(body) if make_entry else None
+        return [entry] if entry else []
 
 
 def entry_json(entry: Entry) -> dict[str, Any]:
-    """An entry in the shape that the API promises."""
+    """Return an entry in the shape that the API promises."""
     return {
         "seq": entry.seq,
         "at": rfc3339(entry.at),
@@ -207,8 +212,8 @@ def entry_json(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _by(event: Event) -> str:
-    """Who told it."""
+def _author_of(event: Event) -> str:
+    """Return who an event's information comes from."""
     source = event.source
     if source in ("spool", "transcript", "protocol", "screen"):
         return "agent"
@@ -219,23 +224,23 @@ def _entry(kind: Kind, title: str, detail: str = "", trigger: str = "", message:
     return Entry(0, 0.0, kind, title, detail, trigger, message, by)
 
 
-# -- The words -------------------------------------------------------------------------------------------------------------
+# -- entries of each event ---------------------------------------------------------------------------------------------
 
 
 def _short(commit: str) -> str:
     return commit[:7]
 
 
-def _some(names: Sequence[str], most: int = 3) -> str:
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + rest
+def _join_some(names: Sequence[str], maximum: int = 3) -> str:
+    remainder = f" and {len(names) - maximum} more" if len(names) > maximum else ""
+    return ", ".join(names[:maximum]) + remainder
 
 
-def _first(text: str) -> str:
+def _first_line(text: str) -> str:
     return text.strip().partition("\n")[0]
 
 
-def _check(body: e.CheckFinished) -> Entry | None:
+def _check_entry(body: e.CheckFinished) -> Entry | None:
     if body.state == "flaky":
         return _entry(
             "seen", f"{body.name} is flaky: it failed, and passed on the same commit", body.summary, by="checks"
@@ -249,18 +254,18 @@ def _check(body: e.CheckFinished) -> Entry | None:
     if body.on_base:
         where = "at the branch point; since fixed on the base branch" if body.fixed_since else "on the base branch"
         return _entry("seen", f"CI failed on {body.name}, as {where}", body.summary, by="checks")
-    how = "CI timed out on" if body.state == "timed_out" else "CI failed on"
-    return _entry("seen", f"{how} {body.name}", body.summary, "ci-failed", by="checks")
+    verb = "CI timed out on" if body.state == "timed_out" else "CI failed on"
+    return _entry("seen", f"{verb} {body.name}", body.summary, "ci-failed", by="checks")
 
 
-def _review(body: e.ReviewSubmitted) -> Entry:
+def _review_entry(body: e.ReviewSubmitted) -> Entry:
     verdicts = {"approved": "approved", "changes_requested": "asked for changes", "commented": "commented"}
     trigger = "changes-requested" if body.verdict == "changes_requested" else ""
-    what = f"{_name(body.author)} {verdicts.get(body.verdict, body.verdict)}"
-    return _entry("did" if body.author == "person" else "seen", what, body.body, trigger, by=body.author)
+    title = f"{_display_name(body.author)} {verdicts.get(body.verdict, body.verdict)}"
+    return _entry("did" if body.author == "person" else "seen", title, body.body, trigger, by=body.author)
 
 
-def _comment(body: e.CommentAdded) -> Entry:
+def _comment_entry(body: e.CommentAdded) -> Entry:
     where = f" on {body.path}{f':{body.line}' if body.line else ''}" if body.path else ""
     if body.by_agent:
         return _entry("said", f"Answered a comment{where}", body.body, by="agent")
@@ -269,87 +274,91 @@ def _comment(body: e.CommentAdded) -> Entry:
     return _entry("seen", f"Comment by {body.author}{where}", body.body, "review-comment", by=body.author)
 
 
-def _name(author: str) -> str:
+def _display_name(author: str) -> str:
     return "You" if author == "person" else author
 
 
-def _exited(body: e.AgentExited) -> Entry:
-    how = f"was killed by signal {body.signal}" if body.signal else f"exited with {body.code}"
+def _exited_entry(body: e.AgentExited) -> Entry:
+    outcome = f"was killed by signal {body.signal}" if body.signal else f"exited with {body.code}"
     if body.code is None and not body.signal:
-        how = "ended, nobody saw how"
-    how += f": {body.reason}" if body.reason else ""
+        outcome = "ended, nobody saw how"
+    outcome += f": {body.reason}" if body.reason else ""
     trigger = "agent-exited" if body.signal or body.code != 0 else ""
-    return _entry("seen", f"The agent {how}", body.output, trigger)
+    return _entry("seen", f"The agent {outcome}", body.output, trigger)
 
 
-def _queued(body: e.MessageQueued) -> Entry | None:
+def _queued_entry(body: e.MessageQueued) -> Entry | None:
     if body.task:
         return None
     if body.sender.startswith("rule ") or body.sender in ("daemon", "review"):
-        held = f"; it waits for your word: {body.hold}" if body.hold else ""
-        return _entry("sent", f"Message queued for the agent{held}", body.text, message=body.message)
-    return _entry("did", f"{_name(body.sender)} wrote to the agent", body.text, message=body.message, by=body.sender)
+        hold_text = f"; it waits for your word: {body.hold}" if body.hold else ""
+        return _entry("sent", f"Message queued for the agent{hold_text}", body.text, message=body.message)
+    return _entry(
+        "did", f"{_display_name(body.sender)} wrote to the agent", body.text, message=body.message, by=body.sender
+    )
 
 
-def _answered(body: e.PermissionAnswered) -> Entry:
+def _permission_answered_entry(body: e.PermissionAnswered) -> Entry:
     verb = {"allow": "Allowed", "always": "Allowed for good", "deny": "Refused"}.get(body.decision, body.decision)
-    what = " ".join(part for part in (body.tool, body.command) if part)
-    return _entry("did", f"{verb}{f': {_first(what)}' if what else ''}", body.detail, "agent-blocked", by=body.by)
+    request = " ".join(part for part in (body.tool, body.command) if part)
+    return _entry(
+        "did", f"{verb}{f': {_first_line(request)}' if request else ''}", body.detail, "agent-blocked", by=body.by
+    )
 
 
-def _merged(body: e.PrMerged) -> Entry:
-    left = f"not committed, and kept: {_some(body.left)}" if body.left else ""
-    return _entry("seen", f"Merged as {_short(body.commit)}", left, "pr-merged")
+def _merged_entry(body: e.PrMerged) -> Entry:
+    uncommitted = f"not committed, and kept: {_join_some(body.left)}" if body.left else ""
+    return _entry("seen", f"Merged as {_short(body.commit)}", uncommitted, "pr-merged")
 
 
-def _limit(body: e.AgentLimit) -> Entry:
+def _usage_limit_entry(body: e.AgentLimit) -> Entry:
     until = f"; it ends at {rfc3339(body.resets_at)}" if body.resets_at else ""
     return _entry("seen", f"The usage limit is reached{until}", trigger="usage-limit")
 
 
-def _command(body: e.CommandFinished) -> Entry:
-    how = "was ended by its time limit" if body.code is None else f"ended with {body.code}"
-    return _entry("seen", f"The command of rule {body.rule} {how}", body.output)
+def _command_entry(body: e.CommandFinished) -> Entry:
+    outcome = "was ended by its time limit" if body.code is None else f"ended with {body.code}"
+    return _entry("seen", f"The command of rule {body.rule} {outcome}", body.output)
 
 
-def _launched(body: e.AgentLaunched) -> Entry:
+def _launched_entry(body: e.AgentLaunched) -> Entry:
     return _entry("seen", "The agent started again, in the same conversation" if body.resumed else "The agent started")
 
 
-def _turn(body: e.AgentTurnEnded) -> Entry | None:
-    return _entry("said", _first(body.text), body.text, by="agent") if body.text.strip() else None
+def _turn_entry(body: e.AgentTurnEnded) -> Entry | None:
+    return _entry("said", _first_line(body.text), body.text, by="agent") if body.text.strip() else None
 
 
-def _cleared(body: e.ConflictCleared) -> Entry:
-    left = f" but for {_some(body.files)}" if body.files else ""
-    return _entry("seen", f"No conflict with {body.other} any more{left}", trigger="conflict-predicted")
+def _conflict_cleared_entry(body: e.ConflictCleared) -> Entry:
+    remaining = f" but for {_join_some(body.files)}" if body.files else ""
+    return _entry("seen", f"No conflict with {body.other} any more{remaining}", trigger="conflict-predicted")
 
 
-def _opened(body: e.PrOpened) -> Entry:
+def _opened_entry(body: e.PrOpened) -> Entry:
     return _entry("seen", f"Pull request #{body.number} opened{', a draft' if body.draft else ''}", body.title)
 
 
-def _judged(body: e.AgentReview) -> Entry:
+def _agent_review_entry(body: e.AgentReview) -> Entry:
     return _entry("said", f"Judged the change: {body.verdict.replace('_', ' ')}", body.body, by="agent")
 
 
-def _conflicts(body: e.ConflictsSeen) -> Entry:
+def _conflicts_entry(body: e.ConflictsSeen) -> Entry:
     if not body.files:
         return _entry("seen", "The conflicts with the base are gone", by="git")
-    return _entry("seen", f"Conflicts with the base in {_some(body.files)}", "", "merge-conflicts", by="git")
+    return _entry("seen", f"Conflicts with the base in {_join_some(body.files)}", "", "merge-conflicts", by="git")
 
 
-def _permission(body: e.PermissionAsked) -> Entry:
-    what = f"{body.tool}: {_first(body.command)}" if body.command else body.tool
-    return _entry("said", f"Asks for permission: {what}", body.reason or body.command, "agent-blocked", by="agent")
+def _permission_entry(body: e.PermissionAsked) -> Entry:
+    request = f"{body.tool}: {_first_line(body.command)}" if body.command else body.tool
+    return _entry("said", f"Asks for permission: {request}", body.reason or body.command, "agent-blocked", by="agent")
 
 
-_TAKEN = {"typed": "typed into", "attached": "opened"}
-_WORDS: Mapping[type[e.Body], Callable[[Any], Entry | None]] = {
+_TERMINAL_USES = {"typed": "typed into", "attached": "opened"}
+_ENTRY_MAKERS: Mapping[type[e.Body], Callable[[Any], Entry | None]] = {
     e.SessionCreated: lambda b: _entry("did", f"Started: {b.title}", b.prompt),
     e.SessionReassigned: lambda b: _entry("did", f"Given to {b.profile or b.agent}"),
     e.SessionWaiting: lambda b: _entry("seen", f"Waits for {b.reason}"),
-    e.SessionFailed: lambda b: _entry("seen", f"{b.step} failed: {_first(b.error)}", b.remedy),
+    e.SessionFailed: lambda b: _entry("seen", f"{b.step} failed: {_first_line(b.error)}", b.remedy),
     e.WorkspaceCreated: lambda b: _entry("seen", f"Workspace made on {b.branch}", b.path),
     e.WorkPushed: lambda b: _entry("seen", f"Pushed {_short(b.head)}"),
     e.HeadMoved: lambda b: _entry("seen", f"Committed {_short(b.head)}", by="agent"),
@@ -357,61 +366,63 @@ _WORDS: Mapping[type[e.Body], Callable[[Any], Entry | None]] = {
     e.BranchRebased: lambda b: _entry("seen", f"Rebased onto {_short(b.onto)}"),
     e.RebaseRefused: lambda b: _entry("seen", "Could not be rebased", b.reason, "merge-conflicts"),
     e.StopRequested: lambda b: _entry("did", "Asked to stop" + (", keeping the workspace" if b.keep else "")),
-    e.WorkRescued: lambda b: _entry("seen", f"Unsaved work saved as {b.ref}", _some(b.what, 10)),
+    e.WorkRescued: lambda b: _entry("seen", f"Unsaved work saved as {b.ref}", _join_some(b.what, 10)),
     e.SessionStopped: lambda b: _entry("seen", "Stopped; its work is saved", "\n".join(b.saved)),
     e.RestoreRequested: lambda _: _entry("did", "Brought back"),
     e.CommandRun: lambda b: _entry("did", "Ran a command in its workspace", " ".join(b.command), by="person"),
-    e.TerminalTaken: lambda b: _entry("did", f"Its terminal was {_TAKEN.get(b.how, b.how)}", by="person"),
+    e.TerminalTaken: lambda b: _entry("did", f"Its terminal was {_TERMINAL_USES.get(b.how, b.how)}", by="person"),
     e.SessionPlaced: lambda b: _entry("decided", f"Lives on node {b.node}"),
     e.SessionUnseen: lambda b: _entry("seen", f"Node {b.node} cannot be reached", b.reason),
     e.SessionSeen: lambda b: _entry("seen", f"Node {b.node} is there again"),
     e.MoveRequested: lambda b: _entry("decided", f"Is to leave node {b.node}", b.reason),
     e.SessionDisplaced: lambda b: _entry("seen", f"Left node {b.node}", b.reason),
-    e.AgentLaunched: _launched,
-    e.AgentTurnEnded: _turn,
-    e.PermissionAsked: _permission,
-    e.AgentLimit: _limit,
-    e.AgentAsk: lambda b: _entry("said", f"Asks: {_first(b.question)}", b.question, "agent-needs-input", by="agent"),
-    e.AgentDone: lambda b: _entry(
-        "said", f"Done{f': {_first(b.summary)}' if b.summary else ''}", b.summary, by="agent"
+    e.AgentLaunched: _launched_entry,
+    e.AgentTurnEnded: _turn_entry,
+    e.PermissionAsked: _permission_entry,
+    e.AgentLimit: _usage_limit_entry,
+    e.AgentAsk: lambda b: _entry(
+        "said", f"Asks: {_first_line(b.question)}", b.question, "agent-needs-input", by="agent"
     ),
-    e.AgentReview: _judged,
+    e.AgentDone: lambda b: _entry(
+        "said", f"Done{f': {_first_line(b.summary)}' if b.summary else ''}", b.summary, by="agent"
+    ),
+    e.AgentReview: _agent_review_entry,
     e.AgentReport: lambda b: _entry("said", f"Reported {b.name}", by="agent"),
-    e.AgentExited: _exited,
+    e.AgentExited: _exited_entry,
     e.AgentLost: lambda b: _entry("seen", f"The agent is gone: {b.reason}", trigger="agent-exited"),
     e.AgentStopped: lambda _: _entry("seen", "The agent was stopped"),
-    e.MessageQueued: _queued,
+    e.MessageQueued: _queued_entry,
     e.MessageHeld: lambda b: _entry("sent", f"The message waits: {b.reason}", message=b.message),
     e.MessageReleased: lambda b: _entry("did", "Let the message through", message=b.message),
     e.MessageDelivered: lambda b: _entry("sent", "Message delivered", message=b.message),
     e.MessageFailed: lambda b: _entry("sent", f"The message was not delivered: {b.reason}", message=b.message),
-    e.PermissionAnswered: _answered,
-    e.PrOpened: _opened,
+    e.PermissionAnswered: _permission_answered_entry,
+    e.PrOpened: _opened_entry,
     e.PrReady: lambda _: _entry("seen", "The pull request is ready for review"),
     e.PrChanged: lambda b: _entry("seen", "The pull request changed", b.blocked or b.title),
     e.PrClosed: lambda b: _entry("seen", "The pull request was closed", b.reason, "pr-closed"),
-    e.PrMerged: _merged,
-    e.ConflictsSeen: _conflicts,
+    e.PrMerged: _merged_entry,
+    e.ConflictsSeen: _conflicts_entry,
     e.ChecksRequested: lambda b: _entry("did", f"Asked for the checks to run again at {_short(b.head)}"),
-    e.CheckFinished: _check,
+    e.CheckFinished: _check_entry,
     e.ChecksByHand: lambda b: _entry("seen", f"No check runs at {_short(b.head)} until somebody asks for it"),
-    e.ReviewSubmitted: _review,
+    e.ReviewSubmitted: _review_entry,
     e.ReviewChanged: lambda b: _entry("seen", f"A review counts as {b.verdict.replace('_', ' ')} now"),
     e.ThreadSettled: lambda b: _entry("seen", "A discussion was " + ("resolved" if b.resolved else "taken up again")),
-    e.PeopleAsked: lambda b: _entry("seen", f"{_some(b.people)} asked to review"),
-    e.CommentAdded: _comment,
+    e.PeopleAsked: lambda b: _entry("seen", f"{_join_some(b.people)} asked to review"),
+    e.CommentAdded: _comment_entry,
     e.MergeRequested: lambda b: _entry("did", f"Asked to merge ({b.strategy}{', forced' if b.force else ''})"),
     e.LandingWaits: lambda b: _entry("seen", f"Landing waits for {b.reason}") if b.reason else None,
-    e.LandingFailed: lambda b: _entry("seen", f"Not landed: {_first(b.reason)}", b.reason),
+    e.LandingFailed: lambda b: _entry("seen", f"Not landed: {_first_line(b.reason)}", b.reason),
     e.ConflictPredicted: lambda b: _entry(
-        "seen", f"Will conflict with {b.other}: {_some(b.files)}", "", "conflict-predicted"
+        "seen", f"Will conflict with {b.other}: {_join_some(b.files)}", "", "conflict-predicted"
     ),
-    e.ConflictCleared: _cleared,
+    e.ConflictCleared: _conflict_cleared_entry,
     e.Escalated: lambda b: _entry("decided", f"You were called: {b.reason}", "", b.trigger),
     e.ActionOffered: lambda b: _entry("decided", f"Offered to you: {b.action}", b.text, b.trigger),
     e.OfferAnswered: lambda b: _entry("did", "Took the offer" if b.decision == "allow" else "Refused the offer"),
     e.OfferWithdrawn: lambda _: _entry("seen", "What you were asked for has settled itself"),
-    e.CommandFinished: _command,
+    e.CommandFinished: _command_entry,
     e.ReviewRequested: lambda b: _entry("decided", f"{b.reviewer} is asked to judge {_short(b.head)}"),
     e.AccountHeld: lambda b: _entry(
         "decided",
@@ -429,70 +440,84 @@ _WORDS: Mapping[type[e.Body], Callable[[Any], Entry | None]] = {
     e.BudgetExceeded: lambda b: _entry(
         "seen", f"The {b.scope}'s budget of {b.budget} is spent: {b.spent}", "", "budget-exceeded"
     ),
-    e.NotifierFailing: lambda b: _entry("seen", f"You could not be told by {b.notifier}: {_first(b.error)}", b.remedy),
+    e.NotifierFailing: lambda b: _entry(
+        "seen", f"You could not be told by {b.notifier}: {_first_line(b.error)}", b.remedy
+    ),
     e.AnswerLinkUsed: lambda b: _entry("did", f"Answered from a notification: {b.verb}", f"by {b.by}"),
     e.Notified: lambda b: _entry("sent", f"You were told: {b.title}", b.message, b.trigger),
-    e.EffectFailed: lambda b: _entry("seen", f"{b.intent.partition(':')[0]} was given up: {_first(b.error)}", b.remedy),
-    e.EffectDelayed: lambda b: _entry("seen", f"{b.intent.partition(':')[0]} waits: {_first(b.error)}", b.remedy),
+    e.EffectFailed: lambda b: _entry(
+        "seen", f"{b.intent.partition(':')[0]} was given up: {_first_line(b.error)}", b.remedy
+    ),
+    e.EffectDelayed: lambda b: _entry("seen", f"{b.intent.partition(':')[0]} waits: {_first_line(b.error)}", b.remedy),
 }
-"""Kind of event → its words, where they do not depend on what came before."""
+"""Type of event → the function that makes its entry, for those that do not depend on earlier events."""
 
-WORDED = frozenset({*_WORDS, e.ChecksSettled, e.AgentProgress, e.AgentAck, e.Reacted})
-"""Kinds of events that a story tells of."""
+WORDED = frozenset({*_ENTRY_MAKERS, e.ChecksSettled, e.AgentProgress, e.AgentAck, e.Reacted})
+"""Types of events that have an entry."""
 
-# -- One sentence ------------------------------------------------------------------------------------------------------------
+# -- the state in one sentence -----------------------------------------------------------------------------------------
 
-_TROUBLES = {"ci_failed": "ci-failed", "conflicted": "merge-conflicts", "changes_requested": "changes-requested"}
+_TRIGGERS_BY_STATUS = {
+    "ci_failed": "ci-failed",
+    "conflicted": "merge-conflicts",
+    "changes_requested": "changes-requested",
+}
 _NOUNS = {"ci-failed": "log", "changes-requested": "comments", "review-comment": "comments", "merge-conflicts": "files"}
 
 
 def sentence(
     facts: SessionFacts, status: Status, entries: Sequence[Entry], rules: Sequence[Rule], hour: Callable[[float], str]
 ) -> str:
-    """How a session stands: the trouble that is being worked on and how far that is, or else its status."""
-    trigger = _trouble(facts, status)
-    seen = _seen(facts, trigger, entries) if trigger else ""
-    if not trigger or not seen:
+    """Return a session's state in one sentence: the problem that its agent works on with the progress made, or else its status."""
+    trigger = _current_trouble(facts, status)
+    title = _trouble_title(facts, trigger, entries) if trigger else ""
+    if not trigger or not title:
         return status.why[:1].upper() + status.why[1:]
-    return f"{seen}; {', '.join(_so_far(facts, trigger, entries, rules, hour))}"
+    return f"{title}; {', '.join(_progress_parts(facts, trigger, entries, rules, hour))}"
 
 
-def _trouble(facts: SessionFacts, status: Status) -> str:
-    """What the agent is to mend: by the status, or while it is at work by the episode that lasts."""
-    if status.name in _TROUBLES:
-        return _TROUBLES[status.name]
+def _current_trouble(facts: SessionFacts, status: Status) -> str:
+    """Return the trigger of the problem that the agent is to fix, by the status or, while it works, by the latest episode; "" if none."""
+    if status.name in _TRIGGERS_BY_STATUS:
+        return _TRIGGERS_BY_STATUS[status.name]
     if status.name not in ("working", "starting", "stuck", "ci_running", "limited"):
         return ""
-    lasting = [(one.since, name) for name, one in facts.episodes.items() if name in _NOUNS and one.attempts]
-    return max(lasting)[1] if lasting else ""
+    active_episodes = [
+        (episode.since, name) for name, episode in facts.episodes.items() if name in _NOUNS and episode.attempts
+    ]
+    return max(active_episodes)[1] if active_episodes else ""
 
 
-def _seen(facts: SessionFacts, trigger: str, entries: Sequence[Entry]) -> str:
+def _trouble_title(facts: SessionFacts, trigger: str, entries: Sequence[Entry]) -> str:
     failing = [run.name for run in facts.pr.failing(facts.head)] if facts.pr else []
     if trigger == "ci-failed" and failing:
-        return f"CI failed on {_some(failing)}"
-    found = [entry.title for entry in entries if entry.trigger == trigger and entry.kind in ("seen", "did")]
-    return found[-1] if found else ""
+        return f"CI failed on {_join_some(failing)}"
+    titles = [entry.title for entry in entries if entry.trigger == trigger and entry.kind in ("seen", "did")]
+    return titles[-1] if titles else ""
 
 
-def _so_far(
+def _progress_parts(
     facts: SessionFacts, trigger: str, entries: Sequence[Entry], rules: Sequence[Rule], hour: Callable[[float], str]
 ) -> list[str]:
     episode = facts.episodes.get(trigger)
-    rule = next((one for one in rules if one.trigger == trigger), None)
-    sent = [one.message for one in entries if one.kind == "decided" and one.trigger == trigger and one.message]
-    message = next((one for one in facts.messages if sent and one.id == sent[-1]), None)
-    parts = _fate(message, _NOUNS[trigger], hour) if message else []
+    rule = next((item for item in rules if item.trigger == trigger), None)
+    sent_messages = [
+        item.message for item in entries if item.kind == "decided" and item.trigger == trigger and item.message
+    ]
+    message = next((item for item in facts.messages if sent_messages and item.id == sent_messages[-1]), None)
+    parts = _message_parts(message, _NOUNS[trigger], hour) if message else []
     if episode and episode.attempts:
-        of = f" of {rule.retries}" if rule and rule.retries else ""
-        parts.append(f"attempt {episode.attempts}{of}")
-    called = [entry.at for entry in entries if entry.title.startswith("You were called") and entry.trigger == trigger]
+        total = f" of {rule.retries}" if rule and rule.retries else ""
+        parts.append(f"attempt {episode.attempts}{total}")
+    escalation_times = [
+        entry.at for entry in entries if entry.title.startswith("You were called") and entry.trigger == trigger
+    ]
     if episode and episode.escalated:
-        parts.append(f"you were called {hour(called[-1])}" if called else "you were called")
+        parts.append(f"you were called {hour(escalation_times[-1])}" if escalation_times else "you were called")
     return parts or ["nothing was sent to the agent yet"]
 
 
-def _fate(message: Message, noun: str, hour: Callable[[float], str]) -> list[str]:
+def _message_parts(message: Message, noun: str, hour: Callable[[float], str]) -> list[str]:
     if message.needs_word and message.pending:
         return [f"{noun} held for your word"]
     if message.state == "failed" and message.delivered_at is not None:
@@ -502,5 +527,5 @@ def _fate(message: Message, noun: str, hour: Callable[[float], str]) -> list[str
     if message.delivered_at is None and message.acknowledged_at is None:
         return [f"{noun} waits to be sent{f': {message.reason}' if message.reason else ''}"]
     sent = message.delivered_at or message.acknowledged_at or 0.0
-    taken = [f"acknowledged {hour(message.acknowledged_at)}"] if message.acknowledged_at else []
-    return [f"{noun} sent {hour(sent)}", *taken]
+    acknowledgement = [f"acknowledged {hour(message.acknowledged_at)}"] if message.acknowledged_at else []
+    return [f"{noun} sent {hour(sent)}", *acknowledgement]

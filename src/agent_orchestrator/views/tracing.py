@@ -1,8 +1,8 @@
-"""Traces by OpenTelemetry, from event to effect: which event led to what, how long it waited and how long it took.
+"""Traces by OpenTelemetry, from event to effect: which event caused what, how long it waited and how long it took.
 
-One trace for each event that something is to be done about: `event` → `decide` → `intent` → `effect`, one for each attempt, → the
-events that tell its result. An event that comes of another one's trace is linked to it. Loaded only where a receiver is configured, by
-OpenTelemetry's own variables, which also say how it is reached and what is sampled.
+Each event that causes something has one trace: `event` → `decide` → `intent` → `effect` (one for each attempt) → the
+events that report its result. An event caused by an event of another trace is linked to that trace. Loaded only if a
+receiver is configured by OpenTelemetry's own variables, which also define how it is reached and what is sampled.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.outbox import Row
 
 REMEMBERED = 10_000
-"""Traces and intents that something may still be added to."""
+"""The number of traces and intents that are remembered, because spans may still be added."""
 PATIENCE = 3.0
-"""Seconds for the last spans to be sent when the daemon ends."""
+"""Seconds in which the last spans are sent when the daemon ends."""
 
 K = TypeVar("K")
 
 
 def provider() -> TracerProvider:
-    """Sends to whom `OTEL_EXPORTER_OTLP_ENDPOINT` names."""
-    given = Resource.create()
-    ours = {"service.version": __version__}
-    if str(given.attributes.get("service.name", "")).startswith("unknown_service"):
-        ours["service.name"] = "agent-orchestrator"
-    made = TracerProvider(resource=given.merge(Resource(ours)), shutdown_on_exit=False)
-    made.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    return made
+    """Return a tracer provider that sends to the address in `OTEL_EXPORTER_OTLP_ENDPOINT`."""
+    resource = Resource.create()
+    own_attributes = {"service.version": __version__}
+    if str(resource.attributes.get("service.name", "")).startswith("unknown_service"):
+        own_attributes["service.name"] = "agent-orchestrator"
+    traces = TracerProvider(resource=resource.merge(Resource(own_attributes)), shutdown_on_exit=False)
+    traces.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return traces
 
 
 class Tracing:
-    """Listens to what is recorded and carried out."""
+    """Traces what is recorded and carried out."""
 
     def __init__(self, flow: Flow, runner: Runner, traces: TracerProvider) -> None:
         self.flow = flow
@@ -62,51 +62,51 @@ class Tracing:
         runner.on_attempt.append(self._on_attempt)
 
     async def close(self) -> None:
-        """Send what is left, if that is possible soon."""
-        last = threading.Thread(target=self._provider.shutdown, name="traces", daemon=True)
-        last.start()
-        await asyncio.to_thread(last.join, PATIENCE)
+        """Send the remaining spans, within PATIENCE seconds."""
+        shutdown = threading.Thread(target=self._provider.shutdown, name="traces", daemon=True)
+        shutdown.start()
+        await asyncio.to_thread(shutdown.join, PATIENCE)
 
     def _on_change(self, changes: Sequence[Change]) -> None:
         self._batch = {change.event.seq: change.event for change in changes}
 
     def _on_rows(self, rows: Sequence[Row]) -> None:
-        """What events led to, in one transaction with them."""
+        """Trace the intents that the last events caused; they were recorded in one transaction."""
         for cause in dict.fromkeys(row.cause for row in rows):
             if event := self._batch.get(cause):
-                self._begin(event, [row for row in rows if row.cause == cause])
+                self._trace_event(event, [row for row in rows if row.cause == cause])
 
-    def _begin(self, event: Event, rows: Sequence[Row]) -> None:
-        began, decided = self.flow.decided
-        before = self._roots.get(event.cause or 0)
+    def _trace_event(self, event: Event, rows: Sequence[Row]) -> None:
+        started_at, decided_at = self.flow.decided
+        cause_root = self._roots.get(event.cause or 0)
         root = self._tracer.start_span(
             f"event {event.type}",
             Context(),
-            links=[Link(before)] if before else [],
-            start_time=_ns(began),
-            attributes=_of_event(event),
+            links=[Link(cause_root)] if cause_root else [],
+            start_time=_ns(started_at),
+            attributes=_event_attributes(event),
         )
-        deciding = self._tracer.start_span("decide", set_span_in_context(root), start_time=_ns(began))
-        deciding.end(_ns(decided))
-        now = _ns(max(self.flow.clock(), decided))
+        deciding = self._tracer.start_span("decide", set_span_in_context(root), start_time=_ns(started_at))
+        deciding.end(_ns(decided_at))
+        now = _ns(max(self.flow.clock(), decided_at))
         for row in rows:
             attributes: dict[str, AttributeValue] = {"ao.intent": row.intent.key, "ao.session": row.intent.session}
-            if row.due > decided:
-                attributes["ao.due_in"] = round(row.due - decided, 3)
+            if row.due > decided_at:
+                attributes["ao.due_in"] = round(row.due - decided_at, 3)
             intent = self._tracer.start_span(
                 f"intent {row.intent.kind}",
                 set_span_in_context(deciding),
-                start_time=_ns(decided),
+                start_time=_ns(decided_at),
                 attributes=attributes,
             )
             intent.end(now)
-            _keep(self._intents, row.intent.key, intent.get_span_context())
+            _remember(self._intents, row.intent.key, intent.get_span_context())
         root.end(now)
-        _keep(self._roots, event.seq, root.get_span_context())
+        _remember(self._roots, event.seq, root.get_span_context())
 
-    def _on_attempt(self, before: Row, after: Row, began: float, told: Sequence[Event]) -> None:
-        """An effect was tried; what only looked whether it is time yet is not worth a span."""
-        if after.state == "pending" and after.attempts == before.attempts and not told:
+    def _on_attempt(self, before: Row, after: Row, started_at: float, result_events: Sequence[Event]) -> None:
+        """Trace an attempt at an effect; one that only checked whether it is due is left out."""
+        if after.state == "pending" and after.attempts == before.attempts and not result_events:
             return
         intent = before.intent
         parent = self._intents.get(intent.key)
@@ -114,7 +114,7 @@ class Tracing:
         effect = self._tracer.start_span(
             f"effect {intent.kind}",
             context,
-            start_time=_ns(began),
+            start_time=_ns(started_at),
             attributes={
                 "ao.intent": intent.key,
                 "ao.session": intent.session,
@@ -125,10 +125,10 @@ class Tracing:
         )
         if after.state == "failed" or (after.state == "pending" and after.result):
             effect.set_status(Status(StatusCode.ERROR, KNOWN.text(after.result)))
-        now = _ns(max(self.flow.clock(), began))
-        for event in told:
+        now = _ns(max(self.flow.clock(), started_at))
+        for event in result_events:
             result = self._tracer.start_span(
-                f"event {event.type}", set_span_in_context(effect), start_time=now, attributes=_of_event(event)
+                f"event {event.type}", set_span_in_context(effect), start_time=now, attributes=_event_attributes(event)
             )
             result.end(now)
         effect.end(now)
@@ -136,23 +136,23 @@ class Tracing:
             self._intents.pop(intent.key, None)
 
 
-def _of_event(event: Event) -> dict[str, AttributeValue]:
-    """What it is, and whom it is about; nothing of what it says."""
-    found: dict[str, AttributeValue] = {"ao.seq": event.seq, "ao.source": event.source, "ao.actor": event.actor}
+def _event_attributes(event: Event) -> dict[str, AttributeValue]:
+    """Return what an event is and what it is about, without its content."""
+    attributes: dict[str, AttributeValue] = {"ao.seq": event.seq, "ao.source": event.source, "ao.actor": event.actor}
     if event.session:
-        found["ao.session"] = event.session
+        attributes["ao.session"] = event.session
     if event.project:
-        found["ao.project"] = event.project
+        attributes["ao.project"] = event.project
     if event.cause is not None:
-        found["ao.cause"] = event.cause
-    return found
+        attributes["ao.cause"] = event.cause
+    return attributes
 
 
 def _ns(time: float) -> int:
     return int(time * 1_000_000_000)
 
 
-def _keep(known: OrderedDict[K, SpanContext], key: K, context: SpanContext) -> None:
-    known[key] = context
-    while len(known) > REMEMBERED:
-        known.popitem(last=False)
+def _remember(contexts: OrderedDict[K, SpanContext], key: K, context: SpanContext) -> None:
+    contexts[key] = context
+    while len(contexts) > REMEMBERED:
+        contexts.popitem(last=False)

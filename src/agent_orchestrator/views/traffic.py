@@ -1,4 +1,4 @@
-"""What the server was asked, by route: how often, with which answer, and how long that took. Always counted, so it must cost nothing."""
+"""Counts requests to the server by route: how many, with which status, and how long they took. Always active, so it must be cheap."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from bisect import bisect_left
 from collections import Counter
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-"""Seconds; what took longer than the last is counted beside."""
+"""Upper bounds in seconds; longer requests are counted separately."""
 UNKNOWN = "other"
-"""Stands for every path that no route answers, so that nobody can make up routes."""
+"""Stands for all paths that match no route, so that clients cannot create labels."""
 
 
 class Traffic:
-    """Requests by route. A stream counts as answered when it begins."""
+    """Counts of requests by route. A stream counts as answered when it begins."""
 
     def __init__(self) -> None:
         self.answers: Counter[tuple[str, str, int]] = Counter()
-        """Method, route and status → how many."""
+        """Method, route and status → number of requests."""
         self.took: dict[tuple[str, str], list[int]] = {}
-        """Method and route → how many took up to each of the bounds and no less."""
+        """Method and route → for each bound the number of requests that took up to it but more than the previous bound."""
         self.seconds: Counter[tuple[str, str]] = Counter()
 
     def count(self, method: str, route: str, status: int, seconds: float) -> None:
-        """One more was answered."""
+        """Count one answered request."""
         self.answers[method, route, status] += 1
         key = method, route
         if (counts := self.took.get(key)) is None:

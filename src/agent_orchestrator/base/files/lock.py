@@ -1,4 +1,4 @@
-"""Locks on files that the system lets go with the process, so that none is ever stale."""
+"""Locks on files that the system releases when the process ends, so that none is ever stale."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ if sys.platform == "win32":
     import msvcrt
 
     def take(file: IO[Any]) -> bool:
-        """Have the file for oneself until it is closed; false: somebody else has it."""
+        """Lock the file until it is closed; return whether that worked, False if another process has locked it."""
         try:
-            file.seek(_FAR)
+            file.seek(_LOCKED_BYTE)
             msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
         except OSError:
             return False
@@ -20,28 +20,28 @@ if sys.platform == "win32":
         return True
 
     def is_free(file: IO[Any]) -> bool:
-        """Does nobody have it?"""
+        """Return whether no other process has locked the file."""
         if not take(file):
             return False
-        file.seek(_FAR)
+        file.seek(_LOCKED_BYTE)
         msvcrt.locking(file.fileno(), msvcrt.LK_UNLCK, 1)
         return True
 
-    _FAR = 1 << 30  # a byte that is locked can be read by nobody else: this one is behind all that is written
+    _LOCKED_BYTE = 1 << 30  # a locked byte cannot be read by other processes: this one is behind all content
 else:
     import fcntl
 
     def take(file: IO[Any]) -> bool:
-        """Have the file for oneself until it is closed; false: somebody else has it."""
-        return _locked(file, fcntl.LOCK_EX)
+        """Lock the file until it is closed; return whether that worked, False if another process has locked it."""
+        return _lock(file, fcntl.LOCK_EX)
 
     def is_free(file: IO[Any]) -> bool:
-        """Does nobody have it?"""
-        return _locked(file, fcntl.LOCK_SH)
+        """Return whether no other process has locked the file."""
+        return _lock(file, fcntl.LOCK_SH)
 
-    def _locked(file: IO[Any], how: int) -> bool:
+    def _lock(file: IO[Any], operation: int) -> bool:
         try:
-            fcntl.flock(file, how | fcntl.LOCK_NB)
+            fcntl.flock(file, operation | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         return True

@@ -1,7 +1,7 @@
-"""Told when a file changes, at no cost while none does.
+"""Notification of changes to files, at no cost while there are none.
 
-Linux: inotify, one descriptor for all, straight into the event loop (a line in a spool is seen within a millisecond, and nothing
-wakes up in between). Elsewhere: `watchfiles`.
+On Linux by inotify: one descriptor for all watches, read by the event loop, so that a line in a spool is seen
+within a millisecond and nothing polls. Elsewhere by `watchfiles`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _MODIFY, _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x2, 0x8, 0x40
 _IN_FILE = _MODIFY
 _IN_FOLDER = _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE
 _OVERFLOW = 0x4000
-_ANY_NAME = ""
+_EVERY_NAME = ""
 NO_INOTIFY = "raise the limit of open files (ulimit -n), or of watchers (sysctl fs.inotify.max_user_instances)"
 
 log = structlog.get_logger()
 
 
 def unseen() -> None:
-    """Ends the watch of a path that cannot be watched."""
+    """End the watch of a path that cannot be watched: a no-op."""
 
 
 class Watch:
@@ -47,23 +47,25 @@ class Watch:
         self._tasks: list[asyncio.Task[None]] = []
 
     def file(self, path: Path, call: Callback) -> Callback:
-        """Watch a file that exists and is appended to; returns what ends the watch."""
-        return self._add(path, _IN_FILE, _ANY_NAME, call)
+        """Watch a file that exists and is appended to; return a function that ends the watch."""
+        return self._add(path, _IN_FILE, _EVERY_NAME, call)
 
     def entry(self, path: Path, call: Callback) -> Callback:
-        """Watch one name in a folder: written, replaced, made or removed."""
+        """Watch one name in a folder for being written, replaced, created or removed; return a function that ends the watch."""
         return self._add(path.parent, _IN_FOLDER, path.name, call)
 
     def folder(self, path: Path, call: Callback) -> Callback:
-        """Watch everything directly in a folder."""
-        return self._add(path, _IN_FOLDER, _ANY_NAME, call)
+        """Watch everything directly in a folder; return a function that ends the watch."""
+        return self._add(path, _IN_FOLDER, _EVERY_NAME, call)
 
     def tree(self, path: Path, call: Callback) -> Callback:
-        """Watch everything in a folder and below, where the system can do that at one go (not on Linux)."""
-        return self._add_elsewhere(path, _ANY_NAME, call, below=True)
+        """Watch everything in a folder and below, where the system can do that with one watch (not on Linux); return a
+        function that ends it.
+        """
+        return self._add_elsewhere(path, _EVERY_NAME, call, below=True)
 
     def catch_up(self) -> None:
-        """Call back now for what has changed so far, instead of when the event loop comes to it."""
+        """Call back immediately for all changes so far, without waiting for the event loop."""
         while self._descriptor >= 0 and self._read():
             pass
 
@@ -78,11 +80,14 @@ class Watch:
         self._calls.clear()
 
     def _add(self, path: Path, mask: int, name: str, call: Callback) -> Callback:
+        """Watch a path for the events in `mask`; with a `name`, only for that entry of the folder. Returns a function
+        that ends the watch.
+        """
         if not self._linux:
             return self._add_elsewhere(path, name, call)
         if self._descriptor < 0:
-            self._begin()
-        watch = _libc().inotify_add_watch(self._descriptor, os.fsencode(path), mask)
+            self._start_inotify()
+        watch = _c_library().inotify_add_watch(self._descriptor, os.fsencode(path), mask)
         if watch < 0:
             if (number := ctypes.get_errno()) != errno.ENOENT:
                 log.error("a path cannot be watched: its changes go unseen", path=str(path), error=os.strerror(number))
@@ -91,22 +96,25 @@ class Watch:
         self._calls.setdefault(watch, []).append(item)
         return lambda: self._remove(watch, item)
 
-    def _begin(self) -> None:
-        descriptor = _libc().inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+    def _start_inotify(self) -> None:
+        """Open the inotify descriptor. Raises `Temporary` if the system has none left."""
+        descriptor = _c_library().inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if descriptor < 0:
             raise Temporary(f"files cannot be watched: {os.strerror(ctypes.get_errno())}", NO_INOTIFY)
         asyncio.get_running_loop().add_reader(descriptor, self._read)
         self._descriptor = descriptor
 
     def _remove(self, watch: int, item: tuple[str, Callback]) -> None:
+        """Remove a callback, and the system's watch if it was the last one."""
         calls = self._calls.get(watch, [])
         if item in calls:
             calls.remove(item)
         if not calls and watch in self._calls and self._descriptor >= 0:
             del self._calls[watch]
-            _libc().inotify_rm_watch(self._descriptor, watch)
+            _c_library().inotify_rm_watch(self._descriptor, watch)
 
     def _read(self) -> bool:
+        """Read pending events and call back, once per callback; return whether there were any."""
         try:
             data = os.read(self._descriptor, 1 << 16)
         except BlockingIOError:
@@ -117,21 +125,23 @@ class Watch:
             watch, mask, _cookie, length = struct.unpack_from("iIII", data, position)
             name = os.fsdecode(data[position + 16 : position + 16 + length].rstrip(b"\0"))
             position += 16 + length
-            if mask & _OVERFLOW:  # some changes were not told: look at everything
+            if mask & _OVERFLOW:  # some events were lost: report a change for everything
                 due.update((call, None) for calls in self._calls.values() for _, call in calls)
-            for wanted, call in self._calls.get(watch, ()):
-                if wanted in (_ANY_NAME, name):
+            for watched_name, call in self._calls.get(watch, ()):
+                if watched_name in (_EVERY_NAME, name):
                     due[call] = None
         for call in due:
             call()
         return True
 
     def _add_elsewhere(self, path: Path, name: str, call: Callback, *, below: bool = False) -> Callback:
+        """Watch a path by `watchfiles`, on systems other than Linux; return a function that ends the watch."""
+
         async def follow() -> None:
             from watchfiles import awatch
 
             async for changes in awatch(path, recursive=below, step=20, debounce=50):
-                if name == _ANY_NAME or any(Path(changed).name == name for _, changed in changes):
+                if name == _EVERY_NAME or any(Path(changed_path).name == name for _, changed_path in changes):
                     call()
 
         task = asyncio.get_running_loop().create_task(follow())
@@ -140,7 +150,7 @@ class Watch:
 
 
 class FileChanges:
-    """`protocols.Changes`: several paths, until an agent has ended."""
+    """`protocols.Changes` for several paths, until an agent has ended."""
 
     def __init__(self, watch: Watch, ended: asyncio.Event) -> None:
         self._watch = watch
@@ -149,45 +159,47 @@ class FileChanges:
         self._stops: dict[Path, tuple[Path, Callable[[], None]]] = {}
 
     def watch(self, path: Path) -> None:
-        """Look at it, or at the folder nearest to it that exists."""
+        """Watch a path, or the nearest folder above it that exists."""
         if path not in self._stops:
-            self._arm(path)
+            self._watch_nearest(path)
 
-    def _arm(self, path: Path) -> None:
-        seen = next(parent for parent in (path, *path.parents) if parent.exists())
-        kept = self._stops.get(path)
-        if kept and kept[0] == seen:
+    def _watch_nearest(self, path: Path) -> None:
+        """Replace the watch of a path by one of the path itself, or of the nearest folder above it that exists now."""
+        nearest = next(parent for parent in (path, *path.parents) if parent.exists())
+        current = self._stops.get(path)
+        if current and current[0] == nearest:
             return
-        if kept:
-            kept[1]()
-        ends = [self._watch.folder(seen, self.wake)] if seen.is_dir() else []
-        if not ends:
-            ends = [self._watch.file(seen, self.wake), self._watch.entry(seen, self.wake)]
-        self._stops[path] = (seen, lambda: [end() for end in ends].clear())
-        if seen != path and path.exists():
-            self._arm(path)  # it came to be meanwhile
+        if current:
+            current[1]()
+        stops = [self._watch.folder(nearest, self.wake)] if nearest.is_dir() else []
+        if not stops:
+            stops = [self._watch.file(nearest, self.wake), self._watch.entry(nearest, self.wake)]
+        self._stops[path] = (nearest, lambda: [stop() for stop in stops].clear())
+        if nearest != path and path.exists():
+            self._watch_nearest(path)  # it was created meanwhile
 
     async def next(self, within: float | None = None) -> bool:
-        """Until something changed, the time is up, or the agent has ended."""
+        """Wait until something changed, `within` seconds have passed, or the agent has ended; return False if it has ended."""
         if not self._ended.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), within)
         self._changed.clear()
         for path in list(self._stops):
-            self._arm(path)
+            self._watch_nearest(path)
         return not self._ended.is_set()
 
     def wake(self) -> None:
-        """Something changed."""
+        """Note that something changed, and wake `next`."""
         self._changed.set()
 
     def close(self) -> None:
-        """Look no more."""
+        """End all watches."""
         for _, stop in self._stops.values():
             stop()
         self._stops.clear()
 
 
 @cache
-def _libc() -> ctypes.CDLL:
+def _c_library() -> ctypes.CDLL:
+    """Return the C library, for its inotify functions."""
     return ctypes.CDLL(None, use_errno=True)

@@ -1,8 +1,8 @@
-"""Every Git command there is, typed.
+"""Typed wrappers for every Git command that the project runs.
 
-Nothing here asks a question: no prompt, no pager, no hook, no file-system monitor, no garbage collection. No remote is a command
-(`ext::`), no submodule is entered unasked, no object is another than it is named. What can be read from Git's files without a process is
-in `refs.py`.
+No command asks for input or starts anything else: no prompt, pager, hook, file-system monitor or garbage
+collection. Commands as remotes (`ext::`) are refused, submodules are entered only on request, replace refs are
+ignored. What can be read from Git's files without a process is in `refs.py`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from agent_orchestrator.errors import AoError, Temporary
 from agent_orchestrator.protocols.host import Completed, Host
 
 ABSENT = ""
-"""As the old value of a ref: it must not exist yet."""
+"""As the old value in `Git.update_ref`: the ref must not exist yet."""
 
 _REPOSITORY_VARIABLES = {
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
@@ -52,7 +52,8 @@ _REPOSITORY_VARIABLES = {
     "GIT_LITERAL_PATHSPECS",
     "GIT_ICASE_PATHSPECS",
 }
-_QUIET = {
+"""Environment variables that would point Git at another repository; never passed on."""
+_NO_PROMPTS = {
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_ASKPASS": "",
@@ -62,6 +63,7 @@ _QUIET = {
     "GIT_NO_REPLACE_OBJECTS": "1",
     "LC_ALL": "C",
 }
+"""Environment of every command: no prompts, editor, pager or optional locks; messages in English."""
 _SETTINGS = {
     "core.hookspath": os.devnull,
     "core.fsmonitor": "false",
@@ -70,12 +72,13 @@ _SETTINGS = {
     "protocol.ext.allow": "never",
     "submodule.recurse": "false",
 }
-_ALWAYS = tuple(part for key, value in _SETTINGS.items() for part in ("-c", f"{key}={value}"))
+"""Configuration of every command; it overrides what the repository configures."""
+_CONFIG_OPTIONS = tuple(part for key, value in _SETTINGS.items() for part in ("-c", f"{key}={value}"))
 LONG = 1800.0
-"""Seconds after which what takes long is taken to hang: on a pipe in the place of a file, say."""
+"""Seconds after which a long-running command is assumed to hang, for example on a pipe that replaces a file."""
 SHOWN_WITHIN = 45.0
-"""Seconds for what somebody waits to see: his client waits no longer than 60."""
-_ODD = (
+"""Time limit in seconds for output that a person waits for: the client's own limit is 60 seconds."""
+_TOLERATED_FSCK_ERRORS = (
     "badDate",
     "badTimezone",
     "missingEmail",
@@ -88,47 +91,50 @@ _ODD = (
     "nullSha1",
     "badTagName",
 )
-CHECKED = ("fetch.fsckObjects=true", *(f"fetch.fsck.{name}=warn" for name in _ODD))
-"""Configuration for fetching from where an agent writes objects: none that would deceive Git, but what old histories are odd in."""
+CHECKED = ("fetch.fsckObjects=true", *(f"fetch.fsck.{name}=warn" for name in _TOLERATED_FSCK_ERRORS))
+"""Configuration for fetching from a repository in which an agent writes objects: malformed objects are rejected, except for defects
+that are common in old histories."""
 LFS_OFF = ("filter.lfs.smudge=", "filter.lfs.clean=", "filter.lfs.process=", "filter.lfs.required=false")
 """Configuration that keeps large-file pointers as they are, for machines without git-lfs."""
 
 PARALLEL = f"checkout.workers={min(8, os.cpu_count() or 1)}"
-"""Configuration for writing very many files: a process a core, for one alone waits for the disk. More gain nothing, and with many cores
-they are in the way of the next workspace. Below a hundred files Git starts none."""
+"""Configuration for checkouts of very many files: one process per core, as a single one waits for the disk. At most 8, because more
+gain nothing and slow down the next workspace. Git starts none for fewer than a hundred files."""
 SPARSE = ("core.sparseCheckout=true", "core.sparseCheckoutCone=true")
-"""Configuration of a checkout that has only some folders. Given by each command: in a worktree's files it would need a setting that all
-worktrees of the repository share."""
+"""Configuration of a checkout that has only some folders. Passed to each command: storing it in a worktree would need a setting that
+all worktrees of the repository share."""
 SPARSE_MARK = "ao-sparse"
-"""In a checkout's Git folder: we made it sparse."""
+"""Name of a file in a checkout's Git folder: it marks a checkout that we made sparse."""
 
-_AT_MOST = 'most=$1; shift; { "$@"; echo "$?" >&2; } | head -c "$most"'
-_CUT_OFF = 128 + signal.SIGPIPE
+_LIMIT_OUTPUT_SCRIPT = 'most=$1; shift; { "$@"; echo "$?" >&2; } | head -c "$most"'
+_SIGPIPE_EXIT_CODE = 128 + signal.SIGPIPE
 
-_HELD = re.compile(r"\.lock'?: File exists|could not lock|Unable to create .*\.lock|failed to read .*commondir")
+_LOCK_HELD = re.compile(r"\.lock'?: File exists|could not lock|Unable to create .*\.lock|failed to read .*commondir")
 
 
-_SHORT = re.compile(
+_SHORTAGE = re.compile(
     "No space left on device|Out of diskspace|Disk quota exceeded|Read-only file system|Too many open files"
     "|Cannot allocate memory|[Uu]nable to write new index file|cannot open shared object file: Error 24"
 )
-"""What the machine lacks this moment: the same may work later."""
+"""Errors that mean a temporary lack of disk space, memory or descriptors: the same command may work later."""
 
 
 class GitFailed(AoError):
-    """A Git command failed; `stderr` is all that it said."""
+    """A failed Git command; `stderr` is its complete error output, `retryable` whether a retry may succeed."""
 
     def __init__(self, argv: Sequence[str], where: Path, done: Completed) -> None:
         self.code = done.code
         self.stderr = done.err.decode(errors="replace")
-        said = [line for line in self.stderr.splitlines() if line.startswith(("fatal:", "error:"))]
-        reason = (said[0] if said else done.error) or f"exit code {done.code}"
-        full = re.search(r"No space left on device|unable to write|write error", self.stderr)
+        error_lines = [line for line in self.stderr.splitlines() if line.startswith(("fatal:", "error:"))]
+        reason = (error_lines[0] if error_lines else done.error) or f"exit code {done.code}"
+        is_disk_full = re.search(r"No space left on device|unable to write|write error", self.stderr)
         super().__init__(
             f"git {argv[0]} failed in {where}: {reason}",
-            "free some disk space, or see whether the folder may be written" if full else "",
+            "free some disk space, or see whether the folder may be written" if is_disk_full else "",
         )
-        self.retryable = done.code < 0 or bool(_SHORT.search(self.stderr))  # somebody killed it; or it lacked something
+        self.retryable = done.code < 0 or bool(
+            _SHORTAGE.search(self.stderr)
+        )  # killed by a signal, or short of a resource
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,19 +157,19 @@ class Change:
     path: str
     sub: str = "N..."
     blobs: tuple[str, ...] = ()
-    """What the index holds for it: one blob, or up to three of a conflict."""
+    """The blobs of the path in the index: one, or up to three if there is a conflict."""
 
 
 class Config(dict[str, list[str]]):
     """Git's effective configuration: every value of every key, keys as Git prints them."""
 
     def last(self, key: str) -> str | None:
-        """The value that counts."""
+        """Return the value of a key that takes effect, or None if it is not set."""
         values = self.get(key)
         return values[-1] if values else None
 
     def true(self, key: str) -> bool:
-        """Is it switched on?"""
+        """Return whether a boolean key is switched on."""
         return (self.last(key) or "").lower() in ("true", "yes", "on", "1")
 
 
@@ -171,7 +177,7 @@ _locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
 
 def repository_lock(common: Path) -> asyncio.Lock:
-    """The lock around what writes files that all worktrees of a repository share."""
+    """Return the lock that guards writes to files which all worktrees of a repository share."""
     key = str(common.resolve())
     lock = _locks.get(key)
     if lock is None:
@@ -180,13 +186,15 @@ def repository_lock(common: Path) -> asyncio.Lock:
 
 
 def clean_environment() -> dict[str, str]:
-    """Our environment without the variables that would point Git at some other repository, and without its prompts."""
+    """Return our environment without the variables that would point Git at another repository, and with prompts
+    switched off.
+    """
     environment = {name: value for name, value in os.environ.items() if name not in _REPOSITORY_VARIABLES}
-    return {**environment, **_QUIET}
+    return {**environment, **_NO_PROMPTS}
 
 
 class Git:
-    """Git in one repository or worktree."""
+    """Git commands in one repository or worktree."""
 
     def __init__(self, host: Host, repo: Path, env: Mapping[str, str] | None = None) -> None:
         self.host = host
@@ -203,94 +211,104 @@ class Git:
         timeout: float | None = 120.0,
         most: int | None = None,
     ) -> Completed:
-        """Run one Git command, at most for `LONG`; waits a little for locks that somebody else holds. Raises `GitFailed`.
+        """Run one Git command and return its result; retry for a few seconds while another process holds a lock.
 
-        `most`: it is ended as soon as it has said so many bytes.
+        Without `timeout`, the limit is `LONG`. With `most`, the command is ended once it has printed that many
+        bytes. Raises `GitFailed` if the exit code is not in `ok`, and `Temporary` if a lock stays held.
         """
-        command, environment = self._command(argv, config), self._environment(env)
+        command, environment = self._build_argv(argv, config), self._build_environment(env)
         if most is not None:
-            command = ["sh", "-c", _AT_MOST, "sh", str(most), *command]
+            command = ["sh", "-c", _LIMIT_OUTPUT_SCRIPT, "sh", str(most), *command]
         pause = 0.02
         while True:
             async with answered(self.repo) if isinstance(self.host, LocalHost) else nullcontext():
-                done = await self.host.run(command, env=environment, input=input, timeout=timeout or LONG)
-            done = done if most is None else _ended_early(done)
-            if done.code in ok:
-                return done
-            if not _HELD.search(done.err.decode(errors="replace")):
-                raise GitFailed(argv, self.repo, done)
+                result = await self.host.run(command, env=environment, input=input, timeout=timeout or LONG)
+            result = result if most is None else _strip_exit_code(result)
+            if result.code in ok:
+                return result
+            if not _LOCK_HELD.search(result.err.decode(errors="replace")):
+                raise GitFailed(argv, self.repo, result)
             if pause > 1.5:
-                held = GitFailed(argv, self.repo, done)
-                raise Temporary(held.text, "another Git process holds the lock; if none runs, remove the lock file")
+                lock_error = GitFailed(argv, self.repo, result)
+                raise Temporary(
+                    lock_error.text, "another Git process holds the lock; if none runs, remove the lock file"
+                )
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))
             pause *= 2
 
     def talk(
         self, *argv: str, log: Path, config: Sequence[str] = (), env: Mapping[str, str] | None = None
     ) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
-        """Run one that is spoken to by its pipes; its complaints go to a file."""
-        return self.host.talk(self._command(argv, config), log=log, env=self._environment(env))
+        """Run a command that communicates through its standard input and output; its standard error goes to the file
+        `log`.
+        """
+        return self.host.talk(self._build_argv(argv, config), log=log, env=self._build_environment(env))
 
-    def _command(self, argv: Sequence[str], config: Sequence[str]) -> list[str]:
+    def _build_argv(self, argv: Sequence[str], config: Sequence[str]) -> list[str]:
+        """Return the complete argument vector of a command, with our configuration."""
         settings = (*SPARSE, *config) if self._is_sparse() else config
         options = [part for setting in settings for part in ("-c", setting)]
-        return ["git", "--no-pager", *_ALWAYS, *options, "-C", str(self.repo), *argv]
+        return ["git", "--no-pager", *_CONFIG_OPTIONS, *options, "-C", str(self.repo), *argv]
 
     def _is_sparse(self) -> bool:
+        """Return whether we made this checkout sparse."""
         layout = find_layout(self.repo) if isinstance(self.host, LocalHost) else None
         return layout is not None and (layout.git_dir / SPARSE_MARK).exists()
 
-    def _environment(self, env: Mapping[str, str] | None) -> dict[str, str]:
+    def _build_environment(self, env: Mapping[str, str] | None) -> dict[str, str]:
+        """Return the complete environment of a command."""
         return {**clean_environment(), **self.environment, **(env or {})}
 
     async def text(self, *argv: str, env: Mapping[str, str] | None = None, input: bytes | None = None) -> str:  # noqa: A002
         """Run one Git command and return its output without the last newline."""
-        done = await self.run(*argv, env=env, input=input)
-        return done.out.decode(errors="surrogateescape").removesuffix("\n")
+        result = await self.run(*argv, env=env, input=input)
+        return result.out.decode(errors="surrogateescape").removesuffix("\n")
 
     # -- the repository ------------------------------------------------------------------------------------------------
 
     async def version(self) -> tuple[int, ...]:
-        """Git's version, as numbers."""
-        found = re.search(r"(\d+(?:\.\d+)+)", await self.text("version"))
-        return tuple(int(part) for part in found.group(1).split(".")) if found else (0,)
+        """Return Git's version as numbers, for example `(2, 43, 0)`."""
+        match = re.search(r"(\d+(?:\.\d+)+)", await self.text("version"))
+        return tuple(int(part) for part in match.group(1).split(".")) if match else (0,)
 
     async def layout(self) -> Layout | None:
-        """Where the repository is that this folder belongs to; none: it belongs to none."""
-        found = find_layout(self.repo)
-        if found is not None or not self.repo.is_dir():
-            return found
-        done = await self.run("rev-parse", "--path-format=absolute", "--git-dir", "--git-common-dir", ok=(0, 128))
-        if done.code:
+        """Return where the repository of this folder is, or None if the folder belongs to no repository."""
+        layout = find_layout(self.repo)
+        if layout is not None or not self.repo.is_dir():
+            return layout
+        result = await self.run("rev-parse", "--path-format=absolute", "--git-dir", "--git-common-dir", ok=(0, 128))
+        if result.code:
             return None
-        git_dir, common = done.out.decode(errors="surrogateescape").splitlines()
+        git_dir, common = result.out.decode(errors="surrogateescape").splitlines()
         top = await self.run("rev-parse", "--show-toplevel", ok=(0, 128))
-        shown = top.out.decode(errors="surrogateescape").removesuffix("\n")
-        return Layout(Path(shown) if not top.code and shown else None, Path(git_dir), Path(common))
+        top_path = top.out.decode(errors="surrogateescape").removesuffix("\n")
+        return Layout(Path(top_path) if not top.code and top_path else None, Path(git_dir), Path(common))
 
     async def is_bare(self) -> bool:
-        """Is it a repository without a checkout?"""
+        """Return whether the repository is bare."""
         return await self.text("rev-parse", "--is-bare-repository") == "true"
 
     async def config(self, *scope: str) -> Config:
-        """All configuration in force, or that of one scope (`--local`)."""
-        found = Config()
-        done = await self.run("config", *scope, "--list", "-z")
-        for entry in done.out.decode(errors="surrogateescape").split("\0"):
+        """Return all effective configuration, or that of one scope (`--local`), without our own settings."""
+        config = Config()
+        result = await self.run("config", *scope, "--list", "-z")
+        for entry in result.out.decode(errors="surrogateescape").split("\0"):
             key, separator, value = entry.partition("\n")
             if key:
-                found.setdefault(key, []).append(value if separator else "true")
+                config.setdefault(key, []).append(value if separator else "true")
         for key in () if scope else _SETTINGS:
-            found[key].pop()
-        return found
+            config[key].pop()
+        return config
 
     async def current_branch(self) -> str | None:
-        """The branch that is checked out; none when HEAD is detached."""
-        done = await self.run("symbolic-ref", "--quiet", "--short", "HEAD", ok=(0, 1))
-        return done.text.strip() or None
+        """Return the branch that is checked out, or None if HEAD is detached."""
+        result = await self.run("symbolic-ref", "--quiet", "--short", "HEAD", ok=(0, 1))
+        return result.text.strip() or None
 
     async def default_branch(self, remote: str = "origin") -> str | None:
-        """The branch that work starts from: the remote's own word, else `main`, `master`, or what is checked out."""
+        """Return the branch that sessions start from: the remote's default branch, else `main`, `master`, or the
+        branch that is checked out.
+        """
         head = await self.run("symbolic-ref", "--quiet", f"refs/remotes/{remote}/HEAD", ok=(0, 1))
         if not head.code:
             return head.text.strip().removeprefix(f"refs/remotes/{remote}/")
@@ -303,39 +321,39 @@ class Git:
     # -- refs and commits ----------------------------------------------------------------------------------------------
 
     async def resolve(self, ref: str, kind: str = "commit") -> str | None:
-        """The commit (or other kind of object) that a name stands for; none if it stands for nothing."""
-        words = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{{kind}}}")
-        done = await self.run(*words, ok=(0, 1, 128))
-        if done.code == 128 and (failed := GitFailed(words, self.repo, done)).retryable:
-            raise failed
-        return done.text.strip() or None if not done.code else None
+        """Return the commit (or other kind of object) that a name refers to, or None if it refers to nothing."""
+        argv = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{{kind}}}")
+        result = await self.run(*argv, ok=(0, 1, 128))
+        if result.code == 128 and (failure := GitFailed(argv, self.repo, result)).retryable:
+            raise failure
+        return result.text.strip() or None if not result.code else None
 
     async def branch_exists(self, name: str) -> bool:
-        """Is there a local branch of this name?"""
+        """Return whether there is a local branch of this name."""
         return (await self.run("show-ref", "--verify", "--quiet", f"refs/heads/{name}", ok=(0, 1))).code == 0
 
     async def refs(self, *patterns: str) -> dict[str, str]:
-        """Ref name → object, for all refs at or below the given names; tags are not peeled."""
-        done = await self.run("for-each-ref", "--format=%(objectname) %(refname)", *patterns)
-        lines = done.out.decode(errors="surrogateescape").splitlines()
+        """Return ref name → object for all refs at or below the given names; tags are not peeled."""
+        result = await self.run("for-each-ref", "--format=%(objectname) %(refname)", *patterns)
+        lines = result.out.decode(errors="surrogateescape").splitlines()
         return {name: sha for sha, _, name in (line.partition(" ") for line in lines)}
 
     async def is_ancestor(self, older: str, newer: str) -> bool:
-        """Does `newer` contain `older`?"""
+        """Return whether `newer` contains `older`."""
         return (await self.run("merge-base", "--is-ancestor", "--end-of-options", older, newer, ok=(0, 1))).code == 0
 
     async def merge_base(self, a: str, b: str) -> str | None:
-        """The best common ancestor."""
-        done = await self.run("merge-base", "--end-of-options", a, b, ok=(0, 1))
-        return done.text.strip().partition("\n")[0] or None
+        """Return the best common ancestor of two commits, or None if there is none."""
+        result = await self.run("merge-base", "--end-of-options", a, b, ok=(0, 1))
+        return result.text.strip().partition("\n")[0] or None
 
     async def count(self, *revisions: str) -> int:
-        """How many commits `revisions` (`base..head`) stand for."""
+        """Return the number of commits in `revisions` (`base..head`)."""
         return int(await self.text("rev-list", "--count", "--end-of-options", *revisions, "--"))
 
     async def update_ref(self, ref: str, new: str, old: str | None = None, reason: str = "ao") -> None:
         """Move a ref, only if it still has the old value (`ABSENT`: only if it does not exist)."""
-        if ref != "HEAD" and not ref.startswith("refs/"):  # Git would make a file of that name among its own
+        if ref != "HEAD" and not ref.startswith("refs/"):  # Git would create a file of that name in its folder
             raise AoError(f"{ref!r} is not the name of a ref", "give its whole name: refs/heads/…")
         expected = () if old is None else (old,)
         await self.run("update-ref", "-m", reason, "--no-deref", "--end-of-options", ref, new, *expected)
@@ -345,35 +363,37 @@ class Git:
         await self.run("update-ref", "--no-deref", "-d", "--end-of-options", ref, old)
 
     async def update_refs(self, commands: Sequence[str], reason: str = "ao") -> None:
-        """Carry out `update-ref --stdin` commands in one transaction."""
+        """Run `update-ref --stdin` commands in one transaction."""
         lines = "".join(f"{command}\n" for command in ("start", *commands, "prepare", "commit"))
         await self.run("update-ref", "-m", reason, "--no-deref", "--stdin", input=os.fsencode(lines))
 
     # -- objects -------------------------------------------------------------------------------------------------------
 
     async def hash_files(self, paths: Sequence[Path]) -> list[str]:
-        """Store files as blobs, byte for byte, in order; big ones are streamed."""
+        """Store files as blobs without conversion and return their object names, in the same order; large files are
+        streamed.
+        """
         lines = [str(path) for path in paths]
-        odd = {line for line in lines if "\n" in line or "\r" in line}
-        found: dict[str, str] = {}
-        plain = [line for line in lines if line not in odd]
-        if plain:
-            stdin = os.fsencode("".join(f"{line}\n" for line in plain))
-            done = await self.run("hash-object", "-w", "--no-filters", "--stdin-paths", input=stdin, timeout=LONG)
-            found.update(zip(plain, done.text.split(), strict=True))
-        strange = sorted(odd)
-        for start in range(0, len(strange), 100):
-            some = strange[start : start + 100]
-            done = await self.run("hash-object", "-w", "--no-filters", "--", *some, timeout=LONG)
-            found.update(zip(some, done.text.split(), strict=True))
-        return [found[line] for line in lines]
+        multi_line_names = {line for line in lines if "\n" in line or "\r" in line}
+        blobs: dict[str, str] = {}
+        plain_names = [line for line in lines if line not in multi_line_names]
+        if plain_names:
+            stdin = os.fsencode("".join(f"{line}\n" for line in plain_names))
+            result = await self.run("hash-object", "-w", "--no-filters", "--stdin-paths", input=stdin, timeout=LONG)
+            blobs.update(zip(plain_names, result.text.split(), strict=True))
+        remaining = sorted(multi_line_names)
+        for start in range(0, len(remaining), 100):
+            batch = remaining[start : start + 100]
+            result = await self.run("hash-object", "-w", "--no-filters", "--", *batch, timeout=LONG)
+            blobs.update(zip(batch, result.text.split(), strict=True))
+        return [blobs[line] for line in lines]
 
     async def hash_bytes(self, content: bytes) -> str:
-        """Store a blob."""
+        """Store bytes as a blob and return its object name."""
         return await self.text("hash-object", "-w", "--no-filters", "--stdin", input=content)
 
     async def make_tree(self, entries: Sequence[tuple[str, str, str, str]]) -> str:
-        """Store a tree of (mode, type, object, name)."""
+        """Store a tree of (mode, type, object, name) entries and return its object name."""
         listing = "".join(f"{mode} {kind} {sha}\t{name}\0" for mode, kind, sha, name in entries)
         return await self.text("mktree", "-z", "--missing", input=os.fsencode(listing))
 
@@ -386,10 +406,14 @@ class Git:
         *,
         sign: Sequence[str] | None = None,
     ) -> str:
-        """Store a commit, unsigned; with `sign` (configuration that keeps the signer from asking) signed, or not stored."""
+        """Store a commit and return its object name: unsigned, or signed if `sign` is given.
+
+        `sign` is configuration that keeps the signing program from prompting. If signing fails, no commit is
+        stored.
+        """
         options = ["--no-gpg-sign"] if sign is None else ["--gpg-sign"]
         options += [part for parent in parents for part in ("-p", parent)]
-        done = await self.run(
+        result = await self.run(
             "commit-tree",
             *options,
             tree,
@@ -398,19 +422,22 @@ class Git:
             input=message.encode(errors="surrogateescape"),
             timeout=120.0 if sign is None else 10.0,
         )
-        return done.text.strip()
+        return result.text.strip()
 
     async def merge_tree(self, ours: str, theirs: str) -> tuple[str, tuple[str, ...]]:
-        """Merge two commits without a checkout (Git 2.38): the tree, and the files that conflict. Needs a common ancestor."""
+        """Merge two commits without a checkout and return the tree and the files that conflict.
+
+        Needs Git 2.38, and a common ancestor.
+        """
         options = ("--write-tree", "-z", "--name-only", "--no-messages")
-        done = await self.run("merge-tree", *options, "--end-of-options", ours, theirs, ok=(0, 1), timeout=LONG)
-        tree, *files = os.fsdecode(done.out).rstrip("\0").split("\0")
-        if not tree:  # what was given is nothing that can be merged
-            raise GitFailed(("merge-tree",), self.repo, done)
+        result = await self.run("merge-tree", *options, "--end-of-options", ours, theirs, ok=(0, 1), timeout=LONG)
+        tree, *files = os.fsdecode(result.out).rstrip("\0").split("\0")
+        if not tree:  # the arguments cannot be merged
+            raise GitFailed(("merge-tree",), self.repo, result)
         return tree, tuple(dict.fromkeys(files))
 
     async def kinds(self, objects: Sequence[str]) -> dict[str, str]:
-        """Object → `commit`, `tree`, `blob` or `tag`, for those that exist."""
+        """Return object → `commit`, `tree`, `blob` or `tag`, for those objects that exist."""
         if not objects:
             return {}
         stdin = "".join(f"{sha}\n" for sha in objects).encode()
@@ -424,31 +451,33 @@ class Git:
     # -- checkouts -----------------------------------------------------------------------------------------------------
 
     async def worktrees(self) -> list[WorktreeEntry]:
-        """All checkouts of the repository, the main one first."""
+        """Return all checkouts of the repository, the main one first."""
         text = (await self.run("worktree", "list", "--porcelain", "-z")).out.decode(errors="surrogateescape")
-        found = []
+        entries = []
         for block in filter(None, text.split("\0\0")):
-            words = dict(line.partition(" ")[::2] for line in block.split("\0") if line)
-            branch = words.get("branch")
-            found.append(
+            fields = dict(line.partition(" ")[::2] for line in block.split("\0") if line)
+            branch = fields.get("branch")
+            entries.append(
                 WorktreeEntry(
-                    path=Path(words["worktree"]),
-                    head=words.get("HEAD"),
+                    path=Path(fields["worktree"]),
+                    head=fields.get("HEAD"),
                     branch=branch.removeprefix("refs/heads/") if branch else None,
-                    bare="bare" in words,
-                    locked="locked" in words,
-                    prunable="prunable" in words,
+                    bare="bare" in fields,
+                    locked="locked" in fields,
+                    prunable="prunable" in fields,
                 )
             )
-        return found
+        return entries
 
     async def worktree_add(self, path: Path, start: str, new_branch: str | None = None) -> None:
-        """Register a worktree on a branch, without filling it: a new branch at `start`, or the existing branch `start`.
+        """Register a worktree on a branch without writing its files: on a new branch at `start`, or on the existing
+        branch `start`.
 
-        A new branch is to be in a place that no other worktree has: forced, Git does not look at each of them once more.
+        With a new branch, the caller guarantees that no other worktree uses `path`: forced, Git does not check
+        every worktree for that.
         """
-        made = ("--no-track", "--force", "-b", new_branch) if new_branch else ()
-        await self.run("worktree", "add", "--quiet", "--no-checkout", *made, "--", str(path), start)
+        branch_options = ("--no-track", "--force", "-b", new_branch) if new_branch else ()
+        await self.run("worktree", "add", "--quiet", "--no-checkout", *branch_options, "--", str(path), start)
 
     async def fill(self, *, config: Sequence[str] = (), env: Mapping[str, str] | None = None) -> None:
         """Write HEAD's files into the checkout."""
@@ -456,7 +485,7 @@ class Git:
         await self.run("reset", "--quiet", "--hard", "--no-recurse-submodules", config=settings, env=env, timeout=LONG)
 
     async def narrow(self, folders: Sequence[str]) -> None:
-        """Let a checkout that is still empty have only these folders, and the files on the way to them."""
+        """Restrict a checkout that is still empty to these folders and the files directly in their parent folders."""
         layout = await self.layout()
         assert layout is not None
         (layout.git_dir / SPARSE_MARK).touch()
@@ -464,7 +493,7 @@ class Git:
         await self.run("sparse-checkout", "set", "--stdin", input=os.fsencode(listing))
 
     def filters(self) -> tuple[str, ...]:
-        """Configuration that keeps a missing git-lfs from failing whatever touches files."""
+        """Return configuration that keeps commands from failing where git-lfs is not installed."""
         return () if self.host.which("git-lfs") else LFS_OFF
 
     async def fetch(
@@ -477,8 +506,10 @@ class Git:
         env: Mapping[str, str] | None = None,
         checked: bool = False,
     ) -> None:
-        """Fetch exactly these, asking nobody anything; `checked`: an agent may have made the objects. Raises `GitFailed` or, when
-        time runs out, `Temporary`.
+        """Fetch exactly these refspecs, without prompts.
+
+        With `checked`, objects are verified, because an agent may have written them. Raises `GitFailed`, or
+        `Temporary` if the command times out.
         """
         options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--no-recurse-submodules")
         await self.run(
@@ -491,111 +522,125 @@ class Git:
     async def push(
         self, url: str, branch: str, commit: str, *, known: str | None, env: Mapping[str, str], timeout: float
     ) -> None:
-        """Put a branch elsewhere at a commit, if it is there where it is `known` to be (none: not there yet)."""
+        """Push a commit to a remote branch, if that branch is still at `known` (None: it does not exist yet)."""
         lease = f"--force-with-lease=refs/heads/{branch}:{known or ''}"
         target = f"{commit}:refs/heads/{branch}"
         options = ("--quiet", "--no-verify", "--no-recurse-submodules", lease)
         await self.run("push", *options, "--end-of-options", url, target, env=env, timeout=timeout)
 
     async def push_removal(self, url: str, branch: str, commit: str, *, env: Mapping[str, str], timeout: float) -> None:
-        """Remove a branch elsewhere, if it is there at this commit."""
+        """Delete a remote branch, if it is still at this commit."""
         lease = f"--force-with-lease=refs/heads/{branch}:{commit}"
         options = ("--quiet", "--no-verify", "--no-recurse-submodules", lease)
         await self.run("push", *options, "--end-of-options", url, f":refs/heads/{branch}", env=env, timeout=timeout)
 
     async def remote_head(self, url: str, branch: str, *, env: Mapping[str, str], timeout: float) -> str | None:
-        """The commit that a branch is at elsewhere; none: it is not there."""
+        """Return the commit that a remote branch is at, or None if it does not exist."""
         ref = f"refs/heads/{branch}"
-        done = await self.run("ls-remote", "--end-of-options", url, ref, env=env, timeout=timeout)
-        told = (line.partition("\t") for line in done.text.splitlines())  # a branch a/refs/heads/b ends like b
-        return next((commit for commit, _, name in told if name == ref), None)
+        result = await self.run("ls-remote", "--end-of-options", url, ref, env=env, timeout=timeout)
+        rows = (
+            line.partition("\t") for line in result.text.splitlines()
+        )  # the pattern also matches a branch named a/refs/heads/b
+        return next((commit for commit, _, name in rows if name == ref), None)
 
     async def status(self, *, ignored: bool = False) -> list[Change]:
-        """What differs from HEAD and index; every untracked file; a folder that ends in `/` is a repository of its own."""
+        """Return every path that differs from HEAD or the index, untracked files included; a folder that ends in `/`
+        is a nested repository.
+        """
         options = ("--porcelain=v2", "-z", "--untracked-files=all", "--ignore-submodules=none", "--no-renames")
-        wanted = (*options, "--ignored=matching") if ignored else options
-        done = await self.run("status", *wanted, config=self.filters(), timeout=LONG / 3)
-        return [change for entry in done.out.split(b"\0") if entry and (change := _change(os.fsdecode(entry)))]
+        arguments = (*options, "--ignored=matching") if ignored else options
+        result = await self.run("status", *arguments, config=self.filters(), timeout=LONG / 3)
+        return [
+            change for entry in result.out.split(b"\0") if entry and (change := _parse_status_entry(os.fsdecode(entry)))
+        ]
 
     async def untracked(self) -> tuple[str, ...]:
-        """Return what is untracked and not ignored, a folder without tracked files as one, with a `/` at its end."""
-        listed = await self.run(
+        """Return what is untracked and not ignored; a folder without tracked files is one entry that ends in `/`."""
+        result = await self.run(
             "ls-files", "--others", "--exclude-standard", "--directory", "--no-empty-directory", "-z"
         )
-        return tuple(os.fsdecode(name) for name in listed.out.split(b"\0") if name)
+        return tuple(os.fsdecode(name) for name in result.out.split(b"\0") if name)
 
     async def diff(
         self, base: str, head: str | None = None, *, form: Literal["patch", "stat", "name-status"] = "patch"
     ) -> str:
-        """What changed since `head` left `base`; without `head`: up to the files as they are now, untracked ones included."""
-        shape = {"patch": ("--patch", "--binary"), "stat": ("--stat=120",), "name-status": ("--name-status",)}[form]
+        """Return what changed since `head` left `base`; without `head`, up to the current files, untracked ones
+        included.
+        """
+        options = {"patch": ("--patch", "--binary"), "stat": ("--stat=120",), "name-status": ("--name-status",)}[form]
         async with self.comparing(base, head) as compare:
-            return (await compare("-M", *shape)).text
+            return (await compare("-M", *options)).text
 
     @asynccontextmanager
     async def comparing(self, base: str, head: str | None) -> AsyncIterator[Callable[..., Awaitable[Completed]]]:
-        """A way to ask for the same change in several forms: `compare(*options, paths=…, most=…)`."""
-        always = ("--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/")
+        """Yield a function that returns the same comparison in several forms: `compare(*options, paths=…, most=…)`."""
+        fixed_options = ("--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/")
         env: dict[str, str] = {}
         config: tuple[str, ...] = ()
         folder = ""
-        commits, within = f"{base}...{head}", 120.0
+        commits, timeout = f"{base}...{head}", 120.0
         if head is None:
-            commits, within = await self.merge_base(base, "HEAD") or base, SHOWN_WITHIN
+            commits, timeout = await self.merge_base(base, "HEAD") or base, SHOWN_WITHIN
             folder = (await self.host.run(["mktemp", "-d"])).text.strip()  # on the machine where the workspace is
 
         async def compare(*options: str, paths: Sequence[str] = (), most: int | None = None) -> Completed:
-            words = ("diff", *always, *options, "--end-of-options", commits, "--", *paths)
-            return await self.run(*words, env=env, config=config, timeout=within, most=most)
+            argv = ("diff", *fixed_options, *options, "--end-of-options", commits, "--", *paths)
+            return await self.run(*argv, env=env, config=config, timeout=timeout, most=most)
 
         try:
             if head is None:
-                env, config = {"GIT_INDEX_FILE": await self._index_with_untracked(Path(folder))}, self.filters()
+                env, config = {"GIT_INDEX_FILE": await self._write_index_with_untracked(Path(folder))}, self.filters()
             yield compare
         finally:
             if folder:
                 await self.host.run(["rm", "-rf", folder])
 
-    async def _index_with_untracked(self, folder: Path) -> str:
-        """A copy of the index that knows untracked files too; the real one and the object store stay as they are."""
+    async def _write_index_with_untracked(self, folder: Path) -> str:
+        """Write a copy of the index that also lists untracked files, and return its path; the real index and the
+        object store do not change.
+        """
         copy = folder / "index"
         index = await self.text("rev-parse", "--path-format=absolute", "--git-path", "index")
-        # Its times too: by them Git knows what it must read again. There may be none yet, or something else that would never end.
+        # Keep the index's times: by them Git knows which files to read again. There may be no index, or a pipe in its place.
         await self.host.run(["find", index, "-maxdepth", "0", "-type", "f", "-exec", "cp", "-p", "{}", str(copy), ";"])
-        others = (await self.run("ls-files", "--others", "--exclude-standard", "-z")).out.split(b"\0")
-        files = b"\0".join(name for name in others if name and not name.endswith(b"/"))
+        untracked = (await self.run("ls-files", "--others", "--exclude-standard", "-z")).out.split(b"\0")
+        files = b"\0".join(name for name in untracked if name and not name.endswith(b"/"))
         if files:
-            listed = ("--pathspec-from-file=-", "--pathspec-file-nul")
+            options = ("--pathspec-from-file=-", "--pathspec-file-nul")
             env = {"GIT_INDEX_FILE": str(copy), "GIT_LITERAL_PATHSPECS": "1"}
-            await self.run("add", "--intent-to-add", "--sparse", *listed, env=env, input=files)
+            await self.run("add", "--intent-to-add", "--sparse", *options, env=env, input=files)
         return str(copy)
 
 
-def _ended_early(done: Completed) -> Completed:
-    """What a command that was cut off came to by itself: the last line of its complaints is its code, if it was not for the cut."""
-    said, _, code = done.err.rstrip(b"\n").rpartition(b"\n")
-    real = int(code) if code.isdigit() else done.code
-    return Completed(0 if real == _CUT_OFF else real, done.out, said)
+def _strip_exit_code(result: Completed) -> Completed:
+    """Return the result of a command run with a limited output: its exit code is the last line of standard error.
+
+    A command that was ended because it exceeded the limit counts as successful.
+    """
+    err, _, code = result.err.rstrip(b"\n").rpartition(b"\n")
+    exit_code = int(code) if code.isdigit() else result.code
+    return Completed(0 if exit_code == _SIGPIPE_EXIT_CODE else exit_code, result.out, err)
 
 
-def _change(entry: str) -> Change | None:
+def _parse_status_entry(entry: str) -> Change | None:
+    """Return the `Change` of one entry of `git status --porcelain=v2`, or None for other lines."""
     kind, _, rest = entry.partition(" ")
     if kind in "?!":
         return Change(kind * 2, rest)
     if kind not in "1u":
         return None
     fields = rest.split(" ", 7 if kind == "1" else 9)
-    held = fields[6:7] if kind == "1" else fields[6:9]
+    object_names = fields[6:7] if kind == "1" else fields[6:9]
     modes = fields[3:4] if kind == "1" else fields[2:5]
-    blobs = tuple(sha for sha, mode in zip(held, modes, strict=True) if mode not in ("000000", "160000"))
+    blobs = tuple(sha for sha, mode in zip(object_names, modes, strict=True) if mode not in ("000000", "160000"))
     return Change(fields[0], fields[-1], fields[1], blobs)
 
 
 def ssh_without_questions(config: Config | None) -> dict[str, str]:
-    """The environment that keeps ssh from asking, unless the user has chosen an ssh command of his own."""
-    chosen = (
+    """Return environment that keeps ssh from prompting, or {} if the user configured an ssh command."""
+    is_configured = (
         "GIT_SSH_COMMAND" in os.environ
         or "GIT_SSH" in os.environ
         or (config is not None and config.last("core.sshcommand"))
     )
-    return {} if chosen else {"GIT_SSH_COMMAND": "ssh -oBatchMode=yes"}
+    return {} if is_configured else {"GIT_SSH_COMMAND": "ssh -oBatchMode=yes"}

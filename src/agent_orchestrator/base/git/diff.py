@@ -1,6 +1,8 @@
-"""What a change comes to, for people to read: within bounds, however large the files are that an agent made.
+"""Renders what a change contains, for people to read, within limits, however large the files are that an agent has
+written.
 
-Files above a size are not even opened: their names are told instead. A patch that gets too long all the same ends with a whole file.
+Files above a size are not read at all: they are listed by name. A patch that is still too long ends after a whole
+file.
 """
 
 from __future__ import annotations
@@ -15,15 +17,16 @@ from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.protocols.host import Completed
 
 FILE_MOST = 8 << 20
-"""Bytes of a file, before or after, that is still compared."""
+"""Maximum bytes of a file, before or after the change, that is compared."""
 PATCH_MOST = 10 << 20
-"""Bytes of a patch."""
+"""Maximum bytes of a patch."""
 _NAMED = 500
-"""Files that are left out one by one; with more of them there is no patch at all."""
-_AT_ONCE = 500
+"""Maximum number of large files that are excluded one by one; with more of them there is no patch at all."""
+_BATCH_SIZE = 500
+"""Maximum number of files per call of `find`."""
 _SUBMODULE = "160000"
-_FILE = b"diff --git "
-_BINARY = b"\nGIT binary patch\n"
+_FILE_HEADER = b"diff --git "
+_BINARY_HEADER = b"\nGIT binary patch\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,99 +37,108 @@ class Shown:
     stat: str
     files: tuple[str, ...]
     omitted: tuple[str, ...]
-    """Those of the files that are not in the patch, or not whole."""
+    """Those of the files that are missing from the patch, or incomplete in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
+    """One changed file."""
+
     path: str
     blobs: tuple[str, ...]
-    """What Git has of it, before and after."""
+    """Its blobs in the object store, before and after the change."""
     loose: bool
-    """It is a file of the workspace."""
+    """Whether its new content is only in the workspace, not in the object store."""
 
 
 async def show(git: Git, base: str, head: str | None) -> Shown:
-    """What changed since `head` left `base`; without `head`: up to the files as they are now."""
+    """Return what changed since `head` left `base`; without `head`, up to the current files."""
     async with git.comparing(base, head) as compare:
-        entries = list(_entries((await compare("--raw", "-z", "--no-abbrev", "--no-renames")).out))
-        large = await _large(git, entries)
+        entries = list(_parse_raw((await compare("--raw", "-z", "--no-abbrev", "--no-renames")).out))
+        large = await _find_large_files(git, entries)
         if len(large) > _NAMED:
-            every = tuple(_shown(entry.path) for entry in entries)
-            return Shown("", f" {len(every)} files changed, too large to be compared\n", every, every)
+            all_files = tuple(_displayable(entry.path) for entry in entries)
+            return Shown("", f" {len(all_files)} files changed, too large to be compared\n", all_files, all_files)
         paths = [f":(top,exclude,literal){path}" for path in large]
         names = (await compare("-M", "--name-status", paths=paths)).text
         stat = (await compare("-M", "--stat=120", paths=paths)).text
-        patch, cut = await _patch(partial(compare, "-M", "--patch", "--binary", paths=paths, most=PATCH_MOST + 1))
+        patch, cut = await _make_patch(partial(compare, "-M", "--patch", "--binary", paths=paths, most=PATCH_MOST + 1))
     files = [line.rpartition("\t")[2] for line in names.splitlines()]
-    left = files[_files_in(patch) :] if cut else []
-    omitted = [_shown(path) for path in large]
+    files_cut_off = files[_count_files(patch) :] if cut else []
+    omitted = [_displayable(path) for path in large]
     stat += "".join(f" {path} | too large to be compared\n" for path in omitted)
-    return Shown(patch.decode(errors="replace"), stat, (*files, *omitted), (*left, *omitted))
+    return Shown(patch.decode(errors="replace"), stat, (*files, *omitted), (*files_cut_off, *omitted))
 
 
-def _entries(raw: bytes) -> Iterator[_Entry]:
-    """Git's raw form: `:modes blobs status`, path, and so on."""
+def _parse_raw(raw: bytes) -> Iterator[_Entry]:
+    """Yield the entries of Git's raw output: `:modes blobs status`, path, and so on."""
     fields = iter(raw.split(b"\0"))
-    for told in fields:
-        if not told.startswith(b":"):
+    for field in fields:
+        if not field.startswith(b":"):
             continue
-        before, after, old, new, _ = told[1:].decode().split(" ")
-        kept = ((before, old), (after, new))
-        blobs = tuple(blob for mode, blob in kept if mode != _SUBMODULE and blob.strip("0"))
-        loose = after not in ("000000", _SUBMODULE) and not new.strip("0")
-        yield _Entry(os.fsdecode(next(fields, b"")), blobs, loose)
+        old_mode, new_mode, old_blob, new_blob, _ = field[1:].decode().split(" ")
+        versions = ((old_mode, old_blob), (new_mode, new_blob))
+        blobs = tuple(blob for mode, blob in versions if mode != _SUBMODULE and blob.strip("0"))
+        is_loose = new_mode not in ("000000", _SUBMODULE) and not new_blob.strip("0")
+        yield _Entry(os.fsdecode(next(fields, b"")), blobs, is_loose)
 
 
-async def _large(git: Git, entries: Sequence[_Entry]) -> list[str]:
-    """The files that are too large to be compared."""
-    asked = "".join(f"{blob}\n" for entry in entries for blob in entry.blobs).encode()
-    words = ("cat-file", "--batch-check=%(objectname) %(objectsize)", "--buffer")
-    told = (await git.run(*words, input=asked, env={"GIT_NO_LAZY_FETCH": "1"})).text if asked else ""
-    sizes = {blob: int(size) for blob, _, size in (line.partition(" ") for line in told.splitlines()) if size.isdigit()}
-    found = {entry.path for entry in entries if any(sizes.get(blob, 0) > FILE_MOST for blob in entry.blobs)}
-    loose = [f"./{entry.path}" for entry in entries if entry.loose]
-    for start in range(0, len(loose), _AT_ONCE):
-        tests = ("-maxdepth", "0", "-type", "f", "-size", f"+{FILE_MOST}c", "-print0")
-        done = await git.host.run(["find", *loose[start : start + _AT_ONCE], *tests], cwd=git.repo)
-        found |= {os.fsdecode(path).removeprefix("./") for path in done.out.split(b"\0") if path}
-    return sorted(found)
+async def _find_large_files(git: Git, entries: Sequence[_Entry]) -> list[str]:
+    """Return the paths of the files that are too large to be compared."""
+    blob_list = "".join(f"{blob}\n" for entry in entries for blob in entry.blobs).encode()
+    argv = ("cat-file", "--batch-check=%(objectname) %(objectsize)", "--buffer")
+    listing = (await git.run(*argv, input=blob_list, env={"GIT_NO_LAZY_FETCH": "1"})).text if blob_list else ""
+    sizes = {
+        blob: int(size) for blob, _, size in (line.partition(" ") for line in listing.splitlines()) if size.isdigit()
+    }
+    large_paths = {entry.path for entry in entries if any(sizes.get(blob, 0) > FILE_MOST for blob in entry.blobs)}
+    loose_paths = [f"./{entry.path}" for entry in entries if entry.loose]
+    for start in range(0, len(loose_paths), _BATCH_SIZE):
+        conditions = ("-maxdepth", "0", "-type", "f", "-size", f"+{FILE_MOST}c", "-print0")
+        result = await git.host.run(["find", *loose_paths[start : start + _BATCH_SIZE], *conditions], cwd=git.repo)
+        large_paths |= {os.fsdecode(path).removeprefix("./") for path in result.out.split(b"\0") if path}
+    return sorted(large_paths)
 
 
-async def _patch(compare: Callable[..., Awaitable[Completed]]) -> tuple[bytes, bool]:
-    """A change in whole files, and whether there would be more. What is text is shown as text, whatever its attributes call it."""
-    whole = (await compare()).out
-    patch = _whole_files(whole)
-    if _BINARY not in patch:
-        return patch, patch != whole
+async def _make_patch(compare: Callable[..., Awaitable[Completed]]) -> tuple[bytes, bool]:
+    """Return a change as a patch of whole files, and whether it was cut. Text is shown as text, even where attributes
+    mark it as binary.
+    """
+    full_patch = (await compare()).out
+    patch = _cut_to_whole_files(full_patch)
+    if _BINARY_HEADER not in patch:
+        return patch, patch != full_patch
     text = (await compare("--text")).out
-    pairs = zip(_by_file(patch), _by_file(_whole_files(text)), strict=False)
-    shown = b"".join(_readable(*pair) for pair in pairs)
-    cut = patch != whole or len(text) > PATCH_MOST or len(shown) > PATCH_MOST
-    return _whole_files(shown), cut
+    pairs = zip(_split_by_file(patch), _split_by_file(_cut_to_whole_files(text)), strict=False)
+    readable = b"".join(_as_text_if_possible(*pair) for pair in pairs)
+    is_cut = patch != full_patch or len(text) > PATCH_MOST or len(readable) > PATCH_MOST
+    return _cut_to_whole_files(readable), is_cut
 
 
-def _whole_files(patch: bytes) -> bytes:
-    """A patch within bounds: without what there is of the last file in it, where it is too long."""
+def _cut_to_whole_files(patch: bytes) -> bytes:
+    """Return a patch within the limit: if it is too long, without the last file, which may be incomplete."""
     if len(patch) <= PATCH_MOST:
         return patch
-    end = patch.rfind(b"\n" + _FILE, 0, PATCH_MOST)
+    end = patch.rfind(b"\n" + _FILE_HEADER, 0, PATCH_MOST)
     return patch[: end + 1]
 
 
-def _by_file(patch: bytes) -> list[bytes]:
+def _split_by_file(patch: bytes) -> list[bytes]:
+    """Return the parts of a patch, one per file."""
     return re.split(rb"^(?=diff --git )", patch, flags=re.MULTILINE)
 
 
-def _readable(part: bytes, text: bytes) -> bytes:
-    """One file's part of a patch, as text if it has no byte that no text has; its attributes are the agent's word."""
-    same = part.partition(b"\n")[0] == text.partition(b"\n")[0]
-    return text if same and _BINARY in part and b"\0" not in text else part
+def _as_text_if_possible(part: bytes, text: bytes) -> bytes:
+    """Return one file's part of a patch as text if it contains no null byte: attributes, which the agent may set, do not count."""
+    is_same_file = part.partition(b"\n")[0] == text.partition(b"\n")[0]
+    return text if is_same_file and _BINARY_HEADER in part and b"\0" not in text else part
 
 
-def _files_in(patch: bytes) -> int:
-    return patch.count(b"\n" + _FILE) + patch.startswith(_FILE)
+def _count_files(patch: bytes) -> int:
+    """Return the number of files in a patch."""
+    return patch.count(b"\n" + _FILE_HEADER) + patch.startswith(_FILE_HEADER)
 
 
-def _shown(path: str) -> str:
+def _displayable(path: str) -> str:
+    """Return a path as text that can be displayed, with undecodable bytes replaced."""
     return os.fsencode(path).decode(errors="replace")

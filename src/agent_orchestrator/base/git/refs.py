@@ -1,4 +1,9 @@
-"""What Git's files tell without starting a process: where a repository is, what HEAD names, which names are names."""
+"""Reads Git's files without starting a process: where a repository is, what HEAD and refs point to, which branch names
+are valid.
+
+Look here for anything that is read too often for a Git process. An agent may write to these files: symlinks, pipes
+and oversized files are not read.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +19,18 @@ from agent_orchestrator.base.files.safe import opened_folder, parts_of, plain, r
 from agent_orchestrator.errors import Conflict, machine_short
 
 LONGEST = 1 << 20
-"""Bytes that a file of Git's may have for us, but for the list of packed refs."""
+"""Maximum bytes of a file of Git's that we read, other than the list of packed refs."""
 LONGEST_LIST = 16 << 20
-"""Bytes of a list of packed refs that is not sorted, as Git's have been since 2.15: it is looked through as a whole."""
+"""Maximum bytes of an unsorted list of packed refs, which is searched as a whole; Git has sorted them since 2.15."""
 LONGEST_INDEX = 512 << 20
-"""Bytes of an index that we copy or save: about five million files."""
+"""Maximum bytes of an index that we copy or save: about five million files."""
 _LONGEST_REF = 4096
 _LONGEST_POINTER = 1 << 14
-"""Bytes of the file that says where a worktree is."""
+"""Maximum bytes of the file that says where a worktree is."""
 _LONGEST_LINE = 8192
-_DEEPEST = 5
-"""Refs that name another one after the other."""
-_DEEPEST_FOLDER = 50
+_MAX_SYMBOLIC_REFS = 5
+"""How many symbolic refs in a row are followed."""
+_MAX_FOLDER_DEPTH = 50
 _MOST = 100_000
 _OBJECT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _BAD_IN_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//")
@@ -33,16 +38,16 @@ _BAD_IN_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where a repository's parts are, as far as its files tell."""
+    """Where the parts of a repository are, according to its files."""
 
     top: Path | None
-    """The checkout; none for a bare repository."""
+    """The checkout; None for a bare repository."""
     git_dir: Path
     common: Path
 
 
 def valid_branch(name: str) -> bool:
-    """Would `git check-ref-format --branch` take this name? (`@` alone, which means HEAD, is refused too.)"""
+    """Return whether `git check-ref-format --branch` would accept this name; `@` alone, which means HEAD, is refused too."""
     if (
         not name
         or name in ("@", "HEAD")
@@ -55,7 +60,7 @@ def valid_branch(name: str) -> bool:
 
 
 def ref_safe(name: str) -> str:
-    """The name itself where it may be part of a ref's name, otherwise a spelling of it that may."""
+    """Return the name itself if it may be part of a ref's name, otherwise an escaped form of it."""
     if valid_branch(name) and "%" not in name:
         return name
     return "".join(c if c.isalnum() or c in "-_" else "".join(f"%{b:02X}" for b in os.fsencode(c)) for c in name) or "%"
@@ -65,38 +70,39 @@ def find_layout(path: Path) -> Layout | None:
     """Find a repository by its files, without a process; `path` is its checkout's top folder or the bare repository."""
     dot = path / ".git"
     if dot.is_dir():
-        return Layout(path, dot, _common(dot))
+        return Layout(path, dot, _common_folder(dot))
     if dot.is_file():
         try:
-            pointer = _text(dot)
-        except OSError:  # removed this very moment, or not what it was
+            pointer = _read_text(dot)
+        except OSError:  # removed or replaced since the check above
             return None
         if not pointer.startswith("gitdir: "):
             return None
         git_dir = Path(os.path.normpath(path / pointer.removeprefix("gitdir: ")))
-        return Layout(path, git_dir, _common(git_dir)) if git_dir.is_dir() else None
+        return Layout(path, git_dir, _common_folder(git_dir)) if git_dir.is_dir() else None
     if (path / "HEAD").is_file() and (path / "objects").is_dir() and (path / "refs").is_dir():
         return Layout(None, path, path)
     return None
 
 
-def _common(git_dir: Path) -> Path:
+def _common_folder(git_dir: Path) -> Path:
+    """Return the Git folder that all worktrees of a repository share."""
     if not os.path.lexists(git_dir / "commondir"):
         return git_dir
     try:
-        pointer = _text(git_dir / "commondir")
+        pointer = _read_text(git_dir / "commondir")
     except OSError:
         return git_dir
     return git_dir if "\0" in pointer else Path(os.path.normpath(git_dir / pointer))
 
 
-def _text(path: Path, longest: int = LONGEST) -> str:
-    """One of Git's files. An agent may write there: a pipe, a device or a symlink in its place is not read."""
-    return _bytes(path, longest).decode(errors="surrogateescape").strip()
+def _read_text(path: Path, longest: int = LONGEST) -> str:
+    """Return the text of one of Git's files. A pipe, device or symlink, which an agent may put there, raises an `OSError`."""
+    return _read_bytes(path, longest).decode(errors="surrogateescape").strip()
 
 
-def _bytes(path: Path, longest: int) -> bytes:
-    """A file that cannot be looked at for want of descriptors or memory is not taken for one that is not there."""
+def _read_bytes(path: Path, longest: int) -> bytes:
+    """Return a file's bytes. Raises `Temporary` if the machine lacks descriptors or memory, so that the file is not taken as missing."""
     try:
         return read_plain(path, longest)
     except OSError as error:
@@ -104,14 +110,14 @@ def _bytes(path: Path, longest: int) -> bytes:
 
 
 def _is_ref(name: str) -> bool:
-    """Is it the name of a ref, and not of any other file?"""
+    """Return whether the name is that of a ref, and not of any other file."""
     return name.startswith("refs/") and valid_branch(name)
 
 
 def read_symbolic_head(git_dir: Path) -> str | None:
-    """The ref that HEAD names (`refs/heads/main`); none when it is detached or cannot be read from files."""
+    """Return the ref that HEAD names (`refs/heads/main`), or None if it is detached or cannot be read from files."""
     try:
-        text = _text(git_dir / "HEAD")
+        text = _read_text(git_dir / "HEAD")
     except OSError:
         return None
     ref = text.removeprefix("ref:").strip()
@@ -119,61 +125,66 @@ def read_symbolic_head(git_dir: Path) -> str | None:
 
 
 def read_head(git_dir: Path) -> str | None:
-    """The commit that HEAD names, read from Git's files without a process; none when there is none yet."""
+    """Return the commit that HEAD names, read from Git's files without a process, or None if there is none yet."""
     ref = read_symbolic_head(git_dir)
     if ref is not None:
         return read_ref(git_dir, ref)
     try:
-        text = _text(git_dir / "HEAD")
+        text = _read_text(git_dir / "HEAD")
     except OSError:
         return None
     return text if _OBJECT.fullmatch(text) else None
 
 
 def read_ref(git_dir: Path, ref: str) -> str | None:
-    """The object that a ref names, read from loose and packed refs without a process."""
-    ref, commit = _followed(git_dir, ref)
+    """Return the object that a ref names, read from loose and packed refs without a process, or None if the ref does not exist."""
+    ref, commit = _resolve_symbolic(git_dir, ref)
     if commit or not ref:
         return commit
-    with _packed(git_dir) as packed:
-        return packed.get(ref)
+    with _open_packed_refs(git_dir) as packed_refs:
+        return packed_refs.get(ref)
 
 
 def read_refs(git_dir: Path, names: Iterable[str], below: str) -> dict[str, str] | None:
-    """Those of these refs that there are, and all below one more; none where Git keeps refs in no files that we would read.
+    """Return ref → object for those of `names` that exist, and for all refs below `below`; None if Git does not keep
+    refs in files that we can read.
 
-    Raises `Conflict` where below that one lies what no Git has made, which Git would look through all the same.
+    Raises `Conflict` if the folder of `below` contains what Git cannot have created, which Git would nevertheless
+    search.
     """
-    common = _common(git_dir)
+    common = _common_folder(git_dir)
     if (common / "reftable").exists() or (common / "refs").is_symlink():
         return None
-    found = {name: _followed(git_dir, name) for name in (*names, *_files_below(common, below))}
-    with _packed(git_dir) as packed:  # after the others: Git packs a ref before it removes its file
-        if not packed.complete:
+    loose = {name: _resolve_symbolic(git_dir, name) for name in (*names, *_files_below(common, below))}
+    # Read after the loose refs: Git packs a ref before it removes its file.
+    with _open_packed_refs(git_dir) as packed_refs:
+        if not packed_refs.complete:
             return None
-        listed = {name: (name, None) for name in packed.below(below)} | found
+        targets = {name: (name, None) for name in packed_refs.below(below)} | loose
         return {
-            name: commit for name, (ref, own) in listed.items() if (commit := own or (packed.get(ref) if ref else None))
+            name: commit
+            for name, (ref, own_commit) in targets.items()
+            if (commit := own_commit or (packed_refs.get(ref) if ref else None))
         }
 
 
-def _followed(git_dir: Path, ref: str) -> tuple[str, str | None]:
-    """The ref that a ref comes to by way of others (nothing: to none), and what that one's own file names."""
-    for _ in range(_DEEPEST + 1):
+def _resolve_symbolic(git_dir: Path, ref: str) -> tuple[str, str | None]:
+    """Return the ref that a ref finally points to by way of symbolic refs ("" if none), and the object in that ref's own file."""
+    for _ in range(_MAX_SYMBOLIC_REFS + 1):
         if not _is_ref(ref):
             break
-        text = _loose(git_dir, ref)
+        text = _read_loose(git_dir, ref)
         if not text.startswith("ref:"):
             return ref, text or None
         ref = text.removeprefix("ref:").strip()
     return "", None
 
 
-def _loose(git_dir: Path, ref: str) -> str:
-    """What a ref's own file says: an object, or `ref:` and another's name."""
-    for folder in (git_dir, _common(git_dir)):
+def _read_loose(git_dir: Path, ref: str) -> str:
+    """Return the content of a ref's own file: an object, or `ref:` and another ref's name; "" if there is no such file."""
+    for folder in (git_dir, _common_folder(git_dir)):
         try:
-            text = _text(folder / ref, _LONGEST_REF)
+            text = _read_text(folder / ref, _LONGEST_REF)
         except OSError:
             continue
         if text.startswith("ref:") or _OBJECT.fullmatch(text):
@@ -182,119 +193,126 @@ def _loose(git_dir: Path, ref: str) -> str:
 
 
 def _files_below(common: Path, below: str) -> list[str]:
-    """The names of all files below one of Git's folders. An agent writes there too: no link is followed, and there is an end to it."""
-    found: list[str] = []
-    waiting, seen = [below], 0
-    while waiting:
-        name = waiting.pop()
+    """Return the names of all files below one of Git's folders. Links are not followed and the number is limited, as
+    an agent writes there too.
+    """
+    files: list[str] = []
+    folders, count = [below], 0
+    while folders:
+        name = folders.pop()
         try:
             with opened_folder(common, parts_of(name)) as folder, os.scandir(folder) as entries:
                 for entry in entries:
-                    seen += 1
-                    if seen > _MOST:
-                        raise _strange(common / below, f"more than {_MOST} files in it")
-                    _sort(entry, f"{name}/{entry.name}", waiting, found)
+                    count += 1
+                    if count > _MOST:
+                        raise _unexpected_contents(common / below, f"more than {_MOST} files in it")
+                    _sort_entry(entry, f"{name}/{entry.name}", folders, files)
         except OSError as error:
-            if short := machine_short(error):
-                raise short from None
+            if shortage := machine_short(error):
+                raise shortage from None
             if (common / name).is_symlink() and os.path.isdir(common / name):  # noqa: PTH112 - never raises
-                raise _strange(common / name, "become a symlink") from None
-        if waiting and waiting[-1].count("/") - below.count("/") > _DEEPEST_FOLDER:
-            raise _strange(common / below, f"folders more than {_DEEPEST_FOLDER} deep")
-    return found
+                raise _unexpected_contents(common / name, "become a symlink") from None
+        if folders and folders[-1].count("/") - below.count("/") > _MAX_FOLDER_DEPTH:
+            raise _unexpected_contents(common / below, f"folders more than {_MAX_FOLDER_DEPTH} deep")
+    return files
 
 
-def _sort(entry: os.DirEntry[str], name: str, folders: list[str], files: list[str]) -> None:
-    with suppress(OSError):  # a symlink that leads nowhere is no ref
+def _sort_entry(entry: os.DirEntry[str], name: str, folders: list[str], files: list[str]) -> None:
+    """Append the name of a folder's entry to `folders` or `files`."""
+    with suppress(OSError):  # a broken symlink is not a ref
         if entry.is_file(follow_symlinks=False):
             files.append(name)
-        elif entry.is_dir():  # also a symlink to one, which is refused when it is opened
+        elif entry.is_dir():  # also a symlink to a folder, which is refused when it is opened
             folders.append(name)
 
 
-def _strange(path: Path, what: str) -> Conflict:
+def _unexpected_contents(path: Path, description: str) -> Conflict:
+    """Return the error for a folder with contents that Git cannot have created."""
     return Conflict(
-        f"{path} has {what}, which Git has not made", "see what it is and remove it, or choose another name"
+        f"{path} has {description}, which Git has not made", "see what it is and remove it, or choose another name"
     )
 
 
-class _Packed:
-    """The list of packed refs. Git sorts it and says so: then a name is found by a few looks at it, however long it is."""
+class _PackedRefs:
+    """The list of packed refs. If Git has sorted it and says so in its header, a name is found by binary search,
+    however long the list is.
+    """
 
     def __init__(self, file: BinaryIO | None) -> None:
         self._file = file.fileno() if file else -1
         self._size = os.fstat(self._file).st_size if file else 0
-        about = os.pread(self._file, _LONGEST_LINE, 0).partition(b"\n")[0] if file else b""
-        self._sorted = about.startswith(b"# pack-refs with:") and b"sorted" in about.split()
-        self._begin = len(about) + 1
+        header = os.pread(self._file, _LONGEST_LINE, 0).partition(b"\n")[0] if file else b""
+        self._sorted = header.startswith(b"# pack-refs with:") and b"sorted" in header.split()
+        self._begin = len(header) + 1
         self.complete = self._sorted or self._size <= LONGEST_LIST
-        """False: nobody looks through one that is this long and not sorted."""
+        """False for an unsorted list that is too long to be searched."""
         self._all = file.read(LONGEST_LIST) if file and self.complete and not self._sorted else b""
 
     def get(self, ref: str) -> str | None:
-        """What a ref names."""
+        """Return the object that a ref names, or None if it is not in the list."""
         name = os.fsencode(ref)
         if self._sorted:
-            _, line = self._line(at := self._first(name), at)
-            found, _, other = line.partition(b" ")
+            _, line = self._line_at(position := self._first_position(name), position)
+            commit, _, line_name = line.partition(b" ")
         else:
             end = max(self._all.find(b" %b\n" % name), 0)
-            found, other = self._all[self._all.rfind(b"\n", 0, end) + 1 : end], name
-        text = found.decode(errors="replace")
-        return text if other == name and _OBJECT.fullmatch(text) else None
+            commit, line_name = self._all[self._all.rfind(b"\n", 0, end) + 1 : end], name
+        text = commit.decode(errors="replace")
+        return text if line_name == name and _OBJECT.fullmatch(text) else None
 
     def below(self, name: str) -> list[str]:
-        """All that are below this one."""
-        start = os.fsencode(f"{name}/")
+        """Return the names of all refs below this one."""
+        prefix = os.fsencode(f"{name}/")
         if not self._sorted:
-            return [os.fsdecode(one) for one in re.findall(rb" (%b.+)" % re.escape(start), self._all)]
-        found: list[str] = []
-        at = self._first(start)
-        while at < self._size and len(found) < _MOST:
-            begin, line = self._line(at, at)
-            other = line.partition(b" ")[2]
+            return [os.fsdecode(ref) for ref in re.findall(rb" (%b.+)" % re.escape(prefix), self._all)]
+        refs: list[str] = []
+        position = self._first_position(prefix)
+        while position < self._size and len(refs) < _MOST:
+            begin, line = self._line_at(position, position)
+            line_name = line.partition(b" ")[2]
             if not line.startswith(b"^"):
-                if not other.startswith(start):
+                if not line_name.startswith(prefix):
                     break
-                found.append(os.fsdecode(other))
-            at = begin + len(line) + 1
-        return found
+                refs.append(os.fsdecode(line_name))
+            position = begin + len(line) + 1
+        return refs
 
-    def _first(self, name: bytes) -> int:
-        """Where the first line is that has this name, or one that comes after it."""
+    def _first_position(self, name: bytes) -> int:
+        """Return where the first line begins that has this name, or one that sorts after it."""
         low, high = self._begin, self._size
         while low < high:
-            begin, line = self._line((low + high) // 2, low)
-            if line.startswith(b"^") and begin > low:  # of the tag in the line before: what that names
-                begin, line = self._line(begin - 1, low)
+            begin, line = self._line_at((low + high) // 2, low)
+            if line.startswith(b"^") and begin > low:  # the object of the tag in the line before
+                begin, line = self._line_at(begin - 1, low)
             if line.partition(b" ")[2] < name:
                 low = begin + len(line) + 1
             else:
                 high = begin
         return low
 
-    def _line(self, at: int, low: int) -> tuple[int, bytes]:
-        """The line that has the byte at this place, and where it begins, but not before `low`."""
-        start = max(low, at - _LONGEST_LINE)
-        piece = os.pread(self._file, 2 * _LONGEST_LINE, start) if self._file >= 0 else b""
-        begin = piece.rfind(b"\n", 0, at - start) + 1
-        return start + begin, piece[begin:].partition(b"\n")[0]
+    def _line_at(self, position: int, low: int) -> tuple[int, bytes]:
+        """Return where the line begins that has the byte at this position, but not before `low`, and the line."""
+        start = max(low, position - _LONGEST_LINE)
+        data = os.pread(self._file, 2 * _LONGEST_LINE, start) if self._file >= 0 else b""
+        begin = data.rfind(b"\n", 0, position - start) + 1
+        return start + begin, data[begin:].partition(b"\n")[0]
 
 
 @contextmanager
-def _packed(git_dir: Path) -> Iterator[_Packed]:
+def _open_packed_refs(git_dir: Path) -> Iterator[_PackedRefs]:
+    """Yield the list of packed refs, an empty one if there is none. Raises `Temporary` if the machine lacks resources to read it."""
     with ExitStack() as stack:
         try:
-            found = _Packed(stack.enter_context(plain(_common(git_dir) / "packed-refs")))
+            packed_refs = _PackedRefs(stack.enter_context(plain(_common_folder(git_dir) / "packed-refs")))
         except OSError as error:
-            if short := machine_short(error):
-                raise short from None
-            found = _Packed(None)
-        yield found
+            if shortage := machine_short(error):
+                raise shortage from None
+            packed_refs = _PackedRefs(None)
+        yield packed_refs
 
 
 def worktree_entries(common: Path, called: str = r".*") -> list[Path]:
-    """Git's folders of a repository's worktrees."""
+    """Return Git's folders of a repository's worktrees whose names match `called`."""
     try:
         with os.scandir(common / "worktrees") as entries:
             return [Path(entry.path) for entry in entries if re.fullmatch(called, entry.name) and entry.is_dir()]
@@ -303,13 +321,15 @@ def worktree_entries(common: Path, called: str = r".*") -> list[Path]:
 
 
 def worktree_place(entry: Path) -> str | None:
-    """Where a registered worktree's folder is; one killed in its first moments does not say, nor one whose agent put a pipe there."""
+    """Return where a registered worktree's folder is, or None if its entry does not say: Git was ended early, or an
+    agent put a pipe there.
+    """
     try:
         pointer = read_plain(entry / "gitdir", _LONGEST_POINTER).decode(errors="surrogateescape").strip()
         return os.path.realpath((entry / pointer).parent)
     except OSError as error:
-        if short := machine_short(error):
-            raise short from None
+        if shortage := machine_short(error):
+            raise shortage from None
         return None
-    except ValueError:  # no path has such a byte in it
+    except ValueError:  # a null byte, which no path contains
         return None

@@ -1,8 +1,10 @@
-"""Glob patterns of paths, as people write them: `*` within a folder, `**` across, a bare name anywhere, a folder with all in it. Pure.
+"""Glob patterns of paths: `*` within a folder, `**` across folders, a bare name at any depth, a folder with all its
+contents. Pure.
 
-Whoever writes a pattern may mean harm: matching takes time by the length of the pattern times that of the path, and never more. A `*` takes
-up to the first place where what follows it fits and does not come back for another; that loses nothing, as the next `*` of the same
-folder's name reaches whatever a later place would have, and `**` stands for whole folders.
+A pattern may be malicious: matching takes at most time proportional to the length of the pattern times that of the
+path. A `*` matches up to the first place where the text after it fits and never backtracks to a later one. No match
+is lost by that, as the next `*` in the same file or folder name reaches whatever a later place would have reached,
+and `**` stands for whole folders.
 """
 
 from __future__ import annotations
@@ -13,98 +15,101 @@ from functools import lru_cache
 from itertools import islice
 
 MOST_STARS = 20
-"""Of one pattern; what stands behind the last of them does not count."""
+"""Maximum number of wildcards `*` in a pattern; what follows the last of them is ignored."""
 DEEPEST = 50
-"""Folders around a path that are looked at."""
-_END = r"(?=/|\Z)"
-_NOTHING = re.compile(r"(?!)")
+"""Maximum number of folders around a path that are considered."""
+_NAME_END = r"(?=/|\Z)"
+_MATCHES_NOTHING = re.compile(r"(?!)")
 _SLASHES = re.compile(r"/+")
 _STARS = re.compile(r"\*+")
 _TOKEN = re.compile(r"\*+|\?|\[[^/][^\]/]*\]|.", re.DOTALL)
 
 
 def covers(pattern: str, path: str) -> bool:
-    """Is a path one of those that a pattern means?"""
-    return _compiled(pattern).match(path) is not None
+    """Return whether a path matches a pattern."""
+    return _compile(pattern).match(path) is not None
 
 
 def covered(patterns: Iterable[str], paths: Iterable[str]) -> frozenset[str]:
-    """Those paths that any of the patterns means."""
-    found: set[str] = set()
-    left = set(paths)
-    for one in [_compiled(pattern) for pattern in dict.fromkeys(patterns)]:
-        now = {path for path in left if one.match(path)}
-        found |= now
-        left -= now
-    return frozenset(found)
+    """Return those paths that match any of the patterns."""
+    matches: set[str] = set()
+    unmatched = set(paths)
+    for regex in [_compile(pattern) for pattern in dict.fromkeys(patterns)]:
+        new_matches = {path for path in unmatched if regex.match(path)}
+        matches |= new_matches
+        unmatched -= new_matches
+    return frozenset(matches)
 
 
 def is_glob(text: str) -> bool:
-    """May it mean more than one path?"""
+    """Return whether a pattern may match more than one path."""
     return has_wildcard(text) or text.endswith("/")
 
 
 def has_wildcard(text: str) -> bool:
-    """Is there a sign in it that stands for others?"""
-    return any(sign in text for sign in "*?[")
+    """Return whether a text contains a wildcard character."""
+    return any(character in text for character in "*?[")
 
 
 def folders(path: str) -> list[str]:
-    """The folders around a path, the innermost last; of a deeper one the outer ones alone."""
+    """Return the folders around a path, the innermost last; of a very deep path only the outer ones."""
     slashes = islice(_SLASHES.finditer(path.rstrip("/")), DEEPEST)
-    return [path[: found.start()] for found in slashes if found.start()]
+    return [path[: slash.start()] for slash in slashes if slash.start()]
 
 
 @lru_cache(maxsize=1024)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    plain = pattern.strip().removeprefix("./").strip("/")
-    if not plain:
-        return _NOTHING
-    starred = list(_STARS.finditer(plain))[:MOST_STARS]
-    if len(starred) == MOST_STARS:
-        plain = plain[: starred[-1].end()]
-    return re.compile(_translated([] if "/" in plain else ["**"], plain.split("/")), re.DOTALL)
+def _compile(pattern: str) -> re.Pattern[str]:
+    """Return the regular expression of a pattern."""
+    normalized = pattern.strip().removeprefix("./").strip("/")
+    if not normalized:
+        return _MATCHES_NOTHING
+    stars = list(_STARS.finditer(normalized))[:MOST_STARS]
+    if len(stars) == MOST_STARS:
+        normalized = normalized[: stars[-1].end()]
+    return re.compile(_to_regex([] if "/" in normalized else ["**"], normalized.split("/")), re.DOTALL)
 
 
-def _translated(before: list[str], names: list[str]) -> str:
-    """The start of a path that fits; whatever is in a folder that fits does too."""
+def _to_regex(prefix: list[str], names: list[str]) -> str:
+    """Return a regular expression that matches the beginning of a path; everything in a matching folder matches too."""
     groups: list[list[str]] = [[]]
-    for name in (*before, *names):
+    for name in (*prefix, *names):
         if name.startswith("**"):
             groups.append([])
             name = f"*{name.lstrip('*')}" if name.strip("*") else ""
         if name:
             groups[-1].append(name)
-    found = "/".join(map(_name, groups[0]))
+    regex = "/".join(map(_name_regex, groups[0]))
     for group in groups[1:]:
-        slash = "/" if found and not found.endswith("/") else ""
-        found += slash + (f"(?>(?:[^/]*+/)*?{'/'.join(map(_name, group))})" if group else "")
-    return found
+        slash = "/" if regex and not regex.endswith("/") else ""
+        regex += slash + (f"(?>(?:[^/]*+/)*?{'/'.join(map(_name_regex, group))})" if group else "")
+    return regex
 
 
-def _name(pattern: str) -> str:
-    """The name of one file or folder."""
+def _name_regex(pattern: str) -> str:
+    """Return the regular expression for the name of one file or folder."""
     parts = [""]
     for token in _TOKEN.findall(pattern):
         if token[0] == "*":
             parts.append("")
         else:
-            parts[-1] += "[^/]" if token == "?" else _one_of(token) if len(token) > 1 else re.escape(token)
+            parts[-1] += "[^/]" if token == "?" else _set_regex(token) if len(token) > 1 else re.escape(token)
     if len(parts) == 1:
-        return parts[0] + _END
-    last = f"(?>[^/]*?{parts[-1]}{_END})" if parts[-1] else "[^/]*+"
+        return parts[0] + _NAME_END
+    last = f"(?>[^/]*?{parts[-1]}{_NAME_END})" if parts[-1] else "[^/]*+"
     return parts[0] + "".join(f"(?>[^/]*?{part})" for part in parts[1:-1] if part) + last
 
 
-def _one_of(token: str) -> str:
-    """`[ab]` or `[!ab]`; what is no such set means itself."""
-    inside = token[1:-1]
-    but = "^" if inside[0] in "!^" and len(inside) > 1 else ""
-    signs = "".join(sign if sign == "-" else re.escape(sign) for sign in inside[len(but) :])
+def _set_regex(token: str) -> str:
+    """Return the regular expression for `[ab]` or `[!ab]`; an invalid set stands for itself."""
+    content = token[1:-1]
+    negation = "^" if content[0] in "!^" and len(content) > 1 else ""
+    characters = "".join(
+        character if character == "-" else re.escape(character) for character in content[len(negation) :]
+    )
     try:
-        if "--" in signs:
+        if "--" in characters:
             return re.escape(token)
-        re.compile(f"[{but}{signs}]")
+        re.compile(f"[{negation}{characters}]")
     except re.error:  # such as [z-a]
         return re.escape(token)
-    return f"(?!/)[{but}{signs}]"
+    return f"(?!/)[{negation}{characters}]"

@@ -1,8 +1,8 @@
-"""The one template language: `{{prompt}}` in commands, messages of reactions, conditions.
+"""The one template language: `{{prompt}}` in commands, in messages of reaction rules, and in conditions.
 
-Jinja's sandbox, narrowed to what cannot run away: no calls but a few of text's own methods, no assignments, no macros, no
-arithmetic that multiplies, and only so many steps. A template is always configuration, if not always the user's own; text from outside
-is only ever a value.
+It is Jinja's sandbox, restricted so that rendering always ends soon: no calls except a few methods of strings, no
+assignments, no macros, no multiplication, and a limited number of steps. A template always comes from a
+configuration, but not always from the user's own; text from outside is only ever a value.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 MAX_TEMPLATE = 64 * 1024
 MAX_OUTPUT = 1024 * 1024
 MAX_LOOPS = 2
-"""Loops inside one another."""
+"""How deep loops may be nested."""
 MAX_STEPS = 20_000
-"""Of one rendering: each turn of a loop is one, each call, each item and each hundred characters that a filter or a method works on."""
+"""Steps per rendering. Each iteration of a loop is one step, each call, each item, and every hundred characters that a filter or
+method processes."""
 MAX_ARGUMENT = 10_000
-"""For numbers given to filters: `indent(1000000000)` is a gigabyte."""
+"""Limit of numbers passed to filters: `indent(1000000000)` would produce a gigabyte."""
 
 FILTERS = [
     "abs",
@@ -82,7 +83,7 @@ METHODS = frozenset(
         "values",
     ]
 )
-_REFUSED = [
+_FORBIDDEN_NODES = [
     "Assign",
     "AssignBlock",
     "Block",
@@ -99,81 +100,84 @@ _REFUSED = [
     "ScopedEvalContextModifier",
     "With",
 ]
+"""Jinja's syntax nodes that a template may not contain."""
 
 
 def render(template: str, variables: Mapping[str, Any]) -> str:
-    """Fill a template in; an unknown variable, a wrong template or more than a megabyte of output is a `UsageError`."""
+    """Fill in a template. Raises `UsageError` for an unknown variable, an invalid template, or an output of more than a megabyte."""
     from jinja2 import TemplateError
 
-    compiled = _template(template)
-    parts, size = [], 0
+    compiled = _compile_template(template)
+    chunks, size = [], 0
     try:
-        with _counted():
-            for part in compiled.generate(dict(variables)):
-                parts.append(part)
-                size += len(part)
+        with _step_limit():
+            for chunk in compiled.generate(dict(variables)):
+                chunks.append(chunk)
+                size += len(chunk)
                 if size > MAX_OUTPUT:
-                    raise _wrong("template", template, f"gives more than {MAX_OUTPUT} characters")
+                    raise _template_error("template", template, f"gives more than {MAX_OUTPUT} characters")
     except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-        raise _wrong("template", template, f"is wrong: {error}") from None
-    return "".join(parts)
+        raise _template_error("template", template, f"is wrong: {error}") from None
+    return "".join(chunks)
 
 
 def holds(condition: str, variables: Mapping[str, Any]) -> bool:
-    """Is this expression (`label == 'needs-tests'`) true of these variables?"""
+    """Return whether an expression (`label == 'needs-tests'`) is true for these variables. Raises `UsageError` if it is invalid."""
     from jinja2 import TemplateError
 
     try:
-        with _counted():
-            return bool(_expression(_bare(condition))(dict(variables)))
+        with _step_limit():
+            return bool(_compile_expression(_without_braces(condition))(dict(variables)))
     except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-        raise _wrong("condition", condition, f"is wrong: {error}") from None
+        raise _template_error("condition", condition, f"is wrong: {error}") from None
 
 
 def check(template: str, known_names: Iterable[str]) -> None:
-    """Refuse a template that is wrong or names a variable which it will not be given."""
+    """Raise `UsageError` for a template that is invalid or uses a variable not in `known_names`."""
     _check_names("template", template, variables_of(template), known_names)
 
 
 def check_condition(condition: str, known_names: Iterable[str]) -> None:
-    """Refuse a condition that is wrong or names a variable which it will not be given."""
+    """Raise `UsageError` for a condition that is invalid or uses a variable not in `known_names`."""
     from jinja2 import meta, nodes
 
-    bare = _bare(condition)
-    _expression(bare)
-    tree = nodes.Template([nodes.Output([_parse_expression(bare)])], lineno=1)
-    tree.set_environment(_environment())
+    expression = _without_braces(condition)
+    _compile_expression(expression)
+    tree = nodes.Template([nodes.Output([_parse_expression(expression)])], lineno=1)
+    tree.set_environment(_jinja_environment())
     _check_names("condition", condition, meta.find_undeclared_variables(tree), known_names)
 
 
 @lru_cache(maxsize=512)
 def variables_of(template: str) -> frozenset[str]:
-    """The variables that a template names."""
+    """Return the variables that a template uses."""
     from jinja2 import meta
 
-    _template(template)
-    return frozenset(meta.find_undeclared_variables(_environment().parse(template)))
+    _compile_template(template)
+    return frozenset(meta.find_undeclared_variables(_jinja_environment().parse(template)))
 
 
-def _check_names(kind: str, source: str, named: Set[str], known_names: Iterable[str]) -> None:
-    known = sorted(known_names)
-    for name in sorted(named - set(known)):
-        near = difflib.get_close_matches(name, known, 1)
-        remedy = f"did you mean {near[0]}?" if near else f"known: {', '.join(known) or 'none'}"
-        raise _wrong(kind, source, f"names the unknown variable {name}", remedy)
+def _check_names(kind: str, source: str, used_names: Set[str], known_names: Iterable[str]) -> None:
+    """Raise `UsageError` if `used_names` has a name that is not in `known_names`; suggest the most similar one."""
+    sorted_names = sorted(known_names)
+    for name in sorted(used_names - set(sorted_names)):
+        similar_names = difflib.get_close_matches(name, sorted_names, 1)
+        remedy = f"did you mean {similar_names[0]}?" if similar_names else f"known: {', '.join(sorted_names) or 'none'}"
+        raise _template_error(kind, source, f"names the unknown variable {name}", remedy)
 
 
 @lru_cache(maxsize=1)
-def _environment() -> Environment:
+def _jinja_environment() -> Environment:
+    """Return the sandboxed Jinja environment that all templates share."""
     from jinja2 import StrictUndefined
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    class Counting(ImmutableSandboxedEnvironment):
+    class CountingEnvironment(ImmutableSandboxedEnvironment):
         def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - as the sandbox itself has it
-            _spend(_weight(getattr(__obj, "__self__", None)))
+            _spend(_cost_of(getattr(__obj, "__self__", None)))
             return super().call(__context, __obj, *args, **kwargs)
 
-    environment = Counting(
+    environment = CountingEnvironment(
         undefined=StrictUndefined,
         autoescape=False,
         optimized=False,
@@ -181,46 +185,50 @@ def _environment() -> Environment:
         finalize=lambda value: "" if value is None else value,
     )
     environment.globals.clear()
-    known = environment.filters
-    known |= {"join": _joining(known["join"]), "indent": _indenting(known["indent"])}
-    environment.filters = {name: _bounded(known[name]) for name in FILTERS} | {_EACH: _each}
+    filters = environment.filters
+    filters |= {"join": _limit_join(filters["join"]), "indent": _limit_indent(filters["indent"])}
+    environment.filters = {name: _limit_filter(filters[name]) for name in FILTERS} | {_COUNT_FILTER: _count_iterations}
     return environment
 
 
-_EACH = "each turn"
-"""What every loop's values go through: no name that a template can write."""
-_left: ContextVar[int] = ContextVar("steps that are left")
+_COUNT_FILTER = "each turn"
+"""Name of the filter that is added to the values of every loop; a template cannot write this name."""
+_steps_left: ContextVar[int] = ContextVar("steps that are left")
 
 
 @contextmanager
-def _counted() -> Iterator[None]:
-    before = _left.set(MAX_STEPS)
+def _step_limit() -> Iterator[None]:
+    """Limit the number of steps in the block to `MAX_STEPS`."""
+    token = _steps_left.set(MAX_STEPS)
     try:
         yield
     finally:
-        _left.reset(before)
+        _steps_left.reset(token)
 
 
 def _spend(steps: int) -> None:
-    _left.set(_left.get() - steps)
-    if _left.get() < 0:
+    """Count some steps. Raises `ValueError` if none are left."""
+    _steps_left.set(_steps_left.get() - steps)
+    if _steps_left.get() < 0:
         raise ValueError(f"it takes more than {MAX_STEPS} steps")
 
 
-def _weight(value: Any) -> int:
+def _cost_of(value: Any) -> int:
+    """Return the number of steps that processing a value costs."""
     if isinstance(value, str):
         return 1 + len(value) // 100
     return 1 + len(value) if isinstance(value, list | tuple | dict) else 1
 
 
-def _each(values: Any) -> Iterator[Any]:
+def _count_iterations(values: Any) -> Iterator[Any]:
+    """Yield the values of a loop, counting one step for each."""
     for value in values:
         _spend(1)
         yield value
 
 
-def _joining(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What is put between values counts with each of them."""
+def _limit_join(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap the filter `join`, so that the separator's length counts once per value."""
 
     @wraps(function)
     def join(context: Any, value: Iterable[Any], d: str = "", attribute: Any = None) -> Any:
@@ -231,8 +239,8 @@ def _joining(function: Callable[..., Any]) -> Callable[..., Any]:
     return join
 
 
-def _indenting(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What is put before lines counts with each of them."""
+def _limit_indent(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap the filter `indent`, so that the indentation's length counts once per line."""
 
     @wraps(function)
     def indent(s: str, width: int | str = 4, *args: Any, **kwargs: Any) -> Any:
@@ -242,12 +250,12 @@ def _indenting(function: Callable[..., Any]) -> Callable[..., Any]:
     return indent
 
 
-def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Stop a chain of filters at the first one that gives too much, or would."""
+def _limit_filter(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a filter, so that it counts its steps and fails if its result is too long: this stops a chain of filters early."""
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        _spend(sum(map(_weight, args)))
+        _spend(sum(map(_cost_of, args)))
         result = function(*args, **kwargs)
         if isinstance(result, str) and len(result) > MAX_OUTPUT:
             raise ValueError(f"a filter gives more than {MAX_OUTPUT} characters")
@@ -257,84 +265,92 @@ def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @lru_cache(maxsize=512)
-def _template(source: str) -> Template:
+def _compile_template(source: str) -> Template:
+    """Return the compiled template. Raises `UsageError` if it is invalid."""
     from jinja2 import TemplateSyntaxError, nodes
 
     _check_size("template", source)
     try:
-        tree = _environment().parse(source)
+        tree = _jinja_environment().parse(source)
         _check_tree("template", source, tree)
         for loop in tree.find_all(nodes.For):
-            loop.iter = nodes.Filter(loop.iter, _EACH, [], [], None, None, lineno=loop.lineno)
-        return _environment().from_string(tree)
+            loop.iter = nodes.Filter(loop.iter, _COUNT_FILTER, [], [], None, None, lineno=loop.lineno)
+        return _jinja_environment().from_string(tree)
     except TemplateSyntaxError as error:
-        raise _wrong("template", source, f"is wrong: {error.message}") from None
+        raise _template_error("template", source, f"is wrong: {error.message}") from None
     except RecursionError:
-        raise _wrong("template", source, "is nested too deeply") from None
+        raise _template_error("template", source, "is nested too deeply") from None
 
 
 @lru_cache(maxsize=512)
-def _expression(source: str) -> TemplateExpression:
+def _compile_expression(source: str) -> TemplateExpression:
+    """Return the compiled condition. Raises `UsageError` if it is invalid."""
     _check_size("condition", source)
     _check_tree("condition", source, _parse_expression(source))
-    return _environment().compile_expression(source, undefined_to_none=False)
+    return _jinja_environment().compile_expression(source, undefined_to_none=False)
 
 
 def _parse_expression(source: str) -> nodes.Expr:
+    """Return the syntax tree of a condition. Raises `UsageError` if it is invalid."""
     from jinja2 import TemplateSyntaxError
     from jinja2.parser import Parser
 
     try:
-        parser = Parser(_environment(), source, state="variable")
+        parser = Parser(_jinja_environment(), source, state="variable")
         expression = parser.parse_expression()
         if not parser.stream.eos:
-            raise _wrong("condition", source, f"goes on after its end, at {parser.stream.current.value!r}")
+            raise _template_error("condition", source, f"goes on after its end, at {parser.stream.current.value!r}")
     except TemplateSyntaxError as error:
-        raise _wrong("condition", source, f"is wrong: {error.message}") from None
+        raise _template_error("condition", source, f"is wrong: {error.message}") from None
     except RecursionError:
-        raise _wrong("condition", source, "is nested too deeply") from None
-    expression.set_environment(_environment())
+        raise _template_error("condition", source, "is nested too deeply") from None
+    expression.set_environment(_jinja_environment())
     return expression
 
 
-def _bare(condition: str) -> str:
-    """A condition may be written as `{{ … }}` too."""
+def _without_braces(condition: str) -> str:
+    """Return a condition without the `{{ … }}` that it may be written in."""
     stripped = condition.strip()
     return stripped[2:-2].strip() if stripped.startswith("{{") and stripped.endswith("}}") else stripped
 
 
 def _check_size(kind: str, source: str) -> None:
+    """Raise `UsageError` if the source is too long."""
     if len(source) > MAX_TEMPLATE:
-        raise _wrong(kind, source, f"is longer than {MAX_TEMPLATE} characters")
+        raise _template_error(kind, source, f"is longer than {MAX_TEMPLATE} characters")
 
 
 def _check_tree(kind: str, source: str, tree: nodes.Node) -> None:
+    """Raise `UsageError` if a syntax tree contains what templates may not use."""
     from jinja2 import nodes
 
     for node in (tree, *tree.find_all(nodes.Node)):
-        if type(node).__name__ in _REFUSED:
-            raise _wrong(kind, source, f"uses {type(node).__name__.lower()}, which templates here may not")
+        if type(node).__name__ in _FORBIDDEN_NODES:
+            raise _template_error(kind, source, f"uses {type(node).__name__.lower()}, which templates here may not")
         if isinstance(node, nodes.Call) and not (isinstance(node.node, nodes.Getattr) and node.node.attr in METHODS):
-            raise _wrong(
+            raise _template_error(
                 kind, source, "calls a function", f"only these methods may be called: {', '.join(sorted(METHODS))}"
             )
         if isinstance(node, nodes.Filter) and any(_is_large(argument) for argument in node.find_all(nodes.Const)):
-            raise _wrong(kind, source, f"gives the filter {node.name} a number over {MAX_ARGUMENT}")
-    if _loops(tree) > MAX_LOOPS:
-        raise _wrong(kind, source, f"has more than {MAX_LOOPS} loops inside one another")
+            raise _template_error(kind, source, f"gives the filter {node.name} a number over {MAX_ARGUMENT}")
+    if _loop_depth(tree) > MAX_LOOPS:
+        raise _template_error(kind, source, f"has more than {MAX_LOOPS} loops inside one another")
 
 
 def _is_large(argument: nodes.Const) -> bool:
+    """Return whether a constant is a number over the limit."""
     return isinstance(argument.value, int | float) and argument.value > MAX_ARGUMENT
 
 
-def _loops(node: nodes.Node) -> int:
+def _loop_depth(node: nodes.Node) -> int:
+    """Return how deep loops are nested in a node."""
     from jinja2 import nodes
 
-    inside = max((_loops(child) for child in node.iter_child_nodes()), default=0)
-    return inside + isinstance(node, nodes.For)
+    depth_below = max((_loop_depth(child) for child in node.iter_child_nodes()), default=0)
+    return depth_below + isinstance(node, nodes.For)
 
 
-def _wrong(kind: str, source: str, what: str, remedy: str = "") -> UsageError:
+def _template_error(kind: str, source: str, problem: str, remedy: str = "") -> UsageError:
+    """Return the error for a template or condition, with an excerpt of it."""
     excerpt = source if len(source) <= 80 else source[:79] + "…"
-    return UsageError(f"the {kind} {excerpt!r} {what}", remedy)
+    return UsageError(f"the {kind} {excerpt!r} {problem}", remedy)

@@ -1,12 +1,12 @@
-"""Run checks: a command at an exact commit, in a clean checkout of its own, and what it found.
+"""Run checks: a command at an exact commit, in its own clean checkout, and read the result.
 
-`spec.py` says what to run, `runner.py` runs it, using `checkout.py` (a folder with the commit and the project's set-up), `process.py`
-(the command and every process it starts), `log.py` and `log_tail.py` (its output), `summary.py`, `junit.py` and `runners/` (its result,
-test by test), `missing.py` (what the environment lacks) and `results.py` (results kept for the next time). `assessment.py` and
-`outcome.py` compare a change with its base branch; `proof.py` proves a project's configuration.
+`spec.py` describes what to run, and `runner.py` runs it, using `checkout.py` (a folder with the commit and the project's set-up),
+`process.py` (the command and every process it starts), `log.py` and `log_tail.py` (its output), `summary.py`, `junit.py` and `runners/`
+(its result, test by test), `missing.py` (what the environment lacks) and `results.py` (stored results). `assessment.py` and `outcome.py`
+compare a change with its base branch; `proof.py` proves that a project's configuration works.
 
     $AO_HOME/checks/results/<project>/<tree>/<name>.json, .log    the result
-    $AO_HOME/checks/work/<project>/<digest>-<n>/                  a checkout: `tree/`, and our own files beside it
+    $AO_HOME/checks/work/<project>/<digest>-<n>/                  a checkout: `tree/`, with our own files next to it
 """
 
 from agent_orchestrator.changes.checks.assessment import Assessment, assess, judge

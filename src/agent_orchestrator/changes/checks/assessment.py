@@ -1,6 +1,6 @@
-"""Judges a change by a check: what fails is compared with the base branch, test by test, and what cannot be known is said to be unknown.
+"""Assess a check of a change: compare its failures with the base branch, test by test, and report what cannot be known as unknown.
 
-`assess(checks, spec, base)` runs the check and judges it; `judge(checks, spec, result, base)` judges a result that is there already.
+`assess(checks, spec, base)` runs the check and compares it; `judge(checks, spec, result, base)` compares an existing result.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from agent_orchestrator.changes.checks.runners.common import stable_text
 from agent_orchestrator.changes.checks.spec import CheckSpec, may_run_tests, runs_tests
 
 State = Literal["success", "failure", "flaky", "timed_out", "cancelled", "not_set_up"]
-_PASSED = ("success", "flaky")
+_PASSED_STATES = ("success", "flaky")
 _LONGEST_REASON = 120
 
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """What a check says of a change."""
+    """The result of a check on a change, compared with the base branch."""
 
     state: State
     result: Result
     reason: str = ""
-    """What the environment lacks, if the state is `not_set_up`; that no test is run, or passes, here or on the base, if it is known."""
+    """What the environment lacks (`not_set_up`), or, for known failures, that no test is run or passes here or on the base."""
     stops_tests: bool = False
-    """The state is `not_set_up`, and the base branch's tests do run: the change keeps its own from running."""
+    """Whether the state is `not_set_up` although tests run on the base branch: the change prevents its own tests from running."""
     compared: bool = False
-    """The result was compared with the base branch's."""
+    """Whether the result was compared with the base branch's result."""
     new: Mapping[str, str] = field(default_factory=dict)
-    """Failures that the base does not have: name and message."""
+    """Failures that the base does not have: message by name."""
     known: Mapping[str, str] = field(default_factory=dict)
-    """Failures that the base has too."""
+    """Failures that the base has too: message by name."""
     vanished: tuple[str, ...] = ()
     newly_skipped: tuple[str, ...] = ()
     fewer: int = 0
     fixed_since: bool = False
-    """The known failures are those of the commit where the branch left the base; the base does not have them any more."""
+    """Whether the known failures are those of the branch point and the base does not have them any more."""
 
     @property
     def is_known(self) -> bool:
-        """Whether everything that fails fails on the base too."""
+        """Whether every failure also occurs on the base."""
         return self.state == "failure" and bool(self.known) and not self.new
 
 
@@ -56,7 +56,7 @@ async def assess(
     started: Started | None = None,
     doubted: Callable[[], None] | None = None,
 ) -> Assessment:
-    """Run a check on a change that is on top of the commit `base`, and judge it by that. Raises what `Checks.verdict` raises."""
+    """Run a check on a change on top of the commit `base` and assess it. Raises what `Checks.verdict` raises."""
     result = await checks.verdict(spec, started=started, doubted=doubted)
     return await judge(checks, spec, result, base)
 
@@ -64,80 +64,90 @@ async def assess(
 async def judge(
     checks: Checks, spec: CheckSpec, result: Result, base: str | None, branch_point: str | None = None
 ) -> Assessment:
-    """Compare a change's result with the commit `base`, and with the one where the branch left the base.
+    """Compare a change's result with the commit `base` and with the branch point, where the branch left the base.
 
-    Runs the check on those where their results are not known. Raises what `Checks.verdict` raises.
+    Runs the check on those commits if their results are not stored. Raises what `Checks.verdict` raises.
     """
     if spec.own or base is None or result.state in ("cancelled", "timed_out"):
         return Assessment(result.state, result, new=result.outcome.failures)
-    left = branch_point or base
-    if result.state in _PASSED:
-        return await _assess_passed(checks, spec, result, base, left)
-    if result.obstacle and await _lacks_something(checks, spec, base):
+    fork = branch_point or base
+    if result.state in _PASSED_STATES:
+        return await _assess_passed(checks, spec, result, base, fork)
+    if result.obstacle and await _base_lacks_something(checks, spec, base):
         return Assessment("not_set_up", result, reason=result.obstacle)
-    return await _assess_failed(checks, spec, result, base, left)
+    return await _assess_failed(checks, spec, result, base, fork)
 
 
-async def _assess_passed(checks: Checks, spec: CheckSpec, result: Result, base: str, left: str) -> Assessment:
-    earlier = checks.executed_before(spec)
-    if not result.outcome.executed and not earlier and not may_run_tests(spec.command):
-        return Assessment(result.state, result)  # it runs no tests that could be missing
-    before = await checks.verdict(replace(spec, commit=left))
-    there = before.outcome.executed if _has_verdict(before) else 0
-    if not result.outcome.executed and not earlier and not there:
+async def _assess_passed(checks: Checks, spec: CheckSpec, result: Result, base: str, branch_point: str) -> Assessment:
+    """Assess a check that passes: find out whether tests are missing or skipped that ran at the branch point."""
+    earlier_count = checks.executed_before(spec)
+    if not result.outcome.executed and not earlier_count and not may_run_tests(spec.command):
+        return Assessment(result.state, result)  # the check runs no tests, so none can be missing
+    branch_point_result = await checks.verdict(replace(spec, commit=branch_point))
+    branch_point_count = branch_point_result.outcome.executed if _has_verdict(branch_point_result) else 0
+    if not result.outcome.executed and not earlier_count and not branch_point_count:
         return Assessment(result.state, result)
-    if not result.outcome.executed and (there or earlier):
-        where = f"{there} on {spec.base or 'the base'}" if there else f"{earlier} in an earlier run"
-        return Assessment("not_set_up", result, reason=f"no test was executed ({where})", stops_tests=bool(there))
-    found = Assessment(result.state, result, compared=_has_verdict(before))
-    return await _with_dropped(checks, spec, found, before, base, left)
+    if not result.outcome.executed and (branch_point_count or earlier_count):
+        comparison = (
+            f"{branch_point_count} on {spec.base or 'the base'}"
+            if branch_point_count
+            else f"{earlier_count} in an earlier run"
+        )
+        return Assessment(
+            "not_set_up", result, reason=f"no test was executed ({comparison})", stops_tests=bool(branch_point_count)
+        )
+    assessment = Assessment(result.state, result, compared=_has_verdict(branch_point_result))
+    return await _add_missing_tests(checks, spec, assessment, branch_point_result, base, branch_point)
 
 
-async def _assess_failed(checks: Checks, spec: CheckSpec, result: Result, base: str, left: str) -> Assessment:
-    there = await checks.verdict(replace(spec, commit=base))
-    earlier = checks.executed_before(spec)
-    if earlier and not result.outcome.executed and there.cached:
-        there = await checks.verdict(replace(spec, commit=base), again=True)  # what it had may be gone from the machine
-    if earlier and not result.outcome.executed and not there.outcome.executed:
-        reason = f"no test was executed, here or on {spec.base or 'the base'} ({earlier} in an earlier run)"
+async def _assess_failed(checks: Checks, spec: CheckSpec, result: Result, base: str, branch_point: str) -> Assessment:
+    """Assess a check that fails: separate new failures from those of the base and the branch point."""
+    base_result = await checks.verdict(replace(spec, commit=base))
+    earlier_count = checks.executed_before(spec)
+    if earlier_count and not result.outcome.executed and base_result.cached:
+        base_result = await checks.verdict(replace(spec, commit=base), again=True)  # the environment may have changed
+    if earlier_count and not result.outcome.executed and not base_result.outcome.executed:
+        reason = f"no test was executed, here or on {spec.base or 'the base'} ({earlier_count} in an earlier run)"
         return Assessment("not_set_up", result, reason=reason)
-    new = _compare(result, there).new
-    before = there
-    if left != base:
-        before = await checks.verdict(replace(spec, commit=left))
-        new = {name: message for name, message in _compare(result, before).new.items() if name in new}
+    new = _compare(result, base_result).new
+    branch_point_result = base_result
+    if branch_point != base:
+        branch_point_result = await checks.verdict(replace(spec, commit=branch_point))
+        new = {name: message for name, message in _compare(result, branch_point_result).new.items() if name in new}
     known = {name: message for name, message in result.outcome.failures.items() if name not in new}
     reason = ""
-    if not new and not result.outcome.executed and not there.outcome.executed and runs_tests(spec.command):
+    if not new and not result.outcome.executed and not base_result.outcome.executed and runs_tests(spec.command):
         reason = f"no test was run, here or on {spec.base or 'the base'}"
         if all(name.startswith(WHOLE) for name in known):
-            said = "".join(known.values())  # one failure, and the same words in every session: one notification for all
-            return Assessment("not_set_up", result, reason=f"{reason} ({stable_text(said)[:_LONGEST_REASON]})")
-    if not new and result.outcome.none_passes and there.outcome.none_passes:
+            failure_text = "".join(known.values())  # the same text in every session, so that all share one notification
+            return Assessment("not_set_up", result, reason=f"{reason} ({stable_text(failure_text)[:_LONGEST_REASON]})")
+    if not new and result.outcome.none_passes and base_result.outcome.none_passes:
         messages = {stable_text(message) for message in result.outcome.failures.values()}
         reason = f"no test passes, here or on {spec.base or 'the base'}"
         if len(messages) == 1 and len(result.outcome.failures) > 1:
             return Assessment("not_set_up", result, reason=f"{reason} ({messages.pop()[:_LONGEST_REASON]})")
-    fixed = bool(known) and _has_verdict(there) and not any(name in there.outcome.failures for name in known)
-    found = Assessment(result.state, result, reason, compared=True, new=new, known=known, fixed_since=fixed)
-    return await _with_dropped(checks, spec, found, before, base, left)
+    is_fixed = (
+        bool(known) and _has_verdict(base_result) and not any(name in base_result.outcome.failures for name in known)
+    )
+    assessment = Assessment(result.state, result, reason, compared=True, new=new, known=known, fixed_since=is_fixed)
+    return await _add_missing_tests(checks, spec, assessment, branch_point_result, base, branch_point)
 
 
-async def _with_dropped(
-    checks: Checks, spec: CheckSpec, found: Assessment, before: Result, base: str, left: str
+async def _add_missing_tests(
+    checks: Checks, spec: CheckSpec, assessment: Assessment, branch_point_result: Result, base: str, branch_point: str
 ) -> Assessment:
-    """Add the tests that are not run any more; what the base has removed since is none of them."""
-    if not _has_verdict(before):
-        return found
-    difference = compare(found.result.outcome, before.outcome)
+    """Return the assessment with the tests that are no longer run; tests that the base has removed since do not count."""
+    if not _has_verdict(branch_point_result):
+        return assessment
+    difference = compare(assessment.result.outcome, branch_point_result.outcome)
     vanished, skipped = set(difference.vanished), set(difference.newly_skipped)
-    if left != base and (vanished or skipped):
-        now = await checks.verdict(replace(spec, commit=base))
-        later = compare(found.result.outcome, now.outcome)
-        vanished &= set(later.vanished)
-        skipped &= set(later.newly_skipped)
+    if branch_point != base and (vanished or skipped):
+        base_result = await checks.verdict(replace(spec, commit=base))
+        base_difference = compare(assessment.result.outcome, base_result.outcome)
+        vanished &= set(base_difference.vanished)
+        skipped &= set(base_difference.newly_skipped)
     return replace(
-        found, vanished=tuple(sorted(vanished)), newly_skipped=tuple(sorted(skipped)), fewer=difference.fewer
+        assessment, vanished=tuple(sorted(vanished)), newly_skipped=tuple(sorted(skipped)), fewer=difference.fewer
     )
 
 
@@ -147,14 +157,14 @@ def _compare(result: Result, base: Result) -> Comparison:
 
 
 def _has_verdict(result: Result) -> bool:
-    """Whether a result says something about its content."""
-    return result.state in (*_PASSED, "failure") and not result.obstacle
+    """Return whether a result says something about its content."""
+    return result.state in (*_PASSED_STATES, "failure") and not result.obstacle
 
 
-async def _lacks_something(checks: Checks, spec: CheckSpec, base: str) -> bool:
-    """Whether the environment lacks something on the base as well, by a run of this moment."""
-    there = replace(spec, commit=base)
-    found = await checks.verdict(there)
-    if found.cached:
-        found = await checks.verdict(there, again=True)
-    return bool(found.obstacle)
+async def _base_lacks_something(checks: Checks, spec: CheckSpec, base: str) -> bool:
+    """Return whether the environment lacks something on the base too, by a run made now."""
+    base_spec = replace(spec, commit=base)
+    base_result = await checks.verdict(base_spec)
+    if base_result.cached:
+        base_result = await checks.verdict(base_spec, again=True)
+    return bool(base_result.obstacle)

@@ -1,4 +1,4 @@
-"""How the base branches are: what is known of their checks, here or at a forge, without running any."""
+"""Keep the state of each base branch's checks, from stored results or from a forge, without running any check (`BaseStates`)."""
 
 from __future__ import annotations
 
@@ -25,19 +25,27 @@ log = structlog.get_logger()
 
 Colour = Literal["green", "red", "running", "unknown"]
 
-_TELLING = (e.PrOpened, e.PrMerged, e.BaseMoved, e.BaseChanged, e.CheckStarted, e.CheckFinished, e.ChecksSettled)
+_RELEVANT_EVENTS = (
+    e.PrOpened,
+    e.PrMerged,
+    e.BaseMoved,
+    e.BaseChanged,
+    e.CheckStarted,
+    e.CheckFinished,
+    e.ChecksSettled,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class BaseState:
-    """Whether a base branch is good; which checks fail there."""
+    """Whether a base branch is good, and which of its checks fail."""
 
     name: Colour = "unknown"
     failing: tuple[str, ...] = ()
 
 
 class BaseStates:
-    """Keeps what is known of each project's base branch."""
+    """The states of all projects' base branches."""
 
     def __init__(self, flow: Flow, plugins: Plugins, checks: Checks, spec_of: SpecOf) -> None:
         self.flow = flow
@@ -45,77 +53,85 @@ class BaseStates:
         self.checks = checks
         self.spec_of = spec_of
         self.on_news: list[Callable[[], None]] = []
-        self._known: dict[tuple[str, str], BaseState] = {}
-        self._heard: dict[tuple[str, str], BaseState] = {}
-        """The same by the word of a project's forge, which counts where there is one."""
-        self._looking: dict[str, asyncio.Task[None]] = {}
-        self._again: set[str] = set()
+        self._local_states: dict[tuple[str, str], BaseState] = {}
+        self._forge_states: dict[tuple[str, str], BaseState] = {}
+        """States reported by a project's forge; these take precedence."""
+        self._updates: dict[str, asyncio.Task[None]] = {}
+        self._update_again: set[str] = set()
 
     def start(self) -> None:
-        """Look at all, and whenever a check or a base says something."""
+        """Read the state of every project now, and again after each event that may change it."""
         self.flow.on_change.append(self._on_change)
         for project in {facts.project for facts in self.flow.sessions.values()}:
-            self._look(project)
+            self._schedule_update(project)
 
     def close(self) -> None:
-        """Look no more."""
-        for task in self._looking.values():
+        """Cancel all running updates."""
+        for task in self._updates.values():
             task.cancel()
 
     def state(self, project: str, base: str | None) -> BaseState:
-        """What is known of a project's branch."""
-        place = (project, base or "")
-        return self._heard.get(place) or self._known.get(place, BaseState())
+        """Return the known state of a project's branch."""
+        branch_key = (project, base or "")
+        return self._forge_states.get(branch_key) or self._local_states.get(branch_key, BaseState())
 
     def hear(self, project: str, bases: Mapping[str, BaseChecks]) -> None:
-        """A forge tells how a project's bases are there."""
-        heard = {(project, base): BaseState(one.state, one.failing) for base, one in bases.items()}
-        if any(self._heard.get(place) != state for place, state in heard.items()):
-            self._heard |= heard
-            for tell in self.on_news:
-                tell()
+        """Store the states that a forge reports for a project's base branches, and notify the listeners of changes."""
+        states = {(project, base): BaseState(checks.state, checks.failing) for base, checks in bases.items()}
+        if any(self._forge_states.get(branch_key) != state for branch_key, state in states.items()):
+            self._forge_states |= states
+            for notify in self.on_news:
+                notify()
 
     def _on_change(self, changes: Sequence[Change]) -> None:
-        for project in {one.after.project for one in changes if one.after and isinstance(one.event.body, _TELLING)}:
-            self._look(project)
+        """Schedule an update for each project that has a relevant event."""
+        for project in {
+            change.after.project
+            for change in changes
+            if change.after and isinstance(change.event.body, _RELEVANT_EVENTS)
+        }:
+            self._schedule_update(project)
 
-    def _look(self, project: str) -> None:
-        if project in self._looking:
-            self._again.add(project)
+    def _schedule_update(self, project: str) -> None:
+        """Start an update of a project's states, or repeat a running one when it ends."""
+        if project in self._updates:
+            self._update_again.add(project)
             return
-        task = asyncio.get_running_loop().create_task(self._find(project))
-        self._looking[project] = task
-        task.add_done_callback(lambda _: self._looked(project))
+        task = asyncio.get_running_loop().create_task(self._update(project))
+        self._updates[project] = task
+        task.add_done_callback(lambda _: self._on_update_done(project))
 
-    def _looked(self, project: str) -> None:
-        del self._looking[project]
-        if project in self._again:
-            self._again.discard(project)
-            self._look(project)
+    def _on_update_done(self, project: str) -> None:
+        """Start the next update of the project if one was requested meanwhile."""
+        del self._updates[project]
+        if project in self._update_again:
+            self._update_again.discard(project)
+            self._schedule_update(project)
 
-    async def _find(self, project: str) -> None:
+    async def _update(self, project: str) -> None:
+        """Read the states of a project's base branches again and notify the listeners of changes."""
         newest: dict[str, SessionFacts] = {}
         for facts in self.flow.sessions.values():
             if facts.project == project and facts.pr and facts.base_head:
-                known = newest.get(facts.pr.base)
-                if known is None or known.updated_at <= facts.updated_at:
+                newest_facts = newest.get(facts.pr.base)
+                if newest_facts is None or newest_facts.updated_at <= facts.updated_at:
                     newest[facts.pr.base] = facts
         for base, facts in newest.items():
             try:
-                found = await self._state(facts)
+                state = await self._state_from_results(facts)
             except AoError as error:
                 log.info("what is known of a base could not be found out", project=project, base=base, error=str(error))
-                found = BaseState()
-            if self._known.get((project, base), BaseState()) != found:
-                self._known[project, base] = found
-                for tell in self.on_news:
-                    tell()
+                state = BaseState()
+            if self._local_states.get((project, base), BaseState()) != state:
+                self._local_states[project, base] = state
+                for notify in self.on_news:
+                    notify()
 
-    async def _state(self, facts: SessionFacts) -> BaseState:
-        """By the checks' results at the base's content; `facts`: a session that is to land there, or has."""
+    async def _state_from_results(self, facts: SessionFacts) -> BaseState:
+        """Return the state from the stored results at the base's commit; `facts` is a session with a pull request to that base."""
         assert facts.pr is not None
         project = self.plugins.project(facts.project)
-        head = _head(facts, facts.pr.base)
+        head = _base_commit(facts, facts.pr.base)
         if head is None:
             return BaseState()
         states = {
@@ -131,8 +147,8 @@ class BaseStates:
         return BaseState("green" if states and all(state in GOOD for state in states.values()) else "unknown")
 
 
-def _head(facts: SessionFacts, base: str) -> str | None:
-    """Where the branch is: here, or at the forge as far as was seen."""
+def _base_commit(facts: SessionFacts, base: str) -> str | None:
+    """Return the base branch's commit: from the repository, or the last one seen at the forge."""
     if facts.spec.scm != "local":
         return facts.base_head
     layout = find_layout(Path(facts.spec.repo))

@@ -1,4 +1,4 @@
-"""The event that says what a check found: `check_finished(...)`. For a session's pull request and for the merge queue alike."""
+"""Create the event that records a check's result: `check_finished(...)`, for pull requests and for the merge queue."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from agent_orchestrator.core.pull_request import NOT_SET_UP
 from agent_orchestrator.errors import AoError
 
 MAX_NAMES = 200
-"""Failures and tests of each kind that an event names."""
+"""Maximum number of failures, and of tests of each kind, that an event names."""
 MAX_LENGTH = 300
-"""Characters of a name, and of a failure's message."""
-_SHOWN = 10
-"""Failures that a summary names."""
+"""Maximum number of characters of a name and of a failure's message."""
+_MAX_SHOWN = 10
+"""Maximum number of failures that a summary names."""
 
 
 async def check_finished(
@@ -34,13 +34,13 @@ async def check_finished(
     task: str = "",
     where: str = "",
 ) -> e.CheckFinished:
-    """Return what is recorded of a check at the session's commit `head`.
+    """Return the event for a check at the session's commit `head`.
 
-    `task`: the text by which the session owns failures of the base branch. `where`: said before the summary ("on top of main").
+    `task` is the text by which the session owns failures of the base branch. `where` is put before the summary ("on top of main").
     """
     result, tests = found.result, found.result.tests
     owned = owned_failures(task, found.known, facts.base) if task and found.known else ()
-    lacking = found.state == NOT_SET_UP
+    is_not_set_up = found.state == NOT_SET_UP
     return e.CheckFinished(
         name,
         head,
@@ -53,86 +53,91 @@ async def check_finished(
         skipped=tests.skipped if tests else None,
         on_base=found.is_known and not owned,
         compared=found.compared,
-        new={_short(failure): _short(message) for failure, message in list(found.new.items())[:MAX_NAMES]},
-        known=_bounded(found.known),
-        owned=_bounded(owned),
-        vanished=_bounded(found.vanished),
-        newly_skipped=_bounded(found.newly_skipped),
+        new={_truncate(failure): _truncate(message) for failure, message in list(found.new.items())[:MAX_NAMES]},
+        known=_limit_names(found.known),
+        owned=_limit_names(owned),
+        vanished=_limit_names(found.vanished),
+        newly_skipped=_limit_names(found.newly_skipped),
         fewer=found.fewer,
         fixed_since=found.fixed_since,
         forbidden=project.red_base == "forbid",
         reason=found.reason,
-        remedy=await _remedy(facts, project, found) if lacking else "",
+        remedy=await _remedy(facts, project, found) if is_not_set_up else "",
         command=command,
     )
 
 
-async def _remedy(facts: SessionFacts, project: ProjectConfig, found: Assessment) -> str:
-    if found.stops_tests:
+async def _remedy(facts: SessionFacts, project: ProjectConfig, assessment: Assessment) -> str:
+    """Return what a person or the agent can do about a check whose environment is not set up."""
+    if assessment.stops_tests:
         return f"The tests run on {facts.base}, so this change stops them: see its output and what it does to the tests' configuration"
     return await asyncio.to_thread(set_up_remedy, project.path, project.post_create)
 
 
 def check_not_started(name: str, head: str, error: AoError) -> e.CheckFinished:
-    """Return what is recorded of a check that could not be started: it says nothing of the change."""
+    """Return the event for a check that could not be started; its state `not_set_up` says nothing about the change."""
     return e.CheckFinished(name, head, NOT_SET_UP, summary=str(error), reason=error.text, remedy=error.remedy)
 
 
 def task_text(facts: SessionFacts) -> str:
-    """Return what a session's task says: title, and text with its issue."""
+    """Return a session's task: its title, and its prompt with the issue's text."""
     return f"{facts.spec.title}\n{facts.spec.prompt}"
 
 
 def set_up_remedy(root: Path, post_create: Sequence[str]) -> str:
-    """Return what a person can do: set `postCreate` to what the repository's files suggest, or see why the present one fails."""
+    """Return a remedy: set `postCreate` to what the repository's files suggest, or find out why the present one fails."""
     if post_create:
         return "Correct postCreate, then: ao init --check"
-    found = detect_commands(root)
-    suggested = list(found[0].set_up) if found and found[0].set_up else ["npm ci"]
-    return f"Set postCreate, for example: {json.dumps(suggested, ensure_ascii=False)}, then: ao init --check"
+    candidates = detect_commands(root)
+    suggested_commands = list(candidates[0].set_up) if candidates and candidates[0].set_up else ["npm ci"]
+    return f"Set postCreate, for example: {json.dumps(suggested_commands, ensure_ascii=False)}, then: ao init --check"
 
 
-def _summary(base: str, found: Assessment, owned: Sequence[str], where: str) -> str:
-    """Say how the failures compare with the base's, then what the output says."""
+def _summary(base: str, assessment: Assessment, owned: Sequence[str], prefix: str) -> str:
+    """Return how the failures compare with the base's, then the summary of the output; "" if there is nothing to report."""
     lines = []
-    if found.state == NOT_SET_UP:
-        lines.append(f"environment not set up: {found.reason}")
-    elif found.reason:
-        lines.append(found.reason)
-    if found.known:
-        mine = ((name, found.known[name]) for name in owned)
-        lines += _listed("new failure", "new failures", found.new.items())
-        lines += _listed(f"failure on {base} to fix", f"failures on {base} to fix", mine)
-        rest = [name for name in found.known if name not in owned]
-        also = f"also {'fails' if len(rest) == 1 else 'fail'} on {base}"
-        if found.fixed_since:
-            also = f"also failed at the branch point, since fixed on {base}"
-        lines += [f"{also}: {_some(rest)}"] if rest else []
-    if found.vanished:
-        lines.append(f"tests that pass on {base} and are gone: {_some(found.vanished)}")
-    if found.newly_skipped:
-        lines.append(f"tests that pass on {base} and are skipped: {_some(found.newly_skipped)}")
-    if found.fewer:
-        lines.append(f"{found.fewer} fewer tests are run than on {base}")
-    said = "" if found.result.state == "success" else found.result.summary
-    text = "\n".join([*lines, *([said] if said else [])])
-    return f"{where}{text}" if text else ""
+    if assessment.state == NOT_SET_UP:
+        lines.append(f"environment not set up: {assessment.reason}")
+    elif assessment.reason:
+        lines.append(assessment.reason)
+    if assessment.known:
+        owned_items = ((name, assessment.known[name]) for name in owned)
+        lines += _failure_lines("new failure", "new failures", assessment.new.items())
+        lines += _failure_lines(f"failure on {base} to fix", f"failures on {base} to fix", owned_items)
+        other_names = [name for name in assessment.known if name not in owned]
+        label = f"also {'fails' if len(other_names) == 1 else 'fail'} on {base}"
+        if assessment.fixed_since:
+            label = f"also failed at the branch point, since fixed on {base}"
+        lines += [f"{label}: {_join_names(other_names)}"] if other_names else []
+    if assessment.vanished:
+        lines.append(f"tests that pass on {base} and are gone: {_join_names(assessment.vanished)}")
+    if assessment.newly_skipped:
+        lines.append(f"tests that pass on {base} and are skipped: {_join_names(assessment.newly_skipped)}")
+    if assessment.fewer:
+        lines.append(f"{assessment.fewer} fewer tests are run than on {base}")
+    output_summary = "" if assessment.result.state == "success" else assessment.result.summary
+    text = "\n".join([*lines, *([output_summary] if output_summary else [])])
+    return f"{prefix}{text}" if text else ""
 
 
-def _listed(one: str, many: str, failures: Iterable[tuple[str, str]]) -> list[str]:
-    lines = [f"  {_short(name)}: {_short(message)}" for name, message in failures]
-    more = [f"  and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
-    return [f"{len(lines)} {one if len(lines) == 1 else many}:", *lines[:_SHOWN], *more] if lines else []
+def _failure_lines(singular: str, plural: str, failures: Iterable[tuple[str, str]]) -> list[str]:
+    """Return a heading with the number of failures and a line for each of the first ones, or no lines if there are no failures."""
+    lines = [f"  {_truncate(name)}: {_truncate(message)}" for name, message in failures]
+    overflow = [f"  and {len(lines) - _MAX_SHOWN} more"] if len(lines) > _MAX_SHOWN else []
+    return [f"{len(lines)} {singular if len(lines) == 1 else plural}:", *lines[:_MAX_SHOWN], *overflow] if lines else []
 
 
-def _some(names: Sequence[str]) -> str:
-    rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(map(_short, names[:_SHOWN])) + rest
+def _join_names(names: Sequence[str]) -> str:
+    """Join the first names with commas and add the number of the others."""
+    suffix = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
+    return ", ".join(map(_truncate, names[:_MAX_SHOWN])) + suffix
 
 
-def _bounded(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(_short(name) for name in list(names)[:MAX_NAMES])
+def _limit_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Return at most `MAX_NAMES` names, each truncated to `MAX_LENGTH`."""
+    return tuple(_truncate(name) for name in list(names)[:MAX_NAMES])
 
 
-def _short(text: str) -> str:
+def _truncate(text: str) -> str:
+    """Truncate a text to `MAX_LENGTH` characters."""
     return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH - 1]}…"

@@ -1,4 +1,4 @@
-"""A check's output: streamed line by line, kept from its start and its end, whatever its length, without secrets."""
+"""The output of a check (`Log`): reported line by line, stored with its start and its end if it is long, without secrets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LONGEST_LINE = 64 << 10
 
 
 class Log:
-    """Takes output as it comes. The file has its first bytes at once; the last ones follow when it is closed."""
+    """Receives output as it comes. The file contains the first bytes at once; the last bytes are written by `close`."""
 
     def __init__(self, file: Path, limits: Limits, report: Report) -> None:
         self._limits = limits
@@ -27,11 +27,11 @@ class Log:
         self._tail_size = 0
         self._secrets = KNOWN.stream()
         self.size = 0
-        """Bytes that came, kept or not."""
+        """Number of bytes received, stored or not."""
         self.problem = ""
-        """Why the file is not complete, if it is not: the disk is full …"""
+        """Why the file is incomplete, for example a full disk; "" if it is complete."""
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file.unlink(missing_ok=True)  # whoever reads the last run's output reads it to its end
+        file.unlink(missing_ok=True)  # a new file, so that a reader of the last run's output can read it to its end
         self._file: BinaryIO = file.open("xb", buffering=0)
 
     def __enter__(self) -> Log:
@@ -47,24 +47,25 @@ class Log:
         self.write(f"{line}\n".encode(errors="replace"))
 
     def section(self) -> None:
-        """What comes next is another program's: `end` tells of that one alone."""
-        self._take(self._secrets.rest())
+        """Begin the output of another program; `end` returns only what follows the last call."""
+        self._append(self._secrets.rest())
         if self._line:
             self.say("")
         self._tail.clear()
         self._tail_size = 0
 
     def write(self, data: bytes) -> None:
-        """Take some output."""
-        self._take(self._secrets.feed(data))
+        """Receive output; secrets in it are redacted."""
+        self._append(self._secrets.feed(data))
 
-    def _take(self, data: bytes) -> None:
+    def _append(self, data: bytes) -> None:
+        """Store, report and remember redacted output."""
         room = max(0, self._limits.log_head - self.size)
         if room:
-            self._store(data[:room])
-            self._stream(data[:room])
+            self._write_file(data[:room])
+            self._report_lines(data[:room])
             if len(data) >= room:
-                self._end_of_stream()
+                self._end_live_output()
         self.size += len(data)
         self._tail.append(data)
         self._tail_size += len(data)
@@ -72,40 +73,42 @@ class Log:
             self._tail_size -= len(self._tail.popleft())
 
     def end(self, size: int) -> str:
-        """The last bytes of the section as text, without a line cut in two."""
-        self._take(self._secrets.rest())
+        """Return the last `size` bytes of the section as text, starting at the beginning of a line."""
+        self._append(self._secrets.rest())
         data = b"".join(self._tail)
         text = data[-size:].decode(errors="replace")
         return text if len(data) <= size else text.partition("\n")[2] or text
 
     def close(self) -> None:
-        """Write what was held back, and say what was left out."""
+        """Write what was held back and a note of what was left out, and close the file."""
         if self._file.closed:
             return
-        self._take(self._secrets.rest())
+        self._append(self._secrets.rest())
         beyond = self.size - self._limits.log_head
         if beyond > 0:
             tail = b"".join(self._tail)[-self._limits.log_tail :]
             left_out = beyond - len(tail)
             if left_out > 0:
-                self._store(f"\n… {left_out / 1e6:.1f} MB of output left out here …\n".encode())
-            self._store(tail[-beyond:])
+                self._write_file(f"\n… {left_out / 1e6:.1f} MB of output left out here …\n".encode())
+            self._write_file(tail[-beyond:])
         if self._line and self.size <= self._limits.log_head:
             self._report(self._line)
             self._line = ""
         self._file.close()
 
-    def _store(self, data: bytes) -> None:
+    def _write_file(self, data: bytes) -> None:
+        """Write bytes to the file; after an error `problem` is set and nothing more is written."""
         if self.problem:
             return
         try:
-            rest = memoryview(data)
-            while rest:
-                rest = rest[self._file.write(rest) :]
+            remaining = memoryview(data)
+            while remaining:
+                remaining = remaining[self._file.write(remaining) :]
         except OSError as error:
             self.problem = error.strerror or str(error)
 
-    def _stream(self, data: bytes) -> None:
+    def _report_lines(self, data: bytes) -> None:
+        """Report the complete lines and keep the incomplete one."""
         *lines, self._line = (self._line + self._decoder.decode(data)).split("\n")
         for line in lines:
             self._report(line.rstrip("\r"))
@@ -113,7 +116,8 @@ class Log:
             self._report(self._line)
             self._line = ""
 
-    def _end_of_stream(self) -> None:
+    def _end_live_output(self) -> None:
+        """Report the incomplete line and that live output ends here."""
         if self._line:
             self._report(self._line)
             self._line = ""

@@ -1,4 +1,4 @@
-"""A check's output as it grows: what is there, then what comes, from one run into the next, until it is over."""
+"""Follow the output of a check while it grows, from one run into the next, until it ends (`follow`)."""
 
 from __future__ import annotations
 
@@ -12,37 +12,38 @@ from typing import BinaryIO
 from agent_orchestrator.base.files.watch import Watch
 
 AGAIN = "\n… it is run once more …\n".encode()
-_PIECE = 1 << 16
+_CHUNK_SIZE = 1 << 16
 
 
 async def follow(
     path: Path, watch: Watch, changed: asyncio.Event, over: Callable[[], bool]
 ) -> AsyncGenerator[bytes, None]:
-    """The file's content, until `over`: asked when the file grows, when another takes its place, and when somebody sets `changed`.
+    """Yield the file's content until `over()` returns True.
 
-    Nothing is looked at while nothing changes. A check that is run once more writes a new file of the same name.
+    `over` is called when the file grows, when another file replaces it, and when the caller sets `changed`; nothing is polled. A check that
+    is run once more writes a new file with the same name.
     """
     file: BinaryIO | None = None
-    with contextlib.ExitStack() as held:
-        held.callback(watch.entry(path, changed.set))
+    with contextlib.ExitStack() as resources:
+        resources.callback(watch.entry(path, changed.set))
         while True:
             changed.clear()
-            ended = over()  # asked first: whatever was written before the end is read below
-            while file and (piece := file.read(_PIECE)):
-                yield piece
-            if other := _other(path, file):
+            is_over = over()  # called first, so that what was written before the end is read below
+            while file and (chunk := file.read(_CHUNK_SIZE)):
+                yield chunk
+            if replacement := _open_replacement(path, file):
                 if file:
                     yield AGAIN
-                file = held.enter_context(other)
-                held.callback(watch.file(path, changed.set))
-            elif ended:
+                file = resources.enter_context(replacement)
+                resources.callback(watch.file(path, changed.set))
+            elif is_over:
                 return
             else:
                 await changed.wait()
 
 
-def _other(path: Path, file: BinaryIO | None) -> BinaryIO | None:
-    """The file that has this name by now, if it is another one."""
+def _open_replacement(path: Path, file: BinaryIO | None) -> BinaryIO | None:
+    """Return the file that now has this name, opened, or None if it is still the same one."""
     try:
         if file and os.path.samestat(path.stat(), os.fstat(file.fileno())):
             return None

@@ -1,4 +1,4 @@
-"""What kept a check from a verdict on the content: `missing_environment(output, outcome, exit_code=…)`. Pure."""
+"""Find what prevented a check from a verdict on the content: `missing_environment(output, outcome, exit_code=…)`. Pure functions."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from functools import cache
 from agent_orchestrator.changes.checks.outcome import WHOLE, Outcome
 from agent_orchestrator.changes.checks.summary import by_package, plain
 
-_LONGEST = 80
+_MAX_NAME_LENGTH = 80
 _NAME = r"[@\w][\w@./+-]*"
 _BUILTINS = r"(?:test|cd|export|read|set|shift|unset|local|return|source|kill|wait|trap|printf|echo|umask|ulimit|eval)"
-"""Of the shell: what it says of them is no missing command."""
-_BUILT = re.compile(r"(?:^|/)(?:dist|build|lib|out|target|esm|cjs|pkg|release|debug)(?:/|$)", re.IGNORECASE)
-"""Folders that a build makes: a file that is missing there was not built."""
+"""Shell builtins: an error message about one of them does not mean a missing command."""
+_BUILD_FOLDER = re.compile(r"(?:^|/)(?:dist|build|lib|out|target|esm|cjs|pkg|release|debug)(?:/|$)", re.IGNORECASE)
+"""Folders that a build creates: a file missing there was not built."""
 
 _PATTERNS: tuple[tuple[str, str], ...] = (
     # Python
@@ -138,7 +138,7 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     ("command {} not found", r"^pyenv: (?P<name>[\w.-]+): command not found"),
     ("interpreter not found", r": bad interpreter: "),
 )
-"""What is said, and what it is said by; `built` counts where it is below a folder that a build makes."""
+"""Message and the pattern that it is read from; the group `built` counts only below a folder that a build creates."""
 _NO_TESTS = re.compile(
     r"^(?:=* ?no tests ran in [\d.]+s|collected 0 items$|NO TESTS RAN|Ran 0 tests in|No tests found, exiting with code|No test files found"
     r"|Error: No test files found|\s*[✖✘×] (?:No tests found|Couldn[’']t find any)|no packages to test|go: warning: .* matched no packages"
@@ -150,24 +150,24 @@ _NO_TESTS = re.compile(
 _HEADER = re.compile(r"fatal error: (?P<name>[^\s:]+\.h\w*): |(?P<other>[^\s:]+\.h\w*): No such file or directory")
 _INCLUDED = re.compile(r"#\s*include\s*(?P<bracket>[<\"])")
 _FILE = re.compile(r"^\S+\.\w{1,4}(?:$|: )")
-_REFUSED = re.compile(
+_CONNECTION_REFUSED = re.compile(
     r"\bconnection refused\b|\bECONNREFUSED\b|\bcould not connect\b|\bcan't connect\b|\bname or service not known\b",
     re.IGNORECASE,
 )
 _SYNTAX = re.compile(r"\b(?:SyntaxError|IndentationError|TabError)\b")
-_QUICK = re.compile(
+_CANDIDATE_LINE = re.compile(
     r"not |no |No |miss|Miss|[Cc]ould|[Cc]annot|[Cc]an't|[Ff]ail|ENOENT|[Ee]rror|Interp|sh: |env: |bad inter|Unknown"
 )
 
 
 def missing_environment(output: str, outcome: Outcome, *, exit_code: int | None) -> str:
-    """Return what the environment lacks, in a few words, or an empty string if the output shows a verdict on the content."""
+    """Return what the environment lacks, in a few words, or "" if the output contains a verdict on the content."""
     if exit_code == 0:
         return ""
     lines = by_package([line[:1000].rstrip() for line in plain(output).split("\n")])
-    some = outcome.executed and outcome.counts and outcome.counts.passed
-    for said in _missing(_of_failures(outcome) if some and not _has_files(outcome) else lines):
-        return said
+    passed_count = outcome.executed and outcome.counts and outcome.counts.passed
+    for message in _missing_items(_failure_texts(outcome) if passed_count and not _has_files(outcome) else lines):
+        return message
     if header := _missing_header(lines):
         return header
     if exit_code == 127:
@@ -176,56 +176,65 @@ def missing_environment(output: str, outcome: Outcome, *, exit_code: int | None)
         return "a command cannot be executed"
     if not outcome.executed and any(_NO_TESTS.match(line) for line in lines):
         return "no tests were found"
-    if not some and outcome.executed and all(_REFUSED.search(said) for said in outcome.failures.values()):
+    if (
+        not passed_count
+        and outcome.executed
+        and all(_CONNECTION_REFUSED.search(message) for message in outcome.failures.values())
+    ):
         return "no test passed: a service does not answer"
-    many = len(outcome.unloaded)
-    if not outcome.executed and many > 1 and not any(_SYNTAX.search(line) for line in lines):
-        return f"all {many} test files failed to load"
+    unloaded_count = len(outcome.unloaded)
+    if not outcome.executed and unloaded_count > 1 and not any(_SYNTAX.search(line) for line in lines):
+        return f"all {unloaded_count} test files failed to load"
     return ""
 
 
 def _has_files(outcome: Outcome) -> bool:
-    """Whether a failure is a file, or none that has a name: what it says is anywhere in the output."""
+    """Return whether a failure is a file or has no name of its own, so that its message may be anywhere in the output."""
     return bool(outcome.unloaded) or any(name.startswith(WHOLE) or _FILE.search(name) for name in outcome.failures)
 
 
-def _of_failures(outcome: Outcome) -> Sequence[str]:
-    """What the failures say: tests that pass may print that something was not found because they look for it."""
+def _failure_texts(outcome: Outcome) -> Sequence[str]:
+    """Return the names and messages of the failures.
+
+    Only these are searched when some tests pass, because a passing test may print on purpose that something was not found.
+    """
     return [*outcome.failures, *outcome.failures.values()]
 
 
-def _missing(lines: Sequence[str]) -> Iterator[str]:
-    """What the lines say is missing, first things first."""
+def _missing_items(lines: Sequence[str]) -> Iterator[str]:
+    """Yield what the lines report as missing, in their order."""
     for line in lines:
-        if not _QUICK.search(line):
+        if not _CANDIDATE_LINE.search(line):
             continue
         text = line.removeprefix("# ") if line.startswith("# ") else line
-        for words, pattern in _patterns():
-            found = pattern.search(text)
-            if not found:
+        for message, pattern in _patterns():
+            match = pattern.search(text)
+            if not match:
                 continue
-            groups = found.groupdict()
+            groups = match.groupdict()
             name = groups.get("name") or groups.get("built") or ""
-            if groups.get("built") and not _BUILT.search(name):
+            if groups.get("built") and not _BUILD_FOLDER.search(name):
                 continue
-            if name.startswith("/") and not _BUILT.search(name):
+            if name.startswith("/") and not _BUILD_FOLDER.search(name):
                 continue
-            name = name.strip()[:_LONGEST]
-            yield words.format(name).replace("  ", " ")
+            name = name.strip()[:_MAX_NAME_LENGTH]
+            yield message.format(name).replace("  ", " ")
 
 
 @cache
 def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
-    """The patterns, compiled once something has failed."""
-    return tuple((words, re.compile(pattern)) for words, pattern in _PATTERNS)
+    """Return the compiled patterns; compiled on first use because most checks pass."""
+    return tuple((message, re.compile(pattern)) for message, pattern in _PATTERNS)
 
 
 def _missing_header(lines: Sequence[str]) -> str:
-    """A header of the system that is missing; one of the project's own, in quotes, is the content's."""
+    """Return the missing system header, or "". A header of the project, included in quotes, belongs to the content and does not count."""
     for number, line in enumerate(lines):
-        if ".h" not in line or not (found := _HEADER.search(line)):
+        if ".h" not in line or not (header := _HEADER.search(line)):
             continue
-        included = next((one for text in lines[number + 1 : number + 3] if (one := _INCLUDED.search(text))), None)
-        if included is None or included["bracket"] == "<":
-            return f"header {found['name'] or found['other']} not found"[:_LONGEST]
+        directive = next(
+            (include for text in lines[number + 1 : number + 3] if (include := _INCLUDED.search(text))), None
+        )
+        if directive is None or directive["bracket"] == "<":
+            return f"header {header['name'] or header['other']} not found"[:_MAX_NAME_LENGTH]
     return ""

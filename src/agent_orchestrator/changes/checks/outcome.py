@@ -1,6 +1,6 @@
-"""What a check says, test by test, and how that compares with another run: `Outcome`, `compare(here, base)`, `both(first, second)`.
+"""The outcome of a check, test by test, and its comparison with another run: `Outcome`, `compare(here, base)`, `both(first, second)`.
 
-`runners.read_outcome(...)` reads it from reports and output. Pure.
+`runners.read_outcome(...)` reads an outcome from reports and output. Pure functions.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 WHOLE = "the command"
-"""How the name of a failure begins that is the whole output, because nothing in it could be told apart."""
+"""Prefix of the name of a failure that is the whole output, used when no single failures can be read from it."""
 MORE = "failed tests without a name of their own"
-"""The name of failures that are counted, but share their names with others."""
+"""Name for failures that are counted but share their names with others."""
 _PARAMETERS = re.compile(r"(?:\[[^\]]*\]|\s\(\d+\))$")
-_PART = re.compile(r"::| > |[./]| [\[(]")
-"""Where a test's name may be cut to get the file, the suite or the test that it belongs to."""
+_PART_SEPARATOR = re.compile(r"::| > |[./]| [\[(]")
+"""Positions where a test's name can be cut to get the file, the suite or the test that it belongs to."""
 
 
 @dataclass(frozen=True, slots=True)
 class TestCounts:
-    """How many tests there were, as the command's own report tells."""
+    """The numbers of tests from the command's own report."""
 
     __test__ = False
 
@@ -33,31 +33,31 @@ class TestCounts:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run of a check says."""
+    """The outcome of one run of a check."""
 
     counts: TestCounts | None = None
-    """How many tests there were; none if nothing tells."""
+    """The numbers of tests, or None if the output does not contain them."""
     failures: Mapping[str, str] = field(default_factory=dict)
-    """What fails: a name that is the same in every run, and one line of message."""
+    """One line of message by failure name; the names are the same in every run."""
     passed: tuple[str, ...] = ()
-    """The tests that passed, where all of them are named."""
+    """Names of the passed tests, if all of them are named."""
     skipped: tuple[str, ...] = ()
-    """The tests that were skipped, where they are named."""
+    """Names of the skipped tests, where they are named."""
     unloaded: tuple[str, ...] = ()
-    """Those of the failures that are files or packages whose tests could not be run at all."""
+    """The failures that are files or packages whose tests could not be run at all."""
     stopped: bool = False
-    """The run ended early: the tests that are not in it are not gone."""
+    """Whether the run ended early, so that tests missing from it still exist."""
     names_vary: bool = False
-    """Its runner names the passing tests in some runs only: jest and vitest, where one file is run."""
+    """Whether the runner names passing tests in some runs only: jest and vitest do so when one file is run."""
 
     @property
     def executed(self) -> int:
-        """How many tests were run, whatever came of them."""
+        """The number of tests that were run, passed or failed."""
         return max(0, self.counts.passed + self.counts.failed - len(self.unloaded)) if self.counts else 0
 
     @property
     def names_passed(self) -> bool:
-        """Whether every test that passed is named."""
+        """Whether every passed test is named."""
         return bool(self.passed) or not (self.counts and self.counts.passed)
 
     @property
@@ -67,33 +67,34 @@ class Outcome:
 
     @property
     def unnamed_failures(self) -> int:
-        """How many failed tests more are counted than have a name of their own."""
+        """The number of failed tests that are counted but have no name of their own."""
         return max(0, self.counts.failed - len(self.failures)) if self.counts and self.failures else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How a run differs from one of the base branch."""
+    """The differences between a run and one of the base branch."""
 
     new: Mapping[str, str]
-    """Failures that the base does not have: name and message."""
+    """Failures that the base does not have: message by name."""
     vanished: tuple[str, ...] = ()
-    """Tests that pass on the base and are not there any more."""
+    """Tests that pass on the base and no longer exist."""
     newly_skipped: tuple[str, ...] = ()
     """Tests that pass on the base and are skipped."""
     fewer: int = 0
-    """How many tests fewer were run, where they cannot be named."""
+    """The number of tests fewer than on the base, where they cannot be named."""
 
 
 def compare(here: Outcome, base: Outcome) -> Comparison:
     """Compare a run with one of the base branch.
 
-    Tests are missing from a run that ended early, and from a file that cannot be loaded, without being gone. A run that names no passing
-    test where the base branch names them has none of them: who takes the names away could hide which tests are gone.
+    Tests that are missing because the run ended early, or because their file cannot be loaded, do not count as vanished. If this run names
+    no passing test although the base names them, all of the base's passed tests count as vanished: otherwise a change could hide removed
+    tests by hiding the names.
     """
     new = {name: message for name, message in here.failures.items() if name not in base.failures}
-    if base.failures and (more := here.unnamed_failures - base.unnamed_failures) > 0 and not new:
-        new = {MORE: f"{more} more than on the base branch, with the names of others"}
+    if base.failures and (extra_failures := here.unnamed_failures - base.unnamed_failures) > 0 and not new:
+        new = {MORE: f"{extra_failures} more than on the base branch, with the names of others"}
     if here.failures and (not here.executed or (new and here.stopped)):
         return Comparison(new)
     if not (here.names_passed and base.names_passed):
@@ -105,51 +106,61 @@ def compare(here: Outcome, base: Outcome) -> Comparison:
 
 
 def both(first: Outcome, second: Outcome) -> Outcome:
-    """Return what two runs of the same content agree on: what failed only once fails by chance."""
+    """Return what two runs of the same content agree on; a test that failed in only one of them failed by chance."""
     failures = {name: message for name, message in second.failures.items() if name in first.failures}
     if not failures:
         return replace(second, failures=_without_digest(first.failures, second.failures))
-    by_chance = (first.failures.keys() ^ second.failures.keys()) - set(second.passed)
-    passed = (*second.passed, *sorted(by_chance)) if second.passed else ()
+    chance_failures = (first.failures.keys() ^ second.failures.keys()) - set(second.passed)
+    passed = (*second.passed, *sorted(chance_failures)) if second.passed else ()
     unloaded = tuple(name for name in second.unloaded if name in failures)
     return replace(second, failures=failures, passed=passed, unloaded=unloaded)
 
 
 def _vanished(here: Outcome, base: Outcome) -> tuple[str, ...]:
-    there = {*here.passed, *here.skipped, *here.failures}
-    gone = [name for name in base.passed if name not in there]
-    if not gone:
+    """Return the base's passed tests that are missing here, except those of failed or unloaded files and renamed ones."""
+    current_names = {*here.passed, *here.skipped, *here.failures}
+    missing_names = [name for name in base.passed if name not in current_names]
+    if not missing_names:
         return ()
     parents = {parent for name in here.failures for parent in _parents(name)}
     unloaded = set(here.unloaded)
-    gone = [name for name in gone if name not in parents and unloaded.isdisjoint(_parents(name))]
-    return tuple(sorted(set(gone) - _renamed(gone, there, base)))
+    missing_names = [name for name in missing_names if name not in parents and unloaded.isdisjoint(_parents(name))]
+    return tuple(sorted(set(missing_names) - _renamed(missing_names, current_names, base)))
 
 
-def _renamed(gone: Iterable[str], there: Iterable[str], base: Outcome) -> set[str]:
-    """Those with other parameters than before, of a test that has not become fewer."""
-    stems = {_stem(name) for name in gone}
-    before = Counter(stem for name in (*base.passed, *base.skipped, *base.failures) if (stem := _stem(name)) in stems)
-    now = Counter(stem for name in there if (stem := _stem(name)) in stems)
-    return {name for name in gone if _stem(name) != name and now[_stem(name)] >= before[_stem(name)]}
+def _renamed(missing_names: Iterable[str], current_names: Iterable[str], base: Outcome) -> set[str]:
+    """Return the missing tests that only have other parameters now, if their test has at least as many variants as before."""
+    stems = {_stem(name) for name in missing_names}
+    counts_before = Counter(
+        stem for name in (*base.passed, *base.skipped, *base.failures) if (stem := _stem(name)) in stems
+    )
+    counts_now = Counter(stem for name in current_names if (stem := _stem(name)) in stems)
+    return {
+        name for name in missing_names if _stem(name) != name and counts_now[_stem(name)] >= counts_before[_stem(name)]
+    }
 
 
 def _stem(name: str) -> str:
+    """Return a test's name without its parameters."""
     return _PARAMETERS.sub("", name)
 
 
 def _parents(name: str) -> Iterable[str]:
-    return (name[: found.start()] for found in _PART.finditer(name))
+    """Return the names of the files, suites and tests that a test belongs to."""
+    return (name[: separator.start()] for separator in _PART_SEPARATOR.finditer(name))
 
 
 def _without_digest(first: Mapping[str, str], second: Mapping[str, str]) -> Mapping[str, str]:
-    """Output that is never the same twice is one failure, whatever it says."""
+    """Return the failures, without the output's digest if both runs have one whole-output failure that differs only there.
+
+    Output that is different in every run is the same failure.
+    """
     if len(first) == len(second) == 1:
-        (one,), (other,) = first, second
+        (first_name,), (second_name,) = first, second
         if (
-            one.startswith(WHOLE)
-            and other.startswith(WHOLE)
-            and one.partition(", output")[0] == other.partition(", output")[0]
+            first_name.startswith(WHOLE)
+            and second_name.startswith(WHOLE)
+            and first_name.partition(", output")[0] == second_name.partition(", output")[0]
         ):
-            return {other.partition(", output")[0]: second[other]}
+            return {second_name.partition(", output")[0]: second[second_name]}
     return second

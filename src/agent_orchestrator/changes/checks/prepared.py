@@ -1,7 +1,7 @@
-"""What a set-up made in a checkout, file by file: so that it can be kept, and nothing else.
+"""Remember the files that a set-up created in a checkout, so that exactly these are kept for later checks.
 
-A later check finds exactly these files again. Whatever else earlier checks left is removed; if they changed or removed one of these,
-the checkout is given up. What is kept of a file is its size, times and mode, so looking takes a moment, not a hash of everything.
+A later check gets exactly these files. Other files that earlier checks left are removed; if a check changed or removed one of these files,
+the checkout is discarded. Only size, times and mode of a file are stored, so a comparison takes a moment and hashes nothing.
 """
 
 from __future__ import annotations
@@ -16,103 +16,113 @@ from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.changes.checks.results import write_atomically
 
 Seen = tuple[int, int, int, int]
-"""Size, time, mode, and the time of the last change, which no program sets; zeroes for a folder."""
+"""Size, modification time, mode, and the change time, which no program can set; zeroes for a folder."""
 _EMPTY_FOLDER: Seen = (0, 0, 0, 0)
-_LONGEST = 1 << 30
-"""Bytes of the list: some millions of files. What a check runs may write there too."""
+_MAX_LIST_SIZE = 1 << 30
+"""Maximum size of the list in bytes, enough for millions of files. The limit is needed because a check can write this file too."""
 
 
 def is_ready(beside: Path) -> bool:
-    """Has its set-up been finished?"""
-    return _file(beside).is_file()
+    """Return whether the set-up of a checkout is finished."""
+    return _list_file(beside).is_file()
 
 
 def used_at(beside: Path) -> float:
-    """When it was last used."""
+    """Return when a checkout was last used, as a Unix timestamp; 0.0 if its set-up is not finished."""
     try:
-        return _file(beside).stat().st_mtime
+        return _list_file(beside).stat().st_mtime
     except OSError:
         return 0.0
 
 
 def touch(beside: Path) -> None:
-    """It was used now."""
-    _file(beside).touch()
+    """Record that a checkout is used now."""
+    _list_file(beside).touch()
 
 
 def forget(beside: Path) -> None:
-    """It is not ready any more."""
-    _file(beside).unlink(missing_ok=True)
+    """Mark a checkout as not ready."""
+    _list_file(beside).unlink(missing_ok=True)
 
 
 async def remember(git: Git, beside: Path) -> None:
-    """Write down what is in the checkout beyond the commit's own files."""
+    """Record the files in the checkout that are not part of the commit."""
     listing = os.fsdecode((await git.run("ls-files", "--stage", "-z")).out).split("\0")
-    tracked = {path: about[:6] for about, _, path in (entry.partition("\t") for entry in listing) if path}
-    modules = {path for path, mode in tracked.items() if mode == "160000"}
-    made: dict[str, Seen] = {}
-    _look(beside / "tree", "", modules, made)
-    write_atomically(_file(beside), {path: seen for path, seen in made.items() if path not in tracked})
+    tracked = {path: details[:6] for details, _, path in (entry.partition("\t") for entry in listing) if path}
+    submodules = {path for path, mode in tracked.items() if mode == "160000"}
+    files: dict[str, Seen] = {}
+    _collect_files(beside / "tree", "", submodules, files)
+    write_atomically(
+        _list_file(beside), {path: fingerprint for path, fingerprint in files.items() if path not in tracked}
+    )
 
 
 def sweep(beside: Path) -> bool:
-    """Remove everything that the set-up did not make; false if what it made is not as it was, or something resists."""
+    """Remove everything that the set-up did not create.
+
+    Return False if a file of the set-up was changed or removed, or if something cannot be read or removed.
+    """
     try:
-        wanted: dict[str, tuple[int, ...]] = {
-            path: tuple(seen) for path, seen in json.loads(read_plain(_file(beside), _LONGEST)).items()
+        remaining: dict[str, tuple[int, ...]] = {
+            path: tuple(fingerprint)
+            for path, fingerprint in json.loads(read_plain(_list_file(beside), _MAX_LIST_SIZE)).items()
         }
-        return _sweep(beside / "tree", "", wanted) and not wanted
+        return _sweep_folder(beside / "tree", "", remaining) and not remaining
     except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         return False
 
 
-def _look(folder: Path | str, prefix: str, passed_over: set[str], made: dict[str, Seen]) -> None:
+def _collect_files(folder: Path | str, prefix: str, skipped_paths: set[str], files: dict[str, Seen]) -> None:
+    """Add the files below a folder, and its empty folders, to `files` with their fingerprints."""
     with os.scandir(folder) as entries:
-        listed = [entry for entry in entries if prefix or entry.name != ".git"]
-    if prefix and not listed:
-        made[prefix.rstrip("/")] = _EMPTY_FOLDER
-    for entry in listed:
+        children = [entry for entry in entries if prefix or entry.name != ".git"]
+    if prefix and not children:
+        files[prefix.rstrip("/")] = _EMPTY_FOLDER
+    for entry in children:
         path = prefix + entry.name
-        if path in passed_over:
+        if path in skipped_paths:
             continue
         if entry.is_dir(follow_symlinks=False):
-            _look(entry.path, f"{path}/", passed_over, made)
+            _collect_files(entry.path, f"{path}/", skipped_paths, files)
         else:
-            made[path] = _seen(entry.stat(follow_symlinks=False))
+            files[path] = _fingerprint(entry.stat(follow_symlinks=False))
 
 
-def _sweep(folder: Path | str, prefix: str, wanted: dict[str, tuple[int, ...]]) -> bool:
-    """Takes what it finds in order out of `wanted`; stops at the first file that was changed."""
+def _sweep_folder(folder: Path | str, prefix: str, remaining: dict[str, tuple[int, ...]]) -> bool:
+    """Remove unlisted files below a folder and delete unchanged ones from `remaining`; return False at the first changed file."""
     with os.scandir(folder) as entries:
-        listed = list(entries)
-    for entry in listed:
+        children = list(entries)
+    for entry in children:
         path = prefix + entry.name
         if entry.is_dir(follow_symlinks=False):
-            if not _sweep(entry.path, f"{path}/", wanted):
+            if not _sweep_folder(entry.path, f"{path}/", remaining):
                 return False
-            if wanted.pop(path, None) is None:
+            if remaining.pop(path, None) is None:
                 _remove_if_empty(entry.path)
         else:
-            before = wanted.pop(path, None)
-            if before is None:
+            recorded = remaining.pop(path, None)
+            if recorded is None:
                 os.unlink(entry.path)  # noqa: PTH108 - done for every file there is
-            elif before != _seen(entry.stat(follow_symlinks=False)):
+            elif recorded != _fingerprint(entry.stat(follow_symlinks=False)):
                 return False
     return True
 
 
 def _remove_if_empty(folder: str) -> None:
+    """Remove a folder if it is empty."""
     with os.scandir(folder) as entries:
         if any(True for _ in entries):
             return
     os.rmdir(folder)  # noqa: PTH106
 
 
-def _seen(status: os.stat_result) -> Seen:
+def _fingerprint(status: os.stat_result) -> Seen:
+    """Return the fingerprint of a file."""
     mode = stat.S_IFMT(status.st_mode) | stat.S_IMODE(status.st_mode)
-    # Of a file that has other names too (a package manager's cache) that time says nothing: each new name changes it.
+    # Ignore the change time of a file with several hard links (a package manager's cache): each new link changes it.
     return status.st_size, status.st_mtime_ns, mode, status.st_ctime_ns if status.st_nlink == 1 else 0
 
 
-def _file(beside: Path) -> Path:
+def _list_file(beside: Path) -> Path:
+    """Return the file with the list of a checkout's set-up files."""
     return beside / "ready.json"

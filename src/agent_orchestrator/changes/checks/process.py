@@ -1,8 +1,8 @@
-"""Runs one shell command to its end, with everything it starts: nothing of it is left when this returns.
+"""Run one shell command and end every process it started (`execute`).
 
-Its output comes through a named pipe, so that a background process that keeps it open holds nobody up, and its exit code through
-a file whose space was taken beforehand, so that a full disk hides nothing. A variable in its environment marks every process it starts,
-also those that leave its terminal session and outlive their parents. What is running is written down (`run.json`) for the next daemon.
+The output comes through a named pipe, so that a background process that keeps it open does not block us. The exit code comes through a file
+whose space is allocated beforehand, so that it is written even on a full disk. An environment variable marks every process that the command
+starts, including those that leave its terminal session and outlive their parents. What runs is recorded in `run.json` for the next daemon.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from agent_orchestrator.plugins.workspaces.git_workspace import remove_tree
 from agent_orchestrator.protocols.host import Host, ProcessId
 
 MARK = "AO_CHECK"
-_CHUNK = 64 << 10
-_STILL_IN_THE_PIPE = 1 << 20
-_LONGEST_CODE = 16
+_CHUNK_SIZE = 64 << 10
+_MAX_DRAINED_BYTES = 1 << 20
+_MAX_CODE_LENGTH = 16
 _WRAPPER = '/bin/sh -c "$1"; printf %d "$?" 1<>"$2"'
 
 
@@ -35,7 +35,7 @@ class Ended:
     """How a command ended."""
 
     code: int | None
-    """None: it was killed before it could say."""
+    """The exit code, or None if the command was killed before it could be written."""
     seconds: float
     timed_out: bool = False
 
@@ -43,48 +43,51 @@ class Ended:
 async def execute(
     host: Host, command: str, *, beside: Path, env: Mapping[str, str], timeout: float, grace: float, log: Log
 ) -> Ended:
-    """Run a command in `beside/tree`, its output going to `log`; our own files go into `beside`."""
+    """Run a command in `beside/tree`, write its output to `log`, and return how it ended; our own files go into `beside`.
+
+    The command is stopped after `timeout` seconds, and killed `grace` seconds later.
+    """
     mark = secrets.token_hex(8)
     exit_file, pipe = beside / "exit", beside / "output"
     run_file = beside / "run.json"
-    for left in (exit_file, pipe, run_file):  # an earlier command may have put anything there
-        if left.is_dir():
-            await asyncio.to_thread(remove_tree, left)
+    for path in (exit_file, pipe, run_file):  # an earlier command may have put a folder there
+        if path.is_dir():
+            await asyncio.to_thread(remove_tree, path)
     with new_file(exit_file) as file:
         file.write(b"    ")
     pipe.unlink(missing_ok=True)
     os.mkfifo(pipe, 0o600)
     write_atomically(run_file, {"mark": mark, "boot": host.boot_id()})
     loop = asyncio.get_running_loop()
-    began = loop.time()
+    start_time = loop.time()
     timed_out = False
-    async with _reading(pipe, log):
+    async with _pipe_to_log(pipe, log):
         argv = ["/bin/sh", "-c", _WRAPPER, "sh", command, str(exit_file)]
         pid = await host.spawn(argv, cwd=beside / "tree", env={**env, MARK: mark}, log=pipe)
         process = host.process(pid)
         try:
             if process is not None:
-                known = {"mark": mark, "boot": host.boot_id(), "pid": pid, "started": process.started}
-                # The command may have filled the disk by now; its mark is known in any case.
+                record = {"mark": mark, "boot": host.boot_id(), "pid": pid, "started": process.started}
+                # The command may have filled the disk by now; its mark is already recorded.
                 with contextlib.suppress(OSError):
-                    write_atomically(run_file, known)
+                    write_atomically(run_file, record)
                 async with asyncio.timeout(timeout):
                     await host.exited(process)
         except TimeoutError:
             timed_out = True
         finally:
-            seconds = loop.time() - began
-            await _finish(end_all(host, process, mark, grace if timed_out else 0.0))
+            seconds = loop.time() - start_time
+            await _run_to_end(end_all(host, process, mark, grace if timed_out else 0.0))
     run_file.unlink(missing_ok=True)
-    return Ended(_code(exit_file), seconds, timed_out)
+    return Ended(_read_exit_code(exit_file), seconds, timed_out)
 
 
 async def end_leftover(host: Host, run_file: Path) -> None:
-    """End what a daemon that is no more left running, by what it wrote down."""
+    """End what an earlier daemon left running, as recorded in its `run.json`."""
     try:
-        found = json.loads(read_plain(run_file))
-        mark, boot, pid = str(found["mark"]), found["boot"], found.get("pid")
-        process = None if pid is None else ProcessId(int(pid), str(found["started"]))
+        record = json.loads(read_plain(run_file))
+        mark, boot, pid = str(record["mark"]), record["boot"], record.get("pid")
+        process = None if pid is None else ProcessId(int(pid), str(record["started"]))
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return
     if boot == host.boot_id():
@@ -92,15 +95,15 @@ async def end_leftover(host: Host, run_file: Path) -> None:
 
 
 async def end_all(host: Host, process: ProcessId | None, mark: str, grace: float) -> None:
-    """End a command and everything it started, wherever that went."""
+    """End a command and every process with its mark."""
     if process is not None:
         await stop_family(host, process, grace)
     while strays := host.marked(MARK, mark):
         await asyncio.gather(*(stop_family(host, stray, 0.0) for stray in strays))
 
 
-async def _finish(work: Coroutine[None, None, None]) -> None:
-    """Carry it to its end even if we are cancelled meanwhile."""
+async def _run_to_end(work: Coroutine[None, None, None]) -> None:
+    """Run a coroutine to its end even if the caller is cancelled, then raise `CancelledError`."""
     task = asyncio.ensure_future(work)
     cancelled = False
     while not task.done():
@@ -114,28 +117,29 @@ async def _finish(work: Coroutine[None, None, None]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _reading(pipe: Path, log: Log) -> AsyncIterator[None]:
-    """Take what comes through the pipe while the block runs, and what is still in it at the end."""
+async def _pipe_to_log(pipe: Path, log: Log) -> AsyncIterator[None]:
+    """Write to the log what arrives through the pipe while the block runs, and what is left in the pipe at the end."""
     loop = asyncio.get_running_loop()
     descriptor = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    # A writing end of our own: a pipe without any would count as readable all the time.
+    # Keep a writing end open: a pipe without a writer is always readable.
     own_end = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
 
-    def take() -> int:
+    def copy_chunk() -> int:
+        """Copy one chunk from the pipe to the log and return its size."""
         try:
-            data = os.read(descriptor, _CHUNK)
+            data = os.read(descriptor, _CHUNK_SIZE)
         except BlockingIOError:
             return 0
         if data:
             log.write(data)
         return len(data)
 
-    loop.add_reader(descriptor, take)
+    loop.add_reader(descriptor, copy_chunk)
     try:
         yield
-        left = _STILL_IN_THE_PIPE
-        while left > 0 and (taken := take()):
-            left -= taken
+        remaining = _MAX_DRAINED_BYTES
+        while remaining > 0 and (size := copy_chunk()):
+            remaining -= size
     finally:
         loop.remove_reader(descriptor)
         os.close(descriptor)
@@ -143,8 +147,9 @@ async def _reading(pipe: Path, log: Log) -> AsyncIterator[None]:
         pipe.unlink(missing_ok=True)
 
 
-def _code(file: Path) -> int | None:
+def _read_exit_code(file: Path) -> int | None:
+    """Return the exit code in the file, or None if there is none."""
     try:
-        return int(read_plain(file, _LONGEST_CODE))
+        return int(read_plain(file, _MAX_CODE_LENGTH))
     except (OSError, ValueError):
         return None

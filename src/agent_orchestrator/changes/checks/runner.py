@@ -1,4 +1,4 @@
-"""Runs checks: each content once, as many at a time as the project allows, and says what came of them."""
+"""Run checks (`Checks`): each content once, as many at the same time as the project allows, and return their results."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from agent_orchestrator.protocols import Clock, Report
 from agent_orchestrator.protocols.host import Host
 
 Started = Callable[[str], None]
-"""Told the tree when the check leaves the queue and begins."""
+"""Called with the tree when the check leaves the queue and starts."""
 Command = Callable[[str], None]
-"""Called with each command, of the set-up and the check itself, when it begins."""
+"""Called with each command, of the set-up and of the check itself, when it starts."""
 
 _CLOCK_TICK = 20_000_000
-"""Nanoseconds; what was written this shortly before the command may bear its starting time."""
-_FORMAT = 2
-"""Raised when results have to be made anew: those of an earlier format are not used."""
-_NOT_STARTED = (126, 127)
+"""Nanoseconds: a file written this shortly before the command may carry the command's start time, because file times are coarse."""
+_RESULT_FORMAT = 2
+"""Version of the stored results. Raise it to discard results of an earlier format and run the checks again."""
+_CANNOT_RUN_CODES = (126, 127)
 """Exit codes of a command that could not be run."""
 
 
@@ -51,8 +51,8 @@ class _SetUpFailed(Exception):
 
 
 @dataclass(slots=True)
-class _Flight:
-    """A check that waits or runs, and who wants to know."""
+class _CheckRun:
+    """A check that waits or runs, with the callbacks of everyone who waits for its result."""
 
     key: str
     tree: str
@@ -67,22 +67,25 @@ class _Flight:
     command: str = ""
 
     def report(self, line: str) -> None:
+        """Pass an output line to every waiting caller."""
         for output in self.output:
             output(line)
 
     def run(self, command: str) -> None:
+        """Record the command that starts now and pass it to every waiting caller."""
         self.command = command
-        for told in self.commands:
-            told(command)
+        for on_command in self.commands:
+            on_command(command)
 
     def begin(self) -> None:
+        """Mark the check as running and notify every waiting caller."""
         self.running = True
         for started in self.started:
             started(self.tree)
 
 
 class Checks:
-    """The checks of a home."""
+    """Runs the checks of a home and remembers their results."""
 
     def __init__(self, home: Home, host: Host, clock: Clock = time.time, limits: Limits | None = None) -> None:
         self._host = host
@@ -90,8 +93,8 @@ class Checks:
         self._limits = limits or Limits()
         self._results = Results(home.path / "checks" / "results")
         self._checkouts = Checkouts(home.path / "checks" / "work", host, self._limits)
-        self._flights: dict[tuple[str, str, str], _Flight] = {}
-        self._places: dict[str, Places] = {}
+        self._runs: dict[tuple[str, str, str], _CheckRun] = {}
+        self._slots: dict[str, Places] = {}
 
     async def run(
         self,
@@ -102,25 +105,25 @@ class Checks:
         started: Started | None = None,
         command: Command | None = None,
     ) -> Result:
-        """Run a check, or tell what is known of the same content; `again`: run it whatever is known.
+        """Run a check, or return the stored result of the same content; with `again`, always run it.
 
-        A check that is under way already is joined. Raises `NotFound` for a commit that is not there, and other errors when no checkout
-        can be made; what the command does is never an error. Cancelled, it kills what it started.
+        A check that already waits or runs is joined. Raises `NotFound` for a commit that does not exist, and other errors if no checkout
+        can be made; a command that fails is a result, not an error. Cancelling the last waiting caller kills the command.
         """
-        asked = await find(self._host, spec)
-        key = _key(spec, asked)
-        place = (spec.project, asked.tree, spec.name)
-        while (flight := self._flights.get(place)) and (flight.ending or flight.key != key):
-            assert flight.task is not None
-            await asyncio.wait({flight.task})
-        if flight is None:
-            known = None if again else self._results.read(*place, key)
-            if known is not None:
-                return known
-            flight = self._flights[place] = _Flight(key, asked.tree)
-            flight.task = asyncio.create_task(self._fly(spec, asked, flight))
-            flight.task.add_done_callback(lambda _: self._flights.pop(place))
-        return await self._joined(flight, spec, output, started, command)
+        resolved = await find(self._host, spec)
+        key = _result_key(spec, resolved)
+        check_id = (spec.project, resolved.tree, spec.name)
+        while (check_run := self._runs.get(check_id)) and (check_run.ending or check_run.key != key):
+            assert check_run.task is not None
+            await asyncio.wait({check_run.task})
+        if check_run is None:
+            stored_result = None if again else self._results.read(*check_id, key)
+            if stored_result is not None:
+                return stored_result
+            check_run = self._runs[check_id] = _CheckRun(key, resolved.tree)
+            check_run.task = asyncio.create_task(self._execute(spec, resolved, check_run))
+            check_run.task.add_done_callback(lambda _: self._runs.pop(check_id))
+        return await self._join(check_run, spec, output, started, command)
 
     async def verdict(
         self,
@@ -132,7 +135,7 @@ class Checks:
         command: Command | None = None,
         doubted: Callable[[], None] | None = None,
     ) -> Result:
-        """Run a check, and once more where it fails: one that passes then is `flaky`. `doubted` is told before the second run."""
+        """Run a check, and once more if it fails: if it passes then, it is `flaky`. `doubted` is called before the second run."""
         first = await self.run(spec, output, again=again, started=started, command=command)
         if first.state != "failure" or first.runs > 1 or first.obstacle or spec.own:
             return first
@@ -147,234 +150,260 @@ class Checks:
             confirmed = replace(second, state="flaky", summary=first.summary)
         else:
             confirmed = replace(second, outcome=both(first.outcome, second.outcome))
-        self._remember(spec, _key(spec, await find(self._host, spec)), confirmed)
+        self._save_result(spec, _result_key(spec, await find(self._host, spec)), confirmed)
         return confirmed
 
     async def known(self, spec: CheckSpec) -> Result | None:
-        """What is known of this content, without running anything."""
-        asked = await find(self._host, spec)
-        return self._results.read(spec.project, asked.tree, spec.name, _key(spec, asked))
+        """Return the stored result for this content, or None; nothing is run."""
+        resolved = await find(self._host, spec)
+        return self._results.read(spec.project, resolved.tree, spec.name, _result_key(spec, resolved))
 
     def executed_before(self, spec: CheckSpec) -> int:
         """Return how many tests the last run of this command that executed any had, at whatever commit."""
         return self._results.executed(spec.project, spec.command)
 
     async def state(self, spec: CheckSpec) -> str:
-        """What is known of this content in a word: a result's state, `running` or `unknown`."""
-        asked = await find(self._host, spec)
-        if (spec.project, asked.tree, spec.name) in self._flights:
+        """Return what is known about this content in one word: the state of the stored result, `running` or `unknown`."""
+        resolved = await find(self._host, spec)
+        if (spec.project, resolved.tree, spec.name) in self._runs:
             return "running"
-        known = self._results.read(spec.project, asked.tree, spec.name, _key(spec, asked))
-        return known.state if known else "unknown"
+        stored_result = self._results.read(spec.project, resolved.tree, spec.name, _result_key(spec, resolved))
+        return stored_result.state if stored_result else "unknown"
 
     def cancel(self, project: str, tree: str, name: str) -> bool:
-        """End a check that waits or runs; whoever waits for it gets `cancelled`. False: there is none."""
-        flight = self._flights.get((project, tree, name))
-        if flight is None or flight.task is None or flight.ending:
+        """Cancel a check that waits or runs; its callers get the result `cancelled`. Return False if there is no such check."""
+        check_run = self._runs.get((project, tree, name))
+        if check_run is None or check_run.task is None or check_run.ending:
             return False
-        flight.ending = flight.cancelled = True
-        return flight.task.cancel()
+        check_run.ending = check_run.cancelled = True
+        return check_run.task.cancel()
 
     def log_path(self, project: str, tree: str, name: str) -> Path:
-        """Where the output of a check's last run on a tree is, also while it runs."""
+        """Return the file with the output of a check's last run on a tree, which also grows while it runs."""
         return self._results.log(project, tree, name)
 
     async def recover(self) -> None:
-        """After a daemon's death: end what it left running, remove the checkouts it used, forget what is old."""
+        """Clean up after a daemon that was killed: end processes that it left, remove checkouts in use, delete old results."""
         await self._checkouts.recover()
         await asyncio.to_thread(self._results.forget_before, self._clock() - self._limits.results_age)
 
     # -- one run -------------------------------------------------------------------------------------------------------
 
-    async def _joined(
+    async def _join(
         self,
-        flight: _Flight,
+        check_run: _CheckRun,
         spec: CheckSpec,
         output: Report | None,
         started: Started | None,
         command: Command | None,
     ) -> Result:
-        assert flight.task is not None
-        flight.waiters += 1
+        """Wait for a check's result with these callbacks; the last caller that is cancelled cancels the check."""
+        assert check_run.task is not None
+        check_run.waiters += 1
         if output:
-            flight.output.append(output)
+            check_run.output.append(output)
         if started:
-            flight.started.append(started)
-            if flight.running:
-                started(flight.tree)
+            check_run.started.append(started)
+            if check_run.running:
+                started(check_run.tree)
         if command:
-            flight.commands.append(command)
-            if flight.command:
-                command(flight.command)
+            check_run.commands.append(command)
+            if check_run.command:
+                command(check_run.command)
         try:
-            return await asyncio.shield(flight.task)
+            return await asyncio.shield(check_run.task)
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if not flight.cancelled or not flight.task.done() or (task and task.cancelling()):
+            if not check_run.cancelled or not check_run.task.done() or (task and task.cancelling()):
                 raise
-            log = self.log_path(spec.project, flight.tree, spec.name)
-            return Result("cancelled", flight.tree, None, 0.0, log, "it was cancelled", at=self._clock())
+            log = self.log_path(spec.project, check_run.tree, spec.name)
+            return Result("cancelled", check_run.tree, None, 0.0, log, "it was cancelled", at=self._clock())
         finally:
-            flight.waiters -= 1
+            check_run.waiters -= 1
             if output:
-                flight.output.remove(output)
-            if not flight.waiters and not flight.task.done():
-                flight.ending = True
-                flight.task.cancel()
-                await asyncio.wait({flight.task})
+                check_run.output.remove(output)
+            if not check_run.waiters and not check_run.task.done():
+                check_run.ending = True
+                check_run.task.cancel()
+                await asyncio.wait({check_run.task})
 
-    async def _fly(self, spec: CheckSpec, asked: Asked, flight: _Flight) -> Result:
-        async with self._places.setdefault(spec.project, Places()).one(spec.parallel):
-            flight.begin()
+    async def _execute(self, spec: CheckSpec, resolved: Asked, check_run: _CheckRun) -> Result:
+        """Wait for a slot, run the check and save its result. Raises `AoError` on an `OSError`, for example a full disk."""
+        async with self._slots.setdefault(spec.project, Places()).one(spec.parallel):
+            check_run.begin()
             try:
-                with Log(self.log_path(spec.project, asked.tree, spec.name), self._limits, flight.report) as log:
-                    result = await self._result(spec, asked, log, flight.run)
+                with Log(self.log_path(spec.project, resolved.tree, spec.name), self._limits, check_run.report) as log:
+                    result = await self._run_in_checkout(spec, resolved, log, check_run.run)
             except OSError as error:
                 raise AoError(
                     f"check {spec.name} could not be run: {error.strerror or error}",
                     "free some disk space, or see whether $AO_HOME may be written",
                 ) from None
-            self._remember(spec, flight.key, result)
+            self._save_result(spec, check_run.key, result)
             return result
 
-    def _remember(self, spec: CheckSpec, key: str, result: Result) -> None:
-        # A result that cannot be written down is still a result: the content is tested again when asked for again.
+    def _save_result(self, spec: CheckSpec, key: str, result: Result) -> None:
+        """Save a result and its number of executed tests."""
+        # A result that cannot be saved is still returned: the next request tests the content again.
         with contextlib.suppress(OSError):
             self._results.write(spec.project, spec.name, key, result)
             self._results.note_executed(spec.project, spec.command, result.outcome.executed)
 
-    async def _result(self, spec: CheckSpec, asked: Asked, log: Log, running: Command) -> Result:
-        took = 0.0
+    async def _run_in_checkout(self, spec: CheckSpec, resolved: Asked, log: Log, on_command: Command) -> Result:
+        """Make a checkout, run the set-up where needed and then the check's command in it, and return the result."""
+        set_up_seconds = 0.0
         env = {"CI": "1", "GIT_TERMINAL_PROMPT": "0", **spec.env}
 
-        async def command(text: str, beside: Path, limit: float) -> Ended:
-            running(text)
+        async def run_command(command: str, beside: Path, timeout: float) -> Ended:
+            on_command(command)
             return await execute(
-                self._host, text, beside=beside, env=env, timeout=limit, grace=self._limits.grace, log=log
+                self._host, command, beside=beside, env=env, timeout=timeout, grace=self._limits.grace, log=log
             )
 
         async def set_up(beside: Path) -> None:
-            nonlocal took
-            for text in spec.post_create:
+            nonlocal set_up_seconds
+            for command in spec.post_create:
                 log.section()
-                log.say(f"$ {text}")
-                ended = await command(text, beside, self._limits.set_up)
-                took += ended.seconds
-                if ended.code != 0 or ended.timed_out:
-                    raise _SetUpFailed(text, ended)
+                log.say(f"$ {command}")
+                process_result = await run_command(command, beside, self._limits.set_up)
+                set_up_seconds += process_result.seconds
+                if process_result.code != 0 or process_result.timed_out:
+                    raise _SetUpFailed(command, process_result)
 
-        at = await made_at(spec, asked)
+        set_up_at = await made_at(spec, resolved)
         try:
             try:
-                checkout = await self._checkouts.take(spec, asked, at, set_up, log.say)
+                checkout = await self._checkouts.take(spec, resolved, set_up_at, set_up, log.say)
             except _SetUpFailed:
-                if at.commit == asked.commit:
+                if set_up_at.commit == resolved.commit:
                     raise
                 log.say(f"the set-up fails on {spec.base}: it is made at this commit")
-                checkout = await self._checkouts.take(spec, asked, alone(asked), set_up, log.say)
+                checkout = await self._checkouts.take(spec, resolved, alone(resolved), set_up, log.say)
         except _SetUpFailed as error:
-            said = f"the set-up {_quoted(error.command)} {_how(error.ended, self._limits.set_up)}"
-            told = await asyncio.to_thread(_told, said, log, Path())
-            failed = self._made("failure", asked, spec, replace(error.ended, code=None), told, obstacle=said)
-            return replace(failed, set_up_seconds=took)
+            reason = f"the set-up {_quote_command(error.command)} {_exit_text(error.ended, self._limits.set_up)}"
+            failure_summary = await asyncio.to_thread(_failure_summary, reason, log, Path())
+            failed_result = self._make_result(
+                "failure", resolved, spec, replace(error.ended, code=None), failure_summary, obstacle=reason
+            )
+            return replace(failed_result, set_up_seconds=set_up_seconds)
         try:
             log.section()
-            began = checkout.beside / "began"
-            with new_file(began):  # its time is when the command begins
+            start_file = checkout.beside / "began"
+            with new_file(start_file):  # its modification time is the command's start
                 pass
-            env["PYTEST_ADDOPTS"] = _with_report(env.get("PYTEST_ADDOPTS", ""), checkout.pytest_report)
-            ended = await command(spec.command, checkout.beside, spec.timeout)
-            result = await self._judged(spec, asked, checkout, ended, began.stat().st_mtime_ns, log)
-            left = await Git(self._host, checkout.tree).untracked() if spec.from_scratch else ()
-            return replace(result, set_up_seconds=took, left=left)
+            env["PYTEST_ADDOPTS"] = _pytest_options(env.get("PYTEST_ADDOPTS", ""), checkout.pytest_report)
+            process_result = await run_command(spec.command, checkout.beside, spec.timeout)
+            result = await self._read_result(
+                spec, resolved, checkout, process_result, start_file.stat().st_mtime_ns, log
+            )
+            leftovers = await Git(self._host, checkout.tree).untracked() if spec.from_scratch else ()
+            return replace(result, set_up_seconds=set_up_seconds, left=leftovers)
         finally:
             await asyncio.shield(self._checkouts.give_back(spec, checkout))
 
-    async def _judged(
-        self, spec: CheckSpec, asked: Asked, checkout: Checkout, ended: Ended, since: int, log: Log
+    async def _read_result(
+        self, spec: CheckSpec, resolved: Asked, checkout: Checkout, process_result: Ended, since_ns: int, log: Log
     ) -> Result:
+        """Return the result of a command that has ended, read from its exit code, output and reports."""
         output = await asyncio.to_thread(log.end, LOOKED_AT)
-        reports = await self._reports(checkout, since)
-        code = None if ended.timed_out else ended.code
-        outcome = await asyncio.to_thread(read_outcome, output, reports, exit_code=code, top=checkout.tree)
-        state: State = "timed_out" if ended.timed_out else "success" if ended.code == 0 else "failure"
-        told, obstacle = "", ""
+        reports = await self._find_written_reports(checkout, since_ns)
+        exit_code = None if process_result.timed_out else process_result.code
+        outcome = await asyncio.to_thread(read_outcome, output, reports, exit_code=exit_code, top=checkout.tree)
+        state: State = "timed_out" if process_result.timed_out else "success" if process_result.code == 0 else "failure"
+        failure_summary, obstacle = "", ""
         if state != "success":
-            said = f"{_quoted(spec.command)} {_how(ended, spec.timeout)}"
-            told = await asyncio.to_thread(_told, said, log, checkout.tree)
+            reason = f"{_quote_command(spec.command)} {_exit_text(process_result, spec.timeout)}"
+            failure_summary = await asyncio.to_thread(_failure_summary, reason, log, checkout.tree)
         if state == "failure":
-            obstacle = await asyncio.to_thread(missing_environment, output, outcome, exit_code=code)
-            obstacle = obstacle or (said if _is_killed(ended) or ended.code in _NOT_STARTED else "")
-        return self._made(state, asked, spec, ended, told, outcome, obstacle)
-
-    async def _reports(self, checkout: Checkout, since: int) -> list[Path]:
-        """The JUnit files that the command wrote; not those that the commit contains."""
-        reports = await asyncio.to_thread(junit.find_reports, checkout.tree, since)
-        doubtful = [str(file) for file in reports if file.stat().st_mtime_ns <= since + _CLOCK_TICK]
-        if doubtful:
-            listed = ("ls-files", "-z", "--full-name", "--", *doubtful)
-            own = (await Git(self._host, checkout.tree).run(*listed, env={"GIT_LITERAL_PATHSPECS": "1"})).text.split(
-                "\0"
+            obstacle = await asyncio.to_thread(missing_environment, output, outcome, exit_code=exit_code)
+            obstacle = obstacle or (
+                reason if _is_killed(process_result) or process_result.code in _CANNOT_RUN_CODES else ""
             )
-            tracked = {checkout.tree / name for name in own if name}
-            reports = [file for file in reports if file not in tracked]
-        ours = checkout.pytest_report
-        return reports or ([ours] if ours.is_file() and ours.stat().st_mtime_ns >= since else [])
+        return self._make_result(state, resolved, spec, process_result, failure_summary, outcome, obstacle)
 
-    def _made(
+    async def _find_written_reports(self, checkout: Checkout, since_ns: int) -> list[Path]:
+        """Return the JUnit files that the command wrote, without those that the commit contains."""
+        reports = await asyncio.to_thread(junit.find_reports, checkout.tree, since_ns)
+        doubtful_reports = [str(file) for file in reports if file.stat().st_mtime_ns <= since_ns + _CLOCK_TICK]
+        if doubtful_reports:
+            arguments = ("ls-files", "-z", "--full-name", "--", *doubtful_reports)
+            tracked_names = (
+                await Git(self._host, checkout.tree).run(*arguments, env={"GIT_LITERAL_PATHSPECS": "1"})
+            ).text.split("\0")
+            tracked = {checkout.tree / name for name in tracked_names if name}
+            reports = [file for file in reports if file not in tracked]
+        own_report = checkout.pytest_report
+        return reports or ([own_report] if own_report.is_file() and own_report.stat().st_mtime_ns >= since_ns else [])
+
+    def _make_result(
         self,
         state: State,
-        asked: Asked,
+        resolved: Asked,
         spec: CheckSpec,
-        ended: Ended,
-        told: str,
+        process_result: Ended,
+        failure_summary: str,
         outcome: Outcome | None = None,
         obstacle: str = "",
     ) -> Result:
-        log = self.log_path(spec.project, asked.tree, spec.name)
-        said = outcome or Outcome()
-        return Result(state, asked.tree, ended.code, ended.seconds, log, told, said, obstacle, at=self._clock())
+        """Return a result that ended now."""
+        log = self.log_path(spec.project, resolved.tree, spec.name)
+        final_outcome = outcome or Outcome()
+        return Result(
+            state,
+            resolved.tree,
+            process_result.code,
+            process_result.seconds,
+            log,
+            failure_summary,
+            final_outcome,
+            obstacle,
+            at=self._clock(),
+        )
 
 
-def _key(spec: CheckSpec, asked: Asked) -> str:
-    return digest(_FORMAT, spec.command, asked.set_up)
+def _result_key(spec: CheckSpec, resolved: Asked) -> str:
+    """Return the key of a stored result: it changes with the command, the set-up and the format."""
+    return digest(_RESULT_FORMAT, spec.command, resolved.set_up)
 
 
-def _with_report(options: str, file: Path) -> str:
-    """Return pytest's options from the environment with a report for us; options that the command gives override it."""
+def _pytest_options(options: str, file: Path) -> str:
+    """Return pytest's options from the environment plus a report for us; options given in the command override it."""
     return f"{options} -o junit_family=xunit1 --junitxml={shlex.quote(str(file))}".strip()
 
 
-def _is_killed(ended: Ended) -> bool:
-    return ended.code is None or ended.code > 128
+def _is_killed(process_result: Ended) -> bool:
+    """Return whether the command was killed by a signal."""
+    return process_result.code is None or process_result.code > 128
 
 
-def _quoted(command: str) -> str:
+def _quote_command(command: str) -> str:
+    """Return the first line of a command in backquotes, at most 160 characters."""
     line = summary.plain(command).strip().partition("\n")[0]
     return f"`{line[:160]}…`" if len(line) > 160 or "\n" in command.strip() else f"`{line}`"
 
 
-def _how(ended: Ended, limit: float) -> str:
-    if ended.timed_out:
-        return f"did not finish within {limit:g} s and was stopped"
-    if ended.code is None:
+def _exit_text(process_result: Ended, timeout: float) -> str:
+    """Return how a command ended, in words that follow its name."""
+    if process_result.timed_out:
+        return f"did not finish within {timeout:g} s and was stopped"
+    if process_result.code is None:
         return "was killed"
-    if ended.code == 127:
+    if process_result.code == 127:
         return "ended with exit code 127: a command was not found"
-    if ended.code == 126:
+    if process_result.code == 126:
         return "ended with exit code 126: a command cannot be executed"
     with contextlib.suppress(ValueError):
-        if ended.code > 128:
-            return f"was killed by {signal.Signals(ended.code - 128).name}"
-    return f"ended with exit code {ended.code}"
+        if process_result.code > 128:
+            return f"was killed by {signal.Signals(process_result.code - 128).name}"
+    return f"ended with exit code {process_result.code}"
 
 
-def _told(how: str, log: Log, tree: Path) -> str:
-    """One line that says how it ended, and what its output says about why; paths as they are in the repository."""
+def _failure_summary(reason: str, log: Log, tree: Path) -> str:
+    """Return a summary: one line with `reason`, then the relevant part of the output, with paths relative to the repository."""
     output = log.end(summary.LOOKED_AT)
-    for place in {str(tree), str(tree.resolve())} if tree.parts else ():
-        output = output.replace(f"{place}/", "")
+    for folder in {str(tree), str(tree.resolve())} if tree.parts else ():
+        output = output.replace(f"{folder}/", "")
     if log.problem:
-        how += f"; its output could not be kept: {log.problem}"
-    room = summary.LONGEST - len(how.encode(errors="replace")) - 1
-    return f"{how}\n{summary.relevant(output, room)}".rstrip("\n")
+        reason += f"; its output could not be kept: {log.problem}"
+    remaining_bytes = summary.LONGEST - len(reason.encode(errors="replace")) - 1
+    return f"{reason}\n{summary.relevant(output, remaining_bytes)}".rstrip("\n")

@@ -1,4 +1,4 @@
-"""How many checks of a project run at a time: `Places`."""
+"""Limit how many checks of a project run at the same time: `Places`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 
 class Places:
-    """As many at a time as each of them allows, first come, first served."""
+    """Slots for checks, first come, first served; each waiting check has its own limit."""
 
     def __init__(self) -> None:
         self._running = 0
@@ -17,28 +17,29 @@ class Places:
 
     @contextlib.asynccontextmanager
     async def one(self, limit: int) -> AsyncIterator[None]:
-        """A place, for as long as the block runs."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.append((limit, turn))
-        self._serve()
+        """Wait until fewer than `limit` checks run, then hold a slot while the block runs."""
+        slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append((limit, slot))
+        self._assign_slots()
         try:
-            await turn
+            await slot
         except asyncio.CancelledError:
-            if turn.cancelled() or not turn.done():
-                turn.cancel()
+            if slot.cancelled() or not slot.done():
+                slot.cancel()
             else:
                 self._running -= 1
-            self._serve()
+            self._assign_slots()
             raise
         try:
             yield
         finally:
             self._running -= 1
-            self._serve()
+            self._assign_slots()
 
-    def _serve(self) -> None:
+    def _assign_slots(self) -> None:
+        """Give slots to waiting checks in order, as far as the limit of the first one allows; skip cancelled ones."""
         while self._queue and (self._queue[0][1].done() or self._running < max(1, self._queue[0][0])):
-            _, turn = self._queue.popleft()
-            if not turn.done():
+            _, slot = self._queue.popleft()
+            if not slot.done():
                 self._running += 1
-                turn.set_result(None)
+                slot.set_result(None)

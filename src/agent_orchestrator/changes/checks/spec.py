@@ -1,4 +1,4 @@
-"""What is asked for: one check of one commit."""
+"""What to check (`CheckSpec`: one check of one commit) and how much of the results is kept (`Limits`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,80}")
+_SAFE_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,80}")
 _RUNS_TESTS = re.compile(
     r"(?<![\w-])(?:pytest|py\.test|unittest|nose2?|tox|nox|manage\.py test|runtests(?:\.py)?|trial|stestr|mocha|tape|tap|ava|jest|vitest"
     r"|jasmine|node (?:\S+ )*--test|(?:npm|pnpm|yarn|bun)(?: run)? (?:test|t)|go test|cargo (?:test|t|nextest)|ctest|meson test|prove)"
@@ -25,60 +25,60 @@ class CheckSpec:
 
     project: str
     repo: Path
-    """The user's checkout, or the bare repository, that has the commit. Nothing in it is changed."""
+    """The user's checkout, or the bare repository, that contains the commit. Nothing in it is changed."""
     commit: str
     name: str
     command: str
     timeout: float = 1800.0
-    """Seconds that the command may take; waiting for a place and set-up do not count."""
+    """Seconds that the command may take; waiting for a slot and the set-up do not count."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """The whole environment, not an addition to ours; `CI=1` comes on top unless it says otherwise."""
+    """The complete environment, not an addition to ours; `CI=1` is added unless it is set here."""
     copy: tuple[str, ...] = ()
     symlinks: tuple[str, ...] = ()
     post_create: tuple[str, ...] = ()
     base: str | None = None
-    """Name of the base branch, which the checkout is to know by that name."""
+    """Name of the base branch; the checkout has a branch of that name."""
     own: bool = False
-    """Its failure is the change's own, whatever it says of the base, and it tells by itself what fails by chance."""
+    """Whether a failure always belongs to the change: it is not compared with the base and not run again to find flaky tests."""
     parallel: int = 1
-    """Starts only while fewer checks than this run for the project."""
+    """The check starts only while fewer checks than this run for the project."""
     from_scratch: bool = False
-    """The set-up is run anew, not taken from an earlier check, and what the run leaves behind is listed."""
+    """Run the set-up again instead of using that of an earlier check, and list what the run leaves behind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much of what is kept."""
+    """How much output, and how many checkouts and results are kept."""
 
     log_head: int = 40 << 20
     """Bytes of output kept from its start."""
     log_tail: int = 8 << 20
-    """Bytes of output kept from its end, where there is more than that."""
+    """Bytes of output kept from its end, if it is longer than `log_head`."""
     set_up: float = 1800.0
     """Seconds that one set-up command may take."""
     grace: float = 2.0
-    """Seconds between asking what ran out of time to end and killing it."""
+    """Seconds between asking a command that timed out to end and killing it."""
     prepared: int = 3
-    """Checkouts with finished set-up kept for the next check of a project."""
+    """Checkouts with a finished set-up that are kept per project."""
     results_age: float = 30 * 86400.0
-    """Seconds after which a result nobody asked for is forgotten."""
+    """Seconds after which an unused result is deleted."""
 
 
 def file_name(name: str) -> str:
-    """The name itself where it may be a file's name, otherwise one made from it."""
-    if _SAFE.fullmatch(name):
+    """Return the name itself if it can be a file's name, otherwise one made from it."""
+    if _SAFE_FILE_NAME.fullmatch(name):
         return name
-    kept = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:40].strip("-")
-    return f"{kept or 'check'}~{hashlib.sha256(name.encode(errors='surrogateescape')).hexdigest()[:10]}"
+    safe_part = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:40].strip("-")
+    return f"{safe_part or 'check'}~{hashlib.sha256(name.encode(errors='surrogateescape')).hexdigest()[:10]}"
 
 
 def digest(*parts: object) -> str:
-    """A short name for exactly these values."""
+    """Return a short digest of exactly these values."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def runs_tests(command: str) -> bool:
-    """Return whether a command names a test runner that is known to say what it runs."""
+    """Return whether a command contains a known test runner that prints the tests it runs."""
     return _RUNS_TESTS.search(command) is not None
 
 

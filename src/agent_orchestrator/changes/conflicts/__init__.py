@@ -1,9 +1,9 @@
-"""Predict conflicts: does merging any two live branches of a project conflict, uncommitted work included?
+"""Predict conflicts: find out whether merging any two live branches of a project conflicts, uncommitted work included.
 
-`snapshot.py` makes a commit of what a workspace holds, `merge_bases.py` finds where branches parted, `paths.py` which pairs can conflict
-at all, `compare.py` merges those, `hunks.py` looks for close edits in those that merge, `prediction.py` does all of it for one
-repository. `service.py` repeats it when something changed (`workspace_watch.py`, `debounce.py`) and reports what is new;
-`merge_order.py` derives a merge order. Nothing here writes to a workspace, an index or the user's repository.
+`snapshot.py` makes a commit of a workspace's content, `merge_bases.py` finds the merge bases of branches, `paths.py` finds the pairs that
+can conflict at all, `compare.py` merges those, `hunks.py` looks for close edits in those that merge, and `prediction.py` does all of it for
+one repository. `service.py` repeats it after changes (`workspace_watch.py`, `debounce.py`) and records new conflicts; `merge_order.py`
+finds which sessions cannot both be merged. Nothing here writes to a workspace, an index or the user's repository.
 """
 
 from agent_orchestrator.changes.conflicts.merge_order import clashes, named_files

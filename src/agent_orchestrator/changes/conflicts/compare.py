@@ -1,7 +1,8 @@
-"""Compares snapshots of one repository, every two of them, and remembers what it found for as long as it holds.
+"""Compare every two snapshots of one repository and remember the results while they are valid (`Comparison`).
 
-Few Git processes, whatever the number of branches: one reads the history (`merge_bases.py` finds where every two parted), one lists what
-changed, some merge those pairs that may collide at all (`paths.py`), and one shows the changes of those that merge well (`hunks.py`).
+The number of Git processes does not grow with the number of branches: one reads the history (`merge_bases.py` finds the merge bases), one
+lists what changed, some merge the pairs that can conflict at all (`paths.py`), and one shows the changes of the pairs that merge
+(`hunks.py`).
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from agent_orchestrator.changes.merge.merge_tree import WRITES_TREES
 from agent_orchestrator.errors import Missing
 
 BATCHED = (2, 39)
-"""The first Git whose `merge-tree` does many merges in one process."""
+"""The first Git version whose `merge-tree` does many merges in one process."""
 TREES = "--no-commit-header", "--format=%H %T %P", "--topo-order"
-_SIDE_BY_SIDE = max(2, os.cpu_count() or 2)
-_MOST_PATHS = 500
-_NAMED = 30
+_PARALLEL_MERGES = max(2, os.cpu_count() or 2)
+_MAX_PATHS = 500
+_MAX_NAMED_FILES = 30
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What comes of merging two snapshots; no kind: they go together."""
+    """The result of merging two snapshots; without a kind they do not conflict."""
 
     kind: Kind | None = None
     files: tuple[str, ...] = ()
@@ -41,17 +42,17 @@ GOOD = Verdict()
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """Two snapshots that may collide; with the files that both changed, seen from where they parted."""
+    """Two snapshots that may conflict, with the files that both changed since their merge base."""
 
     pair: Two
     base: str
-    """The tree where they parted."""
+    """The tree of their merge base."""
     shared: frozenset[str]
 
 
 @dataclass(slots=True)
 class _Plan:
-    """What is known of a round before anything is merged."""
+    """What is known about the pairs before anything is merged."""
 
     graph: Graph
     trees: Mapping[str, str]
@@ -66,162 +67,175 @@ class Comparison:
 
     def __init__(self, git: Git, attributes: Path) -> None:
         self.git = git
-        """In the repository, with an object folder of our own."""
+        """Git in the repository, with our own object folder."""
         self.attributes = attributes
-        """Says which language a file is in, where the repository does not."""
+        """File that assigns languages to files where the repository does not."""
         self._graph = Graph()
         self._verdicts: dict[Two, Verdict] = {}
         self._changes: dict[TreePair, Changes] = {}
         self._version: tuple[int, ...] = ()
 
     def forget(self) -> None:
-        """The history may have been rewritten, or objects of ours are gone."""
+        """Forget the history, because it may have been rewritten or our objects may be gone."""
         self._graph = Graph()
 
     async def compare(self, snapshots: Sequence[Snapshot], base: str | None) -> dict[Two, Verdict]:
-        """What comes of merging every two of them; those that did not move since are not merged again.
+        """Return the verdict for every two snapshots; pairs that were compared before are not merged again.
 
-        `base` is the commit that the branch they are to land on is at: it makes the comparison cheaper, nothing else.
+        `base` is the commit of the branch that they are to be merged into; it only makes the comparison faster. Raises `Missing` if Git is
+        too old.
         """
         if not self._version:
             self._version = await self.git.version()
         if self._version < WRITES_TREES:
             version = ".".join(map(str, self._version))
             raise Missing(f"Git {version} cannot predict conflicts", "install Git 2.38 or newer")
-        by_commit = {one.commit: one for one in snapshots}
-        wanted = [two(a, b) for place, a in enumerate(by_commit) for b in list(by_commit)[place + 1 :]]
-        missing = [pair for pair in wanted if pair not in self._verdicts]
+        by_commit = {snapshot.commit: snapshot for snapshot in snapshots}
+        pairs = [two(a, b) for index, a in enumerate(by_commit) for b in list(by_commit)[index + 1 :]]
+        missing = [pair for pair in pairs if pair not in self._verdicts]
         if missing:
-            self._verdicts.update(await self._judge(by_commit, missing, base))
-        self._verdicts = {pair: self._verdicts[pair] for pair in wanted}
+            self._verdicts.update(await self._compare_pairs(by_commit, missing, base))
+        self._verdicts = {pair: self._verdicts[pair] for pair in pairs}
         return dict(self._verdicts)
 
     async def changed(self, snapshot: Snapshot, base: str) -> frozenset[str]:
-        """The paths that a branch changed since it left its base."""
-        start = await self.git.merge_base(base, snapshot.head)
-        if start is None:
+        """Return the paths that a branch changed since it left its base."""
+        merge_base = await self.git.merge_base(base, snapshot.head)
+        if merge_base is None:
             return frozenset()
-        tree = await self.git.text("rev-parse", "--verify", f"{start}^{{tree}}")
-        return (await self._listed([(tree, snapshot.tree)]))[tree, snapshot.tree].paths
+        tree = await self.git.text("rev-parse", "--verify", f"{merge_base}^{{tree}}")
+        return (await self._list_changes([(tree, snapshot.tree)]))[tree, snapshot.tree].paths
 
     # -- one round -----------------------------------------------------------------------------------------------------
 
-    async def _judge(
+    async def _compare_pairs(
         self, snapshots: Mapping[str, Snapshot], missing: Sequence[Two], base: str | None
     ) -> dict[Two, Verdict]:
+        """Return the verdicts for the pairs: merge those that may conflict, and look for overlaps in those that merge."""
         plan = await self._plan(snapshots, missing, base)
-        candidates = await self._candidates(plan, missing)
+        candidates = await self._find_candidates(plan, missing)
         verdicts = dict.fromkeys(missing, GOOD)
-        merged = await self._merge([one.pair for one in candidates])
+        merged = await self._merge([candidate.pair for candidate in candidates])
         clean = []
-        for one in candidates:
-            conflicts = merged[one.pair]
+        for candidate in candidates:
+            conflicts = merged[candidate.pair]
             files = tuple(path for path in conflicts or () if not is_lock_file(path))
             if files or conflicts == ():
-                verdicts[one.pair] = Verdict("text", files or tuple(sorted(one.shared))[:_NAMED])
-            elif one.shared:
-                clean.append(one)
-        for pair, paths in (await self._overlaps(clean, plan.trees)).items():
+                verdicts[candidate.pair] = Verdict("text", files or tuple(sorted(candidate.shared))[:_MAX_NAMED_FILES])
+            elif candidate.shared:
+                clean.append(candidate)
+        for pair, paths in (await self._find_overlaps(clean, plan.trees)).items():
             verdicts[pair] = Verdict("overlap", paths)
         return verdicts
 
     async def _plan(self, snapshots: Mapping[str, Snapshot], missing: Sequence[Two], base: str | None) -> _Plan:
-        heads = list(dict.fromkeys([one.head for one in snapshots.values()] + ([base] if base else [])))
+        """Find the merge bases of the pairs; read the whole history again if the known part does not contain one."""
+        heads = list(dict.fromkeys([snapshot.head for snapshot in snapshots.values()] + ([base] if base else [])))
         moved = {commit for pair in missing for commit in pair}
-        graph = await self._history(heads, anew=False)
+        graph = await self._read_history(heads, from_scratch=False)
         plan = await asyncio.to_thread(_find_bases, graph, snapshots, moved, base)
-        if any(pair not in plan.bases for pair in missing):  # somebody went back behind what all had in common
-            graph = await self._history(heads, anew=True)
+        if any(pair not in plan.bases for pair in missing):  # a branch moved behind what all heads shared
+            graph = await self._read_history(heads, from_scratch=True)
             plan = await asyncio.to_thread(_find_bases, graph, snapshots, moved, base)
         return plan
 
-    async def _history(self, heads: Sequence[str], *, anew: bool) -> Graph:
-        known = self._graph.nodes
-        if anew or not any(head in known for head in heads):
+    async def _read_history(self, heads: Sequence[str], *, from_scratch: bool) -> Graph:
+        """Return the history of the heads down to what they share, and keep it; only new commits are read unless `from_scratch`."""
+        known_nodes = self._graph.nodes
+        if from_scratch or not any(head in known_nodes for head in heads):
             shared = await self.git.run("merge-base", "--octopus", "--all", *heads, ok=(0, 1))
-            bottom = shared.text.split()
-            below = [f"^{sha}" for sha in bottom]
-            listing = await self.git.text("rev-list", *TREES, "--stdin", input=_lines([*heads, *below]))
-            ends = await self.git.text("rev-list", *TREES, "--no-walk", *bottom) if bottom else ""
-            self._graph = await asyncio.to_thread(Graph.parse, f"{listing}\n{ends}")
-        elif fresh := [head for head in heads if head not in known]:
-            below = [f"^{head}" for head in heads if head in known]
-            listing = await self.git.text("rev-list", *TREES, "--stdin", input=_lines([*fresh, *below]))
-            newer = await asyncio.to_thread(Graph.parse, listing)
-            self._graph = self._graph.above(Graph({sha: one for sha, one in newer.nodes.items() if sha not in known}))
+            shared_ancestors = shared.text.split()
+            exclusions = [f"^{sha}" for sha in shared_ancestors]
+            listing = await self.git.text("rev-list", *TREES, "--stdin", input=_lines([*heads, *exclusions]))
+            ancestor_listing = (
+                await self.git.text("rev-list", *TREES, "--no-walk", *shared_ancestors) if shared_ancestors else ""
+            )
+            self._graph = await asyncio.to_thread(Graph.parse, f"{listing}\n{ancestor_listing}")
+        elif new_heads := [head for head in heads if head not in known_nodes]:
+            exclusions = [f"^{head}" for head in heads if head in known_nodes]
+            listing = await self.git.text("rev-list", *TREES, "--stdin", input=_lines([*new_heads, *exclusions]))
+            new_graph = await asyncio.to_thread(Graph.parse, listing)
+            self._graph = self._graph.above(
+                Graph({sha: node for sha, node in new_graph.nodes.items() if sha not in known_nodes})
+            )
         return self._graph
 
-    async def _candidates(self, plan: _Plan, missing: Sequence[Two]) -> list[_Candidate]:
-        """The pairs whose changes leave anything to collide on."""
+    async def _find_candidates(self, plan: _Plan, missing: Sequence[Two]) -> list[_Candidate]:
+        """Return the pairs whose changes make a conflict or an overlap possible."""
         trees = plan.trees
         steps = [(trees[a], trees[b]) for a, b in zip(plan.points, plan.points[1:], strict=False)]
-        own = {commit: (trees[fork], trees[commit]) for commit, fork in plan.forks.items()}
-        near, far = _sorted_by_distance(plan, missing)
-        direct = [(trees[plan.bases[pair][0]], trees[side]) for pair in far for side in pair]
-        changes = await self._listed([*steps, *own.values(), *direct])
-        places = {point: place for place, point in enumerate(plan.points)}
-        stretch = Stretch(places, [changes[step] for step in steps])
+        own_steps = {commit: (trees[fork], trees[commit]) for commit, fork in plan.forks.items()}
+        near, far = _split_by_distance(plan, missing)
+        direct_steps = [(trees[plan.bases[pair][0]], trees[side]) for pair in far for side in pair]
+        changes = await self._list_changes([*steps, *own_steps.values(), *direct_steps])
+        positions = {point: position for position, point in enumerate(plan.points)}
+        stretch = Stretch(positions, [changes[step] for step in steps])
 
-        def choose() -> list[_Candidate]:
-            found = []
+        def select_candidates() -> list[_Candidate]:
+            selected = []
             for pair in missing:
                 bases = plan.bases.get(pair, ())
                 if not bases or bases[0] in pair:
-                    continue  # nothing in common to merge by, or one has all of the other
+                    continue  # there is no merge base, or one side contains the other
                 if pair in near:
-                    a, b = (changes[own[side]] for side in pair)
-                    meets = a.meets(b) or _base_meets(stretch, plan, pair, a, b)
+                    a, b = (changes[own_steps[side]] for side in pair)
+                    can_conflict = a.meets(b) or _base_can_conflict(stretch, plan, pair, a, b)
                 else:
                     a, b = (changes[trees[bases[0]], trees[side]] for side in pair)
-                    meets = len(bases) > 1 or a.meets(b)
-                if meets:
-                    found.append(_Candidate(pair, trees[bases[0]], a.paths & b.paths))
-            return found
+                    can_conflict = len(bases) > 1 or a.meets(b)
+                if can_conflict:
+                    selected.append(_Candidate(pair, trees[bases[0]], a.paths & b.paths))
+            return selected
 
-        candidates = await asyncio.to_thread(choose)
+        candidates = await asyncio.to_thread(select_candidates)
         self._changes = changes
         return candidates
 
-    async def _listed(self, wanted: Iterable[TreePair]) -> dict[TreePair, Changes]:
-        needed = dict.fromkeys(wanted)
-        unknown = [trees for trees in needed if trees not in self._changes]
-        found: dict[TreePair, Changes] = {}
-        if unknown:
+    async def _list_changes(self, tree_pairs: Iterable[TreePair]) -> dict[TreePair, Changes]:
+        """Return what changed between the two trees of each pair; known pairs are not listed again."""
+        unique_pairs = dict.fromkeys(tree_pairs)
+        missing_pairs = [trees for trees in unique_pairs if trees not in self._changes]
+        new_changes: dict[TreePair, Changes] = {}
+        if missing_pairs:
             options = ("--stdin", "-r", "-z", "--name-status", "--no-renames")
-            feed = _lines(f"{before} {after}" for before, after in unknown)
-            done = await self.git.run("diff-tree", *options, input=feed, timeout=None)
-            found = await asyncio.to_thread(parse_changes, os.fsdecode(done.out))
-        return {trees: found.get(trees) or self._changes.get(trees) or Changes() for trees in needed}
+            input_lines = _lines(f"{before} {after}" for before, after in missing_pairs)
+            result = await self.git.run("diff-tree", *options, input=input_lines, timeout=None)
+            new_changes = await asyncio.to_thread(parse_changes, os.fsdecode(result.out))
+        return {trees: new_changes.get(trees) or self._changes.get(trees) or Changes() for trees in unique_pairs}
 
     # -- merging -------------------------------------------------------------------------------------------------------
 
     async def _merge(self, pairs: Sequence[Two]) -> dict[Two, tuple[str, ...] | None]:
-        """For each pair the files in conflict; none: there is no conflict."""
+        """Return the files in conflict for each pair, or None for a pair without a conflict."""
         if self._version < BATCHED:
             return {pair: await self._merge_one(pair) for pair in pairs}
-        share = -(-len(pairs) // _SIDE_BY_SIDE) or 1
-        parts = [pairs[start : start + share] for start in range(0, len(pairs), share)]
-        done = await asyncio.gather(*(self._merge_many(part) for part in parts))
-        return {pair: files for part in done for pair, files in part.items()}
+        part_size = -(-len(pairs) // _PARALLEL_MERGES) or 1
+        parts = [pairs[start : start + part_size] for start in range(0, len(pairs), part_size)]
+        merged_parts = await asyncio.gather(*(self._merge_many(part) for part in parts))
+        return {pair: files for part in merged_parts for pair, files in part.items()}
 
     async def _merge_many(self, pairs: Sequence[Two]) -> dict[Two, tuple[str, ...] | None]:
+        """Merge the pairs in one Git process."""
         options = ("--write-tree", "--stdin", "--name-only", "--no-messages")
-        feed = _lines(f"{a} {b}" for a, b in pairs)
-        done = await self.git.run("merge-tree", *options, input=feed, timeout=None)
-        return dict(zip(pairs, _parse_merges(os.fsdecode(done.out)), strict=True))
+        input_lines = _lines(f"{a} {b}" for a, b in pairs)
+        result = await self.git.run("merge-tree", *options, input=input_lines, timeout=None)
+        return dict(zip(pairs, _parse_merges(os.fsdecode(result.out)), strict=True))
 
     async def _merge_one(self, pair: Two) -> tuple[str, ...] | None:
+        """Merge one pair, for Git versions without batches."""
         options = ("--write-tree", "-z", "--name-only", "--no-messages")
-        done = await self.git.run("merge-tree", *options, *pair, ok=(0, 1), timeout=None)
-        _, *files = os.fsdecode(done.out).rstrip("\0").split("\0")
-        return tuple(dict.fromkeys(files)) if done.code else None
+        result = await self.git.run("merge-tree", *options, *pair, ok=(0, 1), timeout=None)
+        _, *files = os.fsdecode(result.out).rstrip("\0").split("\0")
+        return tuple(dict.fromkeys(files)) if result.code else None
 
-    async def _overlaps(self, candidates: Sequence[_Candidate], trees: Mapping[str, str]) -> dict[Two, tuple[str, ...]]:
-        """Of pairs that merge well, those that change the same function or section, with the files."""
+    async def _find_overlaps(
+        self, candidates: Sequence[_Candidate], trees: Mapping[str, str]
+    ) -> dict[Two, tuple[str, ...]]:
+        """Return the files in which both sides of a pair change the same function or section, for pairs that merge."""
         if not candidates:
             return {}
-        asked = {(one.base, trees[side]): None for one in candidates for side in one.pair}
-        paths = sorted({path for one in candidates for path in one.shared})
+        tree_pairs = {(candidate.base, trees[side]): None for candidate in candidates for side in candidate.pair}
+        paths = sorted({path for candidate in candidates for path in candidate.shared})
         options = (
             "--stdin",
             "-r",
@@ -234,70 +248,73 @@ class Comparison:
             "--no-textconv",
             "--no-color",
         )
-        done = await self.git.run(
+        result = await self.git.run(
             "diff-tree",
             *options,
             "--",
-            *(paths if len(paths) <= _MOST_PATHS else ()),
+            *(paths if len(paths) <= _MAX_PATHS else ()),
             config=(f"core.attributesFile={self.attributes}",),
             env={"GIT_LITERAL_PATHSPECS": "1"},
-            input=_lines(f"{before} {after}" for before, after in asked),
+            input=_lines(f"{before} {after}" for before, after in tree_pairs),
             timeout=None,
         )
 
-        def look() -> dict[Two, tuple[str, ...]]:
-            sections = hunks.parse_sections(os.fsdecode(done.out))
-            found = {}
-            for one in candidates:
-                ours, theirs = (sections.get((one.base, trees[side]), {}) for side in one.pair)
+        def find_overlaps() -> dict[Two, tuple[str, ...]]:
+            sections = hunks.parse_sections(os.fsdecode(result.out))
+            overlaps = {}
+            for candidate in candidates:
+                ours, theirs = (sections.get((candidate.base, trees[side]), {}) for side in candidate.pair)
                 files = [
-                    path for path in sorted(one.shared) if hunks.overlaps(ours.get(path, ()), theirs.get(path, ()))
+                    path
+                    for path in sorted(candidate.shared)
+                    if hunks.overlaps(ours.get(path, ()), theirs.get(path, ()))
                 ]
                 if files:
-                    found[one.pair] = tuple(files)
-            return found
+                    overlaps[candidate.pair] = tuple(files)
+            return overlaps
 
-        return await asyncio.to_thread(look)
+        return await asyncio.to_thread(find_overlaps)
 
 
 def _lines(lines: Iterable[str]) -> bytes:
+    """Return the lines as input for Git."""
     return "".join(f"{line}\n" for line in lines).encode()
 
 
 def _parse_merges(out: str) -> list[tuple[str, ...] | None]:
-    """The output of `merge-tree --stdin --name-only --no-messages`: status, tree, files, and an empty word at the end of each."""
-    found: list[tuple[str, ...] | None] = []
-    words = iter(out.split("\0"))
-    for status in words:
+    """Parse the output of `merge-tree --stdin --name-only --no-messages`: status, tree, files, and an empty field after each merge."""
+    merges: list[tuple[str, ...] | None] = []
+    fields = iter(out.split("\0"))
+    for status in fields:
         if not status.strip():
             continue
-        next(words)
-        files = tuple(dict.fromkeys(iter(lambda: next(words, ""), "")))
-        found.append(None if status.strip() == "1" else files)
-    return found
+        next(fields)
+        files = tuple(dict.fromkeys(iter(lambda: next(fields, ""), "")))
+        merges.append(None if status.strip() == "1" else files)
+    return merges
 
 
 def _find_bases(graph: Graph, snapshots: Mapping[str, Snapshot], moved: set[str], base: str | None) -> _Plan:
-    """Where every two parted, and where each left the base branch."""
-    ours = [(one.commit, one.tree, one.head) for one in snapshots.values()]
-    whole = with_snapshots(graph, ours)
+    """Find the merge bases of every two snapshots, and the fork point of each on the base branch."""
+    snapshot_nodes = [(snapshot.commit, snapshot.tree, snapshot.head) for snapshot in snapshots.values()]
+    full_graph = with_snapshots(graph, snapshot_nodes)
     heads = list(dict.fromkeys([*snapshots, *([base] if base else [])]))
-    bases = whole.bases(heads, heads if base else moved)
-    trees = {sha: node.tree for sha, node in whole.nodes.items()}
+    bases = full_graph.bases(heads, heads if base else moved)
+    trees = {sha: node.tree for sha, node in full_graph.nodes.items()}
     forks = {}
     for commit in snapshots:
         if base is None:
             break
-        met = bases.get(two(commit, base), []) if commit != base else [commit]
-        if len(met) == 1:
-            forks[commit] = met[0]
-    chain = whole.chain(base)
-    used = set(forks.values())
-    return _Plan(whole, trees, bases, forks, [sha for sha in chain if sha in used])
+        common_commits = bases.get(two(commit, base), []) if commit != base else [commit]
+        if len(common_commits) == 1:
+            forks[commit] = common_commits[0]
+    chain = full_graph.chain(base)
+    fork_points = set(forks.values())
+    return _Plan(full_graph, trees, bases, forks, [sha for sha in chain if sha in fork_points])
 
 
-def _sorted_by_distance(plan: _Plan, missing: Sequence[Two]) -> tuple[set[Two], list[Two]]:
-    """Pairs that parted where one of them left the base branch, and those that did not."""
+def _split_by_distance(plan: _Plan, missing: Sequence[Two]) -> tuple[set[Two], list[Two]]:
+    """Split the pairs: those whose merge base is a fork point on the base branch, and the others."""
     points = set(plan.points)
     near: set[Two] = set()
     far: list[Two] = []
@@ -306,13 +323,16 @@ def _sorted_by_distance(plan: _Plan, missing: Sequence[Two]) -> tuple[set[Two], 
         if not bases or bases[0] in pair:
             continue
         forks = [plan.forks.get(side) for side in pair]
-        simple = len(bases) == 1 and bases[0] in forks and points.issuperset(forks) and None not in forks
-        near.add(pair) if simple else far.append(pair)
+        is_near = len(bases) == 1 and bases[0] in forks and points.issuperset(forks) and None not in forks
+        near.add(pair) if is_near else far.append(pair)
     return near, far
 
 
-def _base_meets(stretch: Stretch, plan: _Plan, pair: Two, a: Changes, b: Changes) -> bool:
-    """What the base changed until the later of both left it counts as that one's change."""
+def _base_can_conflict(stretch: Stretch, plan: _Plan, pair: Two, a: Changes, b: Changes) -> bool:
+    """Return whether the base's changes between the two fork points can conflict with the side that forked earlier.
+
+    They count as changes of the side that forked later.
+    """
     fork_a, fork_b = (plan.forks[side] for side in pair)
     if fork_a == fork_b:
         return False

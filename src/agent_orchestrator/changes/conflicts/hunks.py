@@ -1,7 +1,7 @@
-"""Whether two sides that merge well still change the same place. Pure.
+"""Find out whether two sides that merge still change the same place: `parse_sections`, `overlaps`. Pure functions.
 
-Git itself says where functions and sections begin: `git diff -W` shows a change with the whole function around it. Both sides' hunks are
-counted in lines of their common ancestor, so they can be laid side by side.
+Git determines where functions and sections begin: `git diff -W` shows a change with the whole function around it. The hunks of both sides
+are counted in lines of their common ancestor, so that they can be compared.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 NEAR = 3
-"""Changes with fewer unchanged lines than this between them are at the same place."""
+"""Changes with fewer unchanged lines between them are at the same place."""
 LONGEST_SECTION = 400
-"""Lines; what Git takes for a longer one says little about what belongs together."""
+"""Number of lines; a longer section as Git sees it rarely is one function."""
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,\d+)? @@")
 _TREES = re.compile(r"[0-9a-f]{40,64} [0-9a-f]{40,64}")
@@ -45,107 +45,123 @@ DRIVERS = {
     "scheme": "scm",
     "tex": "tex",
 }
-"""Git's built-in knowledge of languages → the files it is asked for where the repository does not say."""
+"""File extensions by the name of Git's built-in diff driver, used where the repository assigns none."""
 
 ATTRIBUTES = "".join(f"*.{end} diff={driver}\n" for driver, ends in DRIVERS.items() for end in ends.split())
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One change: the lines [start, end) of the ancestor became something else."""
+    """One change: the lines [start, end) of the ancestor were replaced."""
 
     start: int
     end: int
     lines: tuple[str, ...]
 
     def near(self, other: Edit) -> bool:
-        """At the same place, or nearly."""
+        """Return whether both changes are at the same place or closer than `NEAR` lines."""
         return self.start < other.end + NEAR and other.start < self.end + NEAR
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A function or section of the ancestor, [start, end), and what was changed in it."""
+    """A function or section of the ancestor, lines [start, end), and its changes."""
 
     start: int
     end: int
     whole: bool
-    """It is one: it begins with a heading, and is not too long to mean something."""
+    """Whether it is a real section: it begins with a heading and is not too long."""
     edits: tuple[Edit, ...]
 
 
 def overlaps(ours: Sequence[Section], theirs: Sequence[Section]) -> bool:
-    """Do both change the same function or section, or lines next to each other? What both changed alike does not count."""
-    same = {edit for one in ours for edit in one.edits} & {edit for one in theirs for edit in one.edits}
+    """Return whether both sides change the same function or section, or lines next to each other.
+
+    Changes that both sides made alike do not count.
+    """
+    common_edits = {edit for section in ours for edit in section.edits} & {
+        edit for section in theirs for edit in section.edits
+    }
     return any(
-        _collide(one, other, same)
-        for one in ours
-        for other in theirs
-        if set(one.edits) - same and set(other.edits) - same
+        _sections_conflict(section, other_section, common_edits)
+        for section in ours
+        for other_section in theirs
+        if set(section.edits) - common_edits and set(other_section.edits) - common_edits
     )
 
 
-def _collide(one: Section, other: Section, same: set[Edit]) -> bool:
-    if one.whole and other.whole and one.start < other.end and other.start < one.end:
+def _sections_conflict(section: Section, other_section: Section, common_edits: set[Edit]) -> bool:
+    """Return whether two sections overlap or have changes close to each other, apart from the common changes."""
+    if (
+        section.whole
+        and other_section.whole
+        and section.start < other_section.end
+        and other_section.start < section.end
+    ):
         return True
-    return any(a.near(b) for a in one.edits if a not in same for b in other.edits if b not in same)
+    return any(
+        a.near(b) for a in section.edits if a not in common_edits for b in other_section.edits if b not in common_edits
+    )
 
 
 def parse_sections(out: str) -> dict[tuple[str, str], dict[str, list[Section]]]:
-    """The output of `diff-tree --stdin -p -W -U0 -z` for pairs of trees: for each pair, sections by path.
+    """Parse the output of `diff-tree --stdin -p -W -U0 -z` for pairs of trees: for each pair, the sections by path.
 
-    A file that is gone as a whole has none: where that merges well, it was moved.
+    A removed file has no sections: if its removal merges, the file was moved.
     """
-    found: dict[tuple[str, str], dict[str, list[Section]]] = {}
+    sections: dict[tuple[str, str], dict[str, list[Section]]] = {}
     files: dict[str, list[Section]] = {}
     path = ""
     lines = out.split("\n")
-    place = 0
-    while place < len(lines):
-        line = lines[place]
-        place += 1
+    number = 0
+    while number < len(lines):
+        line = lines[number]
+        number += 1
         if _TREES.fullmatch(line):
             before, _, after = line.partition(" ")
-            files = found.setdefault((before, after), {})
+            files = sections.setdefault((before, after), {})
         elif line.startswith("diff --git "):
             path = ""
         elif line.startswith("--- a/"):
             path = line[6:].rstrip("\t")
         elif line == "+++ /dev/null":
             path = ""
-        elif head := _HUNK.match(line):
-            end = _end_of_hunk(lines, place)
+        elif match := _HUNK.match(line):
+            end = _end_of_hunk(lines, number)
             if path:
-                files.setdefault(path, []).append(_section(int(head[1]), int(head[2] or 1), lines[place:end]))
-            place = end
-    return found
+                files.setdefault(path, []).append(_make_section(int(match[1]), int(match[2] or 1), lines[number:end]))
+            number = end
+    return sections
 
 
 def _end_of_hunk(lines: Sequence[str], start: int) -> int:
+    """Return the number of the line after the hunk that begins at `start`."""
     return next(
-        (place for place in range(start, len(lines)) if lines[place][:1] not in (" ", "+", "-", "\\")), len(lines)
+        (number for number in range(start, len(lines)) if lines[number][:1] not in (" ", "+", "-", "\\")), len(lines)
     )
 
 
-def _section(first: int, count: int, body: Sequence[str]) -> Section:
+def _make_section(first: int, count: int, body: Sequence[str]) -> Section:
+    """Return the section of a hunk, from its first line, its number of lines in the ancestor and its body."""
     start = first if count else first + 1
     end = start + count
     edits = tuple(_edits(start, body))
     heading = next((line[1:] for line in body if line[:1] in (" ", "-")), "")
-    named = start > 1 or (_HEADING.match(heading) and not _NO_HEADING.match(heading))
-    inside = any(edit.end > start for edit in edits)
-    return Section(start, end, bool(named) and inside and count <= LONGEST_SECTION, edits)
+    has_heading = start > 1 or (_HEADING.match(heading) and not _NO_HEADING.match(heading))
+    has_edit_inside = any(edit.end > start for edit in edits)
+    return Section(start, end, bool(has_heading) and has_edit_inside and count <= LONGEST_SECTION, edits)
 
 
 def _edits(line: int, body: Sequence[str]) -> Iterator[Edit]:
-    start, said = line, list[str]()
+    """Yield the changes of a hunk whose body begins at this line of the ancestor."""
+    start, edit_lines = line, list[str]()
     for text in [*body, " "]:
-        mark = text[:1]
-        if mark in ("+", "-"):
-            said.append(text)
-            line += mark == "-"
-        elif mark != "\\":
-            if said:
-                yield Edit(start, line, tuple(said))
+        prefix = text[:1]
+        if prefix in ("+", "-"):
+            edit_lines.append(text)
+            line += prefix == "-"
+        elif prefix != "\\":
+            if edit_lines:
+                yield Edit(start, line, tuple(edit_lines))
             line += 1
-            start, said = line, []
+            start, edit_lines = line, []

@@ -1,4 +1,4 @@
-"""Where branches parted: the best common ancestors of every two of many heads, from one reading of the history. Pure."""
+"""Find the merge bases (best common ancestors) of every two of many heads, from one reading of the history. Pure functions."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 Two = tuple[str, str]
-"""Two commits, in order of their names."""
+"""Two commits, sorted by name."""
 
 
 def two(a: str, b: str) -> Two:
-    """A pair, whichever way it is asked for."""
+    """Return a pair of commits in sorted order."""
     return (a, b) if a < b else (b, a)
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A commit."""
+    """The tree and the parents of a commit."""
 
     tree: str
     parents: tuple[str, ...]
@@ -30,59 +30,60 @@ class Graph:
 
     @classmethod
     def parse(cls, listing: str) -> Graph:
-        """From lines of commit, tree and parents, each commit before its parents."""
+        """Parse lines of commit, tree and parents, each commit before its parents."""
         rows = (line.split() for line in listing.splitlines() if line)
         return cls({sha: Node(tree, tuple(parents)) for sha, tree, *parents in rows})
 
     def above(self, newer: Graph) -> Graph:
-        """With commits that are no ancestors of any here."""
+        """Return the graph with commits added that are not ancestors of any commit in it."""
         return Graph({**newer.nodes, **self.nodes})
 
     def chain(self, tip: str | None) -> list[str]:
-        """The tip's first parents, as far down as is known, oldest first."""
-        found: list[str] = []
+        """Return the first parents of the tip, as far as they are known, oldest first."""
+        commits: list[str] = []
         while tip is not None and (node := self.nodes.get(tip)) is not None:
-            found.append(tip)
+            commits.append(tip)
             tip = node.parents[0] if node.parents else None
-        return found[::-1]
+        return commits[::-1]
 
     def bases(self, heads: Sequence[str], moved: Collection[str]) -> dict[Two, list[str]]:
-        """The best common ancestors of every two heads of which one at least is among `moved`."""
-        number = {head: 1 << place for place, head in enumerate(heads)}
-        asked = sum(number[head] for head in set(moved))
-        masks, below = self._spread(number)
-        found: dict[Two, list[str]] = {}
+        """Return the best common ancestors of every two heads, for pairs with at least one head in `moved`."""
+        head_bits = {head: 1 << index for index, head in enumerate(heads)}
+        moved_mask = sum(head_bits[head] for head in set(moved))
+        masks, child_masks = self._head_masks(head_bits)
+        bases: dict[Two, list[str]] = {}
         for sha, mask in masks.items():
-            children = below.get(sha, ())
-            if not mask & asked or mask.bit_count() < 2 or mask in children:
+            children = child_masks.get(sha, ())
+            if not mask & moved_mask or mask.bit_count() < 2 or mask in children:
                 continue
-            for place in _bits(mask & asked):
-                others = mask & ~(1 << place)
-                for child in children:  # what a child has in common is a better ancestor
-                    if child >> place & 1:
-                        others &= ~child
-                for other in _bits(others):
-                    here = found.setdefault(two(heads[place], heads[other]), [])
-                    if sha not in here:
-                        here.append(sha)
-        return found
+            for index in _bits(mask & moved_mask):
+                other_heads = mask & ~(1 << index)
+                for child in children:  # heads that share a child of this commit have a better ancestor
+                    if child >> index & 1:
+                        other_heads &= ~child
+                for other_index in _bits(other_heads):
+                    pair_bases = bases.setdefault(two(heads[index], heads[other_index]), [])
+                    if sha not in pair_bases:
+                        pair_bases.append(sha)
+        return bases
 
-    def _spread(self, number: Mapping[str, int]) -> tuple[dict[str, int], dict[str, list[int]]]:
-        """For each commit which heads contain it, and the same for each of its children."""
+    def _head_masks(self, head_bits: Mapping[str, int]) -> tuple[dict[str, int], dict[str, list[int]]]:
+        """Return for each commit the bit mask of the heads that contain it, and the masks of its children."""
         masks: dict[str, int] = {}
-        below: dict[str, list[int]] = {}
+        child_masks: dict[str, list[int]] = {}
         for sha, node in self.nodes.items():
-            mask = masks.get(sha, 0) | number.get(sha, 0)
+            mask = masks.get(sha, 0) | head_bits.get(sha, 0)
             if mask:
                 masks[sha] = mask
                 for parent in node.parents:
                     if parent in self.nodes:
                         masks[parent] = masks.get(parent, 0) | mask
-                        below.setdefault(parent, []).append(mask)
-        return masks, below
+                        child_masks.setdefault(parent, []).append(mask)
+        return masks, child_masks
 
 
 def _bits(mask: int) -> Iterator[int]:
+    """Yield the positions of the bits that are set, lowest first."""
     while mask:
         lowest = mask & -mask
         yield lowest.bit_length() - 1
@@ -90,5 +91,5 @@ def _bits(mask: int) -> Iterator[int]:
 
 
 def with_snapshots(graph: Graph, snapshots: Iterable[tuple[str, str, str]]) -> Graph:
-    """The graph with commits of our own on top: (commit, tree, parent)."""
+    """Return the graph with our own commits on top, each given as (commit, tree, parent)."""
     return graph.above(Graph({commit: Node(tree, (head,)) for commit, tree, head in snapshots if commit != head}))

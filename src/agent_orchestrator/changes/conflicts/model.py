@@ -1,4 +1,4 @@
-"""What is compared, and what comes of it."""
+"""Data types of conflict prediction: what is compared (`Branch`, `Snapshot`) and the result (`Pair`)."""
 
 from __future__ import annotations
 
@@ -38,32 +38,32 @@ LOCK_FILES = frozenset(
         "yarn.lock",
     }
 )
-"""Made by tools and made anew by them: a collision in one is nobody's disagreement."""
+"""Lock files; tools can write them again, so a conflict in one does not count."""
 
 
 def is_lock_file(path: str) -> bool:
-    """Is it one of the files that package managers write?"""
+    """Return whether the path is a lock file written by a package manager."""
     return path.rpartition("/")[2].lower() in LOCK_FILES
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """One live branch: a session, its workspace if there is one, and the commit it is at as far as known."""
+    """One live branch: a session, its workspace if there is one, and its last known commit."""
 
     session: str
     base: str
-    """The branch that it is to land on."""
+    """The branch that it is to be merged into."""
     head: str | None
     start: str | None = None
     """The commit that it began at."""
     workspace: Path | None = None
     since: float = 0.0
-    """When the session was made."""
+    """When the session was created, as a Unix timestamp."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A branch's content at one moment: a commit of its own where not everything is committed."""
+    """A branch's content at one moment; `commit` is our own if not everything is committed."""
 
     head: str
     commit: str
@@ -72,7 +72,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two sessions that collide: `text`, they cannot be merged; `overlap`, they can, and both change the same place."""
+    """Two sessions in conflict: `text` means they cannot be merged, `overlap` that they can but change the same place."""
 
     a: str
     b: str
@@ -85,5 +85,5 @@ class Pair:
         return self.a, self.b
 
     def json(self) -> Mapping[str, Any]:
-        """As the API shows it."""
+        """Return the pair as the API shows it."""
         return {"a": self.a, "b": self.b, "files": list(self.files), "kind": self.kind}

@@ -1,7 +1,7 @@
-"""Which paths two sides changed, and whether that leaves anything to collide on. Pure.
+"""Find out from the paths that two sides changed whether they can conflict at all. Pure functions.
 
-A merge cannot fail where this says no: conflicts need a path that both sides touched, a file where the other has a folder, or a folder
-that one side moved away and the other put something into.
+If `meets` is False, a merge cannot fail: a conflict needs a path that both sides changed, a file where the other side has a folder, or a
+folder that one side moved away and the other side added something to.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ TreePair = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What lies between two trees."""
+    """The differences between two trees."""
 
     paths: frozenset[str] = frozenset()
     folders: frozenset[str] = frozenset()
-    """Every folder above a path, the top one (an empty name) included."""
+    """Every folder above a changed path, including the top folder (an empty name)."""
     left: frozenset[str] = frozenset()
-    """Folders above paths that are gone."""
+    """Folders above removed paths."""
     entered: frozenset[str] = frozenset()
-    """Folders above paths that are new."""
+    """Folders above new paths."""
 
     @classmethod
     def of(cls, entries: Iterable[tuple[str, str]]) -> Changes:
-        """From (status letter, path); lock files are left out."""
-        kept = [(letter, path) for letter, path in entries if not is_lock_file(path)]
+        """Create changes from (status letter, path); lock files are ignored."""
+        relevant_entries = [(letter, path) for letter, path in entries if not is_lock_file(path)]
         return cls(
-            frozenset(path for _, path in kept),
-            _folders(path for _, path in kept),
-            _folders(path for letter, path in kept if letter == "D"),
-            _folders(path for letter, path in kept if letter == "A"),
+            frozenset(path for _, path in relevant_entries),
+            _folders(path for _, path in relevant_entries),
+            _folders(path for letter, path in relevant_entries if letter == "D"),
+            _folders(path for letter, path in relevant_entries if letter == "A"),
         )
 
     def meets(self, other: Changes) -> bool:
-        """May a merge of both collide?"""
+        """Return whether a merge of both can conflict."""
         return not (
             self.paths.isdisjoint(other.paths)
             and self.paths.isdisjoint(other.folders)
@@ -49,40 +49,41 @@ class Changes:
 
 
 def _folders(paths: Iterable[str]) -> frozenset[str]:
-    found: set[str] = set()
+    """Return every folder above these paths."""
+    folders: set[str] = set()
     for path in paths:
         folder = path
         while folder:
             folder = folder.rpartition("/")[0]
-            if folder in found:
+            if folder in folders:
                 break
-            found.add(folder)
-    return frozenset(found)
+            folders.add(folder)
+    return frozenset(folders)
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What the base changed on its way, in steps from one fork point to the next."""
+    """The changes of the base branch, in steps from one fork point to the next."""
 
     points: dict[str, int]
-    """Fork point → its place."""
+    """Index of each fork point."""
     steps: Sequence[Changes]
 
     def meets(self, start: str, end: str, other: Changes) -> bool:
-        """May what the base changed between two fork points collide with a side's own change?"""
+        """Return whether the base's changes between two fork points can conflict with `other`."""
         return any(step.meets(other) for step in self.steps[self.points[start] : self.points[end]])
 
 
 def parse_changes(out: str) -> dict[TreePair, Changes]:
-    """The output of `diff-tree --stdin -r -z --name-status` for pairs of trees."""
+    """Parse the output of `diff-tree --stdin -r -z --name-status` for pairs of trees."""
     entries: dict[TreePair, list[tuple[str, str]]] = {}
     current: list[tuple[str, str]] = []
-    words = iter(out.split("\0"))
-    for word in words:
-        *heads, letter = word.split("\n")
+    fields = iter(out.split("\0"))
+    for field in fields:
+        *heads, letter = field.split("\n")
         for head in heads:
             before, _, after = head.partition(" ")
             current = entries.setdefault((before, after), [])
         if letter:
-            current.append((letter[0], next(words)))
-    return {trees: Changes.of(found) for trees, found in entries.items()}
+            current.append((letter[0], next(fields)))
+    return {trees: Changes.of(tree_entries) for trees, tree_entries in entries.items()}

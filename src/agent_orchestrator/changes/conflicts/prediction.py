@@ -1,4 +1,4 @@
-"""Predictions for one repository: what its live branches hold now, and which two of them collide."""
+"""Predict the conflicts of one repository: read the content of its live branches and compare every two (`Outlook`)."""
 
 from __future__ import annotations
 
@@ -20,117 +20,125 @@ from agent_orchestrator.changes.merge.merge_tree import write_attributes
 from agent_orchestrator.protocols.host import Host
 
 MOST_FILES = 500
-"""Of one collision that are named."""
+"""Maximum number of files named per conflict."""
 ROUNDS = 300
-"""Looks after which our own objects are thrown away and made again as needed."""
+"""Number of predictions after which our own objects are deleted and made again as needed."""
 
 log = structlog.get_logger()
 
 
 class Outlook:
-    """What one repository's branches are heading for."""
+    """The predicted conflicts of one repository."""
 
     def __init__(self, host: Host, common: Path, work: Path) -> None:
         self.host = host
         self.common = common.resolve()
         self.work = work
         self.pairs: tuple[Pair, ...] = ()
-        """As of the last look."""
+        """The conflicts of the last prediction."""
         self._snapshots = Snapshots(host, self.common, work)
         self._comparison = Comparison(Git(host, self.common), work / "languages")
-        self._taken: dict[str, Snapshot] = {}
+        self._latest: dict[str, Snapshot] = {}
         self._rounds = 0
         self._attributes = ""
-        self._changed: dict[tuple[str, str], frozenset[str]] = {}
-        self._broken: frozenset[str] = frozenset()
-        """Commits whose history or content is not all there: an agent can make them by hand."""
+        self._changed_paths: dict[tuple[str, str], frozenset[str]] = {}
+        self._broken_commits: frozenset[str] = frozenset()
+        """Commits whose history or content is incomplete; an agent can create them by hand."""
 
     async def look(self, branches: Sequence[Branch], stale: Collection[str]) -> tuple[Pair, ...]:
-        """Which of them collide now. Only what is `stale`, or has moved, is looked at again."""
+        """Return the branches' conflicts now; only branches that are in `stale` or have moved are read again."""
         if self._rounds % ROUNDS == 0:
             await asyncio.to_thread(self._begin)
         self._rounds += 1
         names = {branch.session for branch in branches}
         self._snapshots.keep(names)
-        self._taken = {session: one for session, one in self._taken.items() if session in names}
+        self._latest = {session: snapshot for session, snapshot in self._latest.items() if session in names}
         moved = [branch for branch in branches if branch.session in stale or self._has_moved(branch)]
-        for branch, taken in zip(moved, await asyncio.gather(*map(self._take, moved)), strict=True):
-            if taken is not None:
-                self._taken[branch.session] = taken
+        for branch, new_snapshot in zip(moved, await asyncio.gather(*map(self._take_snapshot, moved)), strict=True):
+            if new_snapshot is not None:
+                self._latest[branch.session] = new_snapshot
         await self._compare([branch for branch in branches if self._has_work(branch)])
         return self.pairs
 
     async def changed(self, branch: Branch, base: str) -> frozenset[str]:
-        """The paths that a branch had changed when it was looked at last, beside this commit of its base."""
-        taken = self._taken.get(branch.session)
-        if taken is None or not self._has_work(branch):
+        """Return the paths that a branch had changed at the last prediction, compared with this commit of its base."""
+        snapshot = self._latest.get(branch.session)
+        if snapshot is None or not self._has_work(branch):
             return frozenset()
-        key = (taken.commit, base)
-        if key not in self._changed:
+        key = (snapshot.commit, base)
+        if key not in self._changed_paths:
             await self._prepare(base)
-            self._changed = {key: value for key, value in self._changed.items() if key[1] == base}
-            self._changed[key] = await self._comparison.changed(taken, base)
-        return self._changed[key]
+            self._changed_paths = {key: paths for key, paths in self._changed_paths.items() if key[1] == base}
+            self._changed_paths[key] = await self._comparison.changed(snapshot, base)
+        return self._changed_paths[key]
 
     def _begin(self) -> None:
+        """Empty our object folder and forget everything that depends on it."""
         self._snapshots.begin()
         self._comparison.attributes.write_text(ATTRIBUTES)
-        self._taken.clear()
-        self._broken = frozenset()
+        self._latest.clear()
+        self._broken_commits = frozenset()
         self._attributes = ""
 
     def _has_moved(self, branch: Branch) -> bool:
-        taken = self._taken.get(branch.session)
-        return taken is None or taken.head != self._snapshots.head(branch)
+        """Return whether the branch has another commit than at its last snapshot."""
+        snapshot = self._latest.get(branch.session)
+        return snapshot is None or snapshot.head != self._snapshots.head(branch)
 
-    async def _take(self, branch: Branch) -> Snapshot | None:
-        return await self._snapshots.take(branch, self._taken.get(branch.session))
+    async def _take_snapshot(self, branch: Branch) -> Snapshot | None:
+        """Return a new snapshot of the branch, or None if it has no readable content."""
+        return await self._snapshots.take(branch, self._latest.get(branch.session))
 
     def _has_work(self, branch: Branch) -> bool:
-        taken = self._taken.get(branch.session)
-        return taken is not None and taken.commit != branch.start and taken.commit not in self._broken
+        """Return whether the branch has content beyond its start, and it can be read."""
+        snapshot = self._latest.get(branch.session)
+        return snapshot is not None and snapshot.commit != branch.start and snapshot.commit not in self._broken_commits
 
     async def _compare(self, branches: Sequence[Branch]) -> None:
+        """Compare the branches and store the conflicts; branches that Git cannot read are left out from then on."""
         if len(branches) < 2:
             self.pairs = ()
             return
         base = read_branch(self.common, Counter(branch.base for branch in branches).most_common(1)[0][0])
         await self._prepare(base)
-        snapshots = [self._taken[branch.session] for branch in branches]
+        snapshots = [self._latest[branch.session] for branch in branches]
         try:
             verdicts = await self._comparison.compare(snapshots, base)
         except GitFailed:
-            broken = [branch for branch in branches if not await self._is_whole(branch, base)]
-            if not broken:
+            broken_branches = [branch for branch in branches if not await self._is_complete(branch, base)]
+            if not broken_branches:
                 raise
-            log.info("branches that are not all there collide with nobody", sessions=[one.session for one in broken])
-            self._broken |= {self._taken[one.session].commit for one in broken}
-            await self._compare([branch for branch in branches if branch not in broken])
+            log.info(
+                "branches that are not all there collide with nobody",
+                sessions=[broken_branch.session for broken_branch in broken_branches],
+            )
+            self._broken_commits |= {self._latest[broken_branch.session].commit for broken_branch in broken_branches}
+            await self._compare([branch for branch in branches if branch not in broken_branches])
             return
-        found = []
-        elder_first = sorted(branches, key=lambda branch: (branch.since, branch.session))
-        for place, a in enumerate(elder_first):
-            for b in elder_first[place + 1 :]:
-                commits = two(self._taken[a.session].commit, self._taken[b.session].commit)
+        pairs = []
+        oldest_first = sorted(branches, key=lambda branch: (branch.since, branch.session))
+        for index, a in enumerate(oldest_first):
+            for b in oldest_first[index + 1 :]:
+                commits = two(self._latest[a.session].commit, self._latest[b.session].commit)
                 verdict = verdicts.get(commits)
                 if verdict is not None and verdict.kind:
-                    found.append(Pair(a.session, b.session, verdict.files[:MOST_FILES], verdict.kind))
-        self.pairs = tuple(found)
+                    pairs.append(Pair(a.session, b.session, verdict.files[:MOST_FILES], verdict.kind))
+        self.pairs = tuple(pairs)
 
-    async def _is_whole(self, branch: Branch, base: str | None) -> bool:
-        """Can Git read all that a branch has beyond its base?"""
-        below = (f"^{base}",) if base else ()
-        words = ("rev-list", "--objects", "--quiet", self._taken[branch.session].commit, *below, "--")
-        return (await self._comparison.git.run(*words, ok=(0, 1, 128), timeout=None)).code == 0
+    async def _is_complete(self, branch: Branch, base: str | None) -> bool:
+        """Return whether Git can read everything that a branch has beyond its base."""
+        exclusions = (f"^{base}",) if base else ()
+        arguments = ("rev-list", "--objects", "--quiet", self._latest[branch.session].commit, *exclusions, "--")
+        return (await self._comparison.git.run(*arguments, ok=(0, 1, 128), timeout=None)).code == 0
 
     async def _prepare(self, base: str | None) -> None:
-        """Merges go by the base's own attributes, not by whatever is checked out: Git reads them from where it runs."""
+        """Let merges use the base branch's own attributes, which Git reads from the folder it runs in."""
         folder = self.work / "attributes"
         env = {"GIT_DIR": str(self.common), "GIT_WORK_TREE": str(folder), **self._snapshots.environment()}
         self._comparison.git = Git(self.host, folder, env)
         if self._attributes != (base or "none"):
             if folder.exists():
-                shutil.rmtree(folder)  # where the disk is read-only, that is what is told
+                shutil.rmtree(folder)  # errors are not ignored, so that a read-only disk is reported
             folder.mkdir()
             if base:
                 await write_attributes(self._comparison.git, base, folder)

@@ -1,7 +1,7 @@
-"""Conflicts seen before they happen: looks when branches move or files in workspaces change, and tells each collision once.
+"""Predict conflicts when branches move or files in workspaces change, and record each conflict once (`Conflicts`).
 
-Pushed, not polled: a commit is told by the flow, a changed file by the kernel. Changes that come together are one look (`debounce.py`), and
-while nothing changes nothing is done.
+Nothing is polled: the event flow reports commits and the kernel reports changed files. Changes that come together cause one prediction
+(`debounce.py`); while nothing changes, nothing runs.
 """
 
 from __future__ import annotations
@@ -35,334 +35,374 @@ from agent_orchestrator.core.reactions import CHANGELESS
 from agent_orchestrator.errors import AoError, Temporary
 from agent_orchestrator.protocols.host import Host
 
-_TURNS = (e.AgentTurnEnded, e.AgentDone, e.AgentExited, e.AgentActivity)
-"""What says, where not every file is watched, that files may have changed."""
-_LISTINGS = 8
+_TURN_EVENTS = (e.AgentTurnEnded, e.AgentDone, e.AgentExited, e.AgentActivity)
+"""Events after which files may have changed, used for workspaces that are not watched completely."""
+_MAX_LISTINGS = 8
 
 log = structlog.get_logger()
 
 
 def branch_of(facts: SessionFacts) -> Branch | None:
-    """A session's live branch; none: it has ended, or has no branch yet."""
-    over = facts.stopped or facts.wanted == "stop" or (facts.pr is not None and facts.pr.state != "open")
-    if over or facts.place is None or facts.spec.kind in CHANGELESS:
+    """Return a session's live branch, or None if the session has ended or has no branch yet."""
+    is_over = facts.stopped or facts.wanted == "stop" or (facts.pr is not None and facts.pr.state != "open")
+    if is_over or facts.place is None or facts.spec.kind in CHANGELESS:
         return None
     return Branch(
         session=facts.id,
         base=facts.pr.base if facts.pr else facts.base,
-        head=_there(facts) if facts.remote else facts.head,
+        head=_commit_from_node(facts) if facts.remote else facts.head,
         start=facts.place.base_commit,
         workspace=Path(facts.place.path) if facts.place.present and not facts.remote else None,
         since=facts.created_at,
     )
 
 
-def _there(facts: SessionFacts) -> str | None:
-    """What is here of a session that lives on a node: its last checkpoint, or its commits where these are newer."""
-    known = facts.published or (facts.place.base_commit if facts.place else None)
+def _commit_from_node(facts: SessionFacts) -> str | None:
+    """Return the newest local commit of a session on a node.
+
+    That is its last checkpoint if it contains the newest work, else its published commit, else its base commit.
+    """
+    published_commit = facts.published or (facts.place.base_commit if facts.place else None)
     checkpoint = facts.checkpoint
-    return checkpoint.commit if checkpoint is not None and checkpoint.head == (facts.published or facts.head) else known
+    return (
+        checkpoint.commit
+        if checkpoint is not None and checkpoint.head == (facts.published or facts.head)
+        else published_commit
+    )
 
 
 @dataclass(slots=True)
-class _Ground:
-    """One repository, and what is waiting to be looked at there."""
+class _RepositoryState:
+    """One repository with its prediction and the sessions whose files must be read again."""
 
     project: str
     repo: Path
     outlook: Outlook
     pace: Pace = field(default_factory=Pace)
     stale: set[str] = field(default_factory=set)
-    """Sessions whose files may be others than at the last look."""
+    """Sessions whose files may have changed since the last prediction."""
     looking: asyncio.Lock = field(default_factory=asyncio.Lock)
     timer: asyncio.TimerHandle | None = None
 
 
 class Conflicts:
-    """Which sessions will collide, and on what."""
+    """Predicts which sessions conflict, and in which files."""
 
     def __init__(self, flow: Flow, home: Home, host: Host, watch: Watch) -> None:
         self.flow = flow
         self.home = home
         self.host = host
         self.watch = watch
-        self._grounds: dict[tuple[str, str], _Ground] = {}
+        self._repositories: dict[tuple[str, str], _RepositoryState] = {}
         self._watches: dict[str, WorkspaceWatch] = {}
         self._listings: dict[tuple[str, str], list[str]] = {}
-        self._one_listing = asyncio.Lock()
-        self._names_at: dict[str, Names] = {}
-        """Commit → its files, by what texts call them."""
-        self._named: dict[str, tuple[str | None, frozenset[str]]] = {}
-        """Session → the files that its task names, and the base's commit that they were looked for in."""
-        self._room = room()
+        self._listing_lock = asyncio.Lock()
+        self._names_by_commit: dict[str, Names] = {}
+        """The files of a commit, by the names that texts use for them."""
+        self._task_files: dict[str, tuple[str | None, frozenset[str]]] = {}
+        """For each session, the base's commit and the files in it that the session's task names."""
+        self._max_watches = room()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Watch the branches that live, and those to come."""
+        """Watch the live branches and those of future sessions."""
         self.flow.on_change.append(self._on_change)
         for facts in self.flow.sessions.values():
             if branch_of(facts):
-                self._follow(facts)
-        for ground in self._grounds.values():
-            if len(self._branches(ground)) > 1:
-                self._changed(ground)
+                self._watch_workspace(facts)
+        for repository in self._repositories.values():
+            if len(self._branches(repository)) > 1:
+                self._schedule_prediction(repository)
 
     def close(self) -> None:
-        """Look no more."""
-        for ground in self._grounds.values():
-            if ground.timer:
-                ground.timer.cancel()
-        for watched in self._watches.values():
-            watched.close()
+        """Stop all watches, timers and predictions."""
+        for repository in self._repositories.values():
+            if repository.timer:
+                repository.timer.cancel()
+        for workspace_watch in self._watches.values():
+            workspace_watch.close()
         for task in self._tasks:
             task.cancel()
 
-    # -- asking --------------------------------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------------------------------
 
     def known(self, project: str | None) -> tuple[Pair, ...]:
-        """The collisions of a project (none: of all) as of the last look."""
-        grounds = [one for one in self._grounds.values() if project in (None, one.project)]
-        return tuple(pair for ground in grounds for pair in ground.outlook.pairs)
+        """Return the conflicts of the last prediction, of one project or (None) of all."""
+        repositories = [state for state in self._repositories.values() if project in (None, state.project)]
+        return tuple(pair for repository in repositories for pair in repository.outlook.pairs)
 
     async def pairs(self, project: str | None, *, fresh: bool) -> list[Mapping[str, Any]]:
-        """The same for people; `fresh`: after a look at whatever has changed."""
+        """Return the conflicts as the API shows them; with `fresh`, predict again first if something changed."""
         if fresh:
             self.watch.catch_up()
-            for ground in [one for one in self._grounds.values() if project in (None, one.project)]:
-                await self._look_for_somebody(ground)
+            for repository in [state for state in self._repositories.values() if project in (None, state.project)]:
+                await self._predict_with_retry(repository)
         return [pair.json() for pair in self.known(project)]
 
-    async def _look_for_somebody(self, ground: _Ground) -> None:
+    async def _predict_with_retry(self, repository: _RepositoryState) -> None:
+        """Predict for a waiting caller, with one retry. Raises `Temporary` if Git fails again."""
         try:
             try:
-                await self._look(ground, all_unwatched=True)
-            except AoError:  # a workspace that was removed in the midst of it is not there at the next look
-                await self._look(ground, all_unwatched=True)
+                await self._predict(repository, all_unwatched=True)
+            except AoError:  # the workspace may have been removed meanwhile; then the retry does not include it
+                await self._predict(repository, all_unwatched=True)
         except GitFailed as error:
             raise Temporary(f"collisions cannot be looked for: {error.text}", "try again") from None
 
     async def expected(self, sessions: Sequence[SessionFacts]) -> dict[str, frozenset[str]]:
-        """The files that each is about: those that its plan and its task name, and those that it has changed."""
+        """Return the files that each session is about: those that its plan and its task name, and those that it changed."""
         bases = {(facts.spec.repo, facts.base) for facts in sessions}
-        commits = {(repo, base): _tip(Path(repo), base) for repo, base in bases}
-        named: dict[str, tuple[str | None, frozenset[str]]] = {}
+        commits = {(repo, base): _branch_commit(Path(repo), base) for repo, base in bases}
+        task_files: dict[str, tuple[str | None, frozenset[str]]] = {}
         for facts in sessions:
-            commit, known = commits[facts.spec.repo, facts.base], self._named.get(facts.id)
-            fresh = known is not None and known[0] == commit
-            named[facts.id] = known if known and fresh else (commit, await self._names(facts, commit))
-        self._named = named
-        return {facts.id: named[facts.id][1] | await self._touched(facts, named[facts.id][0]) for facts in sessions}
+            commit, previous = commits[facts.spec.repo, facts.base], self._task_files.get(facts.id)
+            is_current = previous is not None and previous[0] == commit
+            task_files[facts.id] = (
+                previous if previous and is_current else (commit, await self._expected_files(facts, commit))
+            )
+        self._task_files = task_files
+        return {
+            facts.id: task_files[facts.id][1] | await self._changed_files(facts, task_files[facts.id][0])
+            for facts in sessions
+        }
 
-    async def _names(self, facts: SessionFacts, commit: str | None) -> frozenset[str]:
-        """What a session is about by the words of others; a file that is not there yet may be meant too."""
-        text, globs = f"{facts.spec.title}\n{facts.spec.prompt}", [one for one in facts.spec.files if is_glob(one)]
-        exact = frozenset(one.removeprefix("./") for one in facts.spec.files if not is_glob(one))
+    async def _expected_files(self, facts: SessionFacts, commit: str | None) -> frozenset[str]:
+        """Return the files that a session's plan and task name; paths in the plan count even if they do not exist yet."""
+        text, globs = (
+            f"{facts.spec.title}\n{facts.spec.prompt}",
+            [pattern for pattern in facts.spec.files if is_glob(pattern)],
+        )
+        exact = frozenset(pattern.removeprefix("./") for pattern in facts.spec.files if not is_glob(pattern))
         if commit is None or not (globs or words(text)):
             return exact
         try:
-            names = self._names_at.get(commit)
+            names = self._names_by_commit.get(commit)
             if names is None:
                 names = Names(await self._listing(Path(facts.spec.repo), commit, "--name-only"))
-                while len(self._names_at) >= _LISTINGS:
-                    self._names_at.pop(next(iter(self._names_at)))
-                self._names_at[commit] = names
+                while len(self._names_by_commit) >= _MAX_LISTINGS:
+                    self._names_by_commit.pop(next(iter(self._names_by_commit)))
+                self._names_by_commit[commit] = names
         except AoError:
             return exact
-        meant = await asyncio.to_thread(covered, globs, names.files) if globs else frozenset()
-        return exact | names.named(text) | meant
+        glob_files = await asyncio.to_thread(covered, globs, names.files) if globs else frozenset()
+        return exact | names.named(text) | glob_files
 
-    async def _touched(self, facts: SessionFacts, base: str | None) -> frozenset[str]:
+    async def _changed_files(self, facts: SessionFacts, base: str | None) -> frozenset[str]:
+        """Return the files that a session had changed at the last prediction, compared with the base's commit."""
         branch = branch_of(facts)
-        ground = self._grounds.get((facts.project, facts.spec.repo))
+        repository = self._repositories.get((facts.project, facts.spec.repo))
         try:
-            return await ground.outlook.changed(branch, base) if branch and ground and base else frozenset()
+            return await repository.outlook.changed(branch, base) if branch and repository and base else frozenset()
         except AoError:
             return frozenset()
 
     async def _listing(self, repo: Path, commit: str, *options: str) -> list[str]:
-        """All files, or folders, of a commit."""
+        """Return all files, or folders, of a commit, depending on the options for `git ls-tree`."""
         key = (commit, " ".join(options))
-        async with self._one_listing:  # at a start all sessions ask at once, and most for the same
+        async with self._listing_lock:  # at start all sessions request a listing at once, most of them the same one
             if key not in self._listings:
-                done = await Git(self.host, repo).run("ls-tree", "-r", "-z", *options, commit)
-                while len(self._listings) >= _LISTINGS:
+                result = await Git(self.host, repo).run("ls-tree", "-r", "-z", *options, commit)
+                while len(self._listings) >= _MAX_LISTINGS:
                     self._listings.pop(next(iter(self._listings)))
-                self._listings[key] = [name for name in os.fsdecode(done.out).split("\0") if name]
+                self._listings[key] = [name for name in os.fsdecode(result.out).split("\0") if name]
             return self._listings[key]
 
-    # -- noticing ------------------------------------------------------------------------------------------------------
+    # -- changes -------------------------------------------------------------------------------------------------------
 
     def _on_change(self, changes: Sequence[Change]) -> None:
+        """Handle changes of sessions: ended or moved branches, and turns in workspaces that are not watched completely."""
         for change in changes:
             if change.after is None or change.after is change.before:
                 continue
             before = branch_of(change.before) if change.before else None
             after = branch_of(change.after)
-            watched = self._watches.get(change.after.id)
+            workspace_watch = self._watches.get(change.after.id)
             if after is None:
                 if before is not None:
-                    self._over(change.after)
+                    self._on_session_ended(change.after)
             elif before != after:
-                self._moved(change.after, before, after)
-            elif watched and not watched.complete and isinstance(change.event.body, _TURNS):
-                self._touch(change.after.id)
+                self._on_branch_moved(change.after, before, after)
+            elif workspace_watch and not workspace_watch.complete and isinstance(change.event.body, _TURN_EVENTS):
+                self._mark_stale(change.after.id)
 
-    def _moved(self, facts: SessionFacts, before: Branch | None, after: Branch) -> None:
+    def _on_branch_moved(self, facts: SessionFacts, before: Branch | None, after: Branch) -> None:
+        """Watch a new workspace, and schedule a prediction unless the branch is new and empty."""
         if before is None or before.workspace != after.workspace:
-            self._follow(facts)
+            self._watch_workspace(facts)
         if before is not None or after.head != after.start:
-            self._changed(self._ground(facts))
+            self._schedule_prediction(self._repository_of(facts))
 
-    def _follow(self, facts: SessionFacts) -> None:
-        """Watch its workspace; what is in it is not known yet."""
-        ground = self._ground(facts)
-        ground.stale.add(facts.id)
-        if watched := self._watches.pop(facts.id, None):
-            watched.close()
+    def _watch_workspace(self, facts: SessionFacts) -> None:
+        """Watch the session's workspace and mark its content as not read yet."""
+        repository = self._repository_of(facts)
+        repository.stale.add(facts.id)
+        if workspace_watch := self._watches.pop(facts.id, None):
+            workspace_watch.close()
         branch = branch_of(facts)
         if branch and branch.workspace:
-            used = sum(map(len, self._watches.values()))
+            watch_count = sum(map(len, self._watches.values()))
             git = Git(self.host, branch.workspace)
-            watched = WorkspaceWatch(self.watch, git, lambda: self._touch(facts.id), self._room - used)
-            self._watches[facts.id] = watched
-            self._spawn(self._open(watched, branch.head))
+            workspace_watch = WorkspaceWatch(
+                self.watch, git, lambda: self._mark_stale(facts.id), self._max_watches - watch_count
+            )
+            self._watches[facts.id] = workspace_watch
+            self._spawn(self._open_watch(workspace_watch, branch.head))
 
-    async def _open(self, watched: WorkspaceWatch, head: str | None) -> None:
+    async def _open_watch(self, workspace_watch: WorkspaceWatch, head: str | None) -> None:
+        """Begin to watch the folders of a workspace; if that fails, the workspace is not watched."""
         try:
-            await watched.open(await self._listing(watched.git.repo, head, "-d", "--name-only") if head else ())
+            await workspace_watch.open(
+                await self._listing(workspace_watch.git.repo, head, "-d", "--name-only") if head else ()
+            )
         except AoError as error:
-            log.info("a workspace cannot be watched", workspace=str(watched.git.repo), error=str(error))
+            log.info("a workspace cannot be watched", workspace=str(workspace_watch.git.repo), error=str(error))
 
-    def _over(self, facts: SessionFacts) -> None:
-        if watched := self._watches.pop(facts.id, None):
-            watched.close()
-        ground = self._ground(facts)
-        ground.stale.discard(facts.id)
-        if any(facts.id in pair.sides for pair in ground.outlook.pairs):
-            self._changed(ground)
+    def _on_session_ended(self, facts: SessionFacts) -> None:
+        """Stop watching the session's workspace, and schedule a prediction if it had conflicts."""
+        if workspace_watch := self._watches.pop(facts.id, None):
+            workspace_watch.close()
+        repository = self._repository_of(facts)
+        repository.stale.discard(facts.id)
+        if any(facts.id in pair.sides for pair in repository.outlook.pairs):
+            self._schedule_prediction(repository)
 
-    def _touch(self, session: str) -> None:
-        ground = self._ground(self.flow.sessions[session])
-        ground.stale.add(session)
-        self._changed(ground)
+    def _mark_stale(self, session: str) -> None:
+        """Mark the session's files as changed and schedule a prediction."""
+        repository = self._repository_of(self.flow.sessions[session])
+        repository.stale.add(session)
+        self._schedule_prediction(repository)
 
-    def _ground(self, facts: SessionFacts) -> _Ground:
+    def _repository_of(self, facts: SessionFacts) -> _RepositoryState:
+        """Return the state of the session's repository, created on first use."""
         key = (facts.project, facts.spec.repo)
-        ground = self._grounds.get(key)
-        if ground is None:
+        repository = self._repositories.get(key)
+        if repository is None:
             repo = Path(facts.spec.repo)
             layout = find_layout(repo)
-            work = self.home.path / "conflicts" / facts.project / str(len(self._grounds))
+            work = self.home.path / "conflicts" / facts.project / str(len(self._repositories))
             outlook = Outlook(self.host, layout.common if layout else repo, work)
-            ground = self._grounds[key] = _Ground(facts.project, repo, outlook)
-        return ground
+            repository = self._repositories[key] = _RepositoryState(facts.project, repo, outlook)
+        return repository
 
-    def _branches(self, ground: _Ground) -> list[Branch]:
-        here = (
+    def _branches(self, repository: _RepositoryState) -> list[Branch]:
+        """Return the live branches of a repository."""
+        repository_sessions = (
             facts
             for facts in self.flow.sessions.values()
-            if facts.project == ground.project and facts.spec.repo == str(ground.repo)
+            if facts.project == repository.project and facts.spec.repo == str(repository.repo)
         )
-        return [branch for facts in here if (branch := branch_of(facts))]
+        return [branch for facts in repository_sessions if (branch := branch_of(facts))]
 
-    # -- looking -------------------------------------------------------------------------------------------------------
+    # -- predict -------------------------------------------------------------------------------------------------------
 
-    def _changed(self, ground: _Ground) -> None:
+    def _schedule_prediction(self, repository: _RepositoryState) -> None:
+        """Schedule a prediction for the repository."""
         loop = asyncio.get_running_loop()
-        ground.pace.changed(loop.time())
-        self._arm(ground)
+        repository.pace.changed(loop.time())
+        self._set_timer(repository)
 
-    def _arm(self, ground: _Ground) -> None:
-        """Have one timer for the next look, if one is due."""
-        if ground.timer is None and not ground.looking.locked() and (due := ground.pace.due) is not None:
-            ground.timer = asyncio.get_running_loop().call_at(due, self._due, ground)
+    def _set_timer(self, repository: _RepositoryState) -> None:
+        """Set the timer for the next prediction, if one is due and no timer is set."""
+        if repository.timer is None and not repository.looking.locked() and (due := repository.pace.due) is not None:
+            repository.timer = asyncio.get_running_loop().call_at(due, self._on_timer, repository)
 
-    def _due(self, ground: _Ground) -> None:
-        ground.timer = None
-        due = ground.pace.due
+    def _on_timer(self, repository: _RepositoryState) -> None:
+        """Start a prediction, or set the timer again if changes arrived since."""
+        repository.timer = None
+        due = repository.pace.due
         if due is not None and due > asyncio.get_running_loop().time():
-            self._arm(ground)  # it changed again meanwhile
+            self._set_timer(repository)  # another change postponed it
         elif due is not None:
-            self._spawn(self._look_by_itself(ground))
+            self._spawn(self._predict_in_background(repository))
 
-    async def _look_by_itself(self, ground: _Ground) -> None:
+    async def _predict_in_background(self, repository: _RepositoryState) -> None:
+        """Predict in the background and log errors."""
         try:
-            await self._look(ground)
+            await self._predict(repository)
         except AoError as error:
-            log.info("conflicts cannot be predicted", project=ground.project, error=str(error))
+            log.info("conflicts cannot be predicted", project=repository.project, error=str(error))
 
-    async def _look(self, ground: _Ground, *, all_unwatched: bool = False) -> None:
+    async def _predict(self, repository: _RepositoryState, *, all_unwatched: bool = False) -> None:
+        """Predict, one prediction at a time, and set the timer for the next one."""
         try:
-            async with ground.looking:
-                await self._look_alone(ground, all_unwatched)
+            async with repository.looking:
+                await self._predict_and_record(repository, all_unwatched)
         finally:
-            self._arm(ground)
+            self._set_timer(repository)
 
-    async def _look_alone(self, ground: _Ground, all_unwatched: bool) -> None:
+    async def _predict_and_record(self, repository: _RepositoryState, all_unwatched: bool) -> None:
+        """Predict the conflicts of a repository and record them; after an error its sessions stay stale.
+
+        With `all_unwatched`, workspaces that are not watched completely are read again too.
+        """
         loop = asyncio.get_running_loop()
-        begun = loop.time()
-        ground.pace.began()
-        branches = self._branches(ground)
-        stale, ground.stale = ground.stale, set()
+        start_time = loop.time()
+        repository.pace.began()
+        branches = self._branches(repository)
+        stale, repository.stale = repository.stale, set()
         if all_unwatched:
             stale |= {branch.session for branch in branches if not self._is_watched(branch.session)}
         try:
-            if len(branches) > 1 or ground.outlook.pairs:
-                await self._follow_folders(stale)
-                await ground.outlook.look(branches, stale)
+            if len(branches) > 1 or repository.outlook.pairs:
+                await self._watch_new_folders(stale)
+                await repository.outlook.look(branches, stale)
             else:
-                ground.stale |= stale
-            await self._record(ground)
+                repository.stale |= stale
+            await self._record(repository)
         except BaseException:
-            ground.stale |= stale
+            repository.stale |= stale
             raise
         finally:
-            ground.pace.ended(loop.time(), loop.time() - begun)
+            repository.pace.ended(loop.time(), loop.time() - start_time)
 
     def _is_watched(self, session: str) -> bool:
-        watched = self._watches.get(session)
-        return watched is not None and watched.complete
+        """Return whether every change in the session's workspace is reported."""
+        workspace_watch = self._watches.get(session)
+        return workspace_watch is not None and workspace_watch.complete
 
-    async def _follow_folders(self, sessions: Iterable[str]) -> None:
-        """Watch new folders before their files are read: what comes later is told."""
-        watches = [watched for session in sessions if (watched := self._watches.get(session))]
-        await asyncio.gather(*(watched.follow() for watched in watches))
+    async def _watch_new_folders(self, sessions: Iterable[str]) -> None:
+        """Watch new folders before their files are read, so that later changes are reported."""
+        watches = [workspace_watch for session in sessions if (workspace_watch := self._watches.get(session))]
+        await asyncio.gather(*(workspace_watch.follow() for workspace_watch in watches))
 
-    async def _record(self, ground: _Ground) -> None:
-        """Tell what is new and what is over; the facts know what was told."""
+    async def _record(self, repository: _RepositoryState) -> None:
+        """Record new and ended conflicts; the sessions' facts contain those recorded before."""
         now = self.flow.clock()
-        told: list[Event] = []
+        events: list[Event] = []
         for facts in list(self.flow.sessions.values()):
-            if facts.project == ground.project and facts.spec.repo == str(ground.repo):
-                pairs = {pair.a: pair for pair in ground.outlook.pairs if pair.b == facts.id}
+            if facts.project == repository.project and facts.spec.repo == str(repository.repo):
+                pairs = {pair.a: pair for pair in repository.outlook.pairs if pair.b == facts.id}
                 for body in news(facts, pairs):
                     key = f"{body.type}:{facts.id}:{body.other}:{now:.6f}"
-                    told.append(Event(body, now, "conflicts", key, facts.project, facts.id, actor=DAEMON))
-        if told:
-            await self.flow.append(*told)
+                    events.append(Event(body, now, "conflicts", key, facts.project, facts.id, actor=DAEMON))
+        if events:
+            await self.flow.append(*events)
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _spawn(self, coroutine: Coroutine[None, None, None]) -> None:
+        """Run a coroutine as a task that `close` cancels."""
+        task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
 
-def _tip(repo: Path, branch: str) -> str | None:
-    """The newest commit of a branch."""
+def _branch_commit(repo: Path, branch: str) -> str | None:
+    """Return the newest commit of a branch."""
     layout = find_layout(repo)
     return read_branch(layout.common, branch) if layout else None
 
 
 def news(facts: SessionFacts, pairs: Mapping[str, Pair]) -> list[e.ConflictPredicted | e.ConflictCleared]:
-    """What is to be told of a session's collisions with elder ones: new ones, those with more in them, those with less. Pure."""
+    """Return the events for a session's conflicts with older sessions: new or larger ones, smaller ones and ended ones. Pure."""
     bodies: list[e.ConflictPredicted | e.ConflictCleared] = []
     for other, pair in pairs.items():
-        known = facts.collisions.get(other)
-        more = (
-            known is None or (pair.kind == "text" and known.kind != "text") or not set(pair.files) <= set(known.files)
+        recorded = facts.collisions.get(other)
+        is_new_or_larger = (
+            recorded is None
+            or (pair.kind == "text" and recorded.kind != "text")
+            or not set(pair.files) <= set(recorded.files)
         )
-        if more:
+        if is_new_or_larger:
             bodies.append(e.ConflictPredicted(other, pair.files, pair.kind))
-        elif known is not None and (known.kind, set(known.files)) != (pair.kind, set(pair.files)):
+        elif recorded is not None and (recorded.kind, set(recorded.files)) != (pair.kind, set(pair.files)):
             bodies.append(e.ConflictCleared(other, pair.files, pair.kind))
     return bodies + [e.ConflictCleared(other) for other in facts.collisions if other not in pairs]

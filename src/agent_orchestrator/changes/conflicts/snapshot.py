@@ -1,6 +1,6 @@
-"""A branch's content as it is now, committed or not, as one commit that nothing but us can see.
+"""Make a commit of a branch's current content, uncommitted work included, that only we can see (`Snapshots`).
 
-The workspace and its index are only read. What is uncommitted goes, by a copy of the index, into objects of our own folder.
+The workspace and its index are only read. Uncommitted content is written with a copy of the index, as objects in our own folder.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from agent_orchestrator.errors import AoError, machine_short
 from agent_orchestrator.protocols.host import Host
 
 MOST_BYTES = 16 << 20
-"""An uncommitted file that is larger is left out: nobody merges such by lines."""
+"""Maximum size of an uncommitted file in bytes; larger files are left out because they are not merged line by line."""
 
-_TREES = 1000
-_UNDER_WAY = ("rebase-merge", "rebase-apply", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "BISECT_LOG")
-_NOBODY = {
+_MAX_TREES = 1000
+_OPERATION_MARKERS = ("rebase-merge", "rebase-apply", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "BISECT_LOG")
+_COMMIT_IDENTITY = {
     f"GIT_{role}_{field}": value
     for role in ("AUTHOR", "COMMITTER")
     for field, value in (("NAME", "Agent Orchestrator"), ("EMAIL", "ao@localhost"), ("DATE", "@0 +0000"))
@@ -40,57 +40,57 @@ log = structlog.get_logger()
 
 
 def quoted(paths: list[Path]) -> str:
-    """As a list of folders in one of Git's variables."""
+    """Return the paths as a list for one of Git's environment variables."""
     return os.pathsep.join(f'"{path}"' if os.pathsep in str(path) else str(path) for path in paths)
 
 
 @dataclass(slots=True)
-class _Seen:
-    """What a workspace looked like, and the snapshot that it gave."""
+class _WorkspaceState:
+    """The fingerprint of a workspace and the snapshot made from that state."""
 
     look: str
     snapshot: Snapshot
 
 
 class Snapshots:
-    """Takes snapshots of branches of one repository."""
+    """Makes snapshots of the branches of one repository."""
 
     def __init__(self, host: Host, common: Path, work: Path) -> None:
         self.host = host
         self.common = common
         self.work = work
         self.objects = work / "objects"
-        self._seen: dict[str, _Seen] = {}
-        self._several = asyncio.Semaphore(max(2, os.cpu_count() or 2))
+        self._latest: dict[str, _WorkspaceState] = {}
+        self._concurrency = asyncio.Semaphore(max(2, os.cpu_count() or 2))
         self._clones: dict[str, Path] = {}
         self._trees: OrderedDict[str, str] = OrderedDict()
-        self._one_tree = asyncio.Lock()
+        self._tree_lock = asyncio.Lock()
 
     def begin(self) -> None:
-        """Start with no object of an earlier time."""
+        """Delete all our objects and start with an empty folder."""
         try:
             if self.work.exists():
                 shutil.rmtree(self.work)
             self.objects.mkdir(mode=0o700, parents=True)
         except OSError as error:
             raise machine_short(error) or error from None
-        self._seen.clear()
+        self._latest.clear()
         self._trees.clear()
 
     def environment(self) -> dict[str, str]:
-        """Makes Git write objects into our folder, and read all there are."""
-        read = [self.common / "objects", *self._clones.values()]
-        return {"GIT_OBJECT_DIRECTORY": str(self.objects), "GIT_ALTERNATE_OBJECT_DIRECTORIES": quoted(read)}
+        """Return the variables that make Git write objects to our folder and read those of all repositories."""
+        object_folders = [self.common / "objects", *self._clones.values()]
+        return {"GIT_OBJECT_DIRECTORY": str(self.objects), "GIT_ALTERNATE_OBJECT_DIRECTORIES": quoted(object_folders)}
 
     def keep(self, sessions: set[str]) -> None:
-        """Forget all others."""
-        for session in self._seen.keys() - sessions:
-            del self._seen[session]
+        """Forget the snapshots of all other sessions."""
+        for session in self._latest.keys() - sessions:
+            del self._latest[session]
         for session in self._clones.keys() - sessions:
             del self._clones[session]
 
     def head(self, branch: Branch) -> str | None:
-        """The commit that a branch is at, read from Git's files."""
+        """Return the commit that a branch is at, read from Git's files."""
         layout = find_layout(branch.workspace) if branch.workspace else None
         if layout is None:
             return branch.head
@@ -99,81 +99,95 @@ class Snapshots:
         return read_head(layout.git_dir) or branch.head
 
     async def take(self, branch: Branch, known: Snapshot | None) -> Snapshot | None:
-        """A branch's content; none: it has none that could be read. `known`: one whose head's tree need not be asked for."""
-        async with self._several:
+        """Return a snapshot of the branch, or None if it has no commit.
+
+        `known` is the branch's last snapshot: it is returned if the workspace cannot be read, and saves reading the tree of an unchanged
+        commit.
+        """
+        async with self._concurrency:
             try:
-                return await self._take(branch, known)
-            except (AoError, OSError) as error:  # a workspace may be removed in the midst of it
+                return await self._read_content(branch, known)
+            except (AoError, OSError) as error:  # the workspace may be removed meanwhile
                 log.info("a workspace could not be looked at", session=branch.session, error=str(error))
                 return known
 
-    async def _take(self, branch: Branch, known: Snapshot | None) -> Snapshot | None:
+    async def _read_content(self, branch: Branch, known: Snapshot | None) -> Snapshot | None:
+        """Return a snapshot of the branch's content, the last one if the workspace has not changed since."""
         head = self.head(branch)
         if head is None:
             return None
         layout = find_layout(branch.workspace) if branch.workspace else None
         if layout is None or branch.workspace is None:
-            return await self._committed(head, known)
+            return await self._committed_snapshot(head, known)
         if layout.common.resolve() != self.common:
             self._clones[branch.session] = layout.common.resolve() / "objects"
-        if any((layout.git_dir / name).exists() for name in _UNDER_WAY):
-            return await self._committed(head, known)
+        if any((layout.git_dir / name).exists() for name in _OPERATION_MARKERS):
+            return await self._committed_snapshot(head, known)
         git = Git(self.host, branch.workspace)
-        changed = [one for one in await git.status() if not one.path.endswith("/") and not one.sub.startswith("S")]
-        look = await asyncio.to_thread(_look, branch.workspace, head, changed)
-        seen = self._seen.get(branch.session)
-        if seen is None or seen.look != look:
-            taken = await (self._uncommitted(git, layout, head, changed) if changed else self._committed(head, known))
-            seen = self._seen[branch.session] = _Seen(look, taken)
-        return seen.snapshot
+        changed = [
+            change for change in await git.status() if not change.path.endswith("/") and not change.sub.startswith("S")
+        ]
+        fingerprint = await asyncio.to_thread(_fingerprint, branch.workspace, head, changed)
+        latest = self._latest.get(branch.session)
+        if latest is None or latest.look != fingerprint:
+            snapshot = await (
+                self._uncommitted_snapshot(git, layout, head, changed)
+                if changed
+                else self._committed_snapshot(head, known)
+            )
+            latest = self._latest[branch.session] = _WorkspaceState(fingerprint, snapshot)
+        return latest.snapshot
 
-    async def _committed(self, head: str, known: Snapshot | None) -> Snapshot:
+    async def _committed_snapshot(self, head: str, known: Snapshot | None) -> Snapshot:
+        """Return the snapshot of a commit without uncommitted work."""
         if known is not None and known.commit == head:
             return known
-        async with self._one_tree:  # of sessions that begin at the same commit one asks
+        async with self._tree_lock:  # only one of the sessions that begin at the same commit reads its tree
             if head not in self._trees:
                 git = Git(self.host, self.common, {"GIT_DIR": str(self.common), **self.environment()})
                 self._trees[head] = await git.text("rev-parse", "--verify", f"{head}^{{tree}}")
-                if len(self._trees) > _TREES:
+                if len(self._trees) > _MAX_TREES:
                     self._trees.popitem(last=False)
             return Snapshot(head, head, self._trees[head])
 
-    async def _uncommitted(self, git: Git, layout: Layout, head: str, changed: list[Change]) -> Snapshot:
-        paths = [one.path for one in changed if _fits(git.repo / one.path)]
+    async def _uncommitted_snapshot(self, git: Git, layout: Layout, head: str, changed: list[Change]) -> Snapshot:
+        """Write the workspace's changes to a copy of its index and return the snapshot of a commit of it."""
+        paths = [change.path for change in changed if _is_included(git.repo / change.path)]
         with tempfile.TemporaryDirectory(dir=self.work, prefix="index-") as folder:
             index = Path(folder, "index")
-            with suppress(FileNotFoundError):  # its times too: by them Git knows what it need not read again
+            with suppress(FileNotFoundError):  # keep its times: Git uses them to skip unchanged files
                 await asyncio.to_thread(copy_plain, layout.git_dir / "index", index, LONGEST_INDEX)
             env = {"GIT_INDEX_FILE": str(index), "GIT_LITERAL_PATHSPECS": "1", **self.environment()}
             listing = os.fsencode("".join(f"{path}\0" for path in paths))
             update = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
             await git.run(*update, env=env, config=git.filters(), input=listing, timeout=None)
             tree = await git.text("write-tree", env=env)
-            commit = await git.commit_tree(tree, (head,), "uncommitted", {**_NOBODY, **env})
+            commit = await git.commit_tree(tree, (head,), "uncommitted", {**_COMMIT_IDENTITY, **env})
         return Snapshot(head, commit, tree)
 
 
-def _fits(path: Path) -> bool:
+def _is_included(path: Path) -> bool:
+    """Return whether a changed path belongs in the snapshot: removed, a symlink, or a file that is not too large."""
     try:
         status = path.lstat()
     except OSError:
-        return True  # it is gone, and that counts
+        return True  # a removed file is a change too
     return stat.S_ISLNK(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_size <= MOST_BYTES)
 
 
-def _look(workspace: Path, head: str, changed: list[Change]) -> str:
-    """Names what a workspace looks like: the same name, the same content."""
+def _fingerprint(workspace: Path, head: str, changed: list[Change]) -> str:
+    """Return a fingerprint of a workspace: while it stays the same, so does the content."""
     digest = hashlib.sha256(head.encode())
-    for one in changed:
+    for change in changed:
         try:
-            status = (workspace / one.path).lstat()
-            seen = f"{status.st_size} {status.st_mtime_ns} {status.st_ino} {status.st_mode}"
+            status = (workspace / change.path).lstat()
+            file_state = f"{status.st_size} {status.st_mtime_ns} {status.st_ino} {status.st_mode}"
         except OSError:
-            seen = "gone"
-        digest.update(os.fsencode(f"{one.xy} {one.path}\0{seen}\0"))
+            file_state = "gone"
+        digest.update(os.fsencode(f"{change.xy} {change.path}\0{file_state}\0"))
     return digest.hexdigest()
 
 
 def read_branch(common: Path, branch: str) -> str | None:
-    """The commit that a branch of the repository is at."""
+    """Return the commit that a branch of the repository is at, in the repository or at `origin`."""
     return read_ref(common, f"refs/heads/{branch}") or read_ref(common, f"refs/remotes/origin/{branch}")

@@ -1,4 +1,4 @@
-"""Told when a file of a workspace changes, in any folder that Git does not ignore."""
+"""Call back when a file of a workspace changes, in any folder that Git does not ignore (`WorkspaceWatch`)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from agent_orchestrator.base.files.watch import Watch, unseen
 from agent_orchestrator.base.git.commands import Git
 
 MOST_FOLDERS = 4000
-"""Of one workspace; with more, not all of it is watched, and the agent's turns say when to look."""
-_AT_A_TIME = 200
+"""Maximum number of watched folders per workspace; beyond it the workspace is read after the agent's turns instead."""
+_BATCH_SIZE = 200
 
 
 def room() -> int:
-    """How many folders may be watched at all: half of what the kernel allows one user."""
+    """Return how many folders may be watched in total: half of what the kernel allows one user."""
     try:
         return int(Path("/proc/sys/fs/inotify/max_user_watches").read_text()) // 2
     except (OSError, ValueError):
@@ -25,101 +25,106 @@ def room() -> int:
 
 
 class WorkspaceWatch:
-    """One workspace's folders."""
+    """Watches the folders of one workspace."""
 
     def __init__(self, watch: Watch, git: Git, changed: Callable[[], None], most: int) -> None:
         self.git = git
         self.complete = False
-        """Every change is told: what was not told of needs no look."""
+        """Whether every change is reported, so that without a report nothing has changed."""
         self._watch = watch
         self._changed = changed
-        self._most = min(most, MOST_FOLDERS)
+        self._max_folders = min(most, MOST_FOLDERS)
         self._folders: dict[str, tuple[int, Callable[[], None]]] = {}
-        """Folder below the workspace → its inode, and what ends its watch."""
+        """For each watched folder, relative to the workspace: its inode and the function that ends its watch."""
         self._ignored: dict[str, int] = {}
-        """The same of folders that Git ignores."""
-        self._touched: set[str] = set()
+        """Inodes of the folders that Git ignores."""
+        self._changed_folders: set[str] = set()
         self._closed = False
 
     def __len__(self) -> int:
+        """Return the number of watched folders."""
         return len(self._folders)
 
     async def open(self, folders: Iterable[str]) -> None:
-        """Watch the workspace and these folders of it."""
+        """Watch the workspace and these folders in it."""
         if sys.platform != "linux":
             stop = self._watch.tree(self.git.repo, self._changed)
             self._folders[""] = (0, stop)
             return
         self.complete = True
-        await self._add(["", *folders])
-        self._touched.update(self._folders)  # what is untracked there is found at the first look
+        await self._watch_folders(["", *folders])
+        self._changed_folders.update(self._folders)  # so that the first `follow` finds untracked folders
 
     def close(self) -> None:
-        """Watch no more."""
+        """End all watches."""
         self._closed = True
         for _, stop in self._folders.values():
             stop()
         self._folders.clear()
 
     async def follow(self) -> None:
-        """Watch the folders that were made since, where something changed."""
-        touched, self._touched = self._touched, set()
-        while touched:
-            made = await asyncio.to_thread(self._unknown, touched)
-            kept = await self._not_ignored(made)
-            self._ignored |= {folder: inode for folder, inode in made.items() if folder not in kept}
-            await self._add(kept)
-            touched = set(kept)
+        """Watch the folders that were created since the last call where something changed."""
+        changed_folders, self._changed_folders = self._changed_folders, set()
+        while changed_folders:
+            new_folders = await asyncio.to_thread(self._find_new_folders, changed_folders)
+            watchable_folders = await self._not_ignored(new_folders)
+            self._ignored |= {folder: inode for folder, inode in new_folders.items() if folder not in watchable_folders}
+            await self._watch_folders(watchable_folders)
+            changed_folders = set(watchable_folders)
 
-    def _unknown(self, touched: Iterable[str]) -> dict[str, int]:
-        """Folders in the touched ones that are not known, or are other ones than those that were."""
-        found: dict[str, int] = {}
-        for above in touched:
+    def _find_new_folders(self, changed_folders: Iterable[str]) -> dict[str, int]:
+        """Return the subfolders that are neither watched nor known to be ignored, or that were replaced, with their inodes."""
+        new_folders: dict[str, int] = {}
+        for parent in changed_folders:
             try:
-                entries = list(os.scandir(self.git.repo / above))
+                entries = list(os.scandir(self.git.repo / parent))
             except OSError:
                 continue
             for entry in entries:
-                name = f"{above}/{entry.name}" if above else entry.name
+                name = f"{parent}/{entry.name}" if parent else entry.name
                 if entry.name != ".git" and entry.is_dir(follow_symlinks=False):
                     watched = self._folders.get(name)
                     if entry.inode() not in (watched and watched[0], self._ignored.get(name)):
-                        found[name] = entry.inode()
-        return found
+                        new_folders[name] = entry.inode()
+        return new_folders
 
     async def _not_ignored(self, folders: Iterable[str]) -> list[str]:
-        feed = os.fsencode("".join(f"{folder}/\0" for folder in folders))
-        if not feed:
+        """Return the folders that Git does not ignore."""
+        input_names = os.fsencode("".join(f"{folder}/\0" for folder in folders))
+        if not input_names:
             return []
-        done = await self.git.run("check-ignore", "-z", "--stdin", input=feed, ok=(0, 1, 128))
-        ignored = {name.rstrip("/") for name in os.fsdecode(done.out).split("\0")}
+        result = await self.git.run("check-ignore", "-z", "--stdin", input=input_names, ok=(0, 1, 128))
+        ignored = {name.rstrip("/") for name in os.fsdecode(result.out).split("\0")}
         return [folder for folder in folders if folder not in ignored]
 
-    async def _add(self, folders: Iterable[str]) -> None:
+    async def _watch_folders(self, folders: Iterable[str]) -> None:
+        """Watch these folders; past the maximum, stop and set `complete` to False."""
         for number, folder in enumerate(folders, 1):
             if self._closed:
                 return
-            if len(self._folders) >= self._most:
+            if len(self._folders) >= self._max_folders:
                 self.complete = False
             if not self.complete:
                 return
-            self._watch_one(folder)
-            if not number % _AT_A_TIME:
+            self._watch_folder(folder)
+            if not number % _BATCH_SIZE:
                 await asyncio.sleep(0)
 
-    def _watch_one(self, folder: str) -> None:
+    def _watch_folder(self, folder: str) -> None:
+        """Watch one folder, replacing an earlier watch of the same name."""
         path = self.git.repo / folder
         try:
             inode = path.lstat().st_ino
         except OSError:
             return
-        if known := self._folders.pop(folder, None):
-            known[1]()
+        if previous := self._folders.pop(folder, None):
+            previous[1]()
 
-        def told() -> None:
-            self._touched.add(folder)
+        def on_change() -> None:
+            """Record a change in the folder and report it."""
+            self._changed_folders.add(folder)
             self._changed()
 
-        stop = self._watch.folder(path, told)
+        stop = self._watch.folder(path, on_change)
         self.complete = self.complete and stop is not unseen
         self._folders[folder] = (inode, stop)

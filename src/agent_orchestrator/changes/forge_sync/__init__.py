@@ -1,8 +1,8 @@
 """Pull requests and issues at forges and trackers.
 
-`pull_requests.py` pushes, opens and merges, `pull_request_sync.py` and `issue_sync.py` read, `webhooks.py` receives webhooks, and
-`connections.py` finds the forge of a project. `pull_request_events.py` turns what was read into events. How each forge is spoken to is in
-`plugins/forges/`.
+`pull_requests.py` pushes, opens and merges pull requests, `pull_request_sync.py` and `issue_sync.py` read,
+`webhooks.py` receives webhooks, and `connections.py` finds the forge of a project. `pull_request_events.py` turns what
+was read into events. Requests to each kind of forge are in `plugins/forges/`.
 """
 
 from agent_orchestrator.changes.forge_sync.after_merge import AfterLanding

@@ -1,4 +1,7 @@
-"""After a landing at a forge: the base is fetched, the local one follows it, and the session's branch goes once it is provably there."""
+"""Clean up after a merge at a forge: fetch the base, move the local base branch, and delete the session's branch.
+
+The branch is deleted only once all of its commits are on the base.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ log = structlog.get_logger()
 
 
 class AfterLanding:
-    """What is left to do here once a change has landed there."""
+    """What is left to do on this machine after a change has merged at a forge."""
 
     def __init__(self, flow: Flow, home: Home, host: Host, repositories: Repositories, forget_local: Forget) -> None:
         self.flow = flow
@@ -40,14 +43,17 @@ class AfterLanding:
         self.host = host
         self.repositories = repositories
         self.forget_local = forget_local
-        """The same as `forget_branch`, for a change that landed here."""
+        """The same as `forget_branch`, for a change that merged here."""
 
     def effects(self) -> dict[str, Effect]:
-        """By kind of intent."""
+        """Return the effects by kind of intent."""
         return {"follow": Effect(patient(self.follow, of_the_host))}
 
     async def follow(self, intent: Intent, _attempts: int) -> Sequence[Event]:
-        """Fetch the base that a change has landed on, let the local one go with it, and remove the branch there."""
+        """Fetch the base that a change has merged into, move the local base branch to it, and delete the branch at the forge.
+
+        Raises `Temporary` if the base cannot be fetched.
+        """
         facts = self.flow.sessions[intent.session]
         if facts.pr is None or facts.pr.state != "merged":
             return []
@@ -55,22 +61,25 @@ class AfterLanding:
         url, env = scm.fetch_url()
         repo, base = Path(facts.spec.repo), facts.pr.base
         git = Git(self.host, repo)
-        here = await tracking_ref(git, url, base)
+        ref = await tracking_ref(git, url, base)
         try:
-            await git.fetch(url, [f"+refs/heads/{base}:{here}"], timeout=FETCH_WITHIN, env=env)
+            await git.fetch(url, [f"+refs/heads/{base}:{ref}"], timeout=FETCH_WITHIN, env=env)
         except GitFailed as error:
             raise Temporary(f"{base} cannot be fetched from {scm.repo}: {error.text}", "git fetch") from None
-        to = await git.resolve(here)
-        if to is not None:
-            stays = await merge.follow(self.host, repo, base, to, self._work(facts))
-            if stays:
-                log.info("a base does not follow its forge", session=facts.id, base=base, reason=stays)
+        target = await git.resolve(ref)
+        if target is not None:
+            reason = await merge.follow(self.host, repo, base, target, self._scratch_folder(facts))
+            if reason:
+                log.info("a base does not follow its forge", session=facts.id, base=base, reason=reason)
         if intent.args.get("removeThere") and facts.branch != base:
-            await self._remove_there(git, scm, facts)
+            await self._delete_remote_branch(git, scm, facts)
         return []
 
-    async def _remove_there(self, git: Git, scm: SCM, facts: SessionFacts) -> None:
-        """The branch at the forge goes too, unless it has moved on; that it may not be removed does not undo the landing."""
+    async def _delete_remote_branch(self, git: Git, scm: SCM, facts: SessionFacts) -> None:
+        """Delete the session's branch at the forge, unless it has moved on.
+
+        A failure to delete is only logged: the change stays merged.
+        """
         url, env = scm.push_url()
         head = facts.pr.landed_head if facts.pr else ""
         try:
@@ -80,7 +89,10 @@ class AfterLanding:
             log.info("a landed branch stays at its forge", session=facts.id, branch=facts.branch, error=error.text)
 
     async def forget_branch(self, facts: SessionFacts) -> str:
-        """After a landing: remove the branch, once all of it is provably there; says what became of it."""
+        """Delete the local branch after a merge, once all of it is on the forge's base.
+
+        Return what became of it, or "" if there is nothing to do.
+        """
         if facts.spec.scm == LOCAL:
             return await self.forget_local(facts)
         pr = facts.pr
@@ -90,32 +102,33 @@ class AfterLanding:
             git = Git(self.host, Path(facts.spec.repo))
             scm = await self.repositories.reach(facts.project, facts.spec.scm)
             base = await git.resolve(await tracking_ref(git, scm.fetch_url()[0], pr.base))
-            there = merge.LandedElsewhere(pr.landed_head, base)
-            cleaned = await merge.cleanup(self.host, landing_spec(self.home, facts), there)
+            forge_merge = merge.LandedElsewhere(pr.landed_head, base)
+            cleaned = await merge.cleanup(self.host, landing_spec(self.home, facts), forge_merge)
         except AoError as error:
             return f"branch {facts.branch} stays: {error.text}"
         if not cleaned.deleted:
             return f"branch {facts.branch} stays: {cleaned.reason}"
-        kept = f"; its commits are kept as {cleaned.kept}" if cleaned.kept else ""
-        return f"branch {facts.branch} is removed{kept}"
+        kept_note = f"; its commits are kept as {cleaned.kept}" if cleaned.kept else ""
+        return f"branch {facts.branch} is removed{kept_note}"
 
-    def _work(self, facts: SessionFacts) -> Path:
+    def _scratch_folder(self, facts: SessionFacts) -> Path:
+        """Return the session's folder for scratch files; created if necessary."""
         work = self.home.path / "landing" / facts.id
         work.mkdir(mode=0o700, parents=True, exist_ok=True)
         return work
 
 
 async def tracking_ref(git: Git, url: str, base: str) -> str:
-    """Where the repository here keeps a forge's branch: under the remote that is the forge's, or a ref of ours."""
+    """Return the local ref for a forge's branch: that of the remote with the forge's address, or one below `refs/ao/forge/`."""
     listed = await git.run("config", "--get-regexp", r"^remote\..*\.url$", ok=(0, 1))
     for line in listed.text.splitlines():
         name, _, address = line.partition(" ")
-        if _place(address) == _place(url):
+        if _host_and_path(address) == _host_and_path(url):
             return f"refs/remotes/{name.removeprefix('remote.').removesuffix('.url')}/{base}"
     return f"refs/ao/forge/{base}"
 
 
-def _place(address: str) -> tuple[str, str] | str:
-    """Host and path of a repository's address, however it is written."""
-    found = _ADDRESS.match(address.strip())
-    return (found[1].casefold(), found[2].casefold()) if found else address.strip()
+def _host_and_path(address: str) -> tuple[str, str] | str:
+    """Return the host and path of a repository's address, or the address if it cannot be parsed."""
+    match = _ADDRESS.match(address.strip())
+    return (match[1].casefold(), match[2].casefold()) if match else address.strip()

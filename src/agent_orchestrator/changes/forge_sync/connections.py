@@ -1,4 +1,4 @@
-"""Which forge serves a project, and the plugin that speaks with it."""
+"""Find the forge and tracker of a project, and the plugins for them."""
 
 from __future__ import annotations
 
@@ -19,101 +19,104 @@ LOCAL = "local"
 
 
 class Repositories:
-    """The forges in use: one plugin for each project, made when it is asked for."""
+    """The forges and trackers in use: one plugin per project, created on first use."""
 
     def __init__(self, plugins: Plugins, host: Host) -> None:
         self.plugins = plugins
         self.host = host
-        self.check: Callable[[ProjectConfig], Awaitable[None]] = _anybody
-        """Raises where a configuration that nobody trusted would have a token sent somewhere."""
-        self._made: dict[tuple[str, str, str, str], object] = {}
+        self.check: Callable[[ProjectConfig], Awaitable[None]] = _accept_any
+        """Raises an error if an untrusted configuration would have a token sent to a server that it names."""
+        self._plugins_by_key: dict[tuple[str, str, str, str], object] = {}
 
     async def name(self, project: ProjectConfig) -> str:
-        """The forge of a project's new sessions: the one it names, or the one that its `repo` is at if there is a token for it."""
+        """Return the forge for a project's new sessions: the configured one, that of its `repo` if there is a token, or `local`."""
         if project.scm.plugin not in ("auto", LOCAL):
-            self._make(project, project.scm.plugin)  # what is wrong with it is said before anything is made
+            self._forge_plugin(project, project.scm.plugin)  # raises configuration errors before anything is created
         if project.scm.plugin != "auto":
             return project.scm.plugin
         if project.repo is None:
             return LOCAL
         await self.check(project)
         kind = kind_of(project.repo)
-        return kind if await self._make(project, kind).configured() else LOCAL
+        return kind if await self._forge_plugin(project, kind).configured() else LOCAL
 
     async def tracker_name(self, project: ProjectConfig) -> str:
-        """The tracker of a project's issues: the one it names, or that of the forge which serves it."""
+        """Return the tracker of a project's issues: the configured one, or that of its forge."""
         if project.tracker.plugin != "auto":
             return project.tracker.plugin
         forge = await self.name(project)
         return forge if forge in BUILT_IN["tracker"] else LOCAL
 
     def tracker(self, project_id: str, name: str) -> Tracker:
-        """The tracker by this name, for a project. Raises what is wrong with it."""
+        """Return a project's tracker plugin with this name. Raises an error if its configuration is wrong."""
         project = self.plugins.project(project_id)
         options = project.tracker.options if project.tracker.plugin == name else project.scm.options
-        return cast("Tracker", self._plugin("tracker", project, name, options))
+        return cast("Tracker", self._plugin_for("tracker", project, name, options))
 
     def trackers(self, project_id: str) -> list[Tracker]:
-        """Those of a project that are in use."""
+        """Return a project's trackers that are in use."""
         return [
-            cast("Tracker", made)
-            for (project, slot, *_), made in self._made.items()
+            cast("Tracker", plugin)
+            for (project, slot, *_), plugin in self._plugins_by_key.items()
             if (project, slot) == (project_id, "tracker")
         ]
 
     def interval(self, project: ProjectConfig, part: Plugin, otherwise: float) -> float:
-        """Seconds between two polls of a forge or tracker: its `poll`, or else."""
-        given = part.options.get("poll")
+        """Return the seconds between two polls of a forge or tracker: its `poll` option, or `otherwise`."""
+        poll = part.options.get("poll")
         try:
-            return otherwise if given is None else max(1.0, duration(given))
+            return otherwise if poll is None else max(1.0, duration(poll))
         except ValueError as error:
             raise UsageError(f"poll of {project.id}'s {part.plugin}: {error}", "write poll: 30s") from None
 
     async def reach(self, project_id: str, name: str) -> SCM:
-        """The forge by this name, to be spoken with."""
+        """Return the forge plugin with this name after checking that the project may use its token."""
         await self.check(self.plugins.project(project_id))
         return self.of(project_id, name)
 
     async def reach_tracker(self, project_id: str, name: str) -> Tracker:
-        """The tracker by this name, to be spoken with."""
+        """Return the tracker plugin with this name after checking that the project may use its token."""
         await self.check(self.plugins.project(project_id))
         return self.tracker(project_id, name)
 
     def of(self, project_id: str, name: str) -> SCM:
-        """The forge by this name, for a project. Raises what is wrong with it."""
-        return self._make(self.plugins.project(project_id), name)
+        """Return a project's forge plugin with this name. Raises an error if its configuration is wrong."""
+        return self._forge_plugin(self.plugins.project(project_id), name)
 
-    def _make(self, project: ProjectConfig, name: str) -> SCM:
-        return cast("SCM", self._plugin("scm", project, name, project.scm.options))
+    def _forge_plugin(self, project: ProjectConfig, name: str) -> SCM:
+        """Return a project's forge plugin."""
+        return cast("SCM", self._plugin_for("scm", project, name, project.scm.options))
 
-    def _plugin(self, slot: str, project: ProjectConfig, name: str, given: Mapping[str, Any]) -> object:
-        options = {**given, "repo": given.get("repo") or project.repo, "path": str(project.path)}
+    def _plugin_for(self, slot: str, project: ProjectConfig, name: str, base_options: Mapping[str, Any]) -> object:
+        """Return the plugin of a slot for a project; created once per set of options."""
+        options = {**base_options, "repo": base_options.get("repo") or project.repo, "path": str(project.path)}
         key = (project.id, slot, name, json.dumps(options, sort_keys=True, default=str))
-        if key not in self._made:
-            self._made[key] = self.plugins.registry(project).make(slot, name, options, self.host)
-        return self._made[key]
+        if key not in self._plugins_by_key:
+            self._plugins_by_key[key] = self.plugins.registry(project).make(slot, name, options, self.host)
+        return self._plugins_by_key[key]
 
     def secrets(self, name: str) -> dict[str, frozenset[str]]:
-        """What projects have agreed upon with this forge or tracker, to know its webhooks by: each secret, and whose it is."""
-        found: dict[str, frozenset[str]] = {}
+        """Return the webhook secrets that projects share with this forge or tracker, each with the projects that use it."""
+        projects_by_secret: dict[str, frozenset[str]] = {}
         for project in self.plugins.config.projects():
             for part in (project.scm, project.tracker):
                 hook = part.options.get("webhook")
-                named = part.plugin == name or (part.plugin == "auto" and name == kind_of(project.repo or ""))
-                if named and isinstance(hook, dict):
-                    for secret in self._secret(hook):
-                        found[secret] = found.get(secret, frozenset()) | {project.id}
-        return found
+                is_configured = part.plugin == name or (part.plugin == "auto" and name == kind_of(project.repo or ""))
+                if is_configured and isinstance(hook, dict):
+                    for secret in self._secrets_in(hook):
+                        projects_by_secret[secret] = projects_by_secret.get(secret, frozenset()) | {project.id}
+        return projects_by_secret
 
     def unset_secret(self, project: ProjectConfig, name: str) -> str | None:
-        """The variable that a project names for its webhooks' secret, where it is not set."""
+        """Return the environment variable that a project names for its webhook secret and that is not set, or None."""
         hooks = [
             part.options.get("webhook") for part in (project.scm, project.tracker) if part.plugin in (name, "auto")
         ]
-        named = [str(hook["secretEnvVar"]) for hook in hooks if isinstance(hook, dict) and hook.get("secretEnvVar")]
-        return next((variable for variable in named if not self.plugins.config.environ.get(variable)), None)
+        variables = [str(hook["secretEnvVar"]) for hook in hooks if isinstance(hook, dict) and hook.get("secretEnvVar")]
+        return next((variable for variable in variables if not self.plugins.config.environ.get(variable)), None)
 
-    def _secret(self, hook: dict[str, object]) -> Iterator[str]:
+    def _secrets_in(self, hook: dict[str, object]) -> Iterator[str]:
+        """Yield the webhook secrets of one configuration: given in place, or by environment variable."""
         if isinstance(secret := hook.get("secret"), str) and secret:
             yield secret
         if isinstance(variable := hook.get("secretEnvVar"), str) and (
@@ -123,17 +126,17 @@ class Repositories:
 
 
 def kind_of(repo: str) -> str:
-    """The forge that a repository's address is at: one whose host is called so is a GitLab, any other a GitHub."""
-    host, inner, _ = (
+    """Return the kind of forge at a repository's address: `gitlab` if the host's name contains that, else `github`."""
+    host, path, _ = (
         repo.partition("://")[2].partition("/") if "://" in repo else repo.replace(":", "/", 1).partition("/")
     )
-    return "gitlab" if inner and "." in host and "gitlab" in host.lower() else "github"
+    return "gitlab" if path and "." in host and "gitlab" in host.lower() else "github"
 
 
 def problem(error: Exception) -> str:
-    """What went wrong, in one line."""
+    """Return an error's text in one line."""
     return str(error) if isinstance(error, AoError) else f"{type(error).__name__}: {error}"
 
 
-async def _anybody(_project: ProjectConfig) -> None:
-    """Everybody is trusted."""
+async def _accept_any(_project: ProjectConfig) -> None:
+    """Accept every configuration."""

@@ -1,6 +1,7 @@
-"""Issues that live at a tracker: read by a poll or a webhook's hint into the facts, told how far the work on them is.
+"""Keep issues of trackers in the facts: read them by polls or webhook hints, and report to the tracker how far the work on them is.
 
-Once they are in the facts they are like any others: the backlog, rules, dependencies and `ao new` do not know where they come from.
+Once they are in the facts they are like any other issues: the backlog, rules, dependencies and `ao new` do not depend
+on where they come from.
 """
 
 from __future__ import annotations
@@ -35,197 +36,215 @@ from agent_orchestrator.protocols.forge import Hint, Issue, IssueChange, Metered
 EVERY = 60.0
 """Seconds between two polls of a tracker."""
 WITH_HOOKS = 600.0
-"""The same while its webhooks arrive."""
+"""Seconds between two polls while the tracker's webhooks arrive."""
 HOOKS_LAST = 3600.0
+"""Seconds after its last webhook in which a tracker counts as one that sends webhooks."""
 GATHER = 0.1
-"""Seconds in which hints are gathered; more while the host's grants are short."""
+"""Seconds in which hints are collected before reading; more while the host's rate limit is short."""
 HINTED = 30
-"""Issues of a project that nobody works on which hints have read at once in a minute; a poll reads the others."""
+"""Maximum number per minute of a project's issues without a session that hints cause to be read at once; a poll reads the others."""
 LONGEST_PAUSE = 900.0
+"""Longest pause in seconds after failures."""
 
 log = structlog.get_logger()
 
 
-def _nothing(_body: e.Body) -> bool:
+def _is_never_own(_body: e.Body) -> bool:
+    """Count no event as caused by a change from here."""
     return False
 
 
-def _is_wanted(change: IssueChange, body: e.Body) -> bool:
-    """Is it what was changed, and not what was found changed besides?"""
+def _is_requested(change: IssueChange, body: e.Body) -> bool:
+    """Return whether an event is what a change requested, and not something that was changed at the tracker meanwhile."""
     match body:
         case e.LabelAdded(label=label):
             return label in change.add_labels
         case e.LabelRemoved(label=label):
             return label in change.remove_labels
         case e.IssueChanged(title=title, body=text, state=state, assignee=assignee):
-            wanted = (change.title, change.body, change.state, change.assignee)
-            told = (title, text, state, assignee)
-            return any(None not in pair for pair in zip(wanted, told, strict=True))
+            requested = (change.title, change.body, change.state, change.assignee)
+            reported = (title, text, state, assignee)
+            return any(None not in pair for pair in zip(requested, reported, strict=True))
     return False
 
 
 class Tracking:
-    """Keeps the facts of issues at trackers true."""
+    """Keeps the facts about issues at trackers up to date."""
 
     def __init__(self, flow: Flow, repositories: Repositories, outages: Outages) -> None:
         self.flow = flow
         self.repositories = repositories
         self.outages = outages
         self.problems: dict[str, str] = {}
-        """What keeps a project's tracker from being read."""
+        """Why a project's tracker cannot be read."""
         self.planned: Callable[[str, Issue, Known | None], Sequence[e.Body]] = lambda _project, _issue, _known: ()
-        """What is told beside an issue that was made for a plan."""
+        """Returns additional events for an issue that was created for a plan."""
         self._loops: dict[str, asyncio.Task[None]] = {}
         self._wake: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
-        self._wanted: defaultdict[str, set[str]] = defaultdict(set)
-        self._since: dict[str, float] = {}
-        self._hooked: dict[str, float] = {}
-        self._hinted = Recent(HINTED, 60.0, flow.clock)
-        self._polled: dict[str, float] = {}
-        self._soon: dict[str, asyncio.TimerHandle] = {}
-        self._due: set[str] = set()
-        """Projects of which something is told by a poll alone, although hints come."""
-        self._telling = asyncio.Lock()
-        self._running = False
+        self._hinted_issues: defaultdict[str, set[str]] = defaultdict(set)
+        self._newest_update: dict[str, float] = {}
+        self._last_webhook_at: dict[str, float] = {}
+        self._hint_limit = Recent(HINTED, 60.0, flow.clock)
+        self._polled_at: dict[str, float] = {}
+        self._poll_timers: dict[str, asyncio.TimerHandle] = {}
+        self._overdue: set[str] = set()
+        """Projects that need a poll although hints come."""
+        self._record_lock = asyncio.Lock()
+        self._is_running = False
 
     def effects(self) -> dict[str, Effect]:
-        """By kind of intent."""
+        """Return the effects by kind of intent."""
         return {"track": Effect(patient(self.track))}
 
     def start(self) -> None:
-        """Read the issues of every project that has them elsewhere."""
-        self._running = True
+        """Start reading the issues of every project that has them at a tracker."""
+        self._is_running = True
         self.look()
 
     def look(self) -> None:
-        """Projects came, went or were configured anew: what could not be read may be readable now."""
-        for project in self.repositories.plugins.config.projects() if self._running else ():
-            running = self._loops.get(project.id)
-            if running is not None and project.id in self.problems:
-                running.cancel()
-                running = None
-            if project.tracker.plugin != LOCAL and (running is None or running.done()):
-                self._loops[project.id] = asyncio.get_running_loop().create_task(self._loop(project.id))
+        """Start or restart reading after projects were added, removed or configured: a tracker that failed may be readable now."""
+        for project in self.repositories.plugins.config.projects() if self._is_running else ():
+            task = self._loops.get(project.id)
+            if task is not None and project.id in self.problems:
+                task.cancel()
+                task = None
+            if project.tracker.plugin != LOCAL and (task is None or task.done()):
+                self._loops[project.id] = asyncio.get_running_loop().create_task(self._run_loop(project.id))
 
     async def close(self) -> None:
-        """Read no more."""
-        self._running = False
-        for timer in self._soon.values():
+        """Stop reading."""
+        self._is_running = False
+        for timer in self._poll_timers.values():
             timer.cancel()
         for task in self._loops.values():
             task.cancel()
         await asyncio.gather(*self._loops.values(), return_exceptions=True)
 
     def unread(self, project: str | None = None) -> list[dict[str, str]]:
-        """The projects whose trackers could not be read when that was last tried, and why."""
-        found = []
-        for one in self.repositories.plugins.config.projects():
-            waits = one.tracker.plugin not in (LOCAL, "auto") and one.id in self._loops and one.id not in self._since
-            why = self.problems.get(one.id) or ("it has not answered yet" if waits else "")
-            if why and project in (None, one.id):
-                found.append({"project": one.id, "why": why})
-        return found
+        """Return the projects whose trackers could not be read at the last attempt, and why."""
+        rows = []
+        for config in self.repositories.plugins.config.projects():
+            is_unanswered = (
+                config.tracker.plugin not in (LOCAL, "auto")
+                and config.id in self._loops
+                and config.id not in self._newest_update
+            )
+            reason = self.problems.get(config.id) or ("it has not answered yet" if is_unanswered else "")
+            if reason and project in (None, config.id):
+                rows.append({"project": config.id, "why": reason})
+        return rows
 
     def hint(self, name: str, hint: Hint, projects: Collection[str]) -> None:
-        """A webhook of these projects says what is worth reading."""
+        """Read the issues that a webhook for these projects names."""
         for project in self.repositories.plugins.config.projects():
-            mine = project.id in projects and project.tracker.plugin in (name, "auto") and project.id in self._loops
-            if mine and hint.issues and self._is_of(project, hint.repo):
-                self._hooked[project.id] = self.flow.clock()
+            is_affected = (
+                project.id in projects and project.tracker.plugin in (name, "auto") and project.id in self._loops
+            )
+            if is_affected and hint.issues and self._is_about_project(project, hint.repo):
+                self._last_webhook_at[project.id] = self.flow.clock()
                 for issue in hint.issues:
-                    self._want(project, issue)
+                    self._request_read(project, issue)
 
-    def _want(self, project: ProjectConfig, issue: str) -> None:
-        """Read an issue soon: by itself, or by a poll where so many are hinted at that they would use up what the host grants."""
-        wanted, now = self._wanted[project.id], self.flow.clock()
-        known = issue in wanted or self._is_busy(project.id, issue)
-        if known or not self._hinted.wait(project.id):
-            if not known:
-                self._hinted.add(project.id)
-            wanted.add(issue)
+    def _request_read(self, project: ProjectConfig, issue: str) -> None:
+        """Read an issue soon.
+
+        It is read singly, or by the next poll if hints name so many issues that they would use up the rate limit.
+        """
+        issues, now = self._hinted_issues[project.id], self.flow.clock()
+        is_expected = issue in issues or self._has_session(project.id, issue)
+        if is_expected or not self._hint_limit.wait(project.id):
+            if not is_expected:
+                self._hint_limit.add(project.id)
+            issues.add(issue)
             self._wake[project.id].set()
-        elif project.id not in self._soon and project.id not in self._due:
-            due = self._polled.get(project.id, 0.0) + self._interval(project.id, told=False)
-            timer = asyncio.get_running_loop().call_later(max(0.0, due - now), self._poll_now, project.id)
-            self._soon[project.id] = timer
+        elif project.id not in self._poll_timers and project.id not in self._overdue:
+            poll_at = self._polled_at.get(project.id, 0.0) + self._interval(project.id, has_hooks=False)
+            timer = asyncio.get_running_loop().call_later(max(0.0, poll_at - now), self._poll_now, project.id)
+            self._poll_timers[project.id] = timer
 
     def _poll_now(self, project: str) -> None:
-        del self._soon[project]
-        self._due.add(project)
+        """Poll a project's tracker now."""
+        del self._poll_timers[project]
+        self._overdue.add(project)
         self._wake[project].set()
 
-    def _is_busy(self, project: str, issue: str) -> bool:
-        """Does somebody work on it?"""
+    def _has_session(self, project: str, issue: str) -> bool:
+        """Return whether a session works on the issue."""
         number = issue_number(issue)
-        known = self.flow.home.issues.get(issue_key(project, number)) if number is not None else None
-        return known is not None and works_on(known, self.flow.sessions.values()) is not None
+        known_issue = self.flow.home.issues.get(issue_key(project, number)) if number is not None else None
+        return known_issue is not None and works_on(known_issue, self.flow.sessions.values()) is not None
 
-    def _is_of(self, project: ProjectConfig, repo: str) -> bool:
-        """Is it about a project's issues: its team or project at the tracker, or its repository?"""
-        own = (str(getattr(one, "repo", "")) for one in self.repositories.trackers(project.id))
-        place = next(filter(None, own), project.repo)
-        return not repo or not place or repo.casefold() == place.casefold()
+    def _is_about_project(self, project: ProjectConfig, repo: str) -> bool:
+        """Return whether a hint about this repository, team or tracker project is about the project's issues."""
+        tracker_repos = (str(getattr(tracker, "repo", "")) for tracker in self.repositories.trackers(project.id))
+        own_repo = next(filter(None, tracker_repos), project.repo)
+        return not repo or not own_repo or repo.casefold() == own_repo.casefold()
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
     async def learn(self, project: ProjectConfig, issue: str) -> None:
-        """Read one issue now, for somebody who names it."""
+        """Read one issue now, because a request names it."""
         name = await self.repositories.tracker_name(project)
         if name != LOCAL:
             tracker = await self.repositories.reach_tracker(project.id, name)
             await self.tell(project.id, name, await tracker.get(issue), whole=True)
 
     async def tell(
-        self, project: str, tracker: str, issue: Issue, *, whole: bool, done: Callable[[e.Body], bool] = _nothing
+        self, project: str, tracker: str, issue: Issue, *, whole: bool, done: Callable[[e.Body], bool] = _is_never_own
     ) -> None:
-        """What is new about an issue. What was not done here is the tracker's word, whoever had it read."""
-        async with self._telling:
+        """Record what is new about an issue.
+
+        Events that `done` does not accept were caused at the tracker, so they are recorded as the tracker's, no matter
+        who caused the read.
+        """
+        async with self._record_lock:
             number = issue_number(issue.id)
-            known = self.flow.home.issues.get(issue_key(project, number)) if number is not None else None
+            known_issue = self.flow.home.issues.get(issue_key(project, number)) if number is not None else None
             now = self.flow.clock()
             events = [
-                Event(body, now, tracker, f"{project}:{issue.id}:{self.flow.seq}:{place}", project)
-                for place, body in enumerate(
-                    (*issue_news(known, issue, tracker, whole=whole), *self.planned(project, issue, known))
+                Event(body, now, tracker, f"{project}:{issue.id}:{self.flow.seq}:{position}", project)
+                for position, body in enumerate(
+                    (*issue_news(known_issue, issue, tracker, whole=whole), *self.planned(project, issue, known_issue))
                 )
             ]
-            if ours := [event for event in events if done(event.body)]:
-                await self.flow.append(*ours)
-            if theirs := [event for event in events if not done(event.body)]:
+            if own_events := [event for event in events if done(event.body)]:
+                await self.flow.append(*own_events)
+            if tracker_events := [event for event in events if not done(event.body)]:
                 with acting(tracker) if current() else contextlib.nullcontext():
-                    await self.flow.append(*theirs)
+                    await self.flow.append(*tracker_events)
 
-    async def _loop(self, project: str) -> None:
+    async def _run_loop(self, project: str) -> None:
+        """Read a project's tracker until the project is removed or its issues are local."""
         pause, name = 0.0, "tracker"
         while self.repositories.plugins.config.project(project) is not None:
             try:
                 config = self.repositories.plugins.project(project)
-                before, name = name, await self.repositories.tracker_name(config)
-                if before != name:
+                previous_name, name = name, await self.repositories.tracker_name(config)
+                if previous_name != name:
                     await self.outages.settle(project, name)
                 if name == LOCAL:
                     return
-                await self._read(project, name, await self.repositories.reach_tracker(project, name))
+                await self._read_due(project, name, await self.repositories.reach_tracker(project, name))
                 self.problems.pop(project, None)
                 await self.outages.works(project, name, "issues")
                 pause = 0.0
             except Exception as error:
-                self._due.add(project)  # what was hinted at is not asked for by itself again
-                longest = self._longer(project, pause, error)
-                pause = min(longest, await self.outages.failed(project, name, "issues", error))
+                self._overdue.add(project)  # hinted issues are not read singly again
+                longest_pause = self._next_pause(project, pause, error)
+                pause = min(longest_pause, await self.outages.failed(project, name, "issues", error))
                 if self.problems.get(project) != problem(error):
                     log.warning("a tracker cannot be read", project=project, error=problem(error))
                 self.problems[project] = problem(error)
             try:
                 async with asyncio.timeout(pause or self._interval(project)):
                     await self._wake[project].wait()
-                await asyncio.sleep(pause or min(max(GATHER, self._grants(project)), EVERY))
+                await asyncio.sleep(pause or min(max(GATHER, self._rate_limit_pause(project)), EVERY))
                 self._wake[project].clear()
             except TimeoutError:
                 pass
 
-    def _longer(self, project: str, pause: float, error: Exception) -> float:
-        """The next pause after a failure; the first one is no longer than that between two polls."""
+    def _next_pause(self, project: str, pause: float, error: Exception) -> float:
+        """Return the pause after a failure; the first one is no longer than that between two polls."""
         try:
             config = self.repositories.plugins.project(project)
             first = min(EVERY, self.repositories.interval(config, config.tracker, EVERY))
@@ -233,79 +252,84 @@ class Tracking:
             first = EVERY
         return longer(pause, first, LONGEST_PAUSE, error, self.flow.clock())
 
-    def _interval(self, project: str, *, told: bool | None = None) -> float:
-        """Seconds between two polls: more while webhooks come (`told`), or while the host's grants are short."""
-        if told is None:
-            told = self.flow.clock() - self._hooked.get(project, 0.0) <= HOOKS_LAST
+    def _interval(self, project: str, *, has_hooks: bool | None = None) -> float:
+        """Return the seconds between two polls: more while webhooks come (`has_hooks`), or while the host's rate limit is short."""
+        if has_hooks is None:
+            has_hooks = self.flow.clock() - self._last_webhook_at.get(project, 0.0) <= HOOKS_LAST
         try:
             config = self.repositories.plugins.project(project)
-            wanted = WITH_HOOKS if told else self.repositories.interval(config, config.tracker, EVERY)
+            interval = WITH_HOOKS if has_hooks else self.repositories.interval(config, config.tracker, EVERY)
         except AoError:
             return WITH_HOOKS
-        return max(wanted, self._grants(project))
+        return max(interval, self._rate_limit_pause(project))
 
-    def _grants(self, project: str) -> float:
-        """Seconds that the host's grants ask for between two readings."""
-        trackers = (one for one in self.repositories.trackers(project) if isinstance(one, Metered))
-        return max((one.pause() for one in trackers), default=0.0)
+    def _rate_limit_pause(self, project: str) -> float:
+        """Return the seconds that the host's rate limit requires between two reads."""
+        trackers = (tracker for tracker in self.repositories.trackers(project) if isinstance(tracker, Metered))
+        return max((tracker.pause() for tracker in trackers), default=0.0)
 
-    async def _read(self, project: str, name: str, tracker: Tracker) -> None:
-        wanted, since, now = self._wanted.pop(project, set()), self._since.get(project), self.flow.clock()
-        for issue in sorted(wanted):
+    async def _read_due(self, project: str, name: str, tracker: Tracker) -> None:
+        """Read the issues that hints named, and poll for changed issues if a poll is due."""
+        hinted_issues, since, now = (
+            self._hinted_issues.pop(project, set()),
+            self._newest_update.get(project),
+            self.flow.clock(),
+        )
+        for issue in sorted(hinted_issues):
             with contextlib.suppress(NotFound):  # it was deleted, or moved elsewhere
                 await self.tell(project, name, await tracker.get(issue), whole=True)
-        overdue = project in self._due or now - self._polled.get(project, now) >= self._interval(project)
-        if wanted and since is not None and not overdue:
+        overdue = project in self._overdue or now - self._polled_at.get(project, now) >= self._interval(project)
+        if hinted_issues and since is not None and not overdue:
             return
         state = "open" if since is None else "all"
-        self._due.discard(project)  # what is hinted at from here on may be missing in the answer
-        found = await tracker.list(state=state, since=since or 0.0)
-        for told in sorted(found, key=lambda one: one.updated_at):
-            await self._changed(project, name, tracker, told)
-        newest = max((one.updated_at for one in found), default=since or 0.0)
-        self._since[project], self._polled[project] = newest, now
+        self._overdue.discard(project)  # a hint from here on may not be covered by this answer
+        issues = await tracker.list(state=state, since=since or 0.0)
+        for changed_issue in sorted(issues, key=lambda listed_issue: listed_issue.updated_at):
+            await self._record_changed(project, name, tracker, changed_issue)
+        newest = max((listed_issue.updated_at for listed_issue in issues), default=since or 0.0)
+        self._newest_update[project], self._polled_at[project] = newest, now
 
-    async def _changed(self, project: str, name: str, tracker: Tracker, told: Issue) -> None:
-        """What somebody works on is read with its comments."""
-        number = issue_number(told.id)
-        known = self.flow.home.issues.get(issue_key(project, number)) if number is not None else None
-        moved = known is None or known.updated_at < told.updated_at
-        if moved and self._is_busy(project, told.id):
-            await self.tell(project, name, await tracker.get(told.id), whole=True)
+    async def _record_changed(self, project: str, name: str, tracker: Tracker, issue: Issue) -> None:
+        """Record a changed issue; one that a session works on is read with its comments."""
+        number = issue_number(issue.id)
+        known_issue = self.flow.home.issues.get(issue_key(project, number)) if number is not None else None
+        is_newer = known_issue is None or known_issue.updated_at < issue.updated_at
+        if is_newer and self._has_session(project, issue.id):
+            await self.tell(project, name, await tracker.get(issue.id), whole=True)
         else:
-            await self.tell(project, name, told, whole=False)
+            await self.tell(project, name, issue, whole=False)
 
-    # -- what people change --------------------------------------------------------------------------------------------
+    # -- changes by people ---------------------------------------------------------------------------------------------
 
     async def create(self, project: str, title: str, body: str, labels: Sequence[str]) -> int | None:
-        """Make an issue there; none: the project's issues are here."""
+        """Create an issue at the tracker and return its number, or None if the project's issues are local."""
         name = await self.repositories.tracker_name(self.repositories.plugins.project(project))
         if name == LOCAL:
             return None
-        made = await (await self.repositories.reach_tracker(project, name)).create(title, body, labels)
-        await self.tell(project, name, made, whole=True, done=lambda _: True)
-        return issue_number(made.id)
+        issue = await (await self.repositories.reach_tracker(project, name)).create(title, body, labels)
+        await self.tell(project, name, issue, whole=True, done=lambda _: True)
+        return issue_number(issue.id)
 
     async def change(self, project: str, issue: str, change: IssueChange) -> bool:
-        """Change one there; false: it is here."""
+        """Change an issue at the tracker. Return False if the project's issues are local."""
         name = await self.repositories.tracker_name(self.repositories.plugins.project(project))
         if name == LOCAL:
             return False
         tracker = await self.repositories.reach_tracker(project, name)
         await tracker.change(issue, change)
-        await self.tell(project, name, await tracker.get(issue), whole=True, done=partial(_is_wanted, change))
+        await self.tell(project, name, await tracker.get(issue), whole=True, done=partial(_is_requested, change))
         return True
 
     async def comment(self, project: str, issue: str, text: str, key: str) -> None:
-        """Say something there."""
+        """Add a comment to an issue at the tracker."""
         name = await self.repositories.tracker_name(self.repositories.plugins.project(project))
         if name != LOCAL:
             await (await self.repositories.reach_tracker(project, name)).comment(issue, text, key)
 
-    # -- telling -------------------------------------------------------------------------------------------------------
+    # -- reporting progress --------------------------------------------------------------------------------------------
 
     async def track(self, intent: Intent, _attempts: int) -> Sequence[Event]:
-        """Tell the tracker how far the work on a session's issue is."""
+        """Report to the tracker how far the work on a session's issue is."""
         facts = self.flow.sessions[intent.session]
         state, issue, name = str(intent.args["state"]), facts.spec.issue or "", facts.spec.tracker
         tracker = await self.repositories.reach_tracker(facts.project, name)
@@ -313,5 +337,5 @@ class Tracking:
             await tracker.comment(issue, f"Pull request: {facts.pr.url}", f"{facts.id}:{state}")
         await tracker.change(issue, IssueChange(state=state, assignee="@me" if state == "in_progress" else None))
         now = self.flow.clock()
-        told = Event(e.IssueTracked(state), now, name, f"{intent.key}:done", facts.project, facts.id)
-        return [told]
+        tracked = Event(e.IssueTracked(state), now, name, f"{intent.key}:done", facts.project, facts.id)
+        return [tracked]

@@ -1,7 +1,7 @@
-"""What is new about a pull request: `news(facts, pull, conflicts) -> [event's body]`. Pure.
+"""Compare a pull request with the facts: `news(facts, pull, conflicts) -> [event's body]`. Pure functions.
 
-The forge tells how things are (`protocols/forge.py`), the facts say what is known; the difference is what happened. So what
-is read twice, by a webhook and by a poll, is told once.
+The forge reports a state (`protocols/forge.py`) and the facts hold what is known; the difference is what happened. So a
+state that is read twice, by a webhook and by a poll, leads to events once.
 """
 
 from __future__ import annotations
@@ -16,72 +16,84 @@ from agent_orchestrator.protocols.forge import Issue as Told
 from agent_orchestrator.protocols.forge import PullCheck, PullComment, PullReview, PullState
 
 UNKNOWN_FILES = ("files that the forge does not name",)
+"""Stands for files in conflict that the forge does not name."""
 
 
 def news(facts: SessionFacts, pull: PullState, conflicts: Sequence[str] = ()) -> list[e.Body]:
-    """What happened to a session's pull request, in its order; `conflicts`: the files in which it does, if they are known."""
+    """Return what happened to a session's pull request, in order; `conflicts`: the files in conflict, if they are known."""
     pr = facts.pr
     if pr is None or pr.state == "merged":
         return []
-    found: list[e.Body] = []
+    bodies: list[e.Body] = []
     if pull.state == "open":
-        found += _itself(pr, pull)
+        bodies += _metadata_events(pr, pull)
         if pull.base_head and pull.base_head != facts.base_head:
-            found.append(e.BaseMoved(pull.base_head))
-        if pull.head == facts.head:  # of another commit's checks and conflicts nothing follows for ours
-            found += _mergeability(pr, pull, tuple(conflicts) or UNKNOWN_FILES) + _checks(pr, pull)
+            bodies.append(e.BaseMoved(pull.base_head))
+        if pull.head == facts.head:  # another commit's checks and conflicts say nothing about the session's head
+            bodies += _conflict_events(pr, pull, tuple(conflicts) or UNKNOWN_FILES) + _check_events(pr, pull)
     if unpinned(facts, pull):
-        found.append(e.LandingFailed(f"somebody pushed {pull.head[:12]}, which was not checked", "moved"))
-    return found + _words(pr, pull) + _end(pr, pull)
+        bodies.append(e.LandingFailed(f"somebody pushed {pull.head[:12]}, which was not checked", "moved"))
+    return bodies + _discussion_events(pr, pull) + _end_events(pr, pull)
 
 
 def unpinned(facts: SessionFacts, pull: PullState) -> bool:
-    """Is the forge about to land another commit than the one that may?"""
-    asked = facts.pr.landing if facts.pr else None
-    return asked is not None and pull.state == "open" and pull.queued and pull.head != asked.head
+    """Return whether the forge is about to merge another commit than the requested one."""
+    request = facts.pr.landing if facts.pr else None
+    return request is not None and pull.state == "open" and pull.queued and pull.head != request.head
 
 
-def _itself(pr: PullRequest, pull: PullState) -> list[e.Body]:
-    found: list[e.Body] = []
+def _metadata_events(pr: PullRequest, pull: PullState) -> list[e.Body]:
+    """Return the changes of the pull request's base, title, draft state and blocked state."""
+    bodies: list[e.Body] = []
     if pull.base != pr.base:
-        found.append(e.BaseChanged(pull.base, "it was given another base at the forge"))
-    now = (pull.title, pull.draft, "open", pull.blocked)
-    if (pr.title, pr.draft, pr.state, pr.blocked) != now:
-        found.append(e.PrChanged(*now))
-    return found
+        bodies.append(e.BaseChanged(pull.base, "it was given another base at the forge"))
+    state = (pull.title, pull.draft, "open", pull.blocked)
+    if (pr.title, pr.draft, pr.state, pr.blocked) != state:
+        bodies.append(e.PrChanged(*state))
+    return bodies
 
 
-def _mergeability(pr: PullRequest, pull: PullState, files: tuple[str, ...]) -> list[e.Body]:
-    sides, clashes = (pull.head, pull.base_head), pull.mergeable == "no"
-    known = pr.compared == sides and pr.base == pull.base and bool(pr.conflicts) == clashes
-    return [] if pull.mergeable == "unknown" or known else [e.ConflictsSeen(*sides, files if clashes else ())]
+def _conflict_events(pr: PullRequest, pull: PullState, files: tuple[str, ...]) -> list[e.Body]:
+    """Return the change in whether the pull request can be merged, with the files in conflict."""
+    sides, has_conflicts = (pull.head, pull.base_head), pull.mergeable == "no"
+    is_known = pr.compared == sides and pr.base == pull.base and bool(pr.conflicts) == has_conflicts
+    return [] if pull.mergeable == "unknown" or is_known else [e.ConflictsSeen(*sides, files if has_conflicts else ())]
 
 
-def _checks(pr: PullRequest, pull: PullState) -> list[e.Body]:
-    """Results one by one, and once all have ended that they have; a run that began anew takes that back."""
+def _check_events(pr: PullRequest, pull: PullState) -> list[e.Body]:
+    """Return the events of checks: each result, and that all have ended or, if a run was restarted, that they have not."""
     if "checks" in pull.unread:
         return []
-    there = {check.name for check in pull.checks}
-    gone = [run for run in pr.checks.values() if run.head == pull.head and run.name not in there]
+    check_names = {check.name for check in pull.checks}
+    gone = [run for run in pr.checks.values() if run.head == pull.head and run.name not in check_names]
     running = any(check.state in UNDER_WAY for check in pull.checks)
-    anew = running and pr.settled == pull.head
-    fresh = [check for check in pull.checks if anew or not _is_known(pr, check, pull.head)]
-    found = [*(e.CheckGone(run.name, run.head) for run in gone), *(_told(check, pull.head) for check in fresh)]
-    if anew:
-        return [e.ChecksRequested(pull.head), *found]
-    before = any(run.head != pull.head for run in pr.checks.values())  # then this commit will have some too
-    none = not pull.checks and pull.checks_expected is False and not before
-    if (none or pull.checks) and not running and (found or pr.settled != pull.head or pr.unchecked != none):
-        found.append(e.ChecksSettled(pull.head, none=none))
-    return found
+    was_restarted = running and pr.settled == pull.head
+    changed_checks = [check for check in pull.checks if was_restarted or not _is_known(pr, check, pull.head)]
+    bodies = [
+        *(e.CheckGone(run.name, run.head) for run in gone),
+        *(_check_event(check, pull.head) for check in changed_checks),
+    ]
+    if was_restarted:
+        return [e.ChecksRequested(pull.head), *bodies]
+    had_checks = any(run.head != pull.head for run in pr.checks.values())  # so this commit will have some too
+    has_no_checks = not pull.checks and pull.checks_expected is False and not had_checks
+    if (
+        (has_no_checks or pull.checks)
+        and not running
+        and (bodies or pr.settled != pull.head or pr.unchecked != has_no_checks)
+    ):
+        bodies.append(e.ChecksSettled(pull.head, none=has_no_checks))
+    return bodies
 
 
 def _is_known(pr: PullRequest, check: PullCheck, head: str) -> bool:
-    known = pr.checks.get(check.name)
-    return known is not None and (known.head, known.state) == (head, check.state)
+    """Return whether a check's state on this commit is in the facts."""
+    run = pr.checks.get(check.name)
+    return run is not None and (run.head, run.state) == (head, check.state)
 
 
-def _told(check: PullCheck, head: str) -> e.Body:
+def _check_event(check: PullCheck, head: str) -> e.Body:
+    """Return the event for a check's state."""
     match check.state:
         case "queued":
             return e.CheckStarted(check.name, head)
@@ -90,26 +102,35 @@ def _told(check: PullCheck, head: str) -> e.Body:
     return e.CheckFinished(check.name, head, check.state, summary=check.summary, log=check.log, url=check.url or "")
 
 
-def _words(pr: PullRequest, pull: PullState) -> list[e.Body]:
-    """What people, bots and the agent said; what the agent said here itself comes back under its mark."""
-    found: list[tuple[float, e.Body]] = []
-    reviews = {one.id: one.verdict for one in pr.reviews}
+def _discussion_events(pr: PullRequest, pull: PullState) -> list[e.Body]:
+    """Return new reviews, comments and settled threads.
+
+    A comment that the agent made here and that was posted at the forge has its id as a mark and is left out.
+    """
+    timed_bodies: list[tuple[float, e.Body]] = []
+    verdicts = {item.id: item.verdict for item in pr.reviews}
     for review in pull.reviews:
-        verdict = reviews.get(review.id)
+        verdict = verdicts.get(review.id)
         if verdict is None:
-            found.append((review.at, _submitted(review)))
+            timed_bodies.append((review.at, _review_event(review)))
         elif verdict != review.verdict:
-            found.append((review.at, e.ReviewChanged(review.id, review.verdict)))
-    known, threads = {one.id for one in pr.comments}, {one.thread: one.resolved for one in pr.comments if one.thread}
-    fresh = [one for one in pull.comments if one.id not in known and one.mark not in known]
-    found += [(one.at, _added(one, pull.head)) for one in fresh]
-    settled = {one.thread: one.resolved for one in pull.comments if one.thread}
-    said = [body for _, body in sorted(found, key=lambda one: one[0])]
-    changed = [thread for thread, on in settled.items() if on != threads.get(thread, False)]
-    return said + [e.ThreadSettled(thread, settled[thread]) for thread in changed]
+            timed_bodies.append((review.at, e.ReviewChanged(review.id, review.verdict)))
+    known_ids, known_threads = (
+        {item.id for item in pr.comments},
+        {item.thread: item.resolved for item in pr.comments if item.thread},
+    )
+    new_comments = [item for item in pull.comments if item.id not in known_ids and item.mark not in known_ids]
+    timed_bodies += [(item.at, _added(item, pull.head)) for item in new_comments]
+    resolved_by_thread = {item.thread: item.resolved for item in pull.comments if item.thread}
+    bodies = [body for _, body in sorted(timed_bodies, key=lambda item: item[0])]
+    changed = [
+        thread for thread, is_resolved in resolved_by_thread.items() if is_resolved != known_threads.get(thread, False)
+    ]
+    return bodies + [e.ThreadSettled(thread, resolved_by_thread[thread]) for thread in changed]
 
 
-def _submitted(review: PullReview) -> e.Body:
+def _review_event(review: PullReview) -> e.Body:
+    """Return the event for a new review."""
     return e.ReviewSubmitted(
         review=review.id,
         verdict=review.verdict,
@@ -123,6 +144,7 @@ def _submitted(review: PullReview) -> e.Body:
 
 
 def _added(comment: PullComment, head: str) -> e.Body:
+    """Return the event for a new comment."""
     return e.CommentAdded(
         comment=comment.id,
         body=comment.body,
@@ -138,33 +160,42 @@ def _added(comment: PullComment, head: str) -> e.Body:
     )
 
 
-def _end(pr: PullRequest, pull: PullState) -> list[e.Body]:
+def _end_events(pr: PullRequest, pull: PullState) -> list[e.Body]:
+    """Return the event for a pull request that was merged or closed at the forge."""
     if pull.state == "merged":
-        asked = pr.landing
-        keep = asked is not None and not asked.delete_after
-        how = asked.strategy if asked else "squash"
-        there = bool(asked and not keep)
-        return [e.PrMerged(pull.merged_as or "", "", pull.head, how, keep_branch=keep, remove_there=there)]
+        request = pr.landing
+        keep_branch = request is not None and not request.delete_after
+        strategy = request.strategy if request else "squash"
+        remove_there = bool(request and not keep_branch)
+        return [
+            e.PrMerged(
+                pull.merged_as or "", "", pull.head, strategy, keep_branch=keep_branch, remove_there=remove_there
+            )
+        ]
     if pull.state == "closed" and pr.state == "open":
         return [e.PrClosed("it was closed at the forge")]
     return []
 
 
-def _by_its_author(changed: e.IssueChanged, told: Told) -> e.IssueChanged:
-    """Nobody says who changed it. Who opened it may have; anybody else who may, may write to the repository."""
-    return replace(changed, author=told.author.name, write_access=told.author.write_access)
+def _attribute_to_author(changed: e.IssueChanged, issue: Told) -> e.IssueChanged:
+    """Return the change with the issue's author as its author.
+
+    Trackers do not report who changed an issue. It may have been the author; anyone else who may change it may write to
+    the repository.
+    """
+    return replace(changed, author=issue.author.name, write_access=issue.author.write_access)
 
 
 def issue_news(known: Issue | None, told: Told, tracker: str, *, whole: bool) -> list[e.Body]:
-    """What happened to an issue of a tracker; `whole`: it was read with its comments."""
+    """Return what happened to an issue of a tracker; `whole`: it was read with its comments."""
     number = issue_number(told.id)
     if number is None:
         return []
     key = "" if told.id == str(number) else told.id
-    found: list[e.Body] = []
+    bodies: list[e.Body] = []
     labels: tuple[str, ...] = ()
     if known is None:
-        found.append(
+        bodies.append(
             e.IssueOpened(
                 number,
                 told.title,
@@ -189,13 +220,20 @@ def issue_news(known: Issue | None, told: Told, tracker: str, *, whole: bool) ->
             body=told.body if whole and told.body != known.body else None,
         )
         if changed != e.IssueChanged(number):
-            found.append(_by_its_author(changed, told))
+            bodies.append(_attribute_to_author(changed, told))
         if (told.assignee or "") != (known.assignee or ""):
-            found.append(e.IssueChanged(number, assignee=told.assignee or ""))
+            bodies.append(e.IssueChanged(number, assignee=told.assignee or ""))
     if told.state != state:
-        found.append(_by_its_author(e.IssueChanged(number, state=told.state), told))
-    found += [e.LabelAdded(number, label) for label in told.labels if label not in labels]
-    found += [e.LabelRemoved(number, label) for label in labels if label not in told.labels]
-    said = {one.id for one in known.comments} if known else set()
-    fresh = [one for one in told.comments if one.id not in said and one.author.kind != "agent"] if whole else []
-    return found + [e.IssueComment(number, one.id, one.body, one.author.name, one.author.write_access) for one in fresh]
+        bodies.append(_attribute_to_author(e.IssueChanged(number, state=told.state), told))
+    bodies += [e.LabelAdded(number, label) for label in told.labels if label not in labels]
+    bodies += [e.LabelRemoved(number, label) for label in labels if label not in told.labels]
+    known_comments = {comment.id for comment in known.comments} if known else set()
+    new_comments = (
+        [comment for comment in told.comments if comment.id not in known_comments and comment.author.kind != "agent"]
+        if whole
+        else []
+    )
+    return bodies + [
+        e.IssueComment(number, comment.id, comment.body, comment.author.name, comment.author.write_access)
+        for comment in new_comments
+    ]

@@ -1,7 +1,7 @@
-"""Reading pull requests: at once when a webhook says so, else by a poll that costs nothing while nothing changes.
+"""Read pull requests: at once after a webhook, otherwise by a poll that costs nothing while nothing changes.
 
-One loop for each project that has open pull requests at a forge. Reading and telling are done by one at a time, so that what was read
-first is told first.
+There is one loop per project with open pull requests at a forge. Each loop reads and records in sequence, so that
+events are recorded in the order in which they were read.
 """
 
 from __future__ import annotations
@@ -33,16 +33,18 @@ from agent_orchestrator.protocols.host import Host
 EVERY = 25.0
 """Seconds between two polls of a repository."""
 WITH_HOOKS = 600.0
-"""The same while its webhooks arrive."""
+"""Seconds between two polls while the repository's webhooks arrive."""
 HOOKS_LAST = 3600.0
-"""Seconds after its last webhook in which a repository counts as one that tells by itself."""
+"""Seconds after its last webhook in which a repository counts as one that sends webhooks."""
 GATHER = 0.1
-"""Seconds in which hints are gathered."""
+"""Seconds in which hints are collected before reading."""
 LONGEST_PAUSE = 600.0
+"""Longest pause in seconds after failures."""
 POLLS_THAT_TELL = 2
-"""Every other poll alone asks for the checks of commits that no session waits for."""
+"""Polls that are made after a hint about an unknown commit: only every other poll asks for the checks of commits that no
+session waits for."""
 MOST_AGAIN = 5
-"""Times that a pull request is read again because the forge did not tell all of it."""
+"""Number of times that a pull request is read again because the forge's answer was incomplete."""
 
 log = structlog.get_logger()
 
@@ -51,7 +53,7 @@ Place = tuple[str, str]
 
 
 class ForgeWatch:
-    """Keeps the facts of pull requests at forges true."""
+    """Keeps the facts about pull requests at forges up to date."""
 
     def __init__(self, flow: Flow, home: Home, host: Host, repositories: Repositories, outages: Outages) -> None:
         self.flow = flow
@@ -60,142 +62,151 @@ class ForgeWatch:
         self.repositories = repositories
         self.outages = outages
         self.problems: dict[Place, str] = {}
-        """What keeps a project's forge from being read."""
+        """Why a project's forge cannot be read."""
         self._loops: dict[Place, asyncio.Task[None]] = {}
         self._wake: defaultdict[Place, asyncio.Event] = defaultdict(asyncio.Event)
-        self._wanted: defaultdict[Place, set[int]] = defaultdict(set)
+        self._numbers_to_read: defaultdict[Place, set[int]] = defaultdict(set)
         self.incomplete: dict[str, str] = {}
-        """What a forge does not tell of a session's pull request, though asked again."""
+        """What a forge does not report about a session's pull request, although it was read again."""
         self._read_at: dict[str, float] = {}
-        self._partly: dict[str, int] = {}
-        self._hooked: dict[Place, float] = {}
-        self._due: dict[Place, int] = {}
-        """Polls that are due although webhooks come."""
-        self._polled: dict[Place, float] = {}
-        self._soon: dict[Place, asyncio.TimerHandle] = {}
-        self._done: dict[str, int] = {}
-        """The last thing that was done from here to a session's pull request: what was read before it is read again."""
+        self._incomplete_reads: dict[str, int] = {}
+        self._last_webhook_at: dict[Place, float] = {}
+        self._polls_due: dict[Place, int] = {}
+        """Number of polls that are due although webhooks come."""
+        self._polled_at: dict[Place, float] = {}
+        self._poll_timers: dict[Place, asyncio.TimerHandle] = {}
+        self._last_action_seq: dict[str, int] = {}
+        """The event number of the last action from here on a session's pull request; what was read before that is read again."""
         self.on_bases: list[Callable[[str, Mapping[str, BaseChecks]], None]] = []
-        """Told how a project's bases are at its forge, after every poll."""
-        self._running = False
+        """Called after every poll with the checks of a project's base branches at its forge."""
+        self._is_running = False
 
     def start(self) -> None:
-        """Read all that are open, and whatever becomes of them."""
-        self._running = True
+        """Start reading the open pull requests, and those that are opened later."""
+        self._is_running = True
         self.flow.on_change.append(self._on_change)
         for facts in self.flow.sessions.values():
             if _is_watched(facts):
                 self.want(facts)
 
     def look(self) -> None:
-        """Something was configured anew: what could not be read may be readable now."""
-        for place in [one for one in self.problems if one in self._loops]:
+        """Restart reading after a configuration change: a forge that failed may be readable now."""
+        for place in [failed_place for failed_place in self.problems if failed_place in self._loops]:
             self._loops.pop(place).cancel()
-            self._ensure(place)
+            self._wake_loop(place)
 
     async def close(self) -> None:
-        """Read no more."""
-        self._running = False
-        for timer in self._soon.values():
+        """Stop reading."""
+        self._is_running = False
+        for timer in self._poll_timers.values():
             timer.cancel()
         for task in self._loops.values():
             task.cancel()
         await asyncio.gather(*self._loops.values(), return_exceptions=True)
 
     def _on_change(self, changes: Sequence[Change]) -> None:
+        """Read a pull request after it was opened, pushed to, made ready, or had a thread settled by a person."""
         for change in changes:
             body, after = change.event.body, change.after
-            settled = isinstance(body, e.ThreadSettled) and change.event.source == "person"
-            worth = settled or isinstance(body, e.PrOpened | e.WorkPushed | e.PrReady)
-            if worth and after and _is_watched(after):
-                self._done[after.id] = change.event.seq
+            is_settled_here = isinstance(body, e.ThreadSettled) and change.event.source == "person"
+            is_worth_reading = is_settled_here or isinstance(body, e.PrOpened | e.WorkPushed | e.PrReady)
+            if is_worth_reading and after and _is_watched(after):
+                self._last_action_seq[after.id] = change.event.seq
                 self.want(after)
 
-    # -- what is worth reading -----------------------------------------------------------------------------------------
+    # -- what to read --------------------------------------------------------------------------------------------------
 
     def want(self, facts: SessionFacts) -> None:
         """Read a session's pull request soon."""
         assert facts.pr is not None
         place = (facts.project, facts.spec.scm)
-        self._wanted[place].add(facts.pr.number)
-        self._ensure(place)
+        self._numbers_to_read[place].add(facts.pr.number)
+        self._wake_loop(place)
 
     def hint(self, name: str, hint: Hint, projects: Collection[str]) -> None:
-        """A webhook of these projects says what is worth reading."""
-        others: set[Place] = set()
-        here: dict[Place, bool] = {}
+        """Read the pull requests that a webhook for these projects is about.
+
+        A hint about a commit of no session leads to a poll.
+        """
+        places_to_poll: set[Place] = set()
+        is_of_place: dict[Place, bool] = {}
         for facts in self.flow.sessions.values():
             place = (facts.project, facts.spec.scm)
             if facts.spec.scm != name or facts.project not in projects or not _is_watched(facts):
                 continue
-            if place not in here:
-                here[place] = self._is_of(place, hint.repo)
-            if not here[place]:
+            if place not in is_of_place:
+                is_of_place[place] = self._is_in_repository(place, hint.repo)
+            if not is_of_place[place]:
                 continue
-            self._hooked[place] = self.flow.clock()
-            named = hint.pulls or hint.heads or hint.branches or hint.issues
-            if not named or _concerns(hint, facts):  # one that names nothing is about everything
+            self._last_webhook_at[place] = self.flow.clock()
+            has_targets = hint.pulls or hint.heads or hint.branches or hint.issues
+            if not has_targets or _concerns(hint, facts):  # a hint without targets is about everything
                 self.want(facts)
             elif hint.heads:
-                others.add(place)
-        for place in others:
+                places_to_poll.add(place)
+        for place in places_to_poll:
             self._poll_soon(place)
 
     def _poll_soon(self, place: Place) -> None:
-        """Checks of a commit that is no session's, of the base perhaps: polls tell, no sooner than they are due without webhooks."""
-        self._due[place] = POLLS_THAT_TELL
-        if place in self._soon:
+        """Poll after a hint about a commit of no session, of the base perhaps, no sooner than a poll is due without webhooks."""
+        self._polls_due[place] = POLLS_THAT_TELL
+        if place in self._poll_timers:
             return
-        wait = self._polled.get(place, 0.0) + self._interval(place) - self.flow.clock()
-        self._soon[place] = asyncio.get_running_loop().call_later(max(0.0, wait), self._poll_now, place)
+        delay = self._polled_at.get(place, 0.0) + self._interval(place) - self.flow.clock()
+        self._poll_timers[place] = asyncio.get_running_loop().call_later(max(0.0, delay), self._poll_now, place)
 
     def _poll_now(self, place: Place) -> None:
-        del self._soon[place]
-        self._ensure(place)
+        """Wake the loop of a project's forge."""
+        del self._poll_timers[place]
+        self._wake_loop(place)
 
-    def _is_of(self, place: Place, repo: str) -> bool:
+    def _is_in_repository(self, place: Place, repo: str) -> bool:
+        """Return whether a hint about this repository is about the project's repository."""
         try:
             return not repo or self.repositories.of(*place).repo.casefold() == repo.casefold()
         except AoError:
             return False
 
-    def _ensure(self, place: Place) -> None:
+    def _wake_loop(self, place: Place) -> None:
+        """Wake the loop of a project's forge, and start it if it does not run."""
         self._wake[place].set()
-        if self._running and (place not in self._loops or self._loops[place].done()):
-            self._loops[place] = asyncio.get_running_loop().create_task(self._loop(place), name=f"forge {place}")
+        if self._is_running and (place not in self._loops or self._loops[place].done()):
+            self._loops[place] = asyncio.get_running_loop().create_task(self._run_loop(place), name=f"forge {place}")
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    async def _loop(self, place: Place) -> None:
+    async def _run_loop(self, place: Place) -> None:
+        """Read a project's pull requests as long as any is watched."""
         pause, began = 0.0, self.flow.clock()
-        while any(self._sessions(place)):
+        while any(self._watched_sessions(place)):
             try:
                 scm = await self.repositories.reach(*place)
-                overdue = self.flow.clock() - max(began, self._polled.get(place, 0.0)) >= WITH_HOOKS
-                if overdue or not self._wanted[place]:
-                    self._polled[place] = self.flow.clock()
-                    self._take(place, await scm.changed(self._known(place)))
-                    self._due[place] = max(0, self._due.get(place, 0) - 1)
-                    self._tell_bases(place[0], scm)
+                overdue = self.flow.clock() - max(began, self._polled_at.get(place, 0.0)) >= WITH_HOOKS
+                if overdue or not self._numbers_to_read[place]:
+                    self._polled_at[place] = self.flow.clock()
+                    self._mark_for_reading(place, await scm.changed(self._known_pulls(place)))
+                    self._polls_due[place] = max(0, self._polls_due.get(place, 0) - 1)
+                    self._report_bases(place[0], scm)
                 await self.read(place, scm)
                 self.problems.pop(place, None)
                 await self.outages.works(*place, "pulls")
                 pause = 0.0
             except Exception as error:
-                pause = min(self._longer(place, pause, error), await self.outages.failed(*place, "pulls", error))
+                pause = min(self._next_pause(place, pause, error), await self.outages.failed(*place, "pulls", error))
                 if self.problems.get(place) != problem(error):
                     log.warning("a forge cannot be read", project=place[0], forge=place[1], error=problem(error))
                 self.problems[place] = problem(error)
-            await self._rest(place, pause)
+            await self._sleep(place, pause)
         await self.outages.unwanted(*place, "pulls")
 
-    def _tell_bases(self, project: str, scm: SCM) -> None:
+    def _report_bases(self, project: str, scm: SCM) -> None:
+        """Pass the checks of the base branches to the listeners."""
         if isinstance(scm, KnowsBases):
-            for tell in self.on_bases:
-                tell(project, scm.bases())
+            for listener in self.on_bases:
+                listener(project, scm.bases())
 
-    def _longer(self, place: Place, pause: float, error: Exception) -> float:
-        """The next pause after a failure; the first one is no longer than that between two polls."""
+    def _next_pause(self, place: Place, pause: float, error: Exception) -> float:
+        """Return the pause after a failure; the first one is no longer than that between two polls."""
         try:
             project = self.repositories.plugins.project(place[0])
             first = min(EVERY, self.repositories.interval(project, project.scm, EVERY))
@@ -203,17 +214,18 @@ class ForgeWatch:
             first = EVERY
         return longer(pause, first, LONGEST_PAUSE, error, self.flow.clock())
 
-    async def _rest(self, place: Place, pause: float) -> None:
+    async def _sleep(self, place: Place, pause: float) -> None:
+        """Wait until the next poll is due or a pull request is to be read."""
         try:
             async with asyncio.timeout(pause or self._interval(place)):
                 await self._wake[place].wait()
         except TimeoutError:
             return
-        await asyncio.sleep(pause or self._gathering(place))
+        await asyncio.sleep(pause or self._gather_seconds(place))
         self._wake[place].clear()
 
-    def _gathering(self, place: Place) -> float:
-        """Seconds in which hints are gathered: more while the host's grants are short, which they would use up otherwise."""
+    def _gather_seconds(self, place: Place) -> float:
+        """Return the seconds in which hints are collected: more while the host's rate limit is short, to save requests."""
         try:
             scm = self.repositories.of(*place)
         except AoError:
@@ -221,86 +233,99 @@ class ForgeWatch:
         return min(max(GATHER, scm.pause()), EVERY) if isinstance(scm, Metered) else GATHER
 
     def _interval(self, place: Place) -> float:
-        """Seconds until the next poll: more while webhooks come, or while the host's grants are short."""
-        told = self.flow.clock() - self._hooked.get(place, 0.0) <= HOOKS_LAST and not self._wanted[place]
-        told = told and not self._due.get(place)
+        """Return the seconds until the next poll: more while webhooks come, or while the host's rate limit is short."""
+        has_hooks = (
+            self.flow.clock() - self._last_webhook_at.get(place, 0.0) <= HOOKS_LAST and not self._numbers_to_read[place]
+        )
+        has_hooks = has_hooks and not self._polls_due.get(place)
         try:
             scm, project = self.repositories.of(*place), self.repositories.plugins.project(place[0])
-            wanted = WITH_HOOKS if told else self.repositories.interval(project, project.scm, EVERY)
+            interval = WITH_HOOKS if has_hooks else self.repositories.interval(project, project.scm, EVERY)
         except AoError:
             return WITH_HOOKS
-        return max(wanted, scm.pause() if isinstance(scm, Metered) else 0.0)
+        return max(interval, scm.pause() if isinstance(scm, Metered) else 0.0)
 
-    def _sessions(self, place: Place) -> Iterable[SessionFacts]:
+    def _watched_sessions(self, place: Place) -> Iterable[SessionFacts]:
+        """Return the sessions of a project's forge whose pull requests are watched."""
         return (
             facts
             for facts in list(self.flow.sessions.values())
             if (facts.project, facts.spec.scm) == place and _is_watched(facts)
         )
 
-    def _known(self, place: Place) -> list[Known]:
+    def _known_pulls(self, place: Place) -> list[Known]:
+        """Return what is known of the watched pull requests, for a poll to compare."""
         return [
             Known(pr.number, pr.node, facts.head or "", _is_settled(facts), self._read_at.get(facts.id, 0.0))
-            for facts in self._sessions(place)
+            for facts in self._watched_sessions(place)
             if (pr := facts.pr)
         ]
 
-    def _take(self, place: Place, hint: Hint) -> None:
-        self._wanted[place] |= {
-            facts.pr.number for facts in self._sessions(place) if facts.pr and _concerns(hint, facts)
+    def _mark_for_reading(self, place: Place, hint: Hint) -> None:
+        """Mark the pull requests that a poll's result is about as to be read."""
+        self._numbers_to_read[place] |= {
+            facts.pr.number for facts in self._watched_sessions(place) if facts.pr and _concerns(hint, facts)
         }
 
     async def read(self, place: Place, scm: SCM) -> None:
-        """Read what is worth it, and tell what is new."""
-        numbers = self._wanted.pop(place, set())
+        """Read the pull requests that are marked, and record what is new.
+
+        Raises `AoError` if one could not be recorded, after the others were.
+        """
+        numbers = self._numbers_to_read.pop(place, set())
         sessions = {
-            facts.pr.node: facts.id for facts in self._sessions(place) if facts.pr and facts.pr.number in numbers
+            facts.pr.node: facts.id
+            for facts in self._watched_sessions(place)
+            if facts.pr and facts.pr.number in numbers
         }
         if not sessions:
             return
         try:
-            known = self.flow.seq
+            last_seq = self.flow.seq
             pulls = await scm.read(list(sessions))
-            failed: AoError | None = None
+            failure: AoError | None = None
             for pull in pulls:
                 try:
-                    await self._tell(scm, sessions[pull.id], pull, known)
-                except AoError as error:  # the others are told all the same
-                    failed = error
-            if failed:
-                raise failed
+                    await self._record_news(scm, sessions[pull.id], pull, last_seq)
+                except AoError as error:  # the others are recorded nevertheless
+                    failure = error
+            if failure:
+                raise failure
         except BaseException:
-            self._wanted[place] |= numbers
+            self._numbers_to_read[place] |= numbers
             raise
-        found = {pull.id: pull.unread for pull in pulls}
+        unread_by_node = {pull.id: pull.unread for pull in pulls}
         for node, session in sessions.items():
-            self._check_whole(place, session, found.get(node, ("itself",)))
+            self._check_completeness(place, session, unread_by_node.get(node, ("itself",)))
 
-    def _check_whole(self, place: Place, session: str, unread: Sequence[str]) -> None:
-        """What was not told this time is asked for again, a few times; then it waits for the next change."""
+    def _check_completeness(self, place: Place, session: str, unread: Sequence[str]) -> None:
+        """Mark a pull request that was read incompletely to be read again, a few times; after that it waits for the next change."""
         facts = self.flow.sessions[session]
-        tries = self._partly.pop(session, 0)
+        attempts = self._incomplete_reads.pop(session, 0)
         self.incomplete.pop(session, None)
         if not unread or facts.pr is None:
             return
-        self._partly[session] = tries + 1
+        self._incomplete_reads[session] = attempts + 1
         self._read_at[session] = self.flow.clock()
         self.incomplete[session] = f"pull request #{facts.pr.number} is not told whole: {', '.join(unread)}"
-        if tries < MOST_AGAIN:
-            self._wanted[place].add(facts.pr.number)
+        if attempts < MOST_AGAIN:
+            self._numbers_to_read[place].add(facts.pr.number)
 
     def untold(self, project: str) -> list[str]:
-        """What the project's forge does not tell, for people."""
+        """Return what the project's forge does not report, as texts for people."""
         return [text for session, text in self.incomplete.items() if self.flow.sessions[session].project == project]
 
-    async def _tell(self, scm: SCM, session: str, pull: PullState, known: int) -> None:
-        """What is new; unless something was done since the last event that was known when it was asked for."""
+    async def _record_news(self, scm: SCM, session: str, pull: PullState, last_seq: int) -> None:
+        """Record what is new about a pull request.
+
+        If an action from here was recorded after `last_seq`, the answer may be older than it and is dropped.
+        """
         self._read_at[session] = self.flow.clock()
         if unpinned(self.flow.sessions[session], pull):
             await scm.call_off(pull)
         pull = await self._with_logs(scm, self.flow.sessions[session], pull)
-        conflicts = await self._conflicts(self.flow.sessions[session], pull) if pull.mergeable == "no" else ()
-        if self._done.get(session, 0) > known:
+        conflicts = await self._conflicting_files(self.flow.sessions[session], pull) if pull.mergeable == "no" else ()
+        if self._last_action_seq.get(session, 0) > last_seq:
             return
         facts = self.flow.sessions[session]
         now = self.flow.clock()
@@ -311,8 +336,8 @@ class ForgeWatch:
         if events:
             await self.flow.append(*events)
 
-    async def _conflicts(self, facts: SessionFacts, pull: PullState) -> tuple[str, ...]:
-        """The files in which it conflicts, as far as the repository here knows both sides."""
+    async def _conflicting_files(self, facts: SessionFacts, pull: PullState) -> tuple[str, ...]:
+        """Return the files in conflict, or none if the repository here does not have both commits."""
         work = self.home.path / "landing" / facts.id
         try:
             return await merge.Prediction(self.host, Path(facts.spec.repo), work).conflicts_with(pull.head, pull.base)
@@ -320,15 +345,18 @@ class ForgeWatch:
             return ()
 
     async def _with_logs(self, scm: SCM, facts: SessionFacts, pull: PullState) -> PullState:
-        """With what the checks printed that fail anew."""
-        known = {run.name: (run.head, run.state) for run in facts.pr.checks.values()} if facts.pr else {}
+        """Return the pull request with the output of checks that failed since the last read."""
+        known_states = {run.name: (run.head, run.state) for run in facts.pr.checks.values()} if facts.pr else {}
         checks = []
         for check in pull.checks:
-            fresh = check.state in BAD and check.job and known.get(check.name) != (pull.head, check.state)
-            checks.append(await self._logged(scm, facts, check) if fresh else check)
+            is_new_failure = (
+                check.state in BAD and check.job and known_states.get(check.name) != (pull.head, check.state)
+            )
+            checks.append(await self._with_log(scm, facts, check) if is_new_failure else check)
         return replace(pull, checks=tuple(checks))
 
-    async def _logged(self, scm: SCM, facts: SessionFacts, check: PullCheck) -> PullCheck:
+    async def _with_log(self, scm: SCM, facts: SessionFacts, check: PullCheck) -> PullCheck:
+        """Return a check with its output stored in a file; without it if it cannot be read."""
         try:
             output = await scm.log(check.job or "", LOOKED_AT)
         except AoError as error:
@@ -343,7 +371,10 @@ class ForgeWatch:
 
 
 def _is_watched(facts: SessionFacts) -> bool:
-    """One that was closed may be opened again as long as its session is there."""
+    """Return whether a session's pull request is read.
+
+    One that was closed may be reopened as long as its session is not stopped.
+    """
     pr = facts.pr
     if facts.spec.scm == LOCAL or pr is None or not pr.node:
         return False
@@ -351,10 +382,12 @@ def _is_watched(facts: SessionFacts) -> bool:
 
 
 def _is_settled(facts: SessionFacts) -> bool:
+    """Return whether a pull request is not open, or all checks of its head have ended."""
     return facts.pr is not None and (facts.pr.state != "open" or facts.pr.settled == facts.head)
 
 
 def _concerns(hint: Hint, facts: SessionFacts) -> bool:
+    """Return whether a hint is about a session's pull request, commit or branches."""
     pr = facts.pr
     if pr is None:
         return False
@@ -365,4 +398,5 @@ def _concerns(hint: Hint, facts: SessionFacts) -> bool:
 
 
 def _file_name(text: str) -> str:
+    """Return a text as a safe file name."""
     return "".join(letter if letter.isalnum() else "-" for letter in text)[:80]

@@ -1,8 +1,8 @@
-"""A session's change at a forge, carried out: pushed, given a pull request, made ready, landed, answered in.
+"""Carry out actions on pull requests at a forge: push, open, make ready, merge, reply.
 
-Each function is an effect and may be repeated after a crash. A forge does not know our keys; so each looks first whether it was done.
-What a change needs is tried again as long as it needs it, whatever the forge says; what somebody asked for is given up when the forge
-says that it cannot be.
+Each function is an effect and may be repeated after a crash. A forge does not know the daemon's keys, so each effect
+first checks whether it was done. Actions that a change needs are retried as long as it needs them; actions that a
+person asked for are given up when the forge refuses them.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ from agent_orchestrator.sessions.sessions import Claim
 
 _ADDRESS = re.compile(r"https?://[^/]+/(.+?)/(?:-/)?(?:pull|merge_requests)/(\d+)(?:[/?#].*)?")
 PUSH_WITHIN = 600.0
+"""Time limit of a push or fetch, in seconds."""
 LOOK_AGAIN = 60.0
-"""Seconds after which a forge that lands by itself is asked how far it is; it also tells by itself."""
+"""Seconds after which a forge that merges from its own queue is read again for its progress; webhooks report it too."""
 LOOK_AT_CHECKS = 2.0
-"""Seconds after which it is seen whether the checks of what is to land have passed; that asks nobody."""
+"""Seconds after which the checks of a change that is to merge are looked up again; that needs no request."""
 UNCHECKED = "its checks have not passed yet (--force lands it without them)"
 MOVED = "its branch moved meanwhile; what is there now was not checked"
 
@@ -49,64 +50,81 @@ class ForgeChanges:
         self.flow = flow
         self.host = host
         self.repositories = repositories
-        self._deciding: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        """Of a session: whether it lands is decided by one at a time."""
+        self._merge_locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """A lock per session, so that decisions about its merge are made one at a time."""
 
     def effects(self, local: Mapping[str, Effect]) -> dict[str, Effect]:
-        """By kind of intent: the local forge's for the sessions that it serves, these for the others."""
+        """Return the effects by kind of intent: for local sessions those of the local forge, for the others these."""
         remote = {
             "open-pr": patient(self.open),
             "ready-pr": patient(self.ready),
             "land": patient(self.land, of_the_host),
         }
-        both = {kind: Effect(self._either(local[kind].run, run)) for kind, run in remote.items()}
-        asked = {"reply": self.reply, "close-pr": self.close, "make-ready": self.ready, "rerun": self.rerun}
-        of_asked = {kind: Effect(patient(run, of_the_host)) for kind, run in asked.items()}
-        waited_for = {"resolve": self.resolve, "request-review": self.request_review}
-        of_waited = {kind: Effect(patient(run, lambda error: error.retryable)) for kind, run in waited_for.items()}
-        return {**local, **both, **of_asked, **of_waited, "push": Effect(patient(self.push))}
+        for_either = {kind: Effect(self._dispatch_by_forge(local[kind].run, run)) for kind, run in remote.items()}
+        requested = {"reply": self.reply, "close-pr": self.close, "make-ready": self.ready, "rerun": self.rerun}
+        requested_effects = {kind: Effect(patient(run, of_the_host)) for kind, run in requested.items()}
+        awaited = {"resolve": self.resolve, "request-review": self.request_review}
+        awaited_effects = {kind: Effect(patient(run, lambda error: error.retryable)) for kind, run in awaited.items()}
+        return {**local, **for_either, **requested_effects, **awaited_effects, "push": Effect(patient(self.push))}
 
-    def _either(self, local: Run, remote: Run) -> Run:
+    def _dispatch_by_forge(self, local: Run, remote: Run) -> Run:
+        """Return an effect that runs the local function for local sessions and the remote one for others."""
+
         async def run(intent: Intent, attempts: int) -> Sequence[Event]:
+            """Run the function for the session's forge."""
             facts = self.flow.sessions[intent.session]
             return await (local if facts.spec.scm == LOCAL else remote)(intent, attempts)
 
         return run
 
     def _event(self, facts: SessionFacts, body: e.Body, key: str) -> Event:
+        """Return an event of the session's forge."""
         return Event(body, self.flow.clock(), facts.spec.scm, key, facts.project, facts.id)
 
-    async def _scm(self, facts: SessionFacts) -> SCM:
+    async def _forge_of(self, facts: SessionFacts) -> SCM:
+        """Return the plugin of the session's forge."""
         return await self.repositories.reach(facts.project, facts.spec.scm)
 
-    async def _pull(self, facts: SessionFacts) -> tuple[SCM, PullState, PullRequest]:
-        scm, pr = await self._scm(facts), facts.pr
-        assert pr is not None
-        found = await scm.read([pr.node])
-        if not found:
-            raise Conflict(f"pull request #{pr.number} is not at {scm.repo} any more", f"see it there: {pr.url}")
-        return scm, found[0], pr
+    async def _read_pull(self, facts: SessionFacts) -> tuple[SCM, PullState, PullRequest]:
+        """Return a session's forge, pull request as read now, and pull request as known.
 
-    # -- taken over ----------------------------------------------------------------------------------------------------
+        Raises `Conflict` if it is gone.
+        """
+        scm, pr = await self._forge_of(facts), facts.pr
+        assert pr is not None
+        pulls = await scm.read([pr.node])
+        if not pulls:
+            raise Conflict(f"pull request #{pr.number} is not at {scm.repo} any more", f"see it there: {pr.url}")
+        return scm, pulls[0], pr
+
+    # -- continuing a pull request -------------------------------------------------------------------------------------
 
     async def claim(self, project: ProjectConfig, name: str, request: Mapping[str, Any]) -> Claim:
-        """A request for a pull request at the forge, as one for its branch, and what is known of it from the start."""
+        """Turn a request to continue a pull request into one for its branch, with the first facts of the session.
+
+        Fetches the branch. Raises `Conflict` if the pull request is not open, comes from a fork, or has a session.
+        """
         scm = await self.repositories.reach(project.id, name)
-        pull = await scm.get(_number(str(request["pr"]).strip(), scm.repo))
+        pull = await scm.get(_pull_number(str(request["pr"]).strip(), scm.repo))
         self._refuse_claim(project, pull)
         url, env = scm.push_url()
-        here = f"+refs/heads/{pull.branch}:refs/remotes/origin/{pull.branch}"
-        await Git(self.host, project.path).fetch(url, [here], timeout=PUSH_WITHIN, env=env)
+        refspec = f"+refs/heads/{pull.branch}:refs/remotes/origin/{pull.branch}"
+        await Git(self.host, project.path).fetch(url, [refspec], timeout=PUSH_WITHIN, env=env)
         task = f"Continue pull request #{pull.number}: {pull.title}"
-        given = {key: value for key, value in request.items() if key != "pr"}
-        words = {"title": pull.title, "prompt": task, "base": pull.base}
+        other_fields = {key: value for key, value in request.items() if key != "pr"}
+        defaults = {"title": pull.title, "prompt": task, "base": pull.base}
         opened = e.PrOpened(pull.number, pull.title, pull.base, pull.draft, pull.url, pull.id)
-        return {**words, **{k: v for k, v in given.items() if v}, "branch": pull.branch}, (
+        return {
+            **defaults,
+            **{field: entry for field, entry in other_fields.items() if entry},
+            "branch": pull.branch,
+        }, (
             e.WorkPushed(pull.head),
             opened,
         )
 
     def _refuse_claim(self, project: ProjectConfig, pull: PullState) -> None:
+        """Raise `Conflict` if a session cannot continue this pull request."""
         if pull.state != "open":
             raise Conflict(f"pull request #{pull.number} is {pull.state}", "start a new session instead")
         if pull.fork:
@@ -119,245 +137,265 @@ class ForgeChanges:
                 remedy = f"send it a message, or stop it first: ao stop {facts.id}"
                 raise Conflict(f"{facts.id} works on pull request #{pull.number}", remedy)
 
-    # -- on its way there ----------------------------------------------------------------------------------------------
+    # -- pushing and discussing ----------------------------------------------------------------------------------------
 
     async def push(self, intent: Intent, _attempts: int) -> Sequence[Event]:
-        """Bring the branch to the forge; one that somebody else moved there is left alone."""
+        """Push the branch to the forge; commits that were pushed by others and are not in the branch are never overwritten."""
         facts = self.flow.sessions[intent.session]
         head = facts.head or ""
-        told = await self._unpinned(facts, intent, head)
-        if any(isinstance(one.body, e.PrMerged | e.PrClosed) for one in told):
-            return told
-        scm = await self._scm(facts)
+        merge_events = await self._cancel_stale_merge(facts, intent, head)
+        if any(isinstance(event.body, e.PrMerged | e.PrClosed) for event in merge_events):
+            return merge_events
+        scm = await self._forge_of(facts)
         url, env = scm.push_url()
         git = Git(self.host, Path(facts.spec.repo))
-        known = facts.pushed
+        last_pushed = facts.pushed
         try:
             try:
-                await git.push(url, facts.branch, head, known=known, env=env, timeout=PUSH_WITHIN)
+                await git.push(url, facts.branch, head, known=last_pushed, env=env, timeout=PUSH_WITHIN)
             except GitFailed as error:
-                there = await git.remote_head(url, facts.branch, env=env, timeout=PUSH_WITHIN)
-                if there != head and not await self._contains(git, head, there):
-                    raise _why(error, facts, known, there) from None
-                if there != head:  # the agent has taken in what somebody else pushed
-                    await git.push(url, facts.branch, head, known=there, env=env, timeout=PUSH_WITHIN)
+                remote_head = await git.remote_head(url, facts.branch, env=env, timeout=PUSH_WITHIN)
+                if remote_head != head and not await self._contains(git, head, remote_head):
+                    raise _branch_conflict(error, facts, last_pushed, remote_head) from None
+                if remote_head != head:  # the branch contains what others pushed
+                    await git.push(url, facts.branch, head, known=remote_head, env=env, timeout=PUSH_WITHIN)
         except GitFailed as error:
-            raise _unpushed(error, facts.branch, scm.repo) from None
-        return [*told, self._event(facts, e.WorkPushed(head), f"{intent.key}:done")]
+            raise _push_error(error, facts.branch, scm.repo) from None
+        return [*merge_events, self._event(facts, e.WorkPushed(head), f"{intent.key}:done")]
 
-    async def _unpinned(self, facts: SessionFacts, intent: Intent, head: str) -> list[Event]:
-        """Before the branch moves: a forge that is to land what was there lands it no more, for it would land what comes."""
-        asked = facts.pr.landing if facts.pr else None
-        if asked is None or asked.head == head:
+    async def _cancel_stale_merge(self, facts: SessionFacts, intent: Intent, head: str) -> list[Event]:
+        """Stop a pending merge of another commit at the forge before the branch moves, because the forge would merge what is pushed.
+
+        Return the events for that.
+        """
+        request = facts.pr.landing if facts.pr else None
+        if request is None or request.head == head:
             return []
-        scm, pull, _ = await self._pull(facts)
+        scm, pull, _ = await self._read_pull(facts)
         if pull.state != "open":
-            return self._over(facts, intent, pull)
+            return self._ended_events(facts, intent, pull)
         if pull.queued:
             await scm.call_off(pull)
         return [self._event(facts, e.LandingFailed(MOVED, "moved"), f"{intent.key}:moved")]
 
-    async def _contains(self, git: Git, head: str, there: str | None) -> bool:
+    async def _contains(self, git: Git, head: str, other: str | None) -> bool:
+        """Return whether a commit contains another; False if the other is not in the repository here."""
         try:
-            return there is not None and await git.is_ancestor(there, head)
-        except GitFailed:  # nobody here has that commit
+            return other is not None and await git.is_ancestor(other, head)
+        except GitFailed:  # the commit is not in the repository here
             return False
 
     async def open(self, intent: Intent, _attempts: int) -> Sequence[Event]:
-        """Give the branch a pull request; a draft until its agent is done."""
+        """Open a pull request for the branch; it is a draft until its agent is done."""
         facts = self.flow.sessions[intent.session]
-        scm = await self._scm(facts)
-        pull = await scm.open(PullSpec(facts.branch, facts.base, without_orders(facts.spec.title), _body(facts)))
+        scm = await self._forge_of(facts)
+        pull = await scm.open(PullSpec(facts.branch, facts.base, without_orders(facts.spec.title), _pull_text(facts)))
         body = e.PrOpened(pull.number, pull.title, pull.base, pull.draft, pull.url, pull.id)
         return [self._event(facts, body, f"{intent.key}:done")]
 
     async def ready(self, intent: Intent, _attempts: int) -> Sequence[Event]:
-        """The agent is done: no draft any more."""
+        """Mark the pull request as ready, because the agent is done."""
         facts = self.flow.sessions[intent.session]
-        scm, pull, _ = await self._pull(facts)
+        scm, pull, _ = await self._read_pull(facts)
         if pull.draft and pull.state == "open":
             await scm.ready(pull)
         return [self._event(facts, e.PrReady(), f"{intent.key}:done")]
 
     async def reply(self, intent: Intent, _attempts: int) -> Sequence[Event]:
-        """What the agent answered is said at the forge, in the same discussion."""
+        """Post the agent's answer at the forge, in the same thread if that still exists."""
         facts = self.flow.sessions[intent.session]
         if facts.spec.scm == LOCAL or facts.pr is None:
             return []
-        scm, pull, _ = await self._pull(facts)
+        scm, pull, _ = await self._read_pull(facts)
         text, key = without_orders(str(intent.args["body"])), str(intent.args["comment"])
         thread = intent.args.get("thread")
-        known = any(one.thread == thread for one in pull.comments)
-        await (scm.reply(pull, str(thread), text, key) if thread and known else scm.comment(pull, text, key))
+        is_known = any(comment.thread == thread for comment in pull.comments)
+        await (scm.reply(pull, str(thread), text, key) if thread and is_known else scm.comment(pull, text, key))
         return []
 
     async def resolve(self, intent: Intent, _attempts: int) -> Sequence[Event]:
-        """A person settled a discussion."""
+        """Resolve a thread at the forge for a person. Raises `Conflict` if it is gone."""
         facts, thread = self.flow.sessions[intent.session], str(intent.args["thread"])
-        scm, pull, _ = await self._pull(facts)
-        there = [one.resolved for one in pull.comments if one.thread == thread]
-        if not there and "comments" not in pull.unread:
+        scm, pull, _ = await self._read_pull(facts)
+        resolved_states = [comment.resolved for comment in pull.comments if comment.thread == thread]
+        if not resolved_states and "comments" not in pull.unread:
             raise Conflict(f"the discussion is gone from #{pull.number}", f"see it there: {pull.url}")
-        if not there or not all(there):
+        if not resolved_states or not all(resolved_states):
             await scm.resolve(thread)
         now = self.flow.clock()
-        done = e.ThreadSettled(thread, True)
-        return [Event(done, now, "person", f"{intent.key}:done", facts.project, facts.id)]
+        settled = e.ThreadSettled(thread, True)
+        return [Event(settled, now, "person", f"{intent.key}:done", facts.project, facts.id)]
 
     async def request_review(self, intent: Intent, _attempts: int) -> Sequence[Event]:
-        """A person wants these people to look at it; who was asked already is not asked again."""
+        """Request a review from these people. Raises `Conflict` if the pull request is not open."""
         facts, people = self.flow.sessions[intent.session], tuple(intent.args["people"])
-        scm, pull, _ = await self._pull(facts)
+        scm, pull, _ = await self._read_pull(facts)
         if pull.state != "open":
             raise Conflict(f"pull request #{pull.number} is {pull.state} there", f"see it there: {pull.url}")
         await scm.request_review(pull, people)
         return [self._event(facts, e.PeopleAsked(people), f"{intent.key}:done")]
 
     async def close(self, intent: Intent, _attempts: int) -> Sequence[Event]:
-        """A person gave the change up."""
-        scm, pull, _ = await self._pull(self.flow.sessions[intent.session])
+        """Close the pull request, because a person gave the change up."""
+        scm, pull, _ = await self._read_pull(self.flow.sessions[intent.session])
         if pull.state == "open":
             await scm.close(pull)
         return []
 
     async def rerun(self, intent: Intent, _attempts: int) -> Sequence[Event]:
-        """Somebody wants the checks to run again; those that failed are."""
-        scm, pull, _ = await self._pull(self.flow.sessions[intent.session])
+        """Run the failed checks again."""
+        scm, pull, _ = await self._read_pull(self.flow.sessions[intent.session])
         await scm.rerun(pull)
         return []
 
-    # -- landing -------------------------------------------------------------------------------------------------------
+    # -- merging -------------------------------------------------------------------------------------------------------
 
     async def land(self, intent: Intent, _attempts: int) -> Sequence[Event]:
-        """Land at the forge, the exact commit that may, or leave it to the forge's own queue."""
-        async with self._deciding[intent.session]:
+        """Merge the requested commit at the forge, or hand it to the forge's own merge queue."""
+        async with self._merge_locks[intent.session]:
             return await self._land(intent)
 
     async def _land(self, intent: Intent) -> Sequence[Event]:
+        """Merge the requested commit for a caller that holds the session's lock; return the events, or raise `Again` to wait."""
         facts = self.flow.sessions[intent.session]
         handed_over = facts.pr and facts.pr.landing and facts.pr.landing.waits not in ("", UNCHECKED)
-        red = self._unchecked(facts, facts.pr, intent) if facts.pr and not handed_over else []
+        check_failure = self._check_blocker(facts, facts.pr, intent) if facts.pr and not handed_over else []
         try:
-            scm, pull, pr = await self._pull(facts)
+            scm, pull, pr = await self._read_pull(facts)
             if pr.landing is None:
                 return []
             if pull.state != "open":
-                return self._over(facts, intent, pull)
+                return self._ended_events(facts, intent, pull)
             if {pull.head, facts.head} != {pr.landing.head}:
                 if pull.queued:
                     await scm.call_off(pull)
                 return [self._event(facts, e.LandingFailed(MOVED, "moved"), f"{intent.key}:failed")]
-            if red:
+            if check_failure:
                 if pull.queued:
                     await scm.call_off(pull)
-                return red
+                return check_failure
             if handed_over and not pull.queued:
                 reason = f"the forge took it out of its queue{f': {pull.blocked}' if pull.blocked else ''}"
                 return [self._event(facts, e.LandingFailed(reason, "forge"), f"{intent.key}:failed")]
             if pull.queued:
-                raise self._waits(facts, "the forge lands it when its turn has come")
+                raise self._wait_for(facts, "the forge lands it when its turn has come")
             title = f"{without_orders(pr.title)} (#{pr.number})"
-            how = Merging(pr.landing.head, pr.landing.strategy, title, delete_branch=pr.landing.delete_after)
-            outcome = await scm.merge(pull, how)
+            merging = Merging(pr.landing.head, pr.landing.strategy, title, delete_branch=pr.landing.delete_after)
+            outcome = await scm.merge(pull, merging)
         except AoError as error:
             if error.retryable:
                 raise
             return [self._event(facts, e.LandingFailed(str(error), "error"), f"{intent.key}:failed")]
         match outcome:
             case Merged():
-                return self._landed(facts, intent, pull.head, outcome.commit)
+                return self._merged_events(facts, intent, pull.head, outcome.commit)
             case Waiting():
-                raise self._waits(facts, outcome.reason)
+                raise self._wait_for(facts, outcome.reason)
             case Unmergeable():
                 cause = "moved" if outcome.moved else "forge"
                 return [self._event(facts, e.LandingFailed(outcome.reason, cause), f"{intent.key}:failed")]
 
-    def _unchecked(self, facts: SessionFacts, pr: PullRequest, intent: Intent) -> list[Event]:
-        """Nothing lands before its checks, also where the forge would let it; what the forge itself demands is the forge's matter."""
-        asked = pr.landing
-        if asked is None or asked.force or asked.head != facts.head or pr.state != "open" or pr.blocked:
+    def _check_blocker(self, facts: SessionFacts, pr: PullRequest, intent: Intent) -> list[Event]:
+        """Return the event that the checks hold the merge; raise `Again` while they run.
+
+        No change merges before its checks pass, even where the forge would allow it. What blocks the merge at the forge
+        is left to the forge.
+        """
+        request = pr.landing
+        if request is None or request.force or request.head != facts.head or pr.state != "open" or pr.blocked:
             return []
-        if blocker := pr.merge_blocker(asked.head):
+        if blocker := pr.merge_blocker(request.head):
             failed = e.LandingFailed(blocker, "checks")
             return [self._event(facts, failed, f"{intent.key}:failed")]
-        if not pr.green(asked.head):
-            raise self._waits(facts, UNCHECKED, LOOK_AT_CHECKS)
+        if not pr.green(request.head):
+            raise self._wait_for(facts, UNCHECKED, LOOK_AT_CHECKS)
         return []
 
     async def call_off(self, session: str, key: str) -> None:
-        """A person takes back his word that it may land: the forge lands it by itself no more."""
-        async with self._deciding[session]:
+        """Withdraw a merge request, so that the forge does not merge the change.
+
+        Raises `Conflict` if it is not to merge, or has merged.
+        """
+        async with self._merge_locks[session]:
             facts = self.flow.sessions[session]
             if facts.pr is None or facts.pr.landing is None:
                 raise Conflict(f"{session} is not to land", "see what is: ao queue")
-            scm, pull, _ = await self._pull(facts)
+            scm, pull, _ = await self._read_pull(facts)
             if pull.state == "merged":
                 raise Conflict(f"{session} has just landed", f"see it there: {pull.url}")
             if pull.queued:
                 await scm.call_off(pull)
-            off = e.LandingFailed("a person called it off", "called-off")
+            called_off = e.LandingFailed("a person called it off", "called-off")
             now = self.flow.clock()
-            await self.flow.append(Event(off, now, "person", key, facts.project, session))
+            await self.flow.append(Event(called_off, now, "person", key, facts.project, session))
 
-    def _over(self, facts: SessionFacts, intent: Intent, pull: PullState) -> list[Event]:
+    def _ended_events(self, facts: SessionFacts, intent: Intent, pull: PullState) -> list[Event]:
+        """Return the events for a pull request that is not open any more."""
         if pull.state == "merged":
-            return self._landed(facts, intent, pull.head, pull.merged_as or "")
+            return self._merged_events(facts, intent, pull.head, pull.merged_as or "")
         return [self._event(facts, e.PrClosed("it was closed at the forge"), f"{intent.key}:closed")]
 
-    def _landed(self, facts: SessionFacts, intent: Intent, head: str, commit: str) -> list[Event]:
-        asked = facts.pr.landing if facts.pr else None
-        how, keep = (asked.strategy, not asked.delete_after) if asked else ("squash", False)
-        merged = e.PrMerged(commit, "", head, how, keep_branch=keep, remove_there=bool(asked and not keep))
+    def _merged_events(self, facts: SessionFacts, intent: Intent, head: str, commit: str) -> list[Event]:
+        """Return the event that the change has merged."""
+        request = facts.pr.landing if facts.pr else None
+        strategy, keep_branch = (request.strategy, not request.delete_after) if request else ("squash", False)
+        merged = e.PrMerged(
+            commit, "", head, strategy, keep_branch=keep_branch, remove_there=bool(request and not keep_branch)
+        )
         return [self._event(facts, merged, f"{intent.key}:done")]
 
-    def _waits(self, facts: SessionFacts, reason: str, after: float = LOOK_AGAIN) -> Again:
-        known = facts.pr.landing.waits if facts.pr and facts.pr.landing else reason
+    def _wait_for(self, facts: SessionFacts, reason: str, after: float = LOOK_AGAIN) -> Again:
+        """Return the exception to wait with, with an event if the reason is new."""
+        last_reason = facts.pr.landing.waits if facts.pr and facts.pr.landing else reason
         key = f"landing-waits:{facts.id}:{self.flow.clock():.6f}"
-        told = [self._event(facts, e.LandingWaits(reason), key)] if known != reason else []
-        return Again(after, *told)
+        events = [self._event(facts, e.LandingWaits(reason), key)] if last_reason != reason else []
+        return Again(after, *events)
 
 
-def _number(written: str, repo: str) -> int:
-    """The number of a pull request, written as such or as its address."""
-    address = _ADDRESS.fullmatch(written)
+def _pull_number(reference: str, repo: str) -> int:
+    """Return the number of a pull request, given as a number or an address. Raises `UsageError`."""
+    address = _ADDRESS.fullmatch(reference)
     if address and not f"/{address[1]}".casefold().endswith(f"/{repo}".casefold()):
-        raise UsageError(f"{written} is not in {repo}", "name the project that it belongs to: -p P")
-    text = address[2] if address else written.lstrip("#!")
+        raise UsageError(f"{reference} is not in {repo}", "name the project that it belongs to: -p P")
+    text = address[2] if address else reference.lstrip("#!")
     if not text.isascii() or not text.isdigit():
-        raise UsageError(f"{written!r} is no pull request", "write its number or its address: --pr 42")
+        raise UsageError(f"{reference!r} is no pull request", "write its number or its address: --pr 42")
     return int(text)
 
 
-def _why(error: GitFailed, facts: SessionFacts, known: str | None, there: str | None) -> AoError:
-    if there is None and known is not None:
+def _branch_conflict(
+    error: GitFailed, facts: SessionFacts, last_pushed: str | None, remote_head: str | None
+) -> AoError:
+    """Return the error for a push that the forge's branch does not allow: it was deleted there, or has other commits."""
+    if remote_head is None and last_pushed is not None:
         return Conflict(f"somebody deleted {facts.branch} at the forge", "restore it there, then it is pushed again")
-    if there is not None and there != known:
-        pull = quote(f"git pull --rebase origin {quote(facts.branch)}")
+    if remote_head is not None and remote_head != last_pushed:
+        pull_command = quote(f"git pull --rebase origin {quote(facts.branch)}")
         return Conflict(
-            f"somebody pushed {there[:12]} to {facts.branch}",
-            f"let the agent take it in: ao send {facts.id} {pull}, then it is pushed again",
+            f"somebody pushed {remote_head[:12]} to {facts.branch}",
+            f"let the agent take it in: ao send {facts.id} {pull_command}, then it is pushed again",
         )
     return error
 
 
-def _unpushed(error: GitFailed, branch: str, repo: str) -> AoError:
-    """Why Git could not push, in words."""
-    said = " ".join(error.stderr.lower().split())
-    what = f"Git may not push {branch} to {repo}"
-    if any(words in said for words in ("authentication failed", "could not read username", "error: 401")):
-        return Denied(f"{what}: the token is not accepted", "ao doctor says what is wrong with it")
-    if any(words in said for words in ("error: 403", "denied")):
-        return Denied(f"{what}: it is forbidden", "ao doctor says what the token lacks")
-    if "not found" in said or "error: 404" in said:
-        return NotFound(f"{what}: there is no such repository, or the token may not see it", "see ao doctor")
-    if any(words in said for words in ("unable to access", "rpc failed", "hung up", "timed out", "early eof")):
+def _push_error(error: GitFailed, branch: str, repo: str) -> AoError:
+    """Return the error for a failed push, with its cause."""
+    output = " ".join(error.stderr.lower().split())
+    problem = f"Git may not push {branch} to {repo}"
+    if any(phrase in output for phrase in ("authentication failed", "could not read username", "error: 401")):
+        return Denied(f"{problem}: the token is not accepted", "ao doctor says what is wrong with it")
+    if any(phrase in output for phrase in ("error: 403", "denied")):
+        return Denied(f"{problem}: it is forbidden", "ao doctor says what the token lacks")
+    if "not found" in output or "error: 404" in output:
+        return NotFound(f"{problem}: there is no such repository, or the token may not see it", "see ao doctor")
+    if any(phrase in output for phrase in ("unable to access", "rpc failed", "hung up", "timed out", "early eof")):
         reason = error.text.partition("fatal: ")[2] or error.text
         return Temporary(f"{branch} cannot be pushed to {repo}: {reason}", "it is tried again by itself")
     return error
 
 
-def _body(facts: SessionFacts) -> str:
-    """What the pull request says: the task, and the issue that it closes."""
+def _pull_text(facts: SessionFacts) -> str:
+    """Return the pull request's text: the agent's summary, and the task or the issue that it closes."""
     parts = [without_orders(facts.done or ""), without_commands(facts.spec.prompt) if not facts.spec.issue else ""]
     if facts.spec.issue and facts.spec.issue.isdigit():
         parts.append(f"Closes #{facts.spec.issue}")

@@ -1,4 +1,4 @@
-"""Webhooks: who is genuine is heard, once; what it says is but a hint of what to read."""
+"""Receive webhooks: verify the signature, drop repeated deliveries, and schedule a read of what changed."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ KINDS: Mapping[str, str] = {
     "linear": "agent_orchestrator.plugins.forges.linear.webhooks:LinearHooks",
     "jira": "agent_orchestrator.plugins.forges.jira.webhooks:JiraHooks",
 }
-"""Who may send webhooks, and what knows them."""
+"""The senders of webhooks, each with the class that verifies and parses them."""
 
 REMEMBERED = 10_000
-"""Deliveries, at least, that are known when they come again."""
+"""Minimum number of latest deliveries that are recognized when they come again."""
 OLDEST = 300.0
-"""Seconds after which a delivery that says when it was sent is not taken any more."""
+"""Maximum age in seconds of a delivery that says when it was sent."""
 LARGE = 1 << 18
-"""Bytes from which on a delivery is judged beside the event loop: whoever sends it need not be known, and every secret is tried."""
-_JUDGING = ThreadPoolExecutor(1, "webhooks")
+"""Size in bytes from which on a delivery is verified in a thread: the sender need not be known, and every secret is tried."""
+_VERIFIERS = ThreadPoolExecutor(1, "webhooks")
 
 
 class Unsigned(AoError):
-    """Nobody whom we agreed upon a secret with sent this."""
+    """The delivery is not signed with a shared secret."""
 
     category = "denied"
     http_status = 401
 
 
 class Webhooks:
-    """Takes what forges and trackers send."""
+    """Receives what forges and trackers send."""
 
     def __init__(self, flow: Flow, repositories: Repositories, watch: ForgeWatch, tracking: Tracking) -> None:
         self.flow = flow
@@ -51,59 +51,69 @@ class Webhooks:
         self.watch = watch
         self.tracking = tracking
         self.last: dict[str, float] = {}
-        """When each of them was last heard."""
+        """When each sender's last valid delivery came."""
         self.refused: dict[str, str] = {}
-        """Why the last delivery of each was not taken, unless one was taken since."""
+        """Why each sender's last delivery was refused; removed by a valid one."""
         self.counts: Counter[tuple[str, str]] = Counter()
-        """Whose webhooks were taken, came again, were refused."""
-        self._heard: set[int] = set()
-        self._before: set[int] = set()
+        """Number of deliveries by sender and result: taken, repeated, refused."""
+        self._recent_keys: set[int] = set()
+        self._older_keys: set[int] = set()
 
     async def receive(self, name: str, headers: Mapping[str, str], body: bytes) -> bool:
-        """Take a delivery for the projects whose own secret signed it; false: it was taken before. What it leads to is read later."""
+        """Accept a delivery for the projects whose secret signed it, and schedule a read of what it is about.
+
+        Return False if it was accepted before. Raises `NotFound` for an unknown sender and `Unsigned` for a wrong
+        signature or an old delivery.
+        """
         if name not in KINDS:
             raise NotFound(f"nobody called {name} sends webhooks", f"one of {', '.join(KINDS)}")
         secrets = self.repositories.secrets(name)
-        hooks, judged = _hooks(name), (headers, body, secrets)
+        hooks, signed_request = _hooks_of(name), (headers, body, secrets)
         if len(body) < LARGE or not secrets:
-            delivery, secret = _genuine(hooks, *judged)
+            delivery, secret = _verify(hooks, *signed_request)
         else:
             loop = asyncio.get_running_loop()
-            delivery, secret = await loop.run_in_executor(_JUDGING, _genuine, hooks, *judged)
-        late = delivery and delivery.at is not None and abs(self.flow.clock() - delivery.at) > OLDEST
-        if delivery is None or late:
-            why = (
-                "it is too old" if late else "its signature matches no secret" if secrets else "no secret is configured"
+            delivery, secret = await loop.run_in_executor(_VERIFIERS, _verify, hooks, *signed_request)
+        is_late = delivery and delivery.at is not None and abs(self.flow.clock() - delivery.at) > OLDEST
+        if delivery is None or is_late:
+            reason = (
+                "it is too old"
+                if is_late
+                else "its signature matches no secret"
+                if secrets
+                else "no secret is configured"
             )
-            self.refused[name] = why
+            self.refused[name] = reason
             self.counts[name, "refused"] += 1
-            raise Unsigned(f"this {name} webhook is not taken: {why}", f"set webhook.secretEnvVar of {name}: ao doctor")
+            raise Unsigned(
+                f"this {name} webhook is not taken: {reason}", f"set webhook.secretEnvVar of {name}: ao doctor"
+            )
         self.last[name] = self.flow.clock()
         self.refused.pop(name, None)
         projects = secrets[secret]
-        key = _short(name, delivery.id, *sorted(projects))  # one event may come by several hooks, under one name
-        known = key in self._heard or key in self._before
-        self.counts[name, "repeated" if known else "taken"] += 1
-        if known:
+        key = _key_hash(name, delivery.id, *sorted(projects))  # several hooks may deliver one event, with the same id
+        is_repeated = key in self._recent_keys or key in self._older_keys
+        self.counts[name, "repeated" if is_repeated else "taken"] += 1
+        if is_repeated:
             return False
-        if len(self._heard) == REMEMBERED:
-            self._before, self._heard = self._heard, set()
-        self._heard.add(key)
+        if len(self._recent_keys) == REMEMBERED:
+            self._older_keys, self._recent_keys = self._recent_keys, set()
+        self._recent_keys.add(key)
         if hint := hooks.hint(delivery):
             self.watch.hint(name, hint, projects)
             self.tracking.hint(name, hint, projects)
         return True
 
 
-def _short(*parts: str) -> int:
-    """Stands for a text among thousands, in little room."""
+def _key_hash(*parts: str) -> int:
+    """Return a hash of the texts as a number, which needs little memory."""
     return int.from_bytes(hashlib.blake2b("\0".join(parts).encode(errors="surrogatepass"), digest_size=8).digest())
 
 
-def _genuine(
+def _verify(
     hooks: Hooks, headers: Mapping[str, str], body: bytes, secrets: Iterable[str]
 ) -> tuple[WebhookDelivery | None, str]:
-    """The delivery, and the secret that signed it."""
+    """Return the verified delivery with the secret that signed it, or (None, "")."""
     try:
         for secret in secrets:
             if delivery := hooks.genuine(headers, body, [secret]):
@@ -114,6 +124,7 @@ def _genuine(
 
 
 @cache
-def _hooks(name: str) -> Hooks:
+def _hooks_of(name: str) -> Hooks:
+    """Return the object that verifies and parses a sender's webhooks."""
     module, _, member = KINDS[name].partition(":")
     return cast("Hooks", getattr(importlib.import_module(module), member)())

@@ -1,6 +1,7 @@
-"""The local tracker: issues with labels, comments, an assignee, and issues that must be closed before.
+"""The local issue tracker: issues with labels, comments, an assignee, and other issues that must be closed first.
 
-Issues and pull requests of a project are numbered together. Text is cleaned on its way in; in a task it stands fenced, as somebody's words.
+Issues and pull requests of a project are numbered together. Text is cleaned on input; in a task it is fenced as text of
+its author.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from agent_orchestrator.protocols.forge import IssueChange
 from agent_orchestrator.sessions.issue_task import find_issue
 
 Rows = list[dict[str, Any]]
+"""Issues as JSON objects."""
 
 STATES = ("open", "closed")
 LONGEST_TITLE = 300
@@ -35,57 +37,59 @@ MOST_LABELS = 50
 
 
 class Elsewhere(Protocol):
-    """A tracker that is not ours."""
+    """A tracker that is not the local one."""
 
     async def create(self, project: str, title: str, body: str, labels: Sequence[str]) -> int | None:
-        """Make an issue there; none: the project's issues are here."""
+        """Create an issue there and return its number, or None if the project's issues are local."""
         ...
 
     async def change(self, project: str, issue: str, change: IssueChange) -> bool:
-        """Change one there; false: it is here."""
+        """Change an issue there. Return False if it is local."""
         ...
 
     async def comment(self, project: str, issue: str, text: str, key: str) -> None:
-        """Say something there."""
+        """Add a comment to an issue there."""
         ...
 
 
 class Issues:
-    """What may be asked of the tracker."""
+    """Requests about issues."""
 
     def __init__(self, flow: Flow, numbering: asyncio.Lock) -> None:
         self.flow = flow
         self.numbering = numbering
         self.elsewhere: Elsewhere | None = None
-        """Where a project's issues are at a tracker: they are changed there, and read again."""
+        """The tracker of projects whose issues are not local: they are changed there and read again."""
 
-    # -- looking -------------------------------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------------------------------
 
     def list(self, project: str | None, *, labels: Sequence[str] = (), state: str = "open") -> Rows:
-        """Issues with all of these labels, by project and number; state `all`: open and closed ones."""
+        """Return the issues with all of these labels, by project and number; state `all` includes open and closed ones."""
         if state not in (*STATES, "all"):
             raise UsageError(f"{state!r} is no state of an issue", "one of open, closed, all")
-        chosen = [
+        issues = [
             issue
             for issue in self.flow.home.issues.values()
             if project in (None, issue.project)
             and state in ("all", issue.state)
             and all(label in issue.labels for label in labels)
         ]
-        return [self._json(issue) for issue in sorted(chosen, key=lambda issue: (issue.project, issue.number))]
+        return [self._issue_json(issue) for issue in sorted(issues, key=lambda issue: (issue.project, issue.number))]
 
     def next(self, project: str | None, *, labels: Sequence[str] = ()) -> Rows:
-        """Open issues in the order they would be taken: those that wait for nothing first."""
+        """Return open issues in the order in which they would be started: those that wait for nothing first."""
         return sorted(self.list(project, labels=labels), key=lambda issue: issue["waitingFor"] is not None)
 
     def get(self, project: str, number: int) -> dict[str, Any]:
-        """One issue."""
-        return self._json(self._find(project, number))
+        """Return one issue. Raises `NotFound`."""
+        return self._issue_json(self._find_issue(project, number))
 
-    def _find(self, project: str, number: int) -> Issue:
+    def _find_issue(self, project: str, number: int) -> Issue:
+        """Return an issue's facts. Raises `NotFound`."""
         return find_issue(self.flow, project, number)
 
-    def _json(self, issue: Issue) -> dict[str, Any]:
+    def _issue_json(self, issue: Issue) -> dict[str, Any]:
+        """Return an issue as a JSON object."""
         return {
             "number": issue.number,
             "key": issue.name,
@@ -101,29 +105,29 @@ class Issues:
             "after": list(issue.after),
             "comments": [
                 {
-                    "id": one.id,
-                    "author": one.author,
-                    "writeAccess": one.write_access,
-                    "body": one.body,
-                    "at": rfc3339(one.at),
+                    "id": comment.id,
+                    "author": comment.author,
+                    "writeAccess": comment.write_access,
+                    "body": comment.body,
+                    "at": rfc3339(comment.at),
                 }
-                for one in issue.comments
+                for comment in issue.comments
             ],
             "sessions": [facts.id for facts in self.flow.sessions.values() if is_about(issue, facts)],
-            "waitingFor": self._waiting_for(issue),
+            "waitingFor": self._blocker_of(issue),
             "createdAt": rfc3339(issue.created_at),
             "updatedAt": rfc3339(issue.updated_at),
             "url": issue.url,
         }
 
-    def _waiting_for(self, issue: Issue) -> str | None:
-        """Why nobody takes it just now."""
+    def _blocker_of(self, issue: Issue) -> str | None:
+        """Return what an open issue waits for before it is started, or None."""
         if issue.state != "open":
             return None
         if facts := works_on(issue, self.flow.sessions.values()):
             return f"{facts.id}, which works on it"
-        if before := open_before(issue, self.flow.home.issues):
-            return f"{', '.join(f'issue {number}' for number in before)} to be closed"
+        if open_issues := open_before(issue, self.flow.home.issues):
+            return f"{', '.join(f'issue {number}' for number in open_issues)} to be closed"
         return None
 
     # -- changing ------------------------------------------------------------------------------------------------------
@@ -139,21 +143,21 @@ class Issues:
         key: str | None = None,
         by: str = "person",
     ) -> dict[str, Any]:
-        """Open an issue; the same key gives the same issue."""
-        unique = f"issue:{project}:{key or uuid.uuid4().hex}"
-        title, body, labels = _title(title), _text(body, "text"), _labels(labels)
-        before = tuple(dict.fromkeys(after))
-        for other in before:
-            self._find(project, other)
-        if self.elsewhere and (there := await self.elsewhere.create(project, title, body, labels)) is not None:
-            return self.get(project, there)
+        """Create an issue and return it; a repeated request with the same key returns the same issue."""
+        event_key = f"issue:{project}:{key or uuid.uuid4().hex}"
+        title, body, labels = _clean_title(title), _clean_body(body, "text"), _clean_labels(labels)
+        prerequisites = tuple(dict.fromkeys(after))
+        for other in prerequisites:
+            self._find_issue(project, other)
+        if self.elsewhere and (remote_number := await self.elsewhere.create(project, title, body, labels)) is not None:
+            return self.get(project, remote_number)
         async with self.numbering:
-            known = await self.flow.store.event_by_key(unique) if key else None
-            if known is not None and isinstance(known.body, e.IssueOpened):
-                return self.get(project, known.body.number)
+            earlier = await self.flow.store.event_by_key(event_key) if key else None
+            if earlier is not None and isinstance(earlier.body, e.IssueOpened):
+                return self.get(project, earlier.body.number)
             number = next_number(self.flow, project)
-            opened = e.IssueOpened(number, title, body, labels, words.author, before, words.write_access)
-            await self._tell(project, opened, unique, by)
+            issue_opened = e.IssueOpened(number, title, body, labels, words.author, prerequisites, words.write_access)
+            await self._record(project, issue_opened, event_key, by)
         return self.get(project, number)
 
     async def change(
@@ -168,115 +172,121 @@ class Issues:
         after: Sequence[int] | None = None,
         key: str | None = None,
     ) -> dict[str, Any]:
-        """Change what is given; an empty assignee takes the issue from whoever has it."""
-        issue = self._find(project, number)
+        """Change the given fields and return the issue; an empty assignee removes the present one."""
+        issue = self._find_issue(project, number)
         if state is not None and state not in STATES:
             raise UsageError(f"{state!r} is no state of an issue", f"one of {', '.join(STATES)}")
-        before = None if after is None else tuple(dict.fromkeys(after))
-        self._refuse_cycle(issue, before or ())
+        prerequisites = None if after is None else tuple(dict.fromkeys(after))
+        self._refuse_cycle(issue, prerequisites or ())
         changed = e.IssueChanged(
             number,
-            title=None if title is None else _title(title),
-            body=None if body is None else _text(body, "text"),
+            title=None if title is None else _clean_title(title),
+            body=None if body is None else _clean_body(body, "text"),
             state=state,
-            assignee=None if assignee is None else _line(assignee, "assignee", LONGEST_LABEL),
-            after=before,
+            assignee=None if assignee is None else _clean_line(assignee, "assignee", LONGEST_LABEL),
+            after=prerequisites,
         )
-        given = IssueChange(state=state, assignee=assignee, title=changed.title, body=changed.body)
-        if await self._changed_there(issue, given):
+        remote_change = IssueChange(state=state, assignee=assignee, title=changed.title, body=changed.body)
+        if await self._change_remote(issue, remote_change):
             return self.get(project, number)
         if changed != e.IssueChanged(number):
-            await self._tell(project, changed, f"issue-changed:{project}:{number}:{key or uuid.uuid4().hex}")
+            await self._record(project, changed, f"issue-changed:{project}:{number}:{key or uuid.uuid4().hex}")
         return self.get(project, number)
 
     async def assign(self, project: str, number: int, who: str | None, key: str | None = None) -> dict[str, Any]:
-        """Give the issue to somebody; none: to nobody."""
+        """Assign the issue to a person; None removes the assignee."""
         return await self.change(project, number, assignee=who or "", key=key)
 
     async def comment(
         self, project: str, number: int, body: str, words: Words = A_PERSON, key: str | None = None
     ) -> dict[str, Any]:
-        """Say something about an issue."""
-        issue = self._find(project, number)
-        text = _text(body, "comment")
+        """Add a comment to an issue."""
+        issue = self._find_issue(project, number)
+        text = _clean_body(body, "comment")
         if not text:
             raise UsageError("the comment is empty", "write something: -m TEXT")
-        unique = f"issue-comment:{project}:{number}:{key or uuid.uuid4().hex}"
-        comment = f"c-{hashlib.sha256(unique.encode()).hexdigest()[:12]}"
+        event_key = f"issue-comment:{project}:{number}:{key or uuid.uuid4().hex}"
+        comment = f"c-{hashlib.sha256(event_key.encode()).hexdigest()[:12]}"
         if self.elsewhere and issue.tracker != "local":
             await self.elsewhere.comment(project, issue.name, text, comment)
-        said = e.IssueComment(number, comment, text, words.author, words.write_access)
-        await self._tell(project, said, unique)
+        comment_event = e.IssueComment(number, comment, text, words.author, words.write_access)
+        await self._record(project, comment_event, event_key)
         return self.get(project, number)
 
     async def label(self, project: str, number: int, labels: Iterable[str], key: str | None = None) -> dict[str, Any]:
         """Add labels."""
-        issue = self._find(project, number)
-        added = [label for label in _labels(labels) if label not in issue.labels]
+        issue = self._find_issue(project, number)
+        added = [label for label in _clean_labels(labels) if label not in issue.labels]
         if len(issue.labels) + len(added) > MOST_LABELS:
             raise UsageError(f"issue {number} would have more than {MOST_LABELS} labels", "take some off first")
-        if added and await self._changed_there(issue, IssueChange(add_labels=tuple(added))):
+        if added and await self._change_remote(issue, IssueChange(add_labels=tuple(added))):
             return self.get(project, number)
         for label in added:
-            unique = f"label:{project}:{number}:{label}:{key or uuid.uuid4().hex}"
-            await self._tell(project, e.LabelAdded(number, label), unique)
+            event_key = f"label:{project}:{number}:{label}:{key or uuid.uuid4().hex}"
+            await self._record(project, e.LabelAdded(number, label), event_key)
         return self.get(project, number)
 
     async def unlabel(self, project: str, number: int, label: str, key: str | None = None) -> dict[str, Any]:
-        """Take a label off; one that it does not have is off already."""
-        issue = self._find(project, number)
-        if label in issue.labels and await self._changed_there(issue, IssueChange(remove_labels=(label,))):
+        """Remove a label; does nothing if the issue does not have it."""
+        issue = self._find_issue(project, number)
+        if label in issue.labels and await self._change_remote(issue, IssueChange(remove_labels=(label,))):
             return self.get(project, number)
         if label in issue.labels:
-            unique = f"unlabel:{project}:{number}:{label}:{key or uuid.uuid4().hex}"
-            await self._tell(project, e.LabelRemoved(number, label), unique)
+            event_key = f"unlabel:{project}:{number}:{label}:{key or uuid.uuid4().hex}"
+            await self._record(project, e.LabelRemoved(number, label), event_key)
         return self.get(project, number)
 
-    async def _changed_there(self, issue: Issue, change: IssueChange) -> bool:
+    async def _change_remote(self, issue: Issue, change: IssueChange) -> bool:
+        """Change an issue at its tracker. Return False if it is local or nothing changes."""
         if self.elsewhere is None or issue.tracker == "local" or change == IssueChange():
             return False
         return await self.elsewhere.change(issue.project, issue.name, change)
 
-    def _refuse_cycle(self, issue: Issue, before: Sequence[int]) -> None:
-        """An issue that waits for itself, by whatever way, would wait for ever."""
-        ahead, seen = [self._find(issue.project, number) for number in before], set[int]()
-        while ahead:
-            other = ahead.pop()
+    def _refuse_cycle(self, issue: Issue, prerequisites: Sequence[int]) -> None:
+        """Raise `UsageError` if an issue would wait for itself, directly or through others."""
+        to_visit, visited = [self._find_issue(issue.project, number) for number in prerequisites], set[int]()
+        while to_visit:
+            other = to_visit.pop()
             if other.number == issue.number:
                 raise UsageError(f"issue {issue.number} would wait for itself", "leave one of them out of `after`")
-            if other.number not in seen:
-                seen.add(other.number)
-                ahead += [self._find(issue.project, number) for number in other.after]
+            if other.number not in visited:
+                visited.add(other.number)
+                to_visit += [self._find_issue(issue.project, number) for number in other.after]
 
-    async def _tell(self, project: str, body: e.Body, key: str, by: str = "person") -> None:
+    async def _record(self, project: str, body: e.Body, key: str, by: str = "person") -> None:
+        """Record an event about a project's issue."""
         await self.flow.append(Event(body, self.flow.clock(), by, key, project))
 
 
-def _title(text: str) -> str:
-    title = _line(text, "title", LONGEST_TITLE)
+def _clean_title(text: str) -> str:
+    """Return a cleaned title. Raises `UsageError` if it is empty or too long."""
+    title = _clean_line(text, "title", LONGEST_TITLE)
     if not title:
         raise UsageError("the title is empty", "say in a few words what is wanted")
     return title
 
 
-def _line(text: str, what: str, most: int) -> str:
+def _clean_line(text: str, field: str, max_length: int) -> str:
+    """Return a text as one cleaned line. Raises `UsageError` if it is too long."""
     line = " ".join(clean_text(text).split())
-    if len(line) > most:
-        raise UsageError(f"the {what} has {len(line)} characters", f"{most} at most; put the rest into the text")
+    if len(line) > max_length:
+        raise UsageError(f"the {field} has {len(line)} characters", f"{max_length} at most; put the rest into the text")
     return line
 
 
-def _text(text: str, what: str) -> str:
+def _clean_body(text: str, field: str) -> str:
+    """Return a cleaned text. Raises `UsageError` if it is too long."""
     cleaned = clean_text(text).strip()
     if len(cleaned) > LONGEST_TEXT:
-        raise UsageError(f"the {what} has {len(cleaned)} characters", f"{LONGEST_TEXT} at most")
+        raise UsageError(f"the {field} has {len(cleaned)} characters", f"{LONGEST_TEXT} at most")
     return cleaned
 
 
-def _labels(labels: Iterable[str]) -> tuple[str, ...]:
-    found = tuple(dict.fromkeys(_line(label, "label", LONGEST_LABEL) for label in labels))
-    if not all(found):
+def _clean_labels(labels: Iterable[str]) -> tuple[str, ...]:
+    """Return cleaned labels, each once. Raises `UsageError` if one is empty or there are too many."""
+    cleaned = tuple(dict.fromkeys(_clean_line(label, "label", LONGEST_LABEL) for label in labels))
+    if not all(cleaned):
         raise UsageError("a label is empty", "give it a name")
-    if len(found) > MOST_LABELS:
-        raise UsageError(f"there are {len(found)} labels", f"{MOST_LABELS} at most")
-    return found
+    if len(cleaned) > MOST_LABELS:
+        raise UsageError(f"there are {len(cleaned)} labels", f"{MOST_LABELS} at most")
+    return cleaned

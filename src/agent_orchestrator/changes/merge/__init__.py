@@ -1,9 +1,11 @@
 """Merge a branch's exact commit onto its base without a checkout, moving the base branch exactly once.
 
-`build.py` makes the merge commit, `base_update.py` moves the base branch (with the user's checkout of it: `move.py`, `user_checkout.py`)
-in steps that survive a crash after each, `records.py` remembers merged heads under `refs/ao/landed/`, `revert.py` makes the commit that
-reverts one, `rebase.py` rebases a stacked branch, `branch_cleanup.py` deletes a merged branch, `remote_base.py` follows a base that moved
-at the remote, and `prediction.py` predicts conflicts. Nothing here knows sessions, checks or approval: callers decide what may merge.
+`build.py` makes the merge commit, `base_update.py` moves the base branch (with the user's checkout of it: `move.py`,
+`user_checkout.py`) in steps that survive a crash after each, `records.py` remembers merged heads under
+`refs/ao/landed/`, `recovery.py` repairs checkouts after a crash, `revert.py` makes the commit that reverts a merge,
+`rebase.py` rebases a stacked branch, `branch_cleanup.py` deletes a merged branch, `remote_base.py` follows a base that
+moved at the remote, and `prediction.py` predicts conflicts. Sessions, checks and approval are not known here: callers
+decide what may merge.
 """
 
 from agent_orchestrator.changes.merge.base_update import land

@@ -1,7 +1,7 @@
-"""Move the base branch to what was built, exactly once.
+"""Move the base branch to a built merge, exactly once.
 
-First `refs/ao/landed/<session>/<head>` names what is about to land ("recorded"), then the base moves (`move.py`). Each step may be
-the last before a crash; the next call finds out how far it came.
+First `refs/ao/landed/<session>/<head>` names the commit that is about to merge (step "recorded"), then the base moves
+(`move.py`). A crash may follow each step; the next call finds out how far the merge came.
 """
 
 from __future__ import annotations
@@ -27,44 +27,51 @@ async def land(
     after: Callable[[str], None] = go_on,
     workspaces: Collection[Path] = (),
 ) -> Outcome:
-    """Land what was built; called again after a crash or by mistake, the same landing is found done, not done again.
+    """Merge what was built. A repeated call, after a crash for example, finds the merge done and does not repeat it.
 
-    `after` is told the name of each step that is done. `workspaces` are those of agents: none of them keeps the base from moving.
+    `after` is called with the name of each completed step. `workspaces` are the agents' workspaces, none of which keeps
+    the base from moving.
     """
     repository = await open_repository(host, spec.repo, spec.branch, spec.base)
     async with repository_lock(repository.common):
         await settle_checkouts(repository)
-        now = await repository.head(spec.base)
-        done = now and await landing_done(repository, spec.session, spec.head, now)
-        return done or await _moved(repository, spec, built) or await _land(repository, spec, built, after, workspaces)
+        base_head = await repository.head(spec.base)
+        landing = base_head and await landing_done(repository, spec.session, spec.head, base_head)
+        return (
+            landing
+            or await _find_movement(repository, spec, built)
+            or await _move_base(repository, spec, built, after, workspaces)
+        )
 
 
-async def _land(
+async def _move_base(
     repository: Repository, spec: LandingSpec, built: Built, after: Callable[[str], None], workspaces: Collection[Path]
 ) -> Outcome:
-    old, new = built.base_before, built.commit
-    unmoved = f"verify refs/heads/{spec.branch} {spec.head}"
+    """Record the merge and move the base branch."""
+    base_before, commit = built.base_before, built.commit
+    branch_condition = f"verify refs/heads/{spec.branch} {spec.head}"
     reason = f"ao: landed {spec.session}"
-    move = Move(repository, spec.base, old, new, spec.work, reason, (unmoved,), after, workspaces)
+    move = Move(repository, spec.base, base_before, commit, spec.work, reason, (branch_condition,), after, workspaces)
     followers = await move.followers()
     if isinstance(followers, Waits):
         return followers
-    await write_record(repository, spec.session, spec.head, Landed(old, new))
+    await write_record(repository, spec.session, spec.head, Landed(base_before, commit))
     after("recorded")
     try:
-        return await move.run(followers) or Landed(old, new)
+        return await move.run(followers) or Landed(base_before, commit)
     except GitFailed:
-        moved = await _moved(repository, spec, built)
+        moved = await _find_movement(repository, spec, built)
         if moved is None:
             raise
         return moved
 
 
-async def _moved(repository: Repository, spec: LandingSpec, built: Built) -> Moved | BranchMoved | None:
-    now = await repository.head(spec.branch)
-    if now != spec.head:
-        return BranchMoved(now)
-    base = await repository.head(spec.base)
-    if base != built.base_before or await repository.git.resolve(built.commit) is None:
-        return Moved(base)
+async def _find_movement(repository: Repository, spec: LandingSpec, built: Built) -> Moved | BranchMoved | None:
+    """Return where the branch or the base is if it is not where it was when the merge was built, otherwise None."""
+    branch_head = await repository.head(spec.branch)
+    if branch_head != spec.head:
+        return BranchMoved(branch_head)
+    base_head = await repository.head(spec.base)
+    if base_head != built.base_before or await repository.git.resolve(built.commit) is None:
+        return Moved(base_head)
     return None

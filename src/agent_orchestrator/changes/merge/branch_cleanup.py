@@ -1,4 +1,4 @@
-"""Remove a landed branch: only one whose content is provably on the base, and never one that somebody is on."""
+"""Delete a merged branch: only if all of its content is on the base, and never while it is checked out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from agent_orchestrator.protocols.host import Host
 
 
 async def cleanup(host: Host, spec: LandingSpec, there: LandedElsewhere | None = None) -> Cleaned:
-    """Delete a session's landed branch; its commits stay under `refs/ao/landed/<session>/`. `there`: it landed at a forge."""
+    """Delete a session's merged branch, and return what became of it.
+
+    Its commits stay under `refs/ao/landed/<session>/`. `there` is given for a change that merged at a forge.
+    """
     repository = await open_repository(host, spec.repo, spec.branch, spec.base)
     async with repository_lock(repository.common):
         tip = await repository.head(spec.branch)
@@ -25,28 +28,29 @@ async def cleanup(host: Host, spec: LandingSpec, there: LandedElsewhere | None =
         if users:
             return Cleaned(False, f"{spec.branch} is checked out in {users[0]}")
         base = (there.base if there else None) or await repository.base(spec.base)
-        landed = there is not None and await _is_part_of(repository, tip, there.head)
-        if not landed and not await _is_on_base(repository, spec, tip, base):
+        has_merged = there is not None and await _is_part_of(repository, tip, there.head)
+        if not has_merged and not await _is_on_base(repository, spec, tip, base):
             return Cleaned(False, f"{spec.branch} has commits that are not on {spec.base}")
-        kept = record_ref(spec.session, tip)
+        record = record_ref(spec.session, tip)
         if await landing_done(repository, spec.session, tip, base) is None:
-            kept = await write_record(repository, spec.session, tip, Landed(base, base))
+            record = await write_record(repository, spec.session, tip, Landed(base, base))
         try:
             await repository.git.delete_ref(f"refs/heads/{spec.branch}", tip)
         except GitFailed:
             return Cleaned(False, f"{spec.branch} moved just now")
         await repository.git.run("config", "--local", "--remove-section", f"branch.{spec.branch}", ok=(0, 1, 5, 128))
-        return Cleaned(True, "", kept)
+        return Cleaned(True, "", record)
 
 
 async def _is_part_of(repository: Repository, tip: str, head: str) -> bool:
-    """Is all of a branch in the head that landed?"""
+    """Return whether all commits of a branch are in the merged head."""
     if tip == head:
         return True
     return await repository.git.resolve(head) is not None and await repository.git.is_ancestor(tip, head)
 
 
 async def _is_on_base(repository: Repository, spec: LandingSpec, tip: str, base: str) -> bool:
+    """Return whether a branch's content is on the base: as commits, as a recorded merge, or because merging it changes nothing."""
     if await repository.git.is_ancestor(tip, base):
         return True
     if await landing_done(repository, spec.session, tip, base) is not None:

@@ -1,7 +1,6 @@
-"""Make the commit that would land: the branch's exact head merged onto the base's head, or onto what is to land before it, with no
-checkout touched.
+"""Make the merge commit of a branch's exact head and the base's head, or the commit that is to merge before it, without a checkout.
 
-Whatever the strategy, the tree is that of merging head and base; strategies differ only in the commits that lead there.
+With every strategy the tree is that of merging head and base; strategies differ only in the commits that lead to it.
 """
 
 from __future__ import annotations
@@ -21,7 +20,10 @@ from agent_orchestrator.protocols.host import Host
 
 
 async def build(host: Host, spec: LandingSpec, on: str | None = None) -> Built | Conflicted:
-    """Build a landing on a commit, or on the base as it is now; one that is done already is given back as it was done."""
+    """Build a merge on a commit, or on the present head of the base.
+
+    If it has merged already, that merge is returned. Raises `UsageError` if branch and base are the same.
+    """
     if spec.branch == spec.base:
         raise UsageError(f"{spec.branch} cannot land on itself", "name another base branch")
     repository = await open_repository(host, spec.repo, spec.branch, spec.base)
@@ -29,58 +31,71 @@ async def build(host: Host, spec: LandingSpec, on: str | None = None) -> Built |
     if on is not None:
         base = await repository.commit(on)
     head = await repository.commit(spec.head)
-    done = await landing_done(repository, spec.session, head, base)
-    if done is not None:
-        same = done.base_before == done.commit
-        return Built(done.commit, await repository.tree(done.commit), done.base_before, up_to_date=same)
+    earlier_merge = await landing_done(repository, spec.session, head, base)
+    if earlier_merge is not None:
+        is_unchanged = earlier_merge.base_before == earlier_merge.commit
+        return Built(
+            earlier_merge.commit,
+            await repository.tree(earlier_merge.commit),
+            earlier_merge.base_before,
+            up_to_date=is_unchanged,
+        )
     async with merging(repository, spec.work, base) as merger:
         merge = await merger.merge(base, head)
         if merge.conflicts:
             return Conflicted(merge.conflicts, base)
         if merge.tree == await repository.tree(base):
             return Built(base, merge.tree, base, up_to_date=True)
-        await _judge_names(repository, base, merge.tree)
+        await _check_paths(repository, base, merge.tree)
         writer = Writer(repository.git, await repository.git.config(), spec.work)
         commit = None
         if spec.strategy == "rebase":
             commits = await read_commits(repository.git, "--reverse", "--first-parent", f"{base}..{head}")
             replayed = await replay(repository, merger, writer, base, commits)
-            # One that cannot be replayed while it merges had conflicts with the base solved in a merge of its own.
+            # A branch that merges but cannot be replayed contains a merge that resolved conflicts with the base.
             if not isinstance(replayed, Conflicted) and replayed[1] == merge.tree:
                 commit = replayed[0]
-        commit = commit or await _one_commit(repository, writer, spec, base, head, merge.tree)
+        commit = commit or await _write_commit(repository, writer, spec, base, head, merge.tree)
     return Built(commit, merge.tree, base, notes=tuple(writer.notes))
 
 
-async def _judge_names(repository: Repository, base: str, tree: str) -> None:
-    """Nothing lands that could not be checked out: a tree can be made by hand, with names in it that lead out of every checkout."""
-    done = await repository.git.run("diff-tree", "-r", "-z", "--name-only", "--no-renames", base, tree, timeout=None)
-    for name in filter(None, os.fsdecode(done.out).split("\0")):
+async def _check_paths(repository: Repository, base: str, tree: str) -> None:
+    """Raise `Conflict` if a tree has a path that cannot be checked out.
+
+    A tree can be made by hand, with names in it that lead outside of every checkout.
+    """
+    result = await repository.git.run("diff-tree", "-r", "-z", "--name-only", "--no-renames", base, tree, timeout=None)
+    for name in filter(None, os.fsdecode(result.out).split("\0")):
         try:
             parts_in_git(name)
         except NotPlain as error:
             raise Conflict(f"it cannot land: {error}", "commit it anew without that file") from None
 
 
-async def _one_commit(
+async def _write_commit(
     repository: Repository, writer: Writer, spec: LandingSpec, base: str, head: str, tree: str
 ) -> str:
-    """A merge commit, or one commit with everything."""
+    """Write the merge commit, or the one commit with all changes, and return its id."""
     commits = await read_commits(repository.git, f"{base}..{head}")
-    last = commits[0]
-    author = spec.author or last.author
+    last_commit = commits[0]
+    author = spec.author or last_commit.author
     if spec.strategy == "merge":
-        text = message(spec.title, spec.body, fallback=f"Merge branch '{spec.branch}'")
-        return await writer.write(tree, (base, head), text, author)
-    everybody = [someone for commit in reversed(commits) for someone in (commit.author, *commit.others)]
-    text = message(spec.title, spec.body, fallback=last.subject or spec.branch, others=distinct(everybody, author))
-    return await writer.write(tree, (base,), text, author, last.date)
+        message_text = message(spec.title, spec.body, fallback=f"Merge branch '{spec.branch}'")
+        return await writer.write(tree, (base, head), message_text, author)
+    authors = [author_of_commit for commit in reversed(commits) for author_of_commit in (commit.author, *commit.others)]
+    message_text = message(
+        spec.title, spec.body, fallback=last_commit.subject or spec.branch, others=distinct(authors, author)
+    )
+    return await writer.write(tree, (base,), message_text, author, last_commit.date)
 
 
 async def replay(
     repository: Repository, merger: Merger, writer: Writer, base: str, commits: Sequence[Commit]
 ) -> tuple[str, str] | Conflicted:
-    """Commits one by one on top of the base: the last one and its tree. A merge counts as the change it brought."""
+    """Replay commits one by one on top of the base; return the last one and its tree.
+
+    A merge commit counts as the change that it brought.
+    """
     tip, tree = base, await repository.tree(base)
     for commit in commits:
         replayed = await _tree_after(repository, merger, commit, tip, tree)
@@ -97,6 +112,7 @@ async def replay(
 
 
 async def _tree_after(repository: Repository, merger: Merger, commit: Commit, tip: str, tree: str) -> str | Conflicted:
+    """Return the tree after one commit is replayed on top of `tip`, or the conflicts."""
     parent = commit.parents[0] if commit.parents else None
     if parent is not None and await repository.tree(parent) == tree:
         return commit.tree

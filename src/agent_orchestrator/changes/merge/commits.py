@@ -1,4 +1,4 @@
-"""Commits read and written: authors and dates kept, no hook run, signed only where signing asks nobody."""
+"""Read and write commits: authors and dates are kept, no hook runs, and commits are signed only where that needs no passphrase."""
 
 from __future__ import annotations
 
@@ -15,44 +15,50 @@ from agent_orchestrator.changes.merge.model import Person
 from agent_orchestrator.errors import Temporary
 
 _FIELDS = ("%H", "%T", "%P", "%an", "%ae", "%ad", "%(trailers:key=Co-authored-by,valueonly,separator=%x1f)", "%B")
-_SILENT = {"SSH_ASKPASS_REQUIRE": "never", "SSH_ASKPASS": "", "DISPLAY": "", "WAYLAND_DISPLAY": "", "GPG_TTY": ""}
+"""The fields of a commit that are read, in the format of `git log`."""
+_NO_PROMPTS = {"SSH_ASKPASS_REQUIRE": "never", "SSH_ASKPASS": "", "DISPLAY": "", "WAYLAND_DISPLAY": "", "GPG_TTY": ""}
+"""Environment in which signing programs cannot ask for a passphrase."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit as far as it is carried over."""
+    """A commit with the data that a merge keeps."""
 
     id: str
     tree: str
     parents: tuple[str, ...]
     author: Person
     date: str
-    """The author's, as Git stores it: seconds and time zone."""
+    """The author's date as Git stores it: seconds and time zone."""
     others: tuple[Person, ...]
-    """Who is named as co-author."""
+    """The co-authors that the message names."""
     message: str
 
     @property
     def subject(self) -> str:
-        """The message's first line."""
+        """Return the message's first line."""
         return self.message.strip().partition("\n")[0]
 
 
 async def read_commits(git: Git, *revisions: str) -> list[Commit]:
-    """The commits that `git log` shows for these arguments, in its order."""
+    """Return the commits that `git log` shows for these arguments, in its order."""
     options = ("-z", f"--format={'%x1e'.join(_FIELDS)}", "--date=raw", "--encoding=UTF-8", "--no-show-signature")
-    done = await git.run("log", "--no-color", "--no-decorate", "--no-notes", "--no-mailmap", *options, *revisions, "--")
-    found = []
-    for entry in os.fsdecode(done.out).split("\0"):
+    result = await git.run(
+        "log", "--no-color", "--no-decorate", "--no-notes", "--no-mailmap", *options, *revisions, "--"
+    )
+    commits = []
+    for entry in os.fsdecode(result.out).split("\0"):
         if entry:
-            commit, tree, parents, name, address, date, others, text = entry.split("\x1e", len(_FIELDS) - 1)
-            named = (person(other) for other in others.split("\x1f"))
+            commit_id, tree, parents, name, address, date, others, message_text = entry.split("\x1e", len(_FIELDS) - 1)
+            co_author_candidates = (person(other) for other in others.split("\x1f"))
             author = (name or address.partition("@")[0] or "unknown", address)
-            co_authors = tuple(other for other in named if other)
-            found.append(
-                Commit(commit, tree, tuple(parents.split()), author, date, co_authors, text.rstrip("\n") + "\n")
+            co_authors = tuple(other for other in co_author_candidates if other)
+            commits.append(
+                Commit(
+                    commit_id, tree, tuple(parents.split()), author, date, co_authors, message_text.rstrip("\n") + "\n"
+                )
             )
-    return found
+    return commits
 
 
 class Writer:
@@ -62,11 +68,11 @@ class Writer:
         self._git = git
         self._config = config
         self._work = work
-        self._signs = config.true("commit.gpgsign")
+        self._is_signing = config.true("commit.gpgsign")
         self.notes: list[str] = []
 
     async def write(self, tree: str, parents: Sequence[str], text: str, author: Person, date: str | None = None) -> str:
-        """Store a commit by this author; without a date: now."""
+        """Write a commit by this author and return its id; without a date it gets the present time."""
         name, address = self.user or author
         env = {
             "GIT_AUTHOR_NAME": author[0],
@@ -76,11 +82,11 @@ class Writer:
         }
         if date is not None:
             env["GIT_AUTHOR_DATE"] = f"@{date}"
-        if self._signs:
+        if self._is_signing:
             try:
                 return await self._write_signed(tree, parents, text, env)
             except (GitFailed, Temporary):
-                self._signs = False
+                self._is_signing = False
                 self.notes.append(
                     "not signed: commit.gpgsign is set, but signing here would have to ask for a passphrase"
                 )
@@ -88,20 +94,21 @@ class Writer:
 
     @property
     def user(self) -> Person | None:
-        """Who Git is configured for."""
+        """Return the user that Git is configured for, or None."""
         name, address = self._config.last("user.name"), self._config.last("user.email")
         return (name, address) if name and address else None
 
     async def _write_signed(self, tree: str, parents: Sequence[str], text: str, env: dict[str, str]) -> str:
-        kind = self._config.last("gpg.format") or "openpgp"
-        if kind == "ssh":
-            return await self._git.commit_tree(tree, parents, text, {**env, **_SILENT}, sign=())
-        program = self._config.last(f"gpg.{kind}.program") or self._config.last("gpg.program") or "gpg"
-        if kind != "openpgp":
-            raise Temporary(f"signing by {kind} may ask")
+        """Write a signed commit and return its id. Raises an error if signing would have to ask for a passphrase."""
+        signature_format = self._config.last("gpg.format") or "openpgp"
+        if signature_format == "ssh":
+            return await self._git.commit_tree(tree, parents, text, {**env, **_NO_PROMPTS}, sign=())
+        program = self._config.last(f"gpg.{signature_format}.program") or self._config.last("gpg.program") or "gpg"
+        if signature_format != "openpgp":
+            raise Temporary(f"signing by {signature_format} may ask")
         with tempfile.TemporaryDirectory(dir=self._work, prefix="sign-") as folder:
-            silent = Path(folder, "gpg")
-            silent.write_text(f'#!/bin/sh\nexec {shlex.quote(program)} --batch --no-tty --pinentry-mode error "$@"\n')
-            silent.chmod(0o700)
-            settings = (f"gpg.program={silent}", f"gpg.openpgp.program={silent}")
-            return await self._git.commit_tree(tree, parents, text, {**env, **_SILENT}, sign=settings)
+            wrapper = Path(folder, "gpg")
+            wrapper.write_text(f'#!/bin/sh\nexec {shlex.quote(program)} --batch --no-tty --pinentry-mode error "$@"\n')
+            wrapper.chmod(0o700)
+            settings = (f"gpg.program={wrapper}", f"gpg.openpgp.program={wrapper}")
+            return await self._git.commit_tree(tree, parents, text, {**env, **_NO_PROMPTS}, sign=settings)

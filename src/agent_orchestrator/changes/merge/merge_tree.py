@@ -1,6 +1,6 @@
-"""Merges that touch no checkout: of two commits, and of one commit's change onto another.
+"""Merge without a checkout: two commits, or one commit's change onto another commit.
 
-A merge's outcome depends on the two sides and the base's own `.gitattributes`, never on what lies in somebody's checkout.
+The outcome depends on the two sides and the base's own `.gitattributes`, never on the files of a checkout.
 """
 
 from __future__ import annotations
@@ -18,65 +18,70 @@ from agent_orchestrator.changes.merge.repository import Repository
 from agent_orchestrator.errors import Conflict
 
 WRITES_TREES = (2, 38)
-"""The first Git whose `merge-tree` does a whole merge."""
+"""The first version of Git whose `merge-tree` does a whole merge."""
 MOST_ATTRIBUTES = 1000
-"""Files of attributes that a base may have."""
+"""Maximum number of `.gitattributes` files of a base."""
 
-_NOBODY = {
+_TEMPORARY_IDENTITY = {
     f"GIT_{role}_{field}": value
     for role in ("AUTHOR", "COMMITTER")
     for field, value in (("NAME", "Agent Orchestrator"), ("EMAIL", "ao@localhost"), ("DATE", "@0 +0000"))
 }
+"""Author and committer of temporary commits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """A merge's tree; with files in conflict it is of no use but to look at."""
+    """A merge's tree; with conflicts it is of use only for display."""
 
     tree: str
     conflicts: tuple[str, ...]
 
 
 class Merger:
-    """Merges onto one base."""
+    """Merges commits onto one base."""
 
     def __init__(self, git: Git, folder: Path, version: tuple[int, ...]) -> None:
         self._git = git
         self._folder = folder
-        self._whole = version >= WRITES_TREES
+        self._has_whole_merge = version >= WRITES_TREES
 
     async def merge(self, ours: str, theirs: str) -> Merge:
-        """Merge two commits. Raises `Conflict` if they have nothing in common."""
-        done = await self._git.run("merge-base", "--all", ours, theirs, ok=(0, 1))
-        if done.code:
+        """Merge two commits. Raises `Conflict` if they have no common ancestor."""
+        result = await self._git.run("merge-base", "--all", ours, theirs, ok=(0, 1))
+        if result.code:
             raise Conflict(
                 f"{theirs[:12]} and {ours[:12]} have no common ancestor",
                 "rebase the branch onto its base; unrelated histories are not merged",
             )
-        return await self._merge(done.text.split(), ours, theirs)
+        return await self._merge(result.text.split(), ours, theirs)
 
     async def apply(self, before: str | None, after: str, onto: str) -> Merge:
-        """Merge the change from one commit (none: from nothing) to another into a third."""
-        start = before or await self._git.commit_tree(await self._git.make_tree(()), (), "nothing", _NOBODY)
-        # Plain merge-tree finds the ancestor by itself: commits made for that have the one that is wanted.
-        sides = [await self._git.commit_tree(f"{side}^{{tree}}", (start,), "side", _NOBODY) for side in (onto, after)]
+        """Merge the change between two commits (`before` None: from an empty tree) into a third."""
+        start = before or await self._git.commit_tree(await self._git.make_tree(()), (), "nothing", _TEMPORARY_IDENTITY)
+        # `merge-tree` finds the common ancestor itself, so temporary commits are made that have the intended one.
+        sides = [
+            await self._git.commit_tree(f"{side}^{{tree}}", (start,), "side", _TEMPORARY_IDENTITY)
+            for side in (onto, after)
+        ]
         return await self._merge([start], *sides)
 
     async def _merge(self, ancestors: list[str], ours: str, theirs: str) -> Merge:
-        if self._whole:
+        """Merge two commits with the method that this version of Git supports."""
+        if self._has_whole_merge:
             return Merge(*await self._git.merge_tree(ours, theirs))
         return await self._merge_in_folder(ancestors, ours, theirs)
 
     async def _merge_in_folder(self, ancestors: list[str], ours: str, theirs: str) -> Merge:
-        """For an old Git: merge in a scratch folder with an index of its own; HEAD and refs are not involved."""
+        """Merge in a scratch folder with its own index, for an old Git; HEAD and refs stay as they are."""
         with tempfile.TemporaryDirectory(dir=self._folder.parent, prefix="files-") as folder:
-            env = {"GIT_INDEX_FILE": f"{folder}.index", "GIT_WORK_TREE": folder, **_NOBODY}
+            env = {"GIT_INDEX_FILE": f"{folder}.index", "GIT_WORK_TREE": folder, **_TEMPORARY_IDENTITY}
             git = Git(self._git.host, Path(folder), {**self._git.environment, **env})
             try:
                 await git.run("read-tree", "-m", "-u", ours, config=git.filters(), timeout=None)
                 sides = ("merge-recursive", *ancestors, "--", ours, theirs)
-                done = await git.run(*sides, config=git.filters(), ok=(0, 1), timeout=None)
-                if not done.code:
+                result = await git.run(*sides, config=git.filters(), ok=(0, 1), timeout=None)
+                if not result.code:
                     return Merge(await git.text("write-tree"), ())
                 listing = (await git.run("ls-files", "--unmerged", "-z")).out.split(b"\0")
                 return Merge(
@@ -88,7 +93,7 @@ class Merger:
 
 @contextlib.asynccontextmanager
 async def merging(repository: Repository, work: Path, base: str) -> AsyncIterator[Merger]:
-    """A merger for what is to go onto `base`; its scratch files are gone afterwards."""
+    """Yield a merger for a base; its scratch files are removed afterwards."""
     work.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=work, prefix="merge-") as scratch:
         folder = Path(scratch, "attributes")
@@ -100,20 +105,23 @@ async def merging(repository: Repository, work: Path, base: str) -> AsyncIterato
 
 
 async def write_attributes(git: Git, base: str, folder: Path) -> None:
-    """Give Git the base's attributes (`merge=union`), which it would else read from whatever is checked out."""
+    """Write the base's attribute files (`merge=union`) to a folder, because Git would otherwise read those of a checkout.
+
+    Raises `Conflict` if there are too many.
+    """
     listing = (await git.run("ls-tree", "-r", "-z", base)).out.split(b"\0")
     pairs = (line.partition(b"\t")[::2] for line in listing)
-    found = [
-        (about.split()[2].decode(), os.fsdecode(name))
-        for about, name in pairs
-        if name.rpartition(b"/")[2] == b".gitattributes" and about.startswith(b"100")
+    attribute_files = [
+        (metadata.split()[2].decode(), os.fsdecode(name))
+        for metadata, name in pairs
+        if name.rpartition(b"/")[2] == b".gitattributes" and metadata.startswith(b"100")
     ]
-    if len(found) > MOST_ATTRIBUTES:
+    if len(attribute_files) > MOST_ATTRIBUTES:
         raise Conflict(f"{base[:12]} has more than {MOST_ATTRIBUTES:,} .gitattributes", "join them in a few")
-    for blob, name in found:
+    for blob, name in attribute_files:
         with contextlib.suppress(
             NotPlain, FileExistsError, NotADirectoryError, IsADirectoryError
-        ):  # no checkout has it
+        ):  # no checkout can have such a file
             target = folder.joinpath(*parts_in_git(name))
             target.parent.mkdir(parents=True, exist_ok=True)
             if int(await git.text("cat-file", "-s", blob)) <= LONGEST:

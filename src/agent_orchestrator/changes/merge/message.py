@@ -1,4 +1,4 @@
-"""A landing's commit message: title, body, and who else wrote it."""
+"""Make the message of a merge commit: title, body, and co-authors."""
 
 from __future__ import annotations
 
@@ -13,37 +13,39 @@ _PERSON = re.compile(r"(.*)<([^<>\n]+)>")
 
 
 def message(title: str, body: str, *, fallback: str, others: Iterable[Person] = ()) -> str:
-    """Put a commit message together; whoever else wrote it is named once, below what the body says itself."""
-    first = " ".join(_CONTROL.sub(" ", title).split()) or fallback
+    """Return a commit message. Co-authors are named once each, below the body, unless the body names them."""
+    subject = " ".join(_CONTROL.sub(" ", title).split()) or fallback
     text = _CONTROL.sub("", body.replace("\r\n", "\n")).strip()
-    known = text.lower()
-    names = [f"Co-authored-by: {name} <{address}>" for name, address in others if f"<{address.lower()}>" not in known]
-    parts = [part for part in (first, text) if part]
-    if not names:
+    lower_text = text.lower()
+    co_author_lines = [
+        f"Co-authored-by: {name} <{address}>" for name, address in others if f"<{address.lower()}>" not in lower_text
+    ]
+    parts = [part for part in (subject, text) if part]
+    if not co_author_lines:
         return "\n\n".join(parts) + "\n"
     if text and ends_in_trailers(text):
-        return "\n\n".join(parts) + "\n" + "\n".join(names) + "\n"
-    return "\n\n".join([*parts, "\n".join(names)]) + "\n"
+        return "\n\n".join(parts) + "\n" + "\n".join(co_author_lines) + "\n"
+    return "\n\n".join([*parts, "\n".join(co_author_lines)]) + "\n"
 
 
 def ends_in_trailers(text: str) -> bool:
-    """Is the last paragraph made of nothing but `Key: value` lines?"""
+    """Return whether the last paragraph has only `Key: value` lines."""
     paragraph = text.rstrip().rpartition("\n\n")[2]
     return all(_TRAILER.match(line) for line in paragraph.splitlines())
 
 
 def person(text: str) -> Person | None:
-    """Read `Name <address>`."""
-    found = _PERSON.fullmatch(text.strip())
-    return (found.group(1).strip() or found.group(2).partition("@")[0], found.group(2)) if found else None
+    """Parse `Name <address>`; return None if the text has another form."""
+    match = _PERSON.fullmatch(text.strip())
+    return (match.group(1).strip() or match.group(2).partition("@")[0], match.group(2)) if match else None
 
 
 def distinct(people: Iterable[Person], but: Person) -> list[Person]:
-    """Everybody once, by address, without one."""
-    seen = {but[1].lower()}
-    found = []
-    for someone in people:
-        if someone[1].lower() not in seen:
-            seen.add(someone[1].lower())
-            found.append(someone)
-    return found
+    """Return each person once, by address, without `but`."""
+    addresses = {but[1].lower()}
+    distinct_people = []
+    for candidate in people:
+        if candidate[1].lower() not in addresses:
+            addresses.add(candidate[1].lower())
+            distinct_people.append(candidate)
+    return distinct_people

@@ -1,4 +1,4 @@
-"""What a landing is asked with, and every way it can end."""
+"""The input of merges, reverts and rebases, and all their outcomes."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ Person = tuple[str, str]
 
 @record
 class LandingSpec:
-    """What is to land, and how."""
+    """What is to merge, and how."""
 
     session: str
     repo: Path
     branch: str
     head: str
-    """The exact commit that may land; the branch must still be there."""
+    """The exact commit that may merge; the branch must still be at it."""
     base: str
-    """The branch that it lands on."""
+    """The branch that it merges into."""
     strategy: Strategy
     title: str
     body: str
     work: Path
     """A folder for scratch files, below `$AO_HOME`."""
     author: Person | None = None
-    """Whose commit a squash or a merge is; none: who wrote the branch's last commit."""
+    """The author of a squash or merge commit; None for the author of the branch's last commit."""
 
 
 @record
 class Built:
-    """What would land: `commit` on top of `base_before`."""
+    """A built merge: `commit` on top of `base_before`."""
 
     commit: str
     tree: str
@@ -42,12 +42,12 @@ class Built:
     up_to_date: bool = False
     """The base has all of it already; `commit` is `base_before`."""
     notes: tuple[str, ...] = ()
-    """What a person should know of how it was made."""
+    """What a person should know about how it was built."""
 
 
 @record
 class Conflicted:
-    """It cannot be merged without somebody's decision on these files."""
+    """These files conflict, so it cannot be merged."""
 
     files: tuple[str, ...]
     base_before: str
@@ -55,7 +55,7 @@ class Conflicted:
 
 @record
 class Landed:
-    """The base branch has it: it went from `base_before` to `commit`, now or in an earlier call."""
+    """The change has merged: the base branch moved from `base_before` to `commit`, in this call or an earlier one."""
 
     base_before: str
     commit: str
@@ -63,21 +63,24 @@ class Landed:
 
 @record
 class Moved:
-    """The base branch is not where it was when the landing was built; build again. None: the base branch is gone."""
+    """The base branch moved since the merge was built, so it must be built again.
+
+    `now` is None if the base branch is gone.
+    """
 
     now: str | None
 
 
 @record
 class BranchMoved:
-    """The branch is not at the commit that may land. None: it is gone."""
+    """The branch is not at the commit that may merge. `now` is None if the branch is gone."""
 
     now: str | None
 
 
 @record
 class Waits:
-    """Somebody's checkout of the base branch cannot follow; try again once `reason` is over. Nothing was changed."""
+    """A user's checkout of the base branch cannot follow; try again once `reason` is over. Nothing was changed."""
 
     reason: str
     checkout: Path
@@ -86,26 +89,26 @@ class Waits:
 
 @record
 class RebaseSpec:
-    """Which commits are to stand on another one."""
+    """Which commits are to be moved onto another one."""
 
     repo: Path
     branch: str
     head: str
     """The exact commit that the branch is at."""
     below: tuple[str, ...]
-    """Commits that are not its own, of which its own come after the latest."""
+    """Commits that are not the branch's own; its own come after the latest of them."""
     base: str
-    """How the new base is called."""
+    """The name of the new base."""
     onto: str
     """The new base's commit."""
     work: Path
     merge: bool = False
-    """Its commits must not be rewritten: merge the base into it."""
+    """Its commits must not be rewritten: merge the base into it instead."""
 
 
 @record
 class Rebased:
-    """The branch is at `head`, and stands on `onto`."""
+    """The branch is at `head`, which contains `onto`."""
 
     head: str
     onto: str
@@ -113,7 +116,7 @@ class Rebased:
 
 @record
 class UndoSpec:
-    """Which landing is to be taken back: what moved `base` from `base_before` to `landed`."""
+    """Which merge is to be reverted: the one that moved `base` from `base_before` to `landed`."""
 
     session: str
     repo: Path
@@ -122,12 +125,12 @@ class UndoSpec:
     base_before: str
     work: Path
     author: Person | None = None
-    """Whose commit it is; none: the user that Git is configured for."""
+    """The author of the revert; None for the user that Git is configured for."""
 
 
 @record
 class Reverted:
-    """A branch with one commit that takes a landing back; it lands like any other change."""
+    """A branch with one commit that reverts a merge; it merges like any other change."""
 
     branch: str
     commit: str
@@ -137,20 +140,20 @@ class Reverted:
 
 @record
 class LandedElsewhere:
-    """A forge's word that a change has landed there."""
+    """A forge's report that a change has merged there."""
 
     head: str
-    """The commit of its branch that has."""
+    """The branch's commit that has merged."""
     base: str | None
-    """The base's commit, as it was last fetched; none: it was not."""
+    """The base's commit as last fetched; None if it was not fetched."""
 
 
 @record
 class Cleaned:
-    """What became of a landed branch."""
+    """What became of a merged branch."""
 
     deleted: bool
     reason: str
-    """Why it was kept; empty when it was deleted."""
+    """Why it was kept; "" if it was deleted."""
     kept: str = ""
     """The ref that still has its commits."""

@@ -1,12 +1,12 @@
 """Move a branch together with the checkouts that are on it.
 
-Steps, each of which may be the last before a crash (`recovery.py` sets right what it leaves):
+A crash may follow each step (`recovery.py` repairs what it leaves):
 
-    locked      a checkout of the branch is kept from other Git commands   (only where there is one)
-    files       its files are those of the new commit
-    index       its index is
-    ref         the branch is; a compare-and-swap
-    unlocked    the checkout is its user's again
+    locked      other Git commands cannot change a checkout of the branch   (only where there is one)
+    files       the checkout's files are those of the new commit
+    index       its index is that of the new commit
+    ref         the branch is at the new commit; moved by a compare-and-swap
+    unlocked    the checkout is unlocked
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from agent_orchestrator.errors import AoError
 
 
 def go_on(_: str) -> None:
-    """Nobody wants to know."""
+    """Do nothing after a step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A branch that goes from one commit to another; the caller holds the repository's lock."""
+    """A branch that moves from one commit to another; the caller holds the repository's lock."""
 
     repository: Repository
     branch: str
@@ -40,47 +40,48 @@ class Move:
     new: str
     work: Path
     reason: str
-    """For the branch's reflog."""
+    """The text for the branch's reflog."""
     provided: tuple[str, ...] = ()
-    """What else must hold when it moves, in words of `git update-ref --stdin`."""
+    """Further conditions of the move, as lines of `git update-ref --stdin`."""
     after: Callable[[str], None] = go_on
-    """Told the name of each step that is done."""
+    """Called with the name of each completed step."""
     workspaces: Collection[Path] = ()
-    """Of agents that have no business on the branch: whatever they leave there is waited for by nobody."""
+    """Workspaces of agents that should not be on the branch; they never block the move."""
 
     async def followers(self) -> list[Checkout] | Waits:
-        """The checkouts that go with it, none of which has anything in the way."""
+        """Return the checkouts that move with the branch, or why one of them cannot."""
         if self.old == self.new:
             return []
-        found = await checkouts_of(self.repository, self.branch, self.workspaces)
-        for checkout in found if isinstance(found, list) else []:
-            waits = await checkout.obstacle(self.old, self.new, self.work)
-            if waits is not None:
-                return waits
-        return found
+        checkouts_found = await checkouts_of(self.repository, self.branch, self.workspaces)
+        for checkout in checkouts_found if isinstance(checkouts_found, list) else []:
+            obstacle = await checkout.obstacle(self.old, self.new, self.work)
+            if obstacle is not None:
+                return obstacle
+        return checkouts_found
 
     async def run(self, followers: list[Checkout]) -> Waits | None:
-        """Checkouts first, the ref after them; whatever fails leaves both as they were."""
-        moving = asyncio.ensure_future(self._run(followers))
+        """Move the checkouts, then the ref; on failure both stay as they were. Return what blocks the move, or None."""
+        moving = asyncio.ensure_future(self._move_all(followers))
         try:
             return await asyncio.shield(moving)
         except asyncio.CancelledError:
-            # A Git command that is ended half-way leaves locks and half-written files: let it come to its end.
+            # A cancelled Git command would leave locks and half-written files, so let it finish.
             await asyncio.wait([moving])
             raise
 
-    async def _run(self, followers: list[Checkout]) -> Waits | None:
+    async def _move_all(self, followers: list[Checkout]) -> Waits | None:
+        """Move the checkouts, then the ref, without protection against cancellation; return what blocks the move, or None."""
         ref = f"refs/heads/{self.branch}"
         try:
             for checkout in followers:
-                waits = await checkout.lock(ref, self.old, self.new)
-                if waits is None:
+                obstacle = await checkout.lock(ref, self.old, self.new)
+                if obstacle is None:
                     self.after("locked")
-                    waits = await self._follow(checkout)
-                if waits is not None:
+                    obstacle = await self._follow(checkout)
+                if obstacle is not None:
                     await settle_checkouts(self.repository)
-                    return waits
-            await self._leave_behind()
+                    return obstacle
+            await self._detach_workspaces()
             swap = [f"update {ref} {self.new} {self.old}"] if self.old != self.new else []
             await self.repository.git.update_refs((*self.provided, *swap), self.reason)
         except (Exception, asyncio.CancelledError):
@@ -93,27 +94,28 @@ class Move:
             checkout.unlock()
         self.after("unlocked")
         if self.old != self.new:
-            await self._catch_up({checkout.top for checkout in followers})
+            await self._move_late_checkouts({checkout.top for checkout in followers})
         return None
 
     async def _follow(self, checkout: Checkout) -> Waits | None:
+        """Move one checkout's files and index; return what blocks it, or None."""
         if not await is_on(checkout, self.branch):
             return Waits(f"{checkout.top} was switched to another branch just now", checkout.top)
         return await checkout.advance(self.old, self.new, self.after)
 
-    async def _leave_behind(self) -> None:
-        """An agent that has checked the branch out keeps its files, its index and the commit, and is on no branch from then on."""
+    async def _detach_workspaces(self) -> None:
+        """Detach agents' workspaces that have the branch checked out: they keep files, index and commit, and are then on no branch."""
         agents = {os.path.realpath(path) for path in self.workspaces}
         for entry in await self.repository.git.worktrees() if agents and self.old != self.new else ():
             if entry.branch == self.branch and os.path.realpath(entry.path) in agents:
-                with suppress(AoError):  # it may hold a lock there for ever
+                with suppress(AoError):  # the agent may hold a lock there
                     await Git(self.repository.git.host, entry.path).update_ref("HEAD", self.old, reason=self.reason)
 
-    async def _catch_up(self, done: set[Path]) -> None:
-        """Somebody may have checked the branch out between our looking and its moving."""
-        found = await checkouts_of(self.repository, self.branch, self.workspaces)
-        for checkout in [] if isinstance(found, Waits) else found:
-            if checkout.top in done:
+    async def _move_late_checkouts(self, moved: set[Path]) -> None:
+        """Move checkouts that were switched to the branch while it moved."""
+        checkouts_found = await checkouts_of(self.repository, self.branch, self.workspaces)
+        for checkout in [] if isinstance(checkouts_found, Waits) else checkouts_found:
+            if checkout.top in moved:
                 continue
             if await checkout.lock(f"refs/heads/{self.branch}", self.old, self.new) is None:
                 try:

@@ -1,4 +1,4 @@
-"""Would it conflict? Asked often, answered from memory while neither side has moved."""
+"""Predict merge conflicts; results are cached while neither side moves."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from agent_orchestrator.changes.merge.repository import open_repository
 from agent_orchestrator.protocols.host import Host
 
 _REMEMBERED = 2000
+"""Maximum number of cached predictions."""
 
 
 class Prediction:
@@ -18,16 +19,16 @@ class Prediction:
         self._host = host
         self._repo = repo
         self._work = work
-        self._known: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._conflicts_by_sides: dict[tuple[str, str], tuple[str, ...]] = {}
 
     async def conflicts_with(self, head: str, base: str) -> tuple[str, ...]:
-        """The files that would conflict if this commit were merged onto the base branch as it is now."""
+        """Return the files that would conflict if this commit were merged into the base branch as it is now."""
         repository = await open_repository(self._host, self._repo, base)
         sides = await repository.commit(head), await repository.base(base)
-        if sides not in self._known:
+        if sides not in self._conflicts_by_sides:
             async with merging(repository, self._work, sides[1]) as merger:
-                found = (await merger.merge(sides[1], sides[0])).conflicts
-            while len(self._known) >= _REMEMBERED:
-                self._known.pop(next(iter(self._known)))
-            self._known[sides] = found
-        return self._known[sides]
+                conflicts = (await merger.merge(sides[1], sides[0])).conflicts
+            while len(self._conflicts_by_sides) >= _REMEMBERED:
+                self._conflicts_by_sides.pop(next(iter(self._conflicts_by_sides)))
+            self._conflicts_by_sides[sides] = conflicts
+        return self._conflicts_by_sides[sides]

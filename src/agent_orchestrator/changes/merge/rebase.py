@@ -1,6 +1,7 @@
-"""Put a branch's own commits onto another commit, with its checkout following.
+"""Rebase a branch's own commits onto another commit, together with its checkout.
 
-Commits that people have seen are not rewritten: such a branch gets one merge of the new base instead, whose tree is the same.
+Commits that people have seen are not rewritten: such a branch gets one merge of the new base instead, whose tree is the
+same.
 """
 
 from __future__ import annotations
@@ -19,30 +20,34 @@ Outcome = Rebased | Conflicted | BranchMoved | Waits
 
 
 async def rebase(host: Host, spec: RebaseSpec) -> Outcome:
-    """Rebase; called again after a crash, a branch that stands on the commit already is found to."""
+    """Rebase a branch; a repeated call, after a crash for example, finds it done."""
     repository = await open_repository(host, spec.repo, spec.branch)
     async with repository_lock(repository.common):
         await settle_checkouts(repository)
-        now = await repository.head(spec.branch)
-        if now != spec.head:
-            return BranchMoved(now)
+        head = await repository.head(spec.branch)
+        if head != spec.head:
+            return BranchMoved(head)
         git = repository.git
         if await git.is_ancestor(spec.onto, spec.head):
             return Rebased(spec.head, spec.onto)
-        below = await _below(repository, spec)
+        below = await _last_foreign_commit(repository, spec)
         if below is None:
             return Rebased(spec.head, await git.merge_base(spec.head, spec.onto) or spec.onto)
-        new = await _merged(repository, spec, below) if spec.merge else await _replayed(repository, spec, below)
-        return new if isinstance(new, Conflicted) else await _move(repository, spec, new)
+        new_head = (
+            await _merge_base_into(repository, spec, below)
+            if spec.merge
+            else await _replay_onto(repository, spec, below)
+        )
+        return new_head if isinstance(new_head, Conflicted) else await _move_branch(repository, spec, new_head)
 
 
-async def _below(repository: Repository, spec: RebaseSpec) -> str | None:
-    """The last commit that is not its own; none: somebody has put it elsewhere already."""
+async def _last_foreign_commit(repository: Repository, spec: RebaseSpec) -> str | None:
+    """Return the last commit that is not the branch's own, or None if the branch was rebased elsewhere already."""
     git = repository.git
-    stood_on = [commit for commit in spec.below if await git.is_ancestor(commit, spec.head)]
-    if not stood_on:
+    contained = [commit for commit in spec.below if await git.is_ancestor(commit, spec.head)]
+    if not contained:
         return None
-    latest = stood_on[0]
+    latest = contained[0]
     for commit in spec.below:
         shared = await git.merge_base(spec.head, commit)
         if shared and await git.is_ancestor(latest, shared):
@@ -50,34 +55,37 @@ async def _below(repository: Repository, spec: RebaseSpec) -> str | None:
     return latest
 
 
-async def _replayed(repository: Repository, spec: RebaseSpec, below: str) -> str | Conflicted:
+async def _replay_onto(repository: Repository, spec: RebaseSpec, below: str) -> str | Conflicted:
+    """Return the head after replaying the branch's own commits onto the new base, or the conflicts."""
     own = await read_commits(repository.git, "--reverse", "--first-parent", f"{below}..{spec.head}")
     async with merging(repository, spec.work, spec.onto) as merger:
         writer = Writer(repository.git, await repository.git.config(), spec.work)
-        done = await replay(repository, merger, writer, spec.onto, own)
-    return done if isinstance(done, Conflicted) else done[0]
+        replayed = await replay(repository, merger, writer, spec.onto, own)
+    return replayed if isinstance(replayed, Conflicted) else replayed[0]
 
 
-async def _merged(repository: Repository, spec: RebaseSpec, below: str) -> str | Conflicted:
-    last = (await read_commits(repository.git, "-1", spec.head))[0]
+async def _merge_base_into(repository: Repository, spec: RebaseSpec, below: str) -> str | Conflicted:
+    """Return the head after merging the new base into the branch, or the conflicts."""
+    last_commit = (await read_commits(repository.git, "-1", spec.head))[0]
     async with merging(repository, spec.work, spec.onto) as merger:
         merge = await merger.apply(below, spec.head, spec.onto)
         if merge.conflicts:
             return Conflicted(merge.conflicts, spec.onto)
         writer = Writer(repository.git, await repository.git.config(), spec.work)
         text = f"Merge {spec.base} into {spec.branch}\n"
-        return await writer.write(merge.tree, (spec.head, spec.onto), text, writer.user or last.author)
+        return await writer.write(merge.tree, (spec.head, spec.onto), text, writer.user or last_commit.author)
 
 
-async def _move(repository: Repository, spec: RebaseSpec, new: str) -> Outcome:
-    move = Move(repository, spec.branch, spec.head, new, spec.work, f"ao: rebased onto {spec.base}")
+async def _move_branch(repository: Repository, spec: RebaseSpec, new_head: str) -> Outcome:
+    """Move the branch and its checkout to the new head."""
+    move = Move(repository, spec.branch, spec.head, new_head, spec.work, f"ao: rebased onto {spec.base}")
     followers = await move.followers()
     if isinstance(followers, Waits):
         return followers
     try:
-        return await move.run(followers) or Rebased(new, spec.onto)
+        return await move.run(followers) or Rebased(new_head, spec.onto)
     except GitFailed:
-        now = await repository.head(spec.branch)
-        if now == spec.head:
+        head = await repository.head(spec.branch)
+        if head == spec.head:
             raise
-        return BranchMoved(now)
+        return BranchMoved(head)

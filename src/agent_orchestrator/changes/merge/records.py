@@ -1,7 +1,8 @@
-"""What landed, remembered in the repository itself: `refs/ao/landed/<session>/<head>`.
+"""Records of merges in the repository itself: `refs/ao/landed/<session>/<head>`.
 
-The ref is written before the base moves and names the commit that is about to land; so a landing is done when its record is
-there *and* the base contains that commit. It also keeps the landed head, which a squash would leave to be collected.
+The ref is written before the base moves and names the commit that is about to merge, so a merge is done when its record
+exists *and* the base contains that commit. It also keeps the merged head, which Git would otherwise collect after a
+squash.
 """
 
 from __future__ import annotations
@@ -13,28 +14,29 @@ from agent_orchestrator.changes.merge.model import Landed, LandingSpec
 from agent_orchestrator.changes.merge.repository import Repository, open_repository
 from agent_orchestrator.protocols.host import Host
 
-_OURS = {
+_RECORD_IDENTITY = {
     "GIT_AUTHOR_NAME": "Agent Orchestrator",
     "GIT_AUTHOR_EMAIL": "ao@localhost",
     "GIT_COMMITTER_NAME": "Agent Orchestrator",
     "GIT_COMMITTER_EMAIL": "ao@localhost",
 }
+"""Author and committer of records."""
 
 
 def record_ref(session: str, head: str) -> str:
-    """The ref that remembers the landing of this head."""
+    """Return the ref that records the merge of this head."""
     return f"refs/ao/landed/{ref_safe(session)}/{head}"
 
 
 async def find_landing(host: Host, spec: LandingSpec) -> Landed | None:
-    """Has this head of this session landed?"""
+    """Return the merge of this head of this session, or None if it has not merged."""
     repository = await open_repository(host, spec.repo, spec.base)
     base = await repository.base(spec.base)
     return await landing_done(repository, spec.session, await repository.commit(spec.head), base)
 
 
 async def landing_done(repository: Repository, session: str, head: str, base: str) -> Landed | None:
-    """The landing of this head, if the base (a commit) contains it."""
+    """Return the recorded merge of this head if the base (a commit) contains it, or None."""
     ref = record_ref(session, head)
     if await repository.git.resolve(ref) is None:
         return None
@@ -48,12 +50,12 @@ async def landing_done(repository: Repository, session: str, head: str, base: st
 
 
 async def write_record(repository: Repository, session: str, head: str, landing: Landed) -> str:
-    """Remember a landing that is about to be made; returns the ref."""
+    """Record a merge that is about to be made; return the ref."""
     text = f"landing of {session}\n\nhead: {head}\ncommit: {landing.commit}\nbase-before: {landing.base_before}\n"
     parents = tuple(dict.fromkeys((landing.commit, head)))
     tree = await repository.tree(landing.commit)
     ref = record_ref(session, head)
     await repository.git.update_ref(
-        ref, await repository.git.commit_tree(tree, parents, text, _OURS), reason="ao: landing"
+        ref, await repository.git.commit_tree(tree, parents, text, _RECORD_IDENTITY), reason="ao: landing"
     )
     return ref

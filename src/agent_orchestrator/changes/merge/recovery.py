@@ -1,4 +1,4 @@
-"""Set right what a crash in the middle of a landing left in somebody's checkout."""
+"""Repair checkouts that a crash during a merge left half-moved."""
 
 from __future__ import annotations
 
@@ -17,35 +17,39 @@ log = structlog.get_logger()
 
 
 async def settle(host: Host, repo: Path) -> tuple[Path, ...]:
-    """Finish or take back half-made moves of checkouts; returns those that had one. For the daemon's start."""
+    """Finish or revert half-made moves of checkouts, at the daemon's start; return the checkouts that had one."""
     repository = await open_repository(host, repo)
     async with repository_lock(repository.common):
         return await settle_checkouts(repository)
 
 
 async def settle_checkouts(repository: Repository) -> tuple[Path, ...]:
-    """The same, for a caller that holds the repository's lock. One that cannot be set right keeps its lock: only who moves it waits."""
-    found = []
+    """Finish or revert half-made moves of checkouts, for a caller that holds the repository's lock.
+
+    A checkout that cannot be repaired keeps its lock, so only moves of that checkout wait.
+    """
+    repaired = []
     for checkout, _ in await checkouts(repository):
         marker = checkout.left_behind()
         if marker is None:
             continue
         try:
-            await _set_right(repository, checkout, marker)
-        except AoError as error:  # an agent in whose checkout it lies may have written it
-            of_user = os.path.realpath(checkout.top) == os.path.realpath(repository.git.repo)
-            if error.retryable and marker.pid == os.getpid() and of_user:
-                raise  # our own landing's, in the user's checkout: it is set right as soon as it can be
+            await _repair(repository, checkout, marker)
+        except AoError as error:  # an agent may have written the marker in its checkout
+            is_users_checkout = os.path.realpath(checkout.top) == os.path.realpath(repository.git.repo)
+            if error.retryable and marker.pid == os.getpid() and is_users_checkout:
+                raise  # left by this process in the user's checkout: the caller tries again
             log.warning("a checkout could not be set right", checkout=str(checkout.top), error=str(error))
             continue
         checkout.unlock()
-        found.append(checkout.top)
-    return tuple(found)
+        repaired.append(checkout.top)
+    return tuple(repaired)
 
 
-async def _set_right(repository: Repository, checkout: Checkout, marker: Marker) -> None:
-    now = await repository.git.resolve(marker.ref)
-    # The ref moves last: where it has moved, files and index are as they should be, unless the checkout is not on it any more.
-    moved = now is not None and await repository.git.is_ancestor(marker.new, now)
-    if not moved or await checkout.stayed(marker.old):
+async def _repair(repository: Repository, checkout: Checkout, marker: Marker) -> None:
+    """Move a half-moved checkout back to the old commit, unless the branch has moved and the checkout is still on it."""
+    branch_head = await repository.git.resolve(marker.ref)
+    # The ref moves last: if it has moved, files and index are right, unless the checkout left the branch meanwhile.
+    has_moved = branch_head is not None and await repository.git.is_ancestor(marker.new, branch_head)
+    if not has_moved or await checkout.stayed(marker.old):
         await checkout.retreat(marker.old, marker.new)

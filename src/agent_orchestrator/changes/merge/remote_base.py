@@ -1,4 +1,4 @@
-"""Follow a base branch that moved elsewhere: the local one goes with it if it can, and nothing of its user's is touched."""
+"""Move a local base branch after it moved at the remote; nothing of its user's is touched."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from agent_orchestrator.protocols.host import Host
 
 
 async def follow(host: Host, repo: Path, base: str, to: str, work: Path) -> str:
-    """Bring the local base to a commit that is here already; returns why it stays where it is, or nothing.
+    """Move the local base to a commit that is in the repository; return why it stays where it is, or "".
 
-    Unlike a landing it does not wait: who has something in the way takes it in by `git pull` when he likes.
+    Unlike a merge it does not wait: a user with changes in the way gets the commits by `git pull` later.
     """
     repository = await open_repository(host, repo, base)
     async with repository_lock(repository.common):
         await settle_checkouts(repository)
-        now = await repository.head(base)
-        if now is None or now == to or await repository.git.is_ancestor(to, now):
+        head = await repository.head(base)
+        if head is None or head == to or await repository.git.is_ancestor(to, head):
             return ""
-        if not await repository.git.is_ancestor(now, to):
+        if not await repository.git.is_ancestor(head, to):
             return f"{base} has commits of its own"
-        move = Move(repository, base, now, to, work, "ao: landed at the forge")
+        move = Move(repository, base, head, to, work, "ao: landed at the forge")
         followers = await move.followers()
         try:
-            waits = await move.run(followers) if isinstance(followers, list) else followers
+            obstacle = await move.run(followers) if isinstance(followers, list) else followers
         except GitFailed as error:
             return f"{base} moved just now: {error.text}"
-        return waits.reason if waits is not None else ""
+        return obstacle.reason if obstacle is not None else ""

@@ -1,4 +1,4 @@
-"""A repository as landings see it: where it is, and its branches as plain refs."""
+"""A repository as merges use it: its path, and its branches as plain refs."""
 
 from __future__ import annotations
 
@@ -18,37 +18,43 @@ class Repository:
     common: Path
 
     async def head(self, branch: str) -> str | None:
-        """The commit a local branch is at; none if there is no such branch."""
+        """Return the commit of a local branch, or None if there is no such branch."""
         return await self.git.resolve(f"refs/heads/{branch}")
 
     async def base(self, branch: str) -> str:
-        """The commit the base branch is at. Raises `NotFound`, or `UsageError` for a mere alias of another branch."""
-        done = await self.git.run("symbolic-ref", "--quiet", f"refs/heads/{branch}", ok=(0, 1, 128))
-        if not done.code:
-            target = done.text.strip().removeprefix("refs/heads/")
+        """Return the commit of the base branch.
+
+        Raises `NotFound`, or `UsageError` for a mere alias of another branch.
+        """
+        result = await self.git.run("symbolic-ref", "--quiet", f"refs/heads/{branch}", ok=(0, 1, 128))
+        if not result.code:
+            target = result.text.strip().removeprefix("refs/heads/")
             raise UsageError(f"the base branch {branch} is an alias of {target}", f"name {target} as the base")
-        found = await self.head(branch)
-        if found is None:
+        commit = await self.head(branch)
+        if commit is None:
             raise NotFound(f"there is no local branch {branch} in {self.git.repo}", "name a branch that exists as base")
-        return found
+        return commit
 
     async def commit(self, name: str) -> str:
-        """The full id of a commit. Raises `NotFound`."""
-        found = await self.git.resolve(name)
-        if found is None:
+        """Return the full id of a commit. Raises `NotFound`."""
+        commit_id = await self.git.resolve(name)
+        if commit_id is None:
             raise NotFound(f"there is no commit {name} in {self.git.repo}")
-        return found
+        return commit_id
 
     async def tree(self, commit: str) -> str:
-        """A commit's tree. Raises `NotFound`."""
-        found = await self.git.resolve(commit, "tree")
-        if found is None:
+        """Return a commit's tree. Raises `NotFound`."""
+        tree_id = await self.git.resolve(commit, "tree")
+        if tree_id is None:
             raise NotFound(f"there is no commit {commit} in {self.git.repo}")
-        return found
+        return tree_id
 
 
 async def open_repository(host: Host, path: Path, *branches: str) -> Repository:
-    """The repository at a path; the branches to be used must have names that are names."""
+    """Return the repository at a path.
+
+    Raises `UsageError` if one of the branches to be used has an invalid name, `NotFound` if there is no repository.
+    """
     for branch in branches:
         if not valid_branch(branch):
             raise UsageError(f"{branch!r} cannot be a branch's name")

@@ -1,4 +1,4 @@
-"""Take a landing back by a new change: the inverse of what it did to the base, on top of the base as it is now."""
+"""Revert a merge by a new change: the inverse of what it did to the base, on top of the present base."""
 
 from __future__ import annotations
 
@@ -15,20 +15,23 @@ from agent_orchestrator.protocols.host import Host
 
 
 async def undo(host: Host, spec: UndoSpec) -> Reverted | Conflicted:
-    """Make the branch `revert/<session>` with one commit that takes the landing back; asked again, the same branch."""
+    """Make the branch `revert/<session>` with one commit that reverts the merge; a repeated call returns the same branch.
+
+    Raises `Conflict` if the merge changed nothing, is not on the base, or is reverted already.
+    """
     repository = await open_repository(host, spec.repo, spec.base)
     base = await repository.base(spec.base)
-    landed, before = await repository.commit(spec.landed), await repository.commit(spec.base_before)
-    if landed == before:
+    landed, base_before = await repository.commit(spec.landed), await repository.commit(spec.base_before)
+    if landed == base_before:
         raise Conflict(f"the landing of {spec.session} changed nothing", "there is nothing to undo")
     if not await repository.git.is_ancestor(landed, base):
         raise Conflict(f"{landed[:12]}, the landing of {spec.session}, is not on {spec.base} any more")
-    marker = _reverts(landed, before, one=await repository.git.resolve(f"{landed}^") == before)
-    branch, earlier = await _branch(repository, spec.session, marker, base)
+    marker = _revert_marker(landed, base_before, is_single=await repository.git.resolve(f"{landed}^") == base_before)
+    branch, earlier = await _find_branch(repository, spec.session, marker, base)
     if earlier is not None:
         return Reverted(branch, earlier, await repository.tree(earlier), await repository.commit(f"{earlier}^"))
     async with merging(repository, spec.work, base) as merger:
-        merge = await merger.apply(landed, before, base)
+        merge = await merger.apply(landed, base_before, base)
     if merge.conflicts:
         return Conflicted(merge.conflicts, base)
     if merge.tree == await repository.tree(base):
@@ -41,12 +44,13 @@ async def undo(host: Host, spec: UndoSpec) -> Reverted | Conflicted:
     return Reverted(branch, commit, merge.tree, base)
 
 
-def _reverts(landed: str, before: str, *, one: bool) -> str:
-    return f"This reverts commit {landed}." if one else f"This reverts commits {before}..{landed}."
+def _revert_marker(landed: str, base_before: str, *, is_single: bool) -> str:
+    """Return the line of the commit message that names the reverted commits."""
+    return f"This reverts commit {landed}." if is_single else f"This reverts commits {base_before}..{landed}."
 
 
-async def _branch(repository: Repository, session: str, marker: str, base: str) -> tuple[str, str | None]:
-    """The first `revert/<session>[-n]` that is free, or that takes back this very landing and has not landed itself."""
+async def _find_branch(repository: Repository, session: str, marker: str, base: str) -> tuple[str, str | None]:
+    """Return the first free name `revert/<session>[-n]`, or an earlier unmerged revert of the same merge with its commit."""
     number = 1
     while True:
         branch = f"revert/{ref_safe(session)}" + (f"-{number}" if number > 1 else "")

@@ -1,7 +1,8 @@
-"""The merge queue: changes merge one after the other, each checked on top of those ahead of it, all checked in parallel.
+"""The merge queue: changes merge one after the other, each checked on top of those ahead of it, with the checks running in parallel.
 
-`next_step.py` decides the next step, `lane.py` carries it out for one base branch, `checks.py` runs the checks of what was built,
-`outcome_events.py` turns the outcome into events, and `queue.py` is the queue's interface. Branches are moved by `changes/merge`.
+`next_step.py` decides the next step, `lane.py` carries it out for one base branch, `checks.py` runs the checks of a
+built merge, `outcome_events.py` turns outcomes into events, and `queue.py` is the queue's interface. `changes/merge`
+moves the branches.
 """
 
 from agent_orchestrator.changes.merge_queue.queue import MergeQueue

@@ -1,4 +1,7 @@
-"""Is what was built good? Every check of the project, at that very tree."""
+"""Run all of the project's checks on the tree that a merge would produce.
+
+Look here for what makes a check hold a merge.
+"""
 
 from __future__ import annotations
 
@@ -20,83 +23,93 @@ from agent_orchestrator.core.pull_request import GOOD, CheckRun
 from agent_orchestrator.sessions.plugins import Plugins
 
 SpecOf = Callable[[SessionFacts, ProjectConfig, str, Check, str], CheckSpec]
-"""One check of one commit: session, its project, the check's name, the check, the commit."""
+"""Return the specification of one check run, from the session, its project, the check's name, the check, and the commit."""
 
 REMEMBERED = 500
-"""Of so many built commits it is known how far their checks are."""
+"""Number of built commits whose check states are kept."""
 
 
 class Checking:
-    """Judges what was built, and knows how far that is."""
+    """Runs the checks of built merges and keeps their states."""
 
     def __init__(self, flow: Flow, plugins: Plugins, projects: Projects, checks: Checks, spec_of: SpecOf) -> None:
         self._flow = flow
         self._plugins = plugins
         self._projects = projects
         self._checks = checks
-        self._spec_of = spec_of
+        self._make_spec = spec_of
         self._states: dict[str, dict[str, str]] = {}
         self.on_state: Callable[[], None] = lambda: None
-        """Told when a check of something built is further than before."""
+        """Called when the state of a check of a built merge changes."""
 
     def states(self, commit: str) -> dict[str, str]:
-        """The checks of what was built, by name."""
+        """Return the states of a built commit's checks, by name."""
         return self._states.get(commit, {})
 
     async def judge(self, ticket: Ticket, built: Built, doubt: Callable[[], None]) -> Failed | None:
-        """The first check that fails through the change's own fault; none: it may land."""
+        """Run all checks of a built merge.
+
+        Return the first check that holds the merge through the change's own fault, or None if the change may merge.
+        `doubt` is called when a check fails for the first time and runs again.
+        """
         facts = self._flow.sessions[ticket.entry.session]
         project = self._plugins.project(facts.project)
         await self._projects.check_trust(project, None, ci=True)
         await self._plugins.here.login_ready.wait()
         checks = self._plugins.checks(facts)
         self._states[built.commit] = dict.fromkeys(checks, "queued")
-        for old in list(self._states)[:-REMEMBERED]:
-            del self._states[old]
-        specs = {name: self._spec_of(facts, project, name, check, built.commit) for name, check in checks.items()}
-        found = await asyncio.gather(*(self._one(facts, project, spec, built, doubt) for spec in specs.values()))
-        return next((failed for failed in found if failed), None)
+        for old_commit in list(self._states)[:-REMEMBERED]:
+            del self._states[old_commit]
+        specs = {name: self._make_spec(facts, project, name, check, built.commit) for name, check in checks.items()}
+        failures = await asyncio.gather(
+            *(self._run_check(facts, project, spec, built, doubt) for spec in specs.values())
+        )
+        return next((failure for failure in failures if failure), None)
 
-    async def _one(
+    async def _run_check(
         self, facts: SessionFacts, project: ProjectConfig, spec: CheckSpec, built: Built, doubt: Callable[[], None]
     ) -> Failed | None:
+        """Run one check of a built merge; return its failure, or None if it does not hold the merge."""
         states = self._states.get(built.commit, {})
 
-        def started(_tree: str) -> None:
+        def on_start(_tree: str) -> None:
+            """Record that the check runs."""
             states[spec.name] = "running"
             self.on_state()
 
-        def failed_once() -> None:
-            doubting.append(asyncio.ensure_future(self._doubt(spec, built, doubt)))
+        def on_first_failure() -> None:
+            """Report the first failure in the background."""
+            doubt_tasks.append(asyncio.ensure_future(self._report_first_failure(spec, built, doubt)))
 
-        doubting: list[asyncio.Future[None]] = []
+        doubt_tasks: list[asyncio.Future[None]] = []
         base = built.base_before
         try:
-            found = await assess(self._checks, spec, base, started=started, doubted=failed_once)
-            while found.state == "cancelled":  # by a session that no longer needs this content; we do
-                found = await assess(self._checks, spec, base, started=started)
+            assessment = await assess(self._checks, spec, base, started=on_start, doubted=on_first_failure)
+            while assessment.state == "cancelled":  # by a session that no longer needs this content
+                assessment = await assess(self._checks, spec, base, started=on_start)
         finally:
-            for one in doubting:
-                one.cancel()
+            for task in doubt_tasks:
+                task.cancel()
         body = await check_finished(
-            facts, project, found, spec.name, facts.head or "", spec.command, task=self._task(facts)
+            facts, project, assessment, spec.name, facts.head or "", spec.command, task=self._task_text(facts)
         )
-        states[spec.name] = found.state
+        states[spec.name] = assessment.state
         self.on_state()
-        return Failed(spec.name, found, body) if _holds(check_run(body), facts) else None
+        return Failed(spec.name, assessment, body) if _holds_merge(check_run(body), facts) else None
 
-    def _task(self, facts: SessionFacts) -> str:
+    def _task_text(self, facts: SessionFacts) -> str:
+        """Return the session's task text, or "" if the session has checks of its own."""
         return "" if self._plugins.own_checks(facts) else task_text(facts)
 
-    async def _doubt(self, spec: CheckSpec, built: Built, doubt: Callable[[], None]) -> None:
-        """Say that a check failed once, unless what the change was built upon is known to fail."""
-        known = await self._checks.known(replace(spec, commit=built.base_before))
-        if known is None or known.state != "failure":
+    async def _report_first_failure(self, spec: CheckSpec, built: Built, doubt: Callable[[], None]) -> None:
+        """Report that a check failed once, unless the commit below the built one is known to fail that check too."""
+        base_result = await self._checks.known(replace(spec, commit=built.base_before))
+        if base_result is None or base_result.state != "failure":
             doubt()
 
 
-def _holds(run: CheckRun, facts: SessionFacts) -> bool:
-    """Whether a check of what was built holds its merge."""
+def _holds_merge(run: CheckRun, facts: SessionFacts) -> bool:
+    """Return whether a check of a built merge holds the merge."""
     assert facts.pr is not None
     if run.forbidden if run.is_known else run.state not in GOOD:
         return True

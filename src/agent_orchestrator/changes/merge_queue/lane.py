@@ -1,7 +1,8 @@
-"""One queue: the changes that are to land on one branch of one repository. Does what `next_step.py` says, and asks again after each step.
+"""The merge queue of one base branch of one repository.
 
-Nothing of it is stored. Who wants to land stands in the facts, what was checked in the checks' results, what has landed in Git: after a
-crash the same changes join again and the queue is as it was.
+It carries out what `next_step.py` plans and plans again after each step. It stores nothing: facts say who is to merge,
+the checks' results what was checked, and Git what has merged. After a crash the same changes join again and the queue
+is as before.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from agent_orchestrator.errors import NotFound
 from agent_orchestrator.protocols.host import Host
 
 LOOK_AGAIN = 3.0
-"""Seconds after which a checkout that was in the way is looked at again."""
+"""Seconds after which a merge that a checkout blocked is tried again."""
 MOVES = 5
-"""How often the base moves under the queue before somebody is told."""
+"""Number of base moves during the queue's work after which the first change shows that it waits for the base to stop moving."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +36,12 @@ class Failed:
     check: str
     found: Assessment
     finished: CheckFinished
-    """What is recorded of it."""
+    """The event that records it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """It fails on top of these others, which pass."""
+    """The change fails a check on top of these other changes, which pass."""
 
     failed: Failed
     ahead: tuple[str, ...]
@@ -48,7 +49,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class CalledOff:
-    """It is not to land any more."""
+    """The change was removed from the queue."""
 
 
 Outcome = merge.Landed | Conflicted | merge.BranchMoved | Refused | CalledOff
@@ -56,25 +57,25 @@ Outcome = merge.Landed | Conflicted | merge.BranchMoved | Refused | CalledOff
 
 @dataclass(eq=False, slots=True)
 class Ticket:
-    """A change in the queue, and whoever waits for what becomes of it."""
+    """A change in the queue, with the future of its outcome."""
 
     entry: Entry
     spec: merge.LandingSpec
     done: asyncio.Future[Outcome] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     waits: str = ""
-    """What was last told to be waited for."""
+    """The last reported reason for waiting."""
 
 
 Check = Callable[[Ticket, Built, Callable[[], None]], Awaitable[Failed | None]]
-"""Checks what was built; the function it is given is to be called when a check failed and is tried again."""
+"""Runs the checks of a built merge; calls the given function when a check failed once and runs again."""
 Tell = Callable[[Ticket, str], None]
-"""Told what a change waits for; nothing: for nobody any more."""
+"""Called with what a change waits for; "" if it waits for nothing any more."""
 Clashes = Callable[[], Mapping[str, frozenset[str]]]
-"""Session → those that it is predicted to conflict with."""
+"""Returns session → the sessions that it is predicted to conflict with."""
 
 
 class Lane:
-    """The queue for one branch."""
+    """The merge queue of one base branch."""
 
     def __init__(
         self,
@@ -90,214 +91,240 @@ class Lane:
         self._repo = repo
         self._branch = base
         self._check = check
-        self._tell = tell
-        self._room = room
-        self._clashes = clashes
+        self._report_wait = tell
+        self._max_checks = room
+        self._predicted_conflicts = clashes
         self._tickets: dict[str, Ticket] = {}
         self._paused: set[str] = set()
         self._builds: dict[tuple[Entry, str], Built | Conflicted] = {}
         self._verdicts: dict[str, Verdict] = {}
         self._failures: dict[str, Failed] = {}
-        self._base = ""
-        self._moves = 0
+        self._base_head = ""
+        self._base_moves = 0
         self._building: asyncio.Task[None] | None = None
-        self._landing: tuple[str, asyncio.Task[None]] | None = None
+        self._merging: tuple[str, asyncio.Task[None]] | None = None
         self._checking: dict[str, asyncio.Task[None]] = {}
-        self._ending: set[asyncio.Task[None]] = set()
-        self._held: str | None = None
+        self._cancelled_checks: set[asyncio.Task[None]] = set()
+        self._postponed_commit: str | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._due = False
-        self._closed = False
+        self._is_cycle_scheduled = False
+        self._is_closed = False
         self.plan = Plan()
         self.looked: Callable[[], None] = lambda: None
-        """Told after each look, when the plan may be another."""
+        """Called after each cycle, when the plan may have changed."""
         self.workspaces: Callable[[], Collection[Path]] = tuple
-        """Of agents, none of which keeps the base from moving."""
+        """Returns the agents' workspaces, none of which keeps the base from moving."""
 
     def lands(self, session: str) -> bool:
-        """Is it being put onto the base this very moment?"""
-        return self._landing is not None and self._landing[0] == session
+        """Return whether the session's change is being merged at this moment."""
+        return self._merging is not None and self._merging[0] == session
 
     async def find_base(self) -> None:
-        """Ask Git where the base is; to be done before somebody joins."""
-        now = await Git(self._host, self._repo).resolve(f"refs/heads/{self._branch}")
-        if now and self._landing is None:
-            self._base = now
+        """Read the base branch's head from Git; to be called before a change joins."""
+        head = await Git(self._host, self._repo).resolve(f"refs/heads/{self._branch}")
+        if head and self._merging is None:
+            self._base_head = head
 
     async def join(self, ticket: Ticket) -> Outcome:
-        """Wait in the queue for what becomes of a change."""
+        """Add a change to the queue, wait for its outcome, and return it."""
         if not self._tickets:
-            self._moves = 0
+            self._base_moves = 0
         self._tickets[ticket.entry.session] = ticket
         self.look()
         try:
             return await ticket.done
         finally:
-            self._leave(ticket)
+            self._remove(ticket)
             self.look()
 
     def pause(self, session: str) -> bool:
-        """Begin no landing of it until it is resumed or settled; false: it is being landed already."""
+        """Do not begin to merge the change until it is resumed or settled.
+
+        Return False if it is being merged already.
+        """
         if self.lands(session):
             return False
         self._paused.add(session)
         return True
 
     def resume(self, session: str) -> None:
-        """It may land again, or is gone."""
+        """Allow a paused change to merge again; also called when it is gone."""
         self._paused.discard(session)
         self.look()
 
     def settle(self, session: str, outcome: Outcome) -> bool:
-        """Take a change out of the queue; false: it is not there, or is being landed, which decides."""
+        """Remove a change from the queue with this outcome.
+
+        Return False if it is not in the queue, or if it is being merged, which decides its outcome.
+        """
         ticket = self._tickets.get(session)
         if ticket is None or self.lands(session):
             return False
-        self._end(ticket, outcome)
+        self._finish(ticket, outcome)
         return True
 
     def look(self) -> None:
-        """Something may have changed."""
-        if not self._due and not self._closed:
-            self._due = True
-            asyncio.get_running_loop().call_soon(self._look)
+        """Schedule a cycle, because something may have changed."""
+        if not self._is_cycle_scheduled and not self._is_closed:
+            self._is_cycle_scheduled = True
+            asyncio.get_running_loop().call_soon(self._run_cycle)
 
     async def close(self) -> None:
-        """Begin nothing more: what is being landed has landed, everything else has ended, and nobody waits here any longer."""
-        self._closed = True
+        """Begin nothing more, finish a running merge, cancel everything else, and cancel all tickets."""
+        self._is_closed = True
         if self._timer:
             self._timer.cancel()
-        tasks = {*self._ending, *self._checking.values(), *([self._building] if self._building else [])}
+        tasks = {*self._cancelled_checks, *self._checking.values(), *([self._building] if self._building else [])}
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, *([self._landing[1]] if self._landing else []), return_exceptions=True)
+        await asyncio.gather(*tasks, *([self._merging[1]] if self._merging else []), return_exceptions=True)
         for ticket in list(self._tickets.values()):
             ticket.done.cancel()
 
-    # -- one look ------------------------------------------------------------------------------------------------------
+    # -- one cycle -----------------------------------------------------------------------------------------------------
 
-    def _look(self) -> None:
-        self._due = False
-        if self._closed:
+    def _run_cycle(self) -> None:
+        """Run one cycle: read the heads, plan, drop what cannot merge, and start checks, a build or a merge."""
+        self._is_cycle_scheduled = False
+        if self._is_closed:
             return
-        if self._landing is None:
-            self._find_heads()
+        if self._merging is None:
+            self._read_heads()
         self._make_plan()
         while drops := self.plan.drops:
             for place in drops:
                 self._drop(place)
             self._make_plan()
-        self._forget_the_rest()
-        self._tell_who_waits()
-        self._begin_checks()
+        self._discard_unused()
+        self._report_waits()
+        self._update_checks()
         if self.plan.build and self._building is None:
-            entry, on = self.plan.build
-            self._building = self._task(self._build(self._tickets[entry.session], on))
-        front = self.plan.land
-        if front and self._landing is None and isinstance(front.built, Built) and front.built.commit != self._held:
-            ticket = self._tickets[front.entry.session]
-            self._landing = front.entry.session, self._task(self._land(ticket, front.built))
+            entry, base = self.plan.build
+            self._building = self._start_task(self._build(self._tickets[entry.session], base))
+        next_merge = self.plan.land
+        if (
+            next_merge
+            and self._merging is None
+            and isinstance(next_merge.built, Built)
+            and next_merge.built.commit != self._postponed_commit
+        ):
+            ticket = self._tickets[next_merge.entry.session]
+            self._merging = next_merge.entry.session, self._start_task(self._merge(ticket, next_merge.built))
         self.looked()
 
     def _make_plan(self) -> None:
+        """Plan the next steps for all changes that are not paused."""
         entries = [ticket.entry for session, ticket in self._tickets.items() if session not in self._paused]
-        wishes = Wishes(self._clashes(), self.plan.begun)
-        self.plan = plan(entries, self._base, self._builds, self._verdicts, self._room(), wishes)
+        wishes = Wishes(self._predicted_conflicts(), self.plan.begun)
+        self.plan = plan(entries, self._base_head, self._builds, self._verdicts, self._max_checks(), wishes)
 
-    def _find_heads(self) -> None:
-        """Where the base and everybody's branch are now; what files do not tell, landing finds out."""
+    def _read_heads(self) -> None:
+        """Read the heads of the base and of all branches from the files of refs.
+
+        What those files do not show, the merge itself finds out.
+        """
         layout = find_layout(self._repo)
-        now = read_ref(layout.common, f"refs/heads/{self._branch}") if layout else None
-        if layout is None or now is None:
+        base_head = read_ref(layout.common, f"refs/heads/{self._branch}") if layout else None
+        if layout is None or base_head is None:
             return
-        self._moves += now != self._base
-        self._base = now
+        self._base_moves += base_head != self._base_head
+        self._base_head = base_head
         for ticket in list(self._tickets.values()):
             head = read_ref(layout.common, f"refs/heads/{ticket.spec.branch}")
             if head != ticket.spec.head:
-                self._end(ticket, merge.BranchMoved(head))
+                self._finish(ticket, merge.BranchMoved(head))
 
     def _drop(self, place: Place) -> None:
+        """Finish a change that conflicts with the base or fails a check through its own fault."""
         ticket = self._tickets[place.entry.session]
         if isinstance(place.built, Conflicted):
-            self._end(ticket, place.built)
+            self._finish(ticket, place.built)
         elif place.built is not None:
-            self._end(ticket, Refused(self._failures[place.built.commit], place.ahead))
+            self._finish(ticket, Refused(self._failures[place.built.commit], place.ahead))
 
-    def _forget_the_rest(self) -> None:
-        """Keep what the plan rests on; the checks remember by content what they found."""
-        used = {place.built.commit for place in self.plan.places if isinstance(place.built, Built)}
-        places = {(place.entry, place.on) for place in self.plan.places}
-        alone = {(place.entry, self._base) for place in self.plan.places}
-        self._builds = {key: found for key, found in self._builds.items() if key in places | alone}
-        self._verdicts = {commit: verdict for commit, verdict in self._verdicts.items() if commit in used}
-        self._failures = {commit: failed for commit, failed in self._failures.items() if commit in used}
+    def _discard_unused(self) -> None:
+        """Discard builds and results that the plan does not use. The checks keep their results by content."""
+        used_commits = {place.built.commit for place in self.plan.places if isinstance(place.built, Built)}
+        planned_keys = {(place.entry, place.on) for place in self.plan.places}
+        keys_on_base = {(place.entry, self._base_head) for place in self.plan.places}
+        self._builds = {key: build for key, build in self._builds.items() if key in planned_keys | keys_on_base}
+        self._verdicts = {commit: verdict for commit, verdict in self._verdicts.items() if commit in used_commits}
+        self._failures = {commit: failure for commit, failure in self._failures.items() if commit in used_commits}
 
-    def _tell_who_waits(self) -> None:
-        for number, place in enumerate(self.plan.places):
+    def _report_waits(self) -> None:
+        """Report for each change what it waits for."""
+        for position, place in enumerate(self.plan.places):
             ticket = self._tickets[place.entry.session]
             if place.state == "clashing" and isinstance(place.built, Conflicted):
                 files = ", ".join(place.built.files[:5])
-                self._say(ticket, f"{', '.join(place.ahead)}, with which it conflicts in {files}")
+                self._update_wait_reason(ticket, f"{', '.join(place.ahead)}, with which it conflicts in {files}")
             elif place.state != "green":
-                restless = number == 0 and self._moves >= MOVES
-                self._say(ticket, f"{self._branch} to come to rest" if restless else "")
+                is_base_unstable = position == 0 and self._base_moves >= MOVES
+                self._update_wait_reason(ticket, f"{self._branch} to come to rest" if is_base_unstable else "")
 
-    def _say(self, ticket: Ticket, reason: str) -> None:
+    def _update_wait_reason(self, ticket: Ticket, reason: str) -> None:
+        """Report what a change waits for, if that is not what was last reported."""
         if ticket.waits != reason:
             ticket.waits = reason
-            self._tell(ticket, reason)
+            self._report_wait(ticket, reason)
 
-    def _begin_checks(self) -> None:
-        wanted = self.plan.checks
-        for commit in [commit for commit in self._checking if commit not in wanted]:
+    def _update_checks(self) -> None:
+        """Cancel checks that the plan does not need any more, and start those it needs."""
+        needed_checks = self.plan.checks
+        for commit in [commit for commit in self._checking if commit not in needed_checks]:
             task = self._checking.pop(commit)
             task.cancel()
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
-        for commit, place in wanted.items():
+            self._cancelled_checks.add(task)
+            task.add_done_callback(self._cancelled_checks.discard)
+        for commit, place in needed_checks.items():
             if commit not in self._checking:
                 self._verdicts.setdefault(commit, "running")
                 ticket = self._tickets[place.entry.session]
                 assert isinstance(place.built, Built)
-                self._checking[commit] = self._task(self._judge(ticket, place.built))
+                self._checking[commit] = self._start_task(self._run_checks(ticket, place.built))
 
-    # -- what takes time -----------------------------------------------------------------------------------------------
+    # -- background tasks ----------------------------------------------------------------------------------------------
 
-    def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start a background task."""
         return asyncio.get_running_loop().create_task(work)
 
-    async def _build(self, ticket: Ticket, on: str) -> None:
+    async def _build(self, ticket: Ticket, base: str) -> None:
+        """Build the merge of a change on a commit."""
         try:
-            self._builds[ticket.entry, on] = await merge.build(self._host, ticket.spec, on)
-        except Exception as error:  # whoever asked for the landing is told
+            self._builds[ticket.entry, base] = await merge.build(self._host, ticket.spec, base)
+        except Exception as error:  # the caller that waits for the merge gets it
             self._fail(ticket, error)
         finally:
             self._building = None
             self.look()
 
-    async def _judge(self, ticket: Ticket, built: Built) -> None:
+    async def _run_checks(self, ticket: Ticket, built: Built) -> None:
+        """Run the checks of a built merge and keep the verdict, unless the plan dropped that build meanwhile."""
+
         def doubt() -> None:
+            """Mark the build as doubtful, because a check failed once."""
             if self._verdicts.get(built.commit) == "running":
                 self._verdicts[built.commit] = "doubtful"
                 self.look()
 
-        mine = asyncio.current_task()
+        own_task = asyncio.current_task()
         try:
             failed = await self._check(ticket, built, doubt)
         except Exception as error:
             self._fail(ticket, error)
         else:
-            if self._checking.get(built.commit) is mine:
+            if self._checking.get(built.commit) is own_task:
                 self._verdicts[built.commit] = "bad" if failed else "good"
                 if failed:
                     self._failures[built.commit] = failed
         finally:
-            if self._checking.get(built.commit) is mine:
+            if self._checking.get(built.commit) is own_task:
                 del self._checking[built.commit]
             self.look()
 
-    async def _land(self, ticket: Ticket, built: Built) -> None:
+    async def _merge(self, ticket: Ticket, built: Built) -> None:
+        """Move the base branch to a built merge and finish the change."""
         try:
             outcome = await merge.land(self._host, ticket.spec, built, workspaces=self.workspaces())
         except Exception as error:
@@ -305,47 +332,51 @@ class Lane:
         else:
             match outcome:
                 case merge.Landed():
-                    self._base, self._moves = outcome.commit, 0
-                    self._end(ticket, outcome)
+                    self._base_head, self._base_moves = outcome.commit, 0
+                    self._finish(ticket, outcome)
                 case merge.BranchMoved():
-                    self._end(ticket, outcome)
+                    self._finish(ticket, outcome)
                 case merge.Waits():
-                    self._hold(built.commit)
-                    self._say(ticket, outcome.reason)
+                    self._postpone_merge(built.commit)
+                    self._update_wait_reason(ticket, outcome.reason)
                 case merge.Moved(None):
                     self._fail(ticket, NotFound(f"the branch {self._branch} is gone", "name a branch that exists"))
-                case merge.Moved(now):
-                    if now == built.base_before:
-                        self._builds.clear()  # what was built is gone from the repository
-                    self._base = now or self._base
+                case merge.Moved(base_head):
+                    if base_head == built.base_before:
+                        self._builds.clear()  # the built commit is gone from the repository
+                    self._base_head = base_head or self._base_head
         finally:
-            self._landing = None
+            self._merging = None
             self.look()
 
-    def _hold(self, commit: str) -> None:
-        """A checkout is in the way: not now."""
-        self._held = commit
+    def _postpone_merge(self, commit: str) -> None:
+        """Do not merge this commit for LOOK_AGAIN seconds, because a checkout is in the way."""
+        self._postponed_commit = commit
         if self._timer:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(LOOK_AGAIN, self._let_go)
+        self._timer = asyncio.get_running_loop().call_later(LOOK_AGAIN, self._resume_merge)
 
-    def _let_go(self) -> None:
-        self._held = None
+    def _resume_merge(self) -> None:
+        """Allow the postponed commit to merge again."""
+        self._postponed_commit = None
         self.look()
 
-    # -- the end -------------------------------------------------------------------------------------------------------
+    # -- outcomes ------------------------------------------------------------------------------------------------------
 
-    def _end(self, ticket: Ticket, outcome: Outcome) -> None:
+    def _finish(self, ticket: Ticket, outcome: Outcome) -> None:
+        """Finish a change with an outcome."""
         if not ticket.done.done():
             ticket.done.set_result(outcome)
-        self._leave(ticket)
+        self._remove(ticket)
         self.look()
 
     def _fail(self, ticket: Ticket, error: Exception) -> None:
+        """Finish a change with an error, which its waiting caller gets."""
         if not ticket.done.done():
             ticket.done.set_exception(error)
-        self._leave(ticket)
+        self._remove(ticket)
 
-    def _leave(self, ticket: Ticket) -> None:
+    def _remove(self, ticket: Ticket) -> None:
+        """Remove a change from the queue, unless a newer ticket of its session has replaced it."""
         if self._tickets.get(ticket.entry.session) is ticket:
             del self._tickets[ticket.entry.session]

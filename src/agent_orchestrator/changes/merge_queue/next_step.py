@@ -1,10 +1,11 @@
-"""What is next for changes that are to land on one branch, one on top of the other. Pure: told what is known, it says what to do.
+"""Plan the next step of a merge queue. Pure functions: facts in, a plan out.
 
-Who collides with few others goes before who collides with many, so that one is sent back and not many; but what is built and being
-checked keeps its place, and nobody is passed by those who asked much later.
+A change that conflicts with few others goes before one that conflicts with many, so that one change is sent back and
+not many. A change that is built and being checked keeps its place, and none is overtaken by changes that were requested
+much later.
 
-Every entry is built on the entry ahead of it and checked at that very tree, all of them side by side. So an entry that fails on
-a chain that passes is at fault itself, and nobody has to search: it goes, and those behind it are built without it.
+Every change is built on the change ahead of it and checked at that tree, all in parallel. So a change that fails on a
+chain that passes is itself at fault and no search is needed: it is dropped, and those behind it are built without it.
 """
 
 from __future__ import annotations
@@ -16,29 +17,31 @@ from typing import Literal
 from agent_orchestrator.changes.merge.model import Built, Conflicted
 
 TOGETHER = 600.0
-"""Seconds: within each such span one may go before another that asked earlier, but nobody before one of an earlier span."""
+"""Length in seconds of the spans of request times: within one span a change may overtake another that was requested
+earlier; no change overtakes one of an earlier span."""
 
 Verdict = Literal["running", "doubtful", "good", "bad"]
-"""`doubtful`: it failed once, and is tried again."""
+"""The checks' result for a built commit. `doubtful`: it failed once and runs again."""
 State = Literal["queued", "checking", "doubtful", "green", "failing", "clashing", "conflict", "culprit"]
-"""`queued`: not built, or not checked yet. `failing`: it fails, but so may what is ahead. `clashing`: it conflicts with those ahead, and
-waits for them. `conflict`: it conflicts with the base. `culprit`: it fails on what passes. The last two are out of the queue."""
+"""The state of a place. `queued`: not built, or not checked yet. `failing`: it fails, but so may what is ahead.
+`clashing`: it conflicts with those ahead and waits for them. `conflict`: it conflicts with the base. `culprit`: it
+fails on top of what passes. Places in the last two states are dropped from the queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A change that is to land."""
+    """A change that is to merge."""
 
     session: str
     head: str
     priority: int
     asked: float
     unchecked: bool = False
-    """It needs no check: forced, or there is none."""
+    """It needs no check: the merge is forced, or there are no checks."""
 
 
 Builds = Mapping[tuple[Entry, str], Built | Conflicted]
-"""By entry, and the commit that it was built upon."""
+"""Build results by entry and the commit it was built on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,24 +51,24 @@ class Place:
     entry: Entry
     state: State
     on: str
-    """The commit that it is, or is to be, built upon."""
+    """The commit it is, or is to be, built on."""
     ahead: tuple[str, ...]
-    """The sessions between the base and it."""
+    """The sessions between the base and this entry."""
     built: Built | Conflicted | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do. Whatever is done, a new plan is made."""
+    """What to do next. After every step a new plan is made."""
 
     places: tuple[Place, ...] = ()
-    """Everybody, in order."""
+    """All entries, in order."""
     build: tuple[Entry, str] | None = None
     land: Place | None = None
 
     @property
     def checks(self) -> dict[str, Place]:
-        """What is to be under check, by commit."""
+        """Return the places whose checks are to run, by built commit."""
         return {
             place.built.commit: place
             for place in self.places
@@ -74,46 +77,51 @@ class Plan:
 
     @property
     def begun(self) -> list[Entry]:
-        """Who is built at its place, or known to clash there."""
+        """Return the entries that are built at their place, or known to conflict there."""
         return [place.entry for place in self.places if place.built is not None]
 
     @property
     def drops(self) -> tuple[Place, ...]:
-        """Who is out."""
+        """Return the places that are to leave the queue."""
         return tuple(place for place in self.places if place.state in ("conflict", "culprit"))
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What else the order goes by."""
+    """What the order depends on in addition to the entries."""
 
     clashes: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Session → those that it is predicted to conflict with."""
+    """Session → the sessions that it is predicted to conflict with."""
     begun: Sequence[Entry] = ()
-    """Those that are built upon each other, in their order: to part them would throw away what is known of them."""
+    """Entries that are built on each other, in their order: to reorder them would discard their builds and results."""
 
 
 NONE = Wishes()
 
 
 def order(entries: Iterable[Entry], wishes: Wishes = NONE) -> list[Entry]:
-    """Higher priority first; then those that are under way as they are; then who collides with the fewest; then who asked first."""
-    there = list(entries)
-    sessions = {entry.session for entry in there}
-    begun = {entry: place for place, entry in enumerate(wishes.begun)}
+    """Return the entries in the order in which they are to merge.
+
+    Higher priority first, then those under way in their order, then by span of TOGETHER seconds in which they were
+    requested, then by fewest predicted conflicts, then by request time.
+    """
+    entry_list = list(entries)
+    sessions = {entry.session for entry in entry_list}
+    begun = {entry: position for position, entry in enumerate(wishes.begun)}
 
     def rank(entry: Entry) -> tuple[int, int, float, int, float, str]:
-        meets = len(wishes.clashes.get(entry.session, frozenset()) & sessions)
-        place = begun.get(entry, len(begun))
-        return -entry.priority, place, entry.asked // TOGETHER, meets, entry.asked, entry.session
+        """Return the sort key of an entry."""
+        conflict_count = len(wishes.clashes.get(entry.session, frozenset()) & sessions)
+        position = begun.get(entry, len(begun))
+        return -entry.priority, position, entry.asked // TOGETHER, conflict_count, entry.asked, entry.session
 
-    return sorted(there, key=rank)
+    return sorted(entry_list, key=rank)
 
 
 def passed_by(entry: Entry, ordered: Sequence[Entry]) -> list[str]:
-    """The sessions that go before one although they asked later and are no more urgent."""
+    """Return the sessions that go before an entry although they were requested later and have no higher priority."""
     before = ordered[: ordered.index(entry)]
-    return [one.session for one in before if one.priority == entry.priority and one.asked > entry.asked]
+    return [other.session for other in before if other.priority == entry.priority and other.asked > entry.asked]
 
 
 def plan(
@@ -124,74 +132,82 @@ def plan(
     room: int,
     wishes: Wishes = NONE,
 ) -> Plan:
-    """What to do for these entries on this base; at most `room` of them are checked at a time."""
-    walk = _Walk(base, builds, verdicts, room)
+    """Return the plan for these entries on this base; at most `room` of them are checked at a time."""
+    walk = _QueueWalk(base, builds, verdicts, room)
     places = tuple(walk.place(entry) for entry in order(entries, wishes))
     return Plan(places, walk.build, walk.land)
 
 
-class _Walk:
-    """From the base along the chain."""
+class _QueueWalk:
+    """A walk along the queue, from the base to the last entry."""
 
     def __init__(self, base: str, builds: Builds, verdicts: Mapping[str, Verdict], room: int) -> None:
         self._base = base
         self._builds = builds
         self._verdicts = verdicts
-        self._room = room
+        self._free_slots = room
         self._tip = base
-        self._ahead: tuple[str, ...] = ()
-        self._sure = True
-        """Everything in the chain so far passes."""
-        self._undecided = False
-        """Somebody ahead failed once: whether he lands first is not known yet."""
-        self._stopped = False
+        self._sessions_ahead: tuple[str, ...] = ()
+        self._chain_passes = True
+        """Whether every change in the chain so far passes."""
+        self._has_doubtful = False
+        """Whether a change ahead failed once, so that it is not known yet whether that one merges first."""
+        self._is_chain_broken = False
         self.build: tuple[Entry, str] | None = None
         self.land: Place | None = None
 
     def place(self, entry: Entry) -> Place:
-        found = None if self._stopped else self._builds.get((entry, self._tip))
-        place = Place(entry, "queued", self._tip, self._ahead, found)
-        if found is None:
-            self._want(entry, self._tip)
-            self._stopped = True
+        """Return the place of the next entry in the queue."""
+        build_result = None if self._is_chain_broken else self._builds.get((entry, self._tip))
+        place = Place(entry, "queued", self._tip, self._sessions_ahead, build_result)
+        if build_result is None:
+            self._plan_build(entry, self._tip)
+            self._is_chain_broken = True
             return place
-        return self._clash(place) if isinstance(found, Conflicted) else self._merged(place, found)
+        return (
+            self._place_conflicted(place)
+            if isinstance(build_result, Conflicted)
+            else self._place_built(place, build_result)
+        )
 
-    def _want(self, entry: Entry, on: str) -> None:
-        if self.build is None and not self._stopped and self._room > 0:
-            self.build = (entry, on)
+    def _plan_build(self, entry: Entry, base: str) -> None:
+        """Plan the build of an entry on a commit, if no build is planned yet."""
+        if self.build is None and not self._is_chain_broken and self._free_slots > 0:
+            self.build = (entry, base)
 
-    def _clash(self, place: Place) -> Place:
-        """It conflicts: with the base, or with somebody between."""
-        alone = self._builds.get((place.entry, self._base))
-        if alone is None:
-            self._want(place.entry, self._base)
+    def _place_conflicted(self, place: Place) -> Place:
+        """Return the place of an entry whose build conflicts, either with the base or with an entry between."""
+        result_on_base = self._builds.get((place.entry, self._base))
+        if result_on_base is None:
+            self._plan_build(place.entry, self._base)
             return replace(place, state="clashing")
-        if isinstance(alone, Conflicted):
-            return replace(place, state="conflict", on=self._base, ahead=(), built=alone)
+        if isinstance(result_on_base, Conflicted):
+            return replace(place, state="conflict", on=self._base, ahead=(), built=result_on_base)
         return replace(place, state="clashing")
 
-    def _merged(self, place: Place, built: Built) -> Place:
+    def _place_built(self, place: Place, built: Built) -> Place:
+        """Return the place of an entry that was built without conflicts, by its checks' verdict."""
         match "good" if place.entry.unchecked or built.up_to_date else self._verdicts.get(built.commit):
             case "good":
                 place = replace(place, state="green")
-                if self._tip == self._base and not self._undecided and self.land is None:
+                if self._tip == self._base and not self._has_doubtful and self.land is None:
                     self.land = place
-                self._chain(place.entry, built)
+                self._extend_chain(place.entry, built)
             case "bad":
-                place = replace(place, state="culprit" if self._sure else "failing")
+                place = replace(place, state="culprit" if self._chain_passes else "failing")
             case "doubtful":
                 place = replace(place, state="doubtful")
-                self._room -= 1
-                self._undecided = True
+                self._free_slots -= 1
+                self._has_doubtful = True
             case verdict:
-                if verdict == "running" or self._room > 0:
+                if verdict == "running" or self._free_slots > 0:
                     place = replace(place, state="checking")
-                self._room -= 1
-                self._sure = False
-                self._chain(place.entry, built)
+                self._free_slots -= 1
+                self._chain_passes = False
+                self._extend_chain(place.entry, built)
         return place
 
-    def _chain(self, entry: Entry, built: Built) -> None:
+    def _extend_chain(self, entry: Entry, built: Built) -> None:
+        """Put a built entry at the end of the chain that the next entries are built on."""
         self._tip = built.commit
-        self._ahead = (*self._ahead, entry.session)
+        self._sessions_ahead = (*self._sessions_ahead, entry.session)

@@ -1,4 +1,4 @@
-"""What came of a landing, as events."""
+"""Turn the outcome of a merge into events."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from agent_orchestrator.protocols.text import without_orders
 from agent_orchestrator.sessions.plugins import Plugins
 
 MOST_LEFT = 100
-"""Uncommitted files that a landing names."""
+"""Maximum number of uncommitted files that a merge event names."""
 
 
 def landing_spec(home: Home, facts: SessionFacts) -> merge.LandingSpec:
-    """What is to land, and how."""
+    """Return what is to merge and how, for a session with a pull request; creates its scratch folder."""
     assert facts.pr is not None
     work = home.path / "landing" / facts.id
     work.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -48,50 +48,55 @@ def landing_spec(home: Home, facts: SessionFacts) -> merge.LandingSpec:
 
 
 class Telling:
-    """Makes the events; `key` is that of the intent to land."""
+    """Makes the events of a merge's outcome; `key` is the key of the intent to merge."""
 
     def __init__(self, flow: Flow, plugins: Plugins) -> None:
         self._flow = flow
         self._plugins = plugins
 
     def event(self, facts: SessionFacts, body: e.Body, key: str, source: str = "forge") -> Event:
-        """Something about a session's landing."""
+        """Return an event about a session's merge."""
         return Event(body, self._flow.clock(), source, key, facts.project, facts.id)
 
     async def outcome(self, facts: SessionFacts, key: str, outcome: Outcome) -> list[Event]:
-        """What became of a change that was to land."""
+        """Return the events for the outcome of a change in the merge queue."""
         match outcome:
             case merge.Landed():
-                return await self._landed(facts, key, outcome)
+                return await self._merged_events(facts, key, outcome)
             case merge.Conflicted():
-                return self._conflicted(facts, key, outcome)
+                return self._conflict_events(facts, key, outcome)
             case merge.BranchMoved():
-                return self._moved(facts, key, outcome.now)
+                return self._moved_events(facts, key, outcome.now)
             case Refused():
-                return self._refused(facts, key, outcome)
+                return self._refusal_events(facts, key, outcome)
         return []
 
     def failed(self, facts: SessionFacts, key: str, error: AoError) -> list[Event]:
-        """It could not even be tried."""
+        """Return the events for a merge that could not even be tried."""
         return [self.event(facts, e.LandingFailed(str(error), "error"), f"{key}:failed")]
 
     def waits(self, facts: SessionFacts, reason: str) -> list[Event]:
-        """It cannot land just now; nothing, if that is known."""
-        known = facts.pr.landing.waits if facts.pr and facts.pr.landing else reason
+        """Return the event that the change cannot merge yet; no event if that reason is already recorded."""
+        last_reason = facts.pr.landing.waits if facts.pr and facts.pr.landing else reason
         key = f"landing-waits:{facts.id}:{self._flow.clock():.6f}"
-        return [self.event(facts, e.LandingWaits(reason), key)] if known != reason else []
+        return [self.event(facts, e.LandingWaits(reason), key)] if last_reason != reason else []
 
-    def _refused(self, facts: SessionFacts, key: str, refused: Refused) -> list[Event]:
-        """Record why; its agent hears of the check as of any that fails, with what the change was on top of."""
+    def _refusal_events(self, facts: SessionFacts, key: str, refused: Refused) -> list[Event]:
+        """Return the events for a change that fails a check.
+
+        The agent gets the failed check as it gets any other, with what the change was built on.
+        """
         failed = refused.failed
         finished, run = failed.finished, check_run(failed.finished)
         where = f"on top of {facts.pr.base if facts.pr else facts.base}"
         where += f" with {', '.join(refused.ahead)}" if refused.ahead else ""
-        why = finished.summary.partition("\n")[0] or finished.state
-        what = "fails" if run.fails or run.is_known else "holds the merge"
+        reason = finished.summary.partition("\n")[0] or finished.state
+        effect = "fails" if run.fails or run.is_known else "holds the merge"
         events = [
             self.event(
-                facts, e.LandingFailed(f"the check {failed.check} {what} {where}: {why}", "checks"), f"{key}:failed"
+                facts,
+                e.LandingFailed(f"the check {failed.check} {effect} {where}: {reason}", "checks"),
+                f"{key}:failed",
             )
         ]
         if failed.found.result.about_content or finished.state in ("timed_out", NOT_SET_UP):
@@ -99,39 +104,43 @@ class Telling:
             events.append(self.event(facts, body, f"{key}:{failed.check}:finished", "checks"))
         return events
 
-    def _conflicted(self, facts: SessionFacts, key: str, built: merge.Conflicted) -> list[Event]:
+    def _conflict_events(self, facts: SessionFacts, key: str, built: merge.Conflicted) -> list[Event]:
+        """Return the events for a change that conflicts with the base."""
         files = ", ".join(built.files[:5])
-        seen = e.ConflictsSeen(facts.head or "", built.base_before, built.files)
+        conflicts = e.ConflictsSeen(facts.head or "", built.base_before, built.files)
         failed = e.LandingFailed(f"it conflicts with {facts.base} in {files}", "conflict")
         return [
             self.event(facts, failed, f"{key}:failed"),
             self.event(facts, e.BaseMoved(built.base_before), f"{key}:base", "git"),
-            self.event(facts, seen, f"{key}:conflicts", "git"),
+            self.event(facts, conflicts, f"{key}:conflicts", "git"),
         ]
 
-    def _moved(self, facts: SessionFacts, key: str, now: str | None) -> list[Event]:
-        """The branch is not where it was when it was checked: nothing lands, and where it is now is what counts."""
-        reason = "its branch moved meanwhile; what is there now was not checked" if now else "its branch is gone"
-        here = Path(facts.place.git_dir) if facts.place and facts.place.present and not facts.remote else None
-        other = ((here and read_symbolic_head(here)) or "").removeprefix("refs/heads/")
-        if other and other != facts.branch:
-            own, there = quote(facts.branch), quote(other)
-            back = f"git checkout {own} && git merge {there}" if now else f"git branch -m {own}"
-            reason = f"its workspace is on branch {other}, not on {facts.branch}: have that changed there, by {back}"
+    def _moved_events(self, facts: SessionFacts, key: str, head: str | None) -> list[Event]:
+        """Return the events for a branch that is not at the checked commit: nothing merges, and its present head counts."""
+        reason = "its branch moved meanwhile; what is there now was not checked" if head else "its branch is gone"
+        git_dir = Path(facts.place.git_dir) if facts.place and facts.place.present and not facts.remote else None
+        current_branch = ((git_dir and read_symbolic_head(git_dir)) or "").removeprefix("refs/heads/")
+        if current_branch and current_branch != facts.branch:
+            own_quoted, current_quoted = quote(facts.branch), quote(current_branch)
+            remedy = (
+                f"git checkout {own_quoted} && git merge {current_quoted}" if head else f"git branch -m {own_quoted}"
+            )
+            reason = f"its workspace is on branch {current_branch}, not on {facts.branch}: have that changed there, by {remedy}"
         events = [self.event(facts, e.LandingFailed(reason, "moved"), f"{key}:failed")]
-        if now and facts.place and facts.place.shared and now != facts.head:
-            events.insert(0, self.event(facts, e.HeadMoved(now), f"{key}:head", "git"))
+        if head and facts.place and facts.place.shared and head != facts.head:
+            events.insert(0, self.event(facts, e.HeadMoved(head), f"{key}:head", "git"))
         return events
 
-    async def _landed(self, facts: SessionFacts, key: str, landed: merge.Landed) -> list[Event]:
-        asked = facts.pr.landing if facts.pr else None
+    async def _merged_events(self, facts: SessionFacts, key: str, landed: merge.Landed) -> list[Event]:
+        """Return the events for a merged change; a local issue that it was for is closed."""
+        request = facts.pr.landing if facts.pr else None
         body = e.PrMerged(
             landed.commit,
             landed.base_before,
-            asked.head if asked else facts.head or "",
-            asked.strategy if asked else "squash",
-            keep_branch=bool(asked and not asked.delete_after),
-            left=await self._left(facts),
+            request.head if request else facts.head or "",
+            request.strategy if request else "squash",
+            keep_branch=bool(request and not request.delete_after),
+            left=await self._uncommitted_files(facts),
         )
         events = [self.event(facts, body, f"{key}:done")]
         issue = issue_of(self._flow.home.issues, facts.project, facts.spec.issue)
@@ -140,17 +149,17 @@ class Telling:
             events.append(Event(closed, self._flow.clock(), "forge", f"{key}:issue", facts.project))
         return events
 
-    async def _left(self, facts: SessionFacts) -> tuple[str, ...]:
-        """What is in its workspace, not committed, and so does not land."""
-        place = facts.place
-        if place is None or not place.present:
+    async def _uncommitted_files(self, facts: SessionFacts) -> tuple[str, ...]:
+        """Return the names of the workspace's uncommitted files, which do not merge; at most MOST_LEFT."""
+        workspace = facts.place
+        if workspace is None or not workspace.present:
             return ()
         try:
             site = self._plugins.site_of(facts)
-            if not await site.present(Path(place.path)):
+            if not await site.present(Path(workspace.path)):
                 return ()
-            changes = await Git(site.host, Path(place.path)).status()
+            changes = await Git(site.host, Path(workspace.path)).status()
         except AoError:
-            return ()  # nobody knows; what is there is saved before the workspace goes
+            return ()  # unknown; the files are saved before the workspace is removed
         names = {os.fsencode(change.path).decode(errors="replace") for change in changes}
         return tuple(sorted(names)[:MOST_LEFT])

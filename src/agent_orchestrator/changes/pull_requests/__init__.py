@@ -1,1 +1,1 @@
-"""Pull requests of the local forge, the branches they are between, and stacked branches."""
+"""Pull requests of the local forge, the branches that they are about, and stacked branches."""

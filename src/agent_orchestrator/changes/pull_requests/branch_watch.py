@@ -1,5 +1,10 @@
-"""Watching branches: whoever moves a base here, every open pull request onto it is told; whoever moves a change's own branch once its agent
-has ended, that change is. (While the agent lives, the observer watches its workspace.)"""
+"""Watch branches and record where they are.
+
+A moved base is recorded for every open pull request onto it, and a change's own branch that moves after its agent has
+ended is recorded for that change.
+
+While the agent runs, the observer watches its workspace instead.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +21,11 @@ from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.errors import Temporary
 
 TRY_AGAIN = 1.0
-"""Seconds after which a branch that could not be looked at is looked at again."""
+"""Seconds after which a branch that could not be read is read again."""
 
 
 class Bases:
-    """Keeps an eye on the branches that changes are to land on, and on those that they are on."""
+    """Watches the base branches and own branches of changes."""
 
     def __init__(self, flow: Flow, watch: Watch) -> None:
         self.flow = flow
@@ -29,17 +34,19 @@ class Bases:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Look at those that are open, and at those to come."""
+        """Watch the branches of open pull requests, and of those that are opened later."""
         self.flow.on_change.append(self._on_change)
         for facts in self.flow.sessions.values():
-            self._look(facts)
+            self._watch_session(facts)
 
     def _on_change(self, changes: Sequence[Change]) -> None:
+        """Watch the branches of a pull request that was opened or got another base."""
         for change in changes:
             if isinstance(change.event.body, e.PrOpened | e.BaseChanged) and change.after:
-                self._look(change.after)
+                self._watch_session(change.after)
 
-    def _look(self, facts: SessionFacts) -> None:
+    def _watch_session(self, facts: SessionFacts) -> None:
+        """Watch the branches of a session's pull request, and record where they are."""
         if facts.pr is None or facts.pr.state != "open":
             return
         try:
@@ -47,57 +54,62 @@ class Bases:
             if layout is None:
                 return
             for branch in (facts.pr.base, facts.branch):
-                self._watch(layout.common, branch)
-                self._moved(layout.common, branch)
+                self._watch_branch(layout.common, branch)
+                self._record_position(layout.common, branch)
         except Temporary:
-            self._later(lambda: self._look(self.flow.sessions[facts.id]))
+            self._retry_later(lambda: self._watch_session(self.flow.sessions[facts.id]))
 
-    def _watch(self, common: Path, branch: str) -> None:
+    def _watch_branch(self, common: Path, branch: str) -> None:
+        """Watch a branch's files, if they are not watched yet."""
         if (common, branch) not in self._watched:
             for path in (common / "refs" / "heads" / branch, common / "packed-refs"):
-                self.watch.entry(path, lambda: self._moved(common, branch))
+                self.watch.entry(path, lambda: self._record_position(common, branch))
             self._watched.add((common, branch))
 
-    def _later(self, look: Callable[[], None]) -> None:
-        """What could not be looked at now, without a free descriptor say, is looked at soon: nothing else would tell that it moved."""
-        asyncio.get_running_loop().call_later(TRY_AGAIN, look)
+    def _retry_later(self, read_again: Callable[[], None]) -> None:
+        """Read again soon what could not be read, for lack of a file descriptor for example; no other event would report a move."""
+        asyncio.get_running_loop().call_later(TRY_AGAIN, read_again)
 
-    def _moved(self, common: Path, branch: str) -> None:
+    def _record_position(self, common: Path, branch: str) -> None:
+        """Record where a branch is, for the sessions that do not know it."""
         try:
-            news = self._news(common, branch)
+            events = self._movement_events(common, branch)
         except Temporary:
-            self._later(lambda: self._moved(common, branch))
+            self._retry_later(lambda: self._record_position(common, branch))
             return
-        if news:
-            task = asyncio.get_running_loop().create_task(self._tell(news))
+        if events:
+            task = asyncio.get_running_loop().create_task(self._append(events))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def _news(self, common: Path, branch: str) -> list[Event]:
+    def _movement_events(self, common: Path, branch: str) -> list[Event]:
+        """Return the events for sessions that do not know where a branch is."""
         head, now = read_ref(common, f"refs/heads/{branch}"), self.flow.clock()
-        told = []
+        events = []
         if head is None:
             return []
         for facts in self.flow.sessions.values():
-            body = _news(facts, branch, head)
-            if body is not None and self._is_in(facts, common):
+            body = _movement_events(facts, branch, head)
+            if body is not None and self._is_in_repository(facts, common):
                 key = f"{body.type}:{facts.id}:{head}:{now:.6f}"
-                told.append(Event(body, now, "git", key, facts.project, facts.id))
-        return told
+                events.append(Event(body, now, "git", key, facts.project, facts.id))
+        return events
 
-    def _is_in(self, facts: SessionFacts, common: Path) -> bool:
+    def _is_in_repository(self, facts: SessionFacts, common: Path) -> bool:
+        """Return whether a session is in this repository."""
         layout = find_layout(Path(facts.spec.repo))
         return layout is not None and layout.common == common
 
-    async def _tell(self, events: Sequence[Event]) -> None:
+    async def _append(self, events: Sequence[Event]) -> None:
+        """Record events."""
         await self.flow.append(*events)
 
 
-def _news(facts: SessionFacts, branch: str, head: str) -> e.Body | None:
-    """What a branch's place means for a session that did not know it."""
+def _movement_events(facts: SessionFacts, branch: str, head: str) -> e.Body | None:
+    """Return the event for a session that does not know where a branch is, or None."""
     if facts.pr is None or facts.pr.state != "open":
         return None
     if facts.pr.base == branch and facts.base_head != head and facts.spec.scm == "local":
         return e.BaseMoved(head)
-    mine = facts.branch == branch and not facts.live and facts.place is not None and facts.place.shared
-    return e.HeadMoved(head) if mine and facts.head != head else None
+    is_own_branch = facts.branch == branch and not facts.live and facts.place is not None and facts.place.shared
+    return e.HeadMoved(head) if is_own_branch and facts.head != head else None

@@ -1,6 +1,6 @@
-"""Pull requests of the local forge, carried out: opened as draft, made ready, checked, compared with the base.
+"""Carry out actions on pull requests of the local forge: open as draft, make ready, check, compare with the base.
 
-Each function is an effect (see `sessions/lifecycle.py`). How they land is the merge queue's matter.
+Each function is an effect (see `sessions/lifecycle.py`). The merge queue merges them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from agent_orchestrator.sessions.plugins import Plugins
 
 
 class Pulls:
-    """The effects of pull requests."""
+    """The effects of local pull requests."""
 
     def __init__(
         self,
@@ -52,13 +52,13 @@ class Pulls:
         self.lifecycle = lifecycle
         self.checks = checks
         self.gate: Callable[[str, e.Notified], e.Body] = lambda _project, notice: notice
-        """What is told may have to wait for the end of the quiet hours."""
+        """Returns the event for a notice, which may have to wait for the end of the quiet hours."""
         self.numbering = asyncio.Lock()
-        self._running: dict[str, list[tuple[str, str, str, str]]] = defaultdict(list)
+        self._running_checks: dict[str, list[tuple[str, str, str, str]]] = defaultdict(list)
         flow.on_change.append(self._on_change)
 
     def effects(self) -> dict[str, Effect]:
-        """By kind of intent."""
+        """Return the effects by kind of intent."""
         return {
             "open-pr": Effect(patient(self.open)),
             "ready-pr": Effect(patient(self.ready)),
@@ -67,12 +67,13 @@ class Pulls:
         }
 
     def _event(self, facts: SessionFacts, body: e.Body, key: str, source: str = "forge") -> Event:
+        """Return an event about a session."""
         return Event(body, self.flow.clock(), source, key, facts.project, facts.id)
 
     # -- opening -------------------------------------------------------------------------------------------------------
 
     async def open(self, intent: Intent, _attempts: int) -> Sequence[Event]:
-        """Give the branch a pull request, with the next free number."""
+        """Open a pull request for the branch, with the next free number."""
         facts = self.flow.sessions[intent.session]
         async with self.numbering:
             body = e.PrOpened(next_number(self.flow, facts.project), facts.spec.title, facts.base)
@@ -80,19 +81,20 @@ class Pulls:
         return []
 
     async def ready(self, intent: Intent, _attempts: int) -> Sequence[Event]:
-        """The agent is done: no draft any more."""
+        """Mark the pull request as ready, because the agent is done."""
         facts = self.flow.sessions[intent.session]
         return [self._event(facts, e.PrReady(), f"{intent.key}:done")]
 
     async def compare(self, intent: Intent, _attempts: int) -> Sequence[Event]:
-        """Does the change still go together with its base?"""
+        """Return the event that says which files of the change conflict with its base."""
         facts = self.flow.sessions[intent.session]
         head, base_head = facts.head or "", facts.base_head or ""
-        prediction = merge.Prediction(self.host, Path(facts.spec.repo), self._work(facts))
+        prediction = merge.Prediction(self.host, Path(facts.spec.repo), self._scratch_folder(facts))
         files = await prediction.conflicts_with(head, facts.pr.base if facts.pr else facts.base)
         return [self._event(facts, e.ConflictsSeen(head, base_head, tuple(files)), f"{intent.key}:done", "git")]
 
-    def _work(self, facts: SessionFacts) -> Path:
+    def _scratch_folder(self, facts: SessionFacts) -> Path:
+        """Return the session's folder for scratch files; created if necessary."""
         work = self.home.path / "landing" / facts.id
         work.mkdir(mode=0o700, parents=True, exist_ok=True)
         return work
@@ -100,80 +102,84 @@ class Pulls:
     # -- checks --------------------------------------------------------------------------------------------------------
 
     async def check(self, intent: Intent, _attempts: int) -> Sequence[Event]:
-        """Run the checks that are due at this commit; each result is told as it comes."""
+        """Run the checks that are due at this commit; each result is recorded as it comes."""
         facts = self.flow.sessions[intent.session]
         pr, head = facts.pr, facts.head or ""
         assert pr is not None
         project = self.plugins.project(facts.project)
-        wanted_checks = self.plugins.checks(facts)
-        if not wanted_checks:
+        all_checks = self.plugins.checks(facts)
+        if not all_checks:
             return [self._event(facts, e.ChecksSettled(head, none=True), f"{intent.key}:done", "checks")]
-        due = {name: check for name, check in wanted_checks.items() if _is_due(check, pr)}
+        due = {name: check for name, check in all_checks.items() if _is_due(check, pr)}
         if not due:
             by_hand = [] if pr.draft else [e.ChecksByHand(head)]
             return [self._event(facts, body, f"{intent.key}:by-hand", "checks") for body in by_hand]
         results = await asyncio.gather(
-            *(self._run(facts, project, name, one, head, intent.key) for name, one in due.items())
+            *(self._run_check(facts, project, name, due_check, head, intent.key) for name, due_check in due.items())
         )
-        wanted = {name for name, check in wanted_checks.items() if check.on != "manual" or pr.asked}
-        if wanted <= set(due) and "cancelled" not in results:
+        required = {name for name, check in all_checks.items() if check.on != "manual" or pr.asked}
+        if required <= set(due) and "cancelled" not in results:
             return [self._event(facts, e.ChecksSettled(head), f"{intent.key}:done", "checks")]
         return []
 
-    async def _run(
+    async def _run_check(
         self, facts: SessionFacts, project: ProjectConfig, name: str, check: Check, head: str, key: str
     ) -> str:
-        """Run one, and tell what came of it; returns its state."""
+        """Run one check, record its result, and return its state."""
         try:
-            body = await self._result(facts, project, name, check, head, key)
+            body = await self._check_result(facts, project, name, check, head, key)
         except AoError as error:
             if error.retryable:
                 raise
             body = check_not_started(name, head, error)
         events = [self._event(facts, body, f"{key}:{name}:finished", "checks")]
         if body.on_base and not body.fixed_since:
-            events.append(self._notice(self.flow.sessions[facts.id], body))
+            events.append(self._base_failure_notice(self.flow.sessions[facts.id], body))
         await self.flow.append(*events)
         return body.state
 
-    async def _result(
+    async def _check_result(
         self, facts: SessionFacts, project: ProjectConfig, name: str, check: Check, head: str, key: str
     ) -> e.CheckFinished:
+        """Run one check and return its result compared with the base."""
         await self.plugins.here.login_ready.wait()
         spec = self.check_spec(facts, project, name, check, head)
-        again = bool(facts.pr and facts.pr.asked)
+        is_requested = bool(facts.pr and facts.pr.asked)
 
-        def started(tree: str) -> None:
-            self._running[facts.id].append((head, facts.project, tree, name))
+        def on_start(tree: str) -> None:
+            """Record that the check runs, and on which tree."""
+            self._running_checks[facts.id].append((head, facts.project, tree, name))
             running = e.CheckStarted(name, head, str(self.checks.log_path(facts.project, tree, name)))
-            telling.append(
+            recordings.append(
                 asyncio.ensure_future(
                     self.flow.append(self._event(facts, running, f"{key}:{name}:{tree}:runs", "checks"))
                 )
             )
 
-        telling: list[asyncio.Future[list[Event]]] = []
+        recordings: list[asyncio.Future[list[Event]]] = []
         await self.flow.append(self._event(facts, e.CheckStarted(name, head), f"{key}:{name}:started", "checks"))
         await self.projects.check_trust(project, None, ci=True)
-        result = await self.checks.verdict(spec, again=again, started=started)
-        base = self.flow.sessions[facts.id].base_head  # that of this moment: the check may have taken long
-        left = await Git(self.host, spec.repo).merge_base(head, base) if base else None
-        found = await judge(self.checks, spec, result, base, left)
-        await asyncio.gather(*telling)
+        result = await self.checks.verdict(spec, again=is_requested, started=on_start)
+        base = self.flow.sessions[facts.id].base_head  # read now, because the check may have taken long
+        merge_base = await Git(self.host, spec.repo).merge_base(head, base) if base else None
+        assessment = await judge(self.checks, spec, result, base, merge_base)
+        await asyncio.gather(*recordings)
         task = "" if spec.own or self.plugins.own_checks(facts) else task_text(facts)
-        return await check_finished(facts, project, found, name, head, check.command, task=task)
+        return await check_finished(facts, project, assessment, name, head, check.command, task=task)
 
-    def _notice(self, facts: SessionFacts, body: e.CheckFinished) -> Event:
-        """A person hears once for each commit of the base that a check fails there."""
-        first = ", ".join(body.known[:3]) + (f" and {len(body.known) - 3} more" if len(body.known) > 3 else "")
-        where = f"{facts.project}:{body.name}:{facts.base_head}"
-        notice = e.Notified("ci-failed", f"{body.name} fails on {facts.base}", f"Also fails there: {first}", "warning")
-        return self._event(facts, self.gate(facts.project, notice), f"base-fails:{where}", "checks")
+    def _base_failure_notice(self, facts: SessionFacts, body: e.CheckFinished) -> Event:
+        """Return the notice that a check fails on the base too; its key makes sure that it is sent once per commit of the base."""
+        failures = ", ".join(body.known[:3]) + (f" and {len(body.known) - 3} more" if len(body.known) > 3 else "")
+        base_key = f"{facts.project}:{body.name}:{facts.base_head}"
+        notice = e.Notified(
+            "ci-failed", f"{body.name} fails on {facts.base}", f"Also fails there: {failures}", "warning"
+        )
+        return self._event(facts, self.gate(facts.project, notice), f"base-fails:{base_key}", "checks")
 
     def check_spec(
         self, facts: SessionFacts, project: ProjectConfig, name: str, check: Check, commit: str
     ) -> CheckSpec:
-        """One check of one commit, with the project's set-up."""
+        """Return the specification of one check of one commit, with the project's set-up."""
         env = {
             key: value
             for key, value in self.lifecycle.environment(facts, agent=False).items()
@@ -196,28 +202,29 @@ class Pulls:
         )
 
     def _on_change(self, changes: Sequence[Change]) -> None:
-        """A check of a commit that is not the head any more is not worth its end."""
+        """Cancel checks of a commit that is not the head any more."""
         for change in changes:
             if isinstance(change.event.body, e.HeadMoved) and change.after is not None:
-                for head, *place in self._running.pop(change.after.id, []):
-                    if head != change.after.head and not self._wanted(*place):
-                        self.checks.cancel(*place)
+                for head, *run_key in self._running_checks.pop(change.after.id, []):
+                    if head != change.after.head and not self._is_needed(*run_key):
+                        self.checks.cancel(*run_key)
 
-    def _wanted(self, project: str, tree: str, name: str) -> bool:
-        """Is the same content checked for another session, at whose head it still is?"""
+    def _is_needed(self, project: str, tree: str, name: str) -> bool:
+        """Return whether the same content is checked for another session, at whose head it still is."""
         return any(
-            place == (self.flow.sessions[session].head, project, tree, name)
-            for session, places in self._running.items()
-            for place in places
+            run_key == (self.flow.sessions[session].head, project, tree, name)
+            for session, run_keys in self._running_checks.items()
+            for run_key in run_keys
         )
 
 
 def next_number(flow: Flow, project: str) -> int:
-    """Issues and pull requests of a project are numbered together."""
+    """Return the next free number; issues and pull requests of a project are numbered together."""
     numbers = [issue.number for issue in flow.home.issues.values() if issue.project == project]
     numbers += [facts.pr.number for facts in flow.sessions.values() if facts.pr and facts.project == project]
     return max(numbers, default=0) + 1
 
 
 def _is_due(check: Check, pr: PullRequest) -> bool:
+    """Return whether a check is due: it was requested, runs on every commit, or the agent is done."""
     return bool(pr.asked) or check.on == "commit" or (check.on == "done" and not pr.draft)

@@ -1,1 +1,1 @@
-"""Reviews of a change, by people and by agents, and the review threads of a forge."""
+"""Reviews of changes by people and agents, and the review threads of a forge."""

@@ -1,5 +1,7 @@
-"""Reviews by agents: a session of its own, at the change's head, judges another one's change. Its judgement drives the same reactions as
-a person's; it is approval enough only where the project says so. As the change moves on it is asked again, for a bounded number of rounds.
+"""Reviews by agents: a separate session, at the change's head, reviews another session's change.
+
+Its verdict triggers the same reactions as a person's; it counts as approval only where the project allows that. When
+the change moves on, the agent is asked again, for a limited number of rounds.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from agent_orchestrator.sessions.sessions import Sessions
 
 log = structlog.get_logger()
 
-_ASKED = """\
+_FIRST_PROMPT = """\
 Review the change of {session} (pull request #{number}, {title!r}) before it lands on {base}.
 This folder has it checked out: change nothing here.
 
@@ -42,8 +44,9 @@ Its task was:
 {task}
 
 Look for what is wrong, missing, unsafe or untested; not for matters of taste. {more}"""
+"""The first prompt of a reviewing agent."""
 
-_ANSWER = """\
+_VERDICT_FORM = """\
 End with your judgement as a block of exactly this form, each comment on a line of the new files:
 
 ```review
@@ -51,14 +54,16 @@ End with your judgement as a block of exactly this form, each comment on a line 
  "comments": [{"path": "file.py", "line": 12, "body": "what is wrong, and what to do"}]}
 ```
 The verdict is "approved", "changes_requested" or "commented"."""
+"""The form in which the agent gives its verdict."""
 
-_AGAIN = """\
+_NEXT_ROUND = """\
 The change moved on to {head}: {how}. Your last judgement was of {before}; see what is new: git diff {before}..{head}
 Judge it again: is what you asked for done, and is anything else wrong?"""
+"""The message that asks for another round."""
 
 
 class AgentReviews:
-    """Asks agents to judge changes, posts what they say, and asks again."""
+    """Requests reviews by agents, posts their verdicts, and requests further rounds."""
 
     def __init__(self, flow: Flow, host: Host, plugins: Plugins, sessions: Sessions, reviews: Reviews) -> None:
         self.flow = flow
@@ -66,54 +71,63 @@ class AgentReviews:
         self.plugins = plugins
         self.sessions = sessions
         self.reviews = reviews
-        self._looking: set[str] = set()
+        self._scheduled_checks: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def effects(self) -> dict[str, Effect]:
-        """By kind of intent."""
+        """Return the effects by kind of intent."""
         return {"post-review": Effect(self.post)}
 
     def start(self) -> None:
-        """Look at every change that a reviewing agent is on, now and whenever one moves."""
+        """Check every change that a reviewing agent is on, now and whenever one moves."""
         self.flow.on_change.append(self._on_change)
         for facts in self._reviewers():
-            self._look(facts.spec.reviews or "")
+            self._schedule_check(facts.spec.reviews or "")
             if facts.stopped:
-                self._begin(self._forget_branch(facts))
+                self._start_task(self._forget_branch(facts))
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         for task in self._tasks:
             task.cancel()
 
-    # -- asking --------------------------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------------
 
     async def request(
         self, session: str, agent: str | None, text: str = "", *, key: str | None = None, rule: str = ""
     ) -> dict[str, Any]:
-        """Have an agent judge a session's change; returns the session that does."""
-        known = await self.flow.store.event_by_key(f"create:{key}") if key else None
-        if known is not None and known.session:  # by one who died before he told of it, maybe
-            await self._asked(self.flow.sessions[session], known.session)
-            return self.sessions.view(known.session)
-        facts, pr = self._reviewable(session)
+        """Have an agent review a session's change; return the view of the session that does.
+
+        Raises `Conflict` if such an agent reviews it already, or if a rule asks for more rounds than the project
+        allows.
+        """
+        created = await self.flow.store.event_by_key(f"create:{key}") if key else None
+        if created is not None and created.session:  # perhaps by a daemon that ended before it recorded the request
+            await self._record_request(self.flow.sessions[session], created.session)
+            return self.sessions.view(created.session)
+        facts, pr = self._find_reviewable(session)
         settings = self.plugins.config.agent(facts.project, agent)
         name = (settings.profile or settings.tool) if settings else agent or ""
-        mine = [one for one in self._reviewers(session) if _name(one) == name and _wanted(one)]
-        if mine:
-            raise Conflict(f"{mine[0].id} reviews {session} already", f"see how far it is: ao status {mine[0].id}")
-        most = self._most(facts)
-        if rule and rounds(pr) >= most:
+        active_reviewers = [
+            reviewer for reviewer in self._reviewers(session) if _agent_name(reviewer) == name and _is_active(reviewer)
+        ]
+        if active_reviewers:
+            raise Conflict(
+                f"{active_reviewers[0].id} reviews {session} already",
+                f"see how far it is: ao status {active_reviewers[0].id}",
+            )
+        max_rounds = self._max_rounds(facts)
+        if rule and rounds(pr) >= max_rounds:
             raise Conflict(
                 f"{session} was judged {rounds(pr)} times by agents", f"judge it yourself: ao review {session}"
             )
         number = len(self._reviewers(session)) + 1
-        short = f"review-{facts.name[:28].rstrip('-')}{'' if number == 1 else f'-{number}'}"
-        wanted = {
+        short_name = f"review-{facts.name[:28].rstrip('-')}{'' if number == 1 else f'-{number}'}"
+        request_body = {
             "projectId": facts.project,
-            "name": short,
+            "name": short_name,
             "title": f"Review {facts.id}",
-            "prompt": self._prompt(facts, pr, text),
+            "prompt": self._make_prompt(facts, pr, text),
             "agent": agent,
             "branch": f"review/{facts.name}-{(facts.head or '')[:8]}-{number}",
             "base": facts.branch,
@@ -121,16 +135,17 @@ class AgentReviews:
             "reviews": facts.id,
             "spawned": (*facts.spec.spawned, rule) if rule else (),
         }
-        made = await self.sessions.create(wanted, key, NOWHERE)
-        await self._asked(facts, made["id"])
-        return made
+        session_view = await self.sessions.create(request_body, key, NOWHERE)
+        await self._record_request(facts, session_view["id"])
+        return session_view
 
-    async def _asked(self, facts: SessionFacts, reviewer: str) -> None:
-        """Tell that it is asked to judge the change for the first time; once, by its key."""
-        asked = e.ReviewRequested(reviewer, facts.head or "", (rounds(facts.pr) if facts.pr else 0) + 1)
-        await self.flow.append(self._event(facts, asked, f"review-requested:{reviewer}:1", "person"))
+    async def _record_request(self, facts: SessionFacts, reviewer: str) -> None:
+        """Record that the agent was asked for its first review of the change; the key makes sure that it is recorded once."""
+        requested = e.ReviewRequested(reviewer, facts.head or "", (rounds(facts.pr) if facts.pr else 0) + 1)
+        await self.flow.append(self._event(facts, requested, f"review-requested:{reviewer}:1", "person"))
 
-    def _reviewable(self, session: str) -> tuple[SessionFacts, PullRequest]:
+    def _find_reviewable(self, session: str) -> tuple[SessionFacts, PullRequest]:
+        """Return the session with its pull request. Raises an error if it cannot be reviewed."""
         facts = self.flow.sessions[session]
         if facts.spec.kind == REVIEWER:
             raise UsageError(f"{session} is a reviewer itself", f"name the change: ao review {facts.spec.reviews}")
@@ -142,10 +157,11 @@ class AgentReviews:
             raise Conflict(f"the pull request of {session} is {facts.pr.state}", f"see it: ao status {session}")
         return facts, facts.pr
 
-    def _prompt(self, facts: SessionFacts, pr: PullRequest, text: str) -> str:
+    def _make_prompt(self, facts: SessionFacts, pr: PullRequest, text: str) -> str:
+        """Return the first prompt of a reviewing agent."""
         assert facts.place is not None
         task = "\n".join(f"> {line}" for line in facts.spec.prompt.splitlines()[:60]) or "> (none)"
-        asked = _ASKED.format(
+        instructions = _FIRST_PROMPT.format(
             session=facts.id,
             number=pr.number,
             title=pr.title,
@@ -154,27 +170,34 @@ class AgentReviews:
             task=task,
             more="Earlier threads are shown by: ao review " + facts.id if pr.comments else "",
         )
-        return "\n\n".join(part for part in (asked.strip(), text.strip(), _ANSWER) if part)
+        return "\n\n".join(part for part in (instructions.strip(), text.strip(), _VERDICT_FORM) if part)
 
-    def _most(self, facts: SessionFacts) -> int:
+    def _max_rounds(self, facts: SessionFacts) -> int:
+        """Return how many rounds of review by agents the project allows."""
         return self.plugins.project(facts.project).review.max_rounds
 
-    # -- what they say -------------------------------------------------------------------------------------------------
+    # -- verdicts ------------------------------------------------------------------------------------------------------
 
     async def post(self, intent: Intent, _attempts: int) -> Sequence[Event]:
-        """Bring a reviewing agent's judgement to the change; once for each, however often it is tried. Whose review is over has judged."""
+        """Post a reviewing agent's verdict on the change; once per intent, however often it is tried.
+
+        A reviewer whose review is over cannot post.
+        """
         reviewer = self.flow.sessions[intent.session]
-        if not _wanted(reviewer):
+        if not _is_active(reviewer):
             return []
         return await self.judge(reviewer, intent.args, intent.key)
 
     async def submit(self, agent: str, session: str, said: Mapping[str, Any], key: str | None) -> dict[str, Any]:
-        """A judgement that an agent gives by the command line or the API; only on the change that it was asked about."""
+        """Post a verdict that an agent gives by the command line or the API.
+
+        Raises `Denied` unless it was asked to review this change.
+        """
         reviewer = self.flow.sessions.get(agent)
         if reviewer is None or reviewer.spec.reviews != session:
-            what = "its own change" if agent == session else session
-            raise Denied(f"{agent} was not asked to judge {what}", f"ask a reviewer: ao review {session} --agent A")
-        if not _wanted(reviewer):
+            target = "its own change" if agent == session else session
+            raise Denied(f"{agent} was not asked to judge {target}", f"ask a reviewer: ao review {session} --agent A")
+        if not _is_active(reviewer):
             raise Denied(f"the review by {agent} is over", f"ask for another: ao review {session} --agent A")
         events = await self.judge(reviewer, said, f"said:{agent}:{key or uuid.uuid4().hex}")
         if events:
@@ -182,44 +205,45 @@ class AgentReviews:
         return self.reviews.view(session, to_agent=True)
 
     async def judge(self, reviewer: SessionFacts, said: Any, key: str) -> list[Event]:
-        """Post a judgement; what else it calls for comes back as events."""
+        """Post a verdict, and return the events that follow from it: the end of the review, or a notice after the last round."""
         target = self.flow.sessions.get(reviewer.spec.reviews or "")
         if target is None:
             return []
         verdict = VERDICTS.get(str(said.get("verdict")), "commented")
-        body, comments = str(said.get("body") or ""), [dict(one) for one in said.get("comments") or ()]
+        body, comments = str(said.get("body") or ""), [dict(comment) for comment in said.get("comments") or ()]
         if verdict != "approved" and not body.strip() and not comments:
             body = "(no words)"
         over = self._event(reviewer, e.StopRequested(), f"{key}:over", "review")
         try:
             head = read_head(Path(reviewer.place.git_dir)) if reviewer.place else None
-            judge = replace(reviewer, head=head or reviewer.head)  # what it has before it, whoever has heard of it yet
-            await self.reviews.submit(target.id, verdict, body, comments, key=key, reviewer=judge)
+            reviewer_at_head = replace(reviewer, head=head or reviewer.head)  # no event may report it yet
+            await self.reviews.submit(target.id, verdict, body, comments, key=key, reviewer=reviewer_at_head)
         except AoError as error:
             if error.retryable:
                 raise
             log.info("a review came too late", session=target.id, reviewer=reviewer.id, error=str(error))
             return [over]
-        now = self.flow.sessions[target.id]
-        done = rounds(now.pr) if now.pr else 0
-        last = _last(now.pr, reviewer) if now.pr else None
-        if verdict == "commented" or last is None or not _holds_for_one_commit(last):
+        target_facts = self.flow.sessions[target.id]
+        count = rounds(target_facts.pr) if target_facts.pr else 0
+        last_review = _last_verdict(target_facts.pr, reviewer) if target_facts.pr else None
+        if verdict == "commented" or last_review is None or not _is_bound_to_commit(last_review):
             return [over]
-        if done < self._most(target):
+        if count < self._max_rounds(target):
             return []
         if verdict == "approved":
             return [over]
-        text = f"{done} rounds of review by {_name(reviewer)} did not end in its approval: judge it yourself, ao review {target.id}"
-        told = e.Notified("changes-requested", f"{target.id}: {done} rounds of review", text, "urgent")
+        text = f"{count} rounds of review by {_agent_name(reviewer)} did not end in its approval: judge it yourself, ao review {target.id}"
+        notice = e.Notified("changes-requested", f"{target.id}: {count} rounds of review", text, "urgent")
         return [
             over,
-            self._event(target, told, f"{key}:told"),
+            self._event(target, notice, f"{key}:told"),
             self._event(target, e.Escalated("changes-requested", "changes-requested", text), f"{key}:called"),
         ]
 
-    # -- again ---------------------------------------------------------------------------------------------------------
+    # -- further rounds ------------------------------------------------------------------------------------------------
 
     def _reviewers(self, session: str | None = None) -> list[SessionFacts]:
+        """Return the reviewing sessions, of one change or of all."""
         return [
             facts
             for facts in self.flow.sessions.values()
@@ -227,28 +251,30 @@ class AgentReviews:
         ]
 
     def _on_change(self, changes: Sequence[Change]) -> None:
+        """Check the changes and reviewers that events are about."""
         for session in {change.event.session for change in changes if change.event.session}:
             facts = self.flow.sessions.get(session)
             if facts is not None:
-                self._look(facts.spec.reviews or session)
+                self._schedule_check(facts.spec.reviews or session)
         for change in changes:
             if isinstance(change.event.body, e.SessionStopped) and change.after and change.after.spec.reviews:
-                self._begin(self._forget_branch(change.after))
+                self._start_task(self._forget_branch(change.after))
 
-    def _look(self, session: str) -> None:
-        """Look at a change and its reviewers; looks that come together are one."""
-        if session in self._looking or not any(_wanted(one) for one in self._reviewers(session)):
+    def _schedule_check(self, session: str) -> None:
+        """Schedule a check of a change and its reviewers; checks that are requested together run once."""
+        if session in self._scheduled_checks or not any(_is_active(reviewer) for reviewer in self._reviewers(session)):
             return
-        self._looking.add(session)
-        self._begin(self._go_on(session))
+        self._scheduled_checks.add(session)
+        self._start_task(self._check_reviews(session))
 
-    def _begin(self, work: Coroutine[None, None, None]) -> None:
+    def _start_task(self, work: Coroutine[None, None, None]) -> None:
+        """Start a background task."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _forget_branch(self, reviewer: SessionFacts) -> None:
-        """A reviewer's branch is nothing of its own: it goes with it, if all of it is in the change that it judged."""
+        """Delete a reviewer's branch after its end, if all of it is in the change that it reviewed."""
         target = self.flow.sessions.get(reviewer.spec.reviews or "")
         repo, ref = Path(reviewer.spec.repo), f"refs/heads/{reviewer.branch}"
         layout, git = find_layout(repo), Git(self.host, repo)
@@ -259,11 +285,12 @@ class AgentReviews:
         except AoError as error:
             log.info("a reviewer's branch stays", branch=reviewer.branch, error=str(error))
 
-    async def _go_on(self, session: str) -> None:
-        self._looking.discard(session)
+    async def _check_reviews(self, session: str) -> None:
+        """End the reviews of a change that is not open any more, and request further rounds that are due."""
+        self._scheduled_checks.discard(session)
         target = self.flow.sessions.get(session)
         for reviewer in self._reviewers(session):
-            if not _wanted(reviewer):
+            if not _is_active(reviewer):
                 continue
             try:
                 if target is None or target.stopped or target.pr is None or target.pr.state != "open":
@@ -271,69 +298,79 @@ class AgentReviews:
                     await self.flow.append(
                         self._event(reviewer, over, f"review-over:{reviewer.id}:{reviewer.run}", "review")
                     )
-                elif last := due_again(target, reviewer):
-                    await self._ask_again(target, reviewer, last)
+                elif last_review := due_again(target, reviewer):
+                    await self._ask_again(target, reviewer, last_review)
             except AoError as error:
                 log.warning("a review could not be gone on with", reviewer=reviewer.id, error=str(error))
 
-    async def _ask_again(self, target: SessionFacts, reviewer: SessionFacts, last: Review) -> None:
+    async def _ask_again(self, target: SessionFacts, reviewer: SessionFacts, last_review: Review) -> None:
+        """Request another round: check out the change's head in the reviewer's workspace and queue a message."""
         assert target.head is not None and target.pr is not None and reviewer.place is not None
         site = self.plugins.site_of(reviewer)
         await site.learn(reviewer.id, target.branch)
         git = Git(site.host, Path(reviewer.place.path))
-        moved = await git.run("checkout", "--quiet", "--detach", target.head, "--", ok=(0, 1, 128))
-        how = "it is checked out here" if not moved.code else f"check it out: git checkout --detach {target.head}"
-        text = _AGAIN.format(head=target.head[:12], how=how, before=last.head[:12])
+        checkout = await git.run("checkout", "--quiet", "--detach", target.head, "--", ok=(0, 1, 128))
+        how = "it is checked out here" if not checkout.code else f"check it out: git checkout --detach {target.head}"
+        text = _NEXT_ROUND.format(head=target.head[:12], how=how, before=last_review.head[:12])
         key = f"review-again:{reviewer.id}:{target.head}"
-        queued = e.MessageQueued(message_id(key), f"{text}\n\n{_ANSWER}", "review")
-        asked = e.ReviewRequested(reviewer.id, target.head, rounds(target.pr) + 1)
+        queued = e.MessageQueued(message_id(key), f"{text}\n\n{_VERDICT_FORM}", "review")
+        requested = e.ReviewRequested(reviewer.id, target.head, rounds(target.pr) + 1)
         await self.flow.append(
-            self._event(reviewer, queued, key, "review"), self._event(target, asked, f"{key}:asked", "review")
+            self._event(reviewer, queued, key, "review"), self._event(target, requested, f"{key}:asked", "review")
         )
 
     def _event(self, facts: SessionFacts, body: e.Body, key: str, source: str = "review") -> Event:
+        """Return an event about a session."""
         return Event(body, self.flow.clock(), source, key, facts.project, facts.id)
 
 
 def rounds(pr: PullRequest) -> int:
-    """How often agents judged a change."""
-    return sum(one.kind == "agent" and one.verdict != "commented" for one in pr.reviews)
+    """Return how many verdicts agents gave on a change."""
+    return sum(review.kind == "agent" and review.verdict != "commented" for review in pr.reviews)
 
 
 def due_again(target: SessionFacts, reviewer: SessionFacts) -> Review | None:
-    """The judgement that a reviewing agent is to give anew: the change moved on since, is done again, and its checks are good."""
+    """Return the reviewing agent's last review if it is to be repeated, or None.
+
+    It is if the change moved on since, is done again, and its checks pass.
+    """
     pr, head = target.pr, target.head
-    if pr is None or pr.draft or _judges(reviewer) or reviewer.place is None:
+    if pr is None or pr.draft or _is_reviewing(reviewer) or reviewer.place is None:
         return None
-    last = _last(pr, reviewer)
-    if last is None or not _holds_for_one_commit(last) or last.head == head:
+    last_review = _last_verdict(pr, reviewer)
+    if last_review is None or not _is_bound_to_commit(last_review) or last_review.head == head:
         return None
-    at_rest = not target.live or (target.activity.state not in IN_TURN and target.done is not None)
-    good = pr.green(head) or pr.by_hand == head
-    asked = any(message.id == message_id(f"review-again:{reviewer.id}:{head}") for message in reviewer.messages)
-    return last if at_rest and good and not asked else None
+    is_at_rest = not target.live or (target.activity.state not in IN_TURN and target.done is not None)
+    is_good = pr.green(head) or pr.by_hand == head
+    was_asked = any(message.id == message_id(f"review-again:{reviewer.id}:{head}") for message in reviewer.messages)
+    return last_review if is_at_rest and is_good and not was_asked else None
 
 
-def _judges(reviewer: SessionFacts) -> bool:
-    """Is it at it, or about to be? Until it has judged what is before it, nothing else is put there."""
-    waits = any(one.pending and one.sender == "review" for one in reviewer.messages)
-    return waits or reviewer.activity.state in {*IN_TURN, "blocked", "limited", "waiting_input"}
+def _is_reviewing(reviewer: SessionFacts) -> bool:
+    """Return whether a reviewer is reviewing, or about to.
+
+    Until it has given its verdict its workspace is not changed.
+    """
+    has_message = any(message.pending and message.sender == "review" for message in reviewer.messages)
+    return has_message or reviewer.activity.state in {*IN_TURN, "blocked", "limited", "waiting_input"}
 
 
-def _last(pr: PullRequest, reviewer: SessionFacts) -> Review | None:
-    """Its last judgement of a change."""
-    mine = [one for one in pr.reviews if one.reviewer == reviewer.id and one.verdict != "commented"]
-    return mine[-1] if mine else None
+def _last_verdict(pr: PullRequest, reviewer: SessionFacts) -> Review | None:
+    """Return a reviewer's last verdict on a change, or None."""
+    reviews = [review for review in pr.reviews if review.reviewer == reviewer.id and review.verdict != "commented"]
+    return reviews[-1] if reviews else None
 
 
-def _holds_for_one_commit(review: Review) -> bool:
-    """A request for changes; or an approval that is enough to land: the next commit is to be judged anew."""
+def _is_bound_to_commit(review: Review) -> bool:
+    """Return whether a review must be repeated for the next commit: it requests changes, or is an approval that allows to merge."""
     return review.verdict == "changes_requested" or review.counts
 
 
-def _name(facts: SessionFacts) -> str:
+def _agent_name(facts: SessionFacts) -> str:
+    """Return the name of a reviewer's agent or profile."""
     return facts.spec.profile or facts.spec.agent
 
 
-def _wanted(facts: SessionFacts) -> bool:
+def _is_active(facts: SessionFacts) -> bool:
+    """Return whether a reviewing session is to run."""
     return facts.wanted == "run" and not facts.stopped

@@ -1,4 +1,4 @@
-"""Judging a change: reviews, comments on lines, the word that it may land, and taking a landing back."""
+"""Act on a change for a person: review it, comment on lines, request its merge, close it, revert it."""
 
 from __future__ import annotations
 
@@ -36,11 +36,13 @@ from agent_orchestrator.sessions.sessions import Sessions
 VERDICTS = ("approved", "changes_requested", "commented")
 STRATEGIES = ("squash", "merge", "rebase")
 LAND_PATIENCE = 3600.0
+"""Longest wait for a merge, in seconds."""
 OPEN_PATIENCE = 30.0
+"""Longest wait for a revert's pull request, in seconds."""
 
 
 class Reviews:
-    """What people say about changes, and what follows at once."""
+    """Reviews of changes, and requests about their pull requests."""
 
     def __init__(self, flow: Flow, home: Home, host: Host, sessions: Sessions, views: Views, watch: Watch) -> None:
         self.flow = flow
@@ -49,37 +51,42 @@ class Reviews:
         self.sessions = sessions
         self.views = views
         self.watch = watch
-        self._undoing = asyncio.Lock()
+        self._undo_lock = asyncio.Lock()
 
     def view(self, session: str, *, to_agent: bool = False) -> dict[str, Any]:
-        """The pull request with its checks, reviews and threads; for an agent without words that wait for a person's leave."""
-        facts, pr = self._open(session)
-        trusted = self._trusted(facts.project) if to_agent else None
+        """Return the pull request with its checks, reviews and threads.
+
+        For an agent the texts that wait for a person's approval are left out.
+        """
+        facts, pr = self._session_and_pull(session)
+        trusted = self._trusted_authors(facts.project) if to_agent else None
         return {
             **(pr_json(facts) or {}),
             "session": session,
             "refused": pr.refused or None,
             "conflicts": list(pr.conflicts),
             "failing": [
-                _explained(run) for run in pr.runs(facts.head) if run.state not in GOOD | UNDER_WAY or run.drops_tests
+                _check_details(run)
+                for run in pr.runs(facts.head)
+                if run.state not in GOOD | UNDER_WAY or run.drops_tests
             ],
             "reviews": [
                 {
-                    "id": one.id,
-                    "verdict": one.verdict,
-                    "author": one.author,
-                    "body": _body(one, trusted),
-                    "writeAccess": one.write_access,
-                    "kind": one.kind,
-                    "reviewer": one.reviewer or None,
-                    "counts": one in pr.judgements,
-                    "head": one.head,
-                    "at": rfc3339(one.at),
+                    "id": review.id,
+                    "verdict": review.verdict,
+                    "author": review.author,
+                    "body": _visible_body(review, trusted),
+                    "writeAccess": review.write_access,
+                    "kind": review.kind,
+                    "reviewer": review.reviewer or None,
+                    "counts": review in pr.judgements,
+                    "head": review.head,
+                    "at": rfc3339(review.at),
                 }
-                for one in pr.reviews
+                for review in pr.reviews
             ],
             "requested": list(pr.requested),
-            "threads": _threads(pr, trusted),
+            "threads": _threads_json(pr, trusted),
         }
 
     async def submit(
@@ -93,16 +100,17 @@ class Reviews:
         words: Words = A_PERSON,
         reviewer: SessionFacts | None = None,
     ) -> dict[str, Any]:
-        """Judge the change, with any number of comments on lines; one review is one message to the agent.
+        """Review the change, with any number of comments on lines; one review is one message to the agent.
 
-        The judgement of somebody who may not write to the repository is recorded, and counts as a comment. So does the approval of a
-        bot, or of a reviewing agent (`reviewer`), unless the project says that it is enough.
+        The verdict of an author without write access is recorded and counts as a comment. So does the approval of a
+        bot, or of a reviewing agent (`reviewer`), unless the project accepts it. Raises `UsageError` for an unknown
+        verdict or an empty review.
         """
         if verdict not in VERDICTS:
             raise UsageError(f"{verdict!r} is no judgement", f"one of {', '.join(VERDICTS)}")
-        facts, pr = self._open(session)
+        facts, pr = self._session_and_pull(session)
         review = f"v-{hashlib.sha256(key.encode()).hexdigest() if key else uuid.uuid4().hex}"[:18]
-        if key and any(one.id == review for one in pr.reviews):
+        if key and any(earlier.id == review for earlier in pr.reviews):
             return self.view(session)
         self._refuse_unless_open(facts, pr)
         text = clean_text(body).strip()
@@ -112,17 +120,22 @@ class Reviews:
             words = Words(reviewer.spec.profile or reviewer.spec.agent)
         kind = "agent" if reviewer else kind_of(words.author)
         head = (reviewer.head if reviewer else None) or facts.head or ""
-        enough = kind == "person" or self._agents_word_is_enough(facts)
-        if kind != "person" and enough and verdict == "approved" and (steering := await self._steers(facts, pr, head)):
-            enough, text = False, f"{text}\n\n(A person is to judge it: it changes {steering}.)".strip()
-        counts = verdict != "commented" and words.write_access == WRITES and (enough or verdict != "approved")
+        is_enough = kind == "person" or self._accepts_agent_approval(facts)
+        if (
+            kind != "person"
+            and is_enough
+            and verdict == "approved"
+            and (steering := await self._steering_file(facts, pr, head))
+        ):
+            is_enough, text = False, f"{text}\n\n(A person is to judge it: it changes {steering}.)".strip()
+        counts = verdict != "commented" and words.write_access == WRITES and (is_enough or verdict != "approved")
         events = [
-            self._comment(facts, said, f"{review}:{number}", words, review if counts else None, kind, head)
-            for number, said in enumerate(comments)
+            self._comment_event(facts, comment, f"{review}:{number}", words, review if counts else None, kind, head)
+            for number, comment in enumerate(comments)
         ]
-        if text and not counts and not (reviewer and verdict == "approved"):  # that it is good needs no answer
-            events.append(self._comment(facts, {"body": text}, f"{review}:body", words, None, kind, head))
-        judged = e.ReviewSubmitted(
+        if text and not counts and not (reviewer and verdict == "approved"):  # an approval needs no answer
+            events.append(self._comment_event(facts, {"body": text}, f"{review}:body", words, None, kind, head))
+        submitted = e.ReviewSubmitted(
             review=review,
             verdict=verdict,
             head=head,
@@ -131,52 +144,62 @@ class Reviews:
             write_access=words.write_access,
             kind=kind,
             reviewer=reviewer.id if reviewer else "",
-            counts=enough,
+            counts=is_enough,
         )
-        events.append(self._event(facts, judged, f"review:{session}:{review}", words.author))
+        events.append(self._event(facts, submitted, f"review:{session}:{review}", words.author))
         if counts and verdict == "approved" and pr.draft:
             events.append(self._event(facts, e.PrReady(), f"ready:{session}:{review}", words.author))
         await self.flow.append(*events)
         return self.view(session)
 
-    def _trusted(self, project: str) -> Collection[str]:
+    def _trusted_authors(self, project: str) -> Collection[str]:
+        """Return the authors that the project trusts."""
         config = self.sessions.plugins.config.project(project)
         return config.trusted_authors if config else ()
 
-    def _agents_word_is_enough(self, facts: SessionFacts) -> bool:
+    def _accepts_agent_approval(self, facts: SessionFacts) -> bool:
+        """Return whether the project accepts an agent's approval."""
         return self.sessions.plugins.project(facts.project).review.approval == "agent"
 
-    async def _steers(self, facts: SessionFacts, pr: PullRequest, head: str) -> str:
-        """What a change has of that by which agents, or the programs around them, are started: its reviewer was started by it itself."""
-        since = facts.base_head or (facts.place.base_commit if facts.place else f"refs/heads/{pr.base}")
-        words = ("diff", "--name-only", "-z", "--no-renames", "--end-of-options", f"{since}...{head}", "--")
-        done = await Git(self.host, Path(facts.spec.repo)).run(*words, ok=(0, 128))
-        if done.code:
-            return "what cannot be read here"
-        return next((visible(name) for name in os.fsdecode(done.out).split("\0") if steers(name)), "")
+    async def _steering_file(self, facts: SessionFacts, pr: PullRequest, head: str) -> str:
+        """Return a changed file that controls how agents or the programs around them are started, "" if there is none.
 
-    def _comment(
+        If the diff cannot be read, return a text that says so. The reviewing agent itself was started by such files, so
+        its approval does not count then.
+        """
+        base = facts.base_head or (facts.place.base_commit if facts.place else f"refs/heads/{pr.base}")
+        arguments = ("diff", "--name-only", "-z", "--no-renames", "--end-of-options", f"{base}...{head}", "--")
+        diff = await Git(self.host, Path(facts.spec.repo)).run(*arguments, ok=(0, 128))
+        if diff.code:
+            return "what cannot be read here"
+        return next((visible(name) for name in os.fsdecode(diff.out).split("\0") if steers(name)), "")
+
+    def _comment_event(
         self,
         facts: SessionFacts,
-        said: Mapping[str, Any],
+        fields: Mapping[str, Any],
         name: str,
         words: Words,
         review: str | None,
         kind: str = "person",
         head: str | None = None,
     ) -> Event:
-        text = clean_text(str(said.get("body") or "")).strip()
+        """Return the event of a comment.
+
+        Raises `UsageError` if it is empty, `NotFound` if it replies to an unknown comment.
+        """
+        text = clean_text(str(fields.get("body") or "")).strip()
         if not text:
             raise UsageError("a comment is empty", "write something")
-        thread = str(said["thread"]) if said.get("thread") else None
-        if thread and not any(one.id == thread for one in (facts.pr.comments if facts.pr else ())):
+        thread = str(fields["thread"]) if fields.get("thread") else None
+        if thread and not any(other.id == thread for other in (facts.pr.comments if facts.pr else ())):
             raise NotFound(f"{facts.id} has no comment {thread}", f"see them: ao review {facts.id}")
         comment = e.CommentAdded(
             comment=f"c-{uuid.uuid5(uuid.NAMESPACE_OID, facts.id + name).hex[:12]}",
             body=text,
             author=words.author,
-            path=str(said["path"]) if said.get("path") else None,
-            line=int(said["line"]) if said.get("line") else None,
+            path=str(fields["path"]) if fields.get("path") else None,
+            line=int(fields["line"]) if fields.get("line") else None,
             thread=thread,
             review=review,
             head=head or facts.head or "",
@@ -195,18 +218,22 @@ class Reviews:
         key: str | None = None,
         by: str = "person",
     ) -> dict[str, Any]:
-        """A person's word that it may land; refuses what is known to be red, unless forced. What is landing already lands."""
-        facts, pr = self._open(session)
+        """Request the merge of a change; does nothing if it is merging already.
+
+        Raises `Conflict` if its checks are known to fail, unless `force` is set, or if it conflicts, is stacked on an
+        unmerged change, or has commits after a merge.
+        """
+        facts, pr = self._session_and_pull(session)
         if strategy is not None and strategy not in STRATEGIES:
             raise UsageError(f"{strategy!r} is no strategy", f"one of {', '.join(STRATEGIES)}")
-        unique = f"merge:{session}:{key or uuid.uuid4().hex}"
-        on_its_way = pr.landing and strategy in (None, pr.landing.strategy) and force <= pr.landing.force
-        if facts.unlanded and not await self._said(unique, key):
+        event_key = f"merge:{session}:{key or uuid.uuid4().hex}"
+        is_merging = pr.landing and strategy in (None, pr.landing.strategy) and force <= pr.landing.force
+        if facts.unlanded and not await self._was_carried_out(event_key, key):
             raise Conflict(
                 f"{session} has landed, but not what was committed since: {facts.unlanded[:8]}",
                 f"let that land as a change of its own: ao stop {session}, then ao new --branch {shlex.quote(facts.branch)} TASK",
             )
-        if pr.state == "merged" or on_its_way or await self._said(unique, key):
+        if pr.state == "merged" or is_merging or await self._was_carried_out(event_key, key):
             return self.sessions.view(session)
         self._refuse_unless_open(facts, pr)
         if facts.stacked:
@@ -215,9 +242,9 @@ class Reviews:
                 f"land that first: ao merge {facts.spec.stack}",
             )
         if (blocker := pr.merge_blocker(facts.head)) and not force:
-            red = ", ".join(run.name for run in pr.failing(facts.head))
-            problem = f"{session} is red: {red}" if red else f"{session} cannot be merged: {blocker}"
-            raise Conflict(problem, _unblock(facts, pr))
+            failing = ", ".join(run.name for run in pr.failing(facts.head))
+            problem = f"{session} is red: {failing}" if failing else f"{session} cannot be merged: {blocker}"
+            raise Conflict(problem, _unblock_hint(facts, pr))
         if pr.mergeable(facts.head, facts.base_head) == "no":
             raise Conflict(
                 f"{session} conflicts with {pr.base} in {', '.join(pr.conflicts)}",
@@ -226,13 +253,14 @@ class Reviews:
         if facts.live and facts.activity.state == "active" and not force:
             raise Conflict(f"{session} is still at work", "wait until its turn ends, or land what is there: --force")
         body = e.MergeRequested(strategy or "squash", force, delete_after)
-        await self.flow.append(self._event(facts, body, unique, by))
+        await self.flow.append(self._event(facts, body, event_key, by))
         return self.sessions.view(session)
 
     async def landed(self, session: str, patience: float = LAND_PATIENCE) -> dict[str, Any]:
-        """Wait for what becomes of a landing."""
+        """Wait until a merge request ends; return the session's view. Raises `Conflict` if the change did not merge."""
 
         def over(facts: SessionFacts) -> bool:
+            """Return whether the merge request has ended."""
             return facts.pr is None or facts.pr.landing is None
 
         facts = await self.sessions.until(session, over, patience)
@@ -243,56 +271,60 @@ class Reviews:
         return self.sessions.view(session)
 
     async def ready(self, session: str, key: str | None = None, title: str | None = None) -> dict[str, Any]:
-        """A person says that it is no draft any more, and, at the local forge, what it is to be called."""
-        facts, pr = self._open(session)
-        unique = f"ready:{session}:{key or uuid.uuid4().hex}"
-        if not await self._said(unique, key):
+        """Mark a draft as ready, and set its title if the pull request is local."""
+        facts, pr = self._session_and_pull(session)
+        event_key = f"ready:{session}:{key or uuid.uuid4().hex}"
+        if not await self._was_carried_out(event_key, key):
             self._refuse_unless_open(facts, pr)
-            named = " ".join(clean_text(title or "").split()) if facts.spec.scm == "local" else ""
-            called = [self._event(facts, e.PrChanged(named, False), f"{unique}:title")] if named else []
-            await self.flow.append(*called, self._event(facts, e.PrReady(), unique))
+            new_title = " ".join(clean_text(title or "").split()) if facts.spec.scm == "local" else ""
+            title_events = (
+                [self._event(facts, e.PrChanged(new_title, False), f"{event_key}:title")] if new_title else []
+            )
+            await self.flow.append(*title_events, self._event(facts, e.PrReady(), event_key))
         return self.view(session)
 
     async def close(self, session: str, key: str | None = None) -> dict[str, Any]:
-        """Give the change up; its branch and workspace stay."""
-        facts, pr = self._open(session)
-        unique = f"close:{session}:{key or uuid.uuid4().hex}"
-        if not await self._said(unique, key):
+        """Close the pull request; its branch and workspace stay."""
+        facts, pr = self._session_and_pull(session)
+        event_key = f"close:{session}:{key or uuid.uuid4().hex}"
+        if not await self._was_carried_out(event_key, key):
             self._refuse_unless_open(facts, pr)
-            await self.flow.append(self._event(facts, e.PrClosed("a person closed it"), unique))
+            await self.flow.append(self._event(facts, e.PrClosed("a person closed it"), event_key))
         return self.view(session)
 
     async def check(self, session: str, key: str | None = None) -> dict[str, Any]:
-        """Run the checks now, whatever is known."""
-        facts, pr = self._open(session)
-        unique = f"checks:{session}:{key or uuid.uuid4().hex}"
-        if not await self._said(unique, key):
+        """Run the checks now, even if there are results already."""
+        facts, pr = self._session_and_pull(session)
+        event_key = f"checks:{session}:{key or uuid.uuid4().hex}"
+        if not await self._was_carried_out(event_key, key):
             self._refuse_unless_open(facts, pr)
-            await self.flow.append(self._event(facts, e.ChecksRequested(facts.head or ""), unique))
+            await self.flow.append(self._event(facts, e.ChecksRequested(facts.head or ""), event_key))
         return self.view(session)
 
-    async def _said(self, unique: str, key: str | None) -> bool:
-        """A request with this key was carried out before."""
-        return key is not None and await self.flow.store.event_by_key(unique) is not None
+    async def _was_carried_out(self, event_key: str, key: str | None) -> bool:
+        """Return whether a request with this key was carried out before."""
+        return key is not None and await self.flow.store.event_by_key(event_key) is not None
 
     async def check_log(self, session: str, name: str, *, follow: bool = False) -> AsyncIterator[bytes]:
-        """What a check printed; `follow`: and prints, until it has ended."""
-        run = self._check(session, name)
+        """Yield a check's output; with `follow` until the check has ended. Raises `NotFound` if it has none."""
+        run = self._find_check(session, name)
         changed = asyncio.Event()
 
         def over() -> bool:
-            now = self._check(session, name)
-            return now.head != run.head or now.state not in UNDER_WAY
+            """Return whether the check has ended, or was started again."""
+            latest = self._find_check(session, name)
+            return latest.head != run.head or latest.state not in UNDER_WAY
 
         def wake(_changes: Sequence[Change]) -> None:
+            """Wake the reader after every event."""
             changed.set()
 
         self.flow.on_change.append(wake)
         try:
-            while follow and not self._check(session, name).log and not over():
+            while follow and not self._find_check(session, name).log and not over():
                 changed.clear()
                 await changed.wait()
-            log = self._check(session, name).log
+            log = self._find_check(session, name).log
             if not log or not Path(log).is_file():
                 raise NotFound(
                     f"the check {name} of {session} has no output ({run.state})",
@@ -305,67 +337,78 @@ class Reviews:
         finally:
             self.flow.on_change.remove(wake)
 
-    def _check(self, session: str, name: str) -> CheckRun:
-        _, pr = self._open(session)
+    def _find_check(self, session: str, name: str) -> CheckRun:
+        """Return a check of a session's pull request. Raises `NotFound`."""
+        _, pr = self._session_and_pull(session)
         run = pr.checks.get(name)
         if run is None:
-            known = ", ".join(pr.checks) or "none has run yet"
-            raise NotFound(f"{session} has no check {name}", f"there are: {known}")
+            available = ", ".join(pr.checks) or "none has run yet"
+            raise NotFound(f"{session} has no check {name}", f"there are: {available}")
         return run
 
     async def undo(self, session: str) -> dict[str, Any]:
-        """Make the change that takes a landing back, with a session and a pull request of its own; it lands like any other."""
-        async with self._undoing:  # who asks at the same time is told of the same change
+        """Revert a merged change by a new one, with its own session and pull request, which merges like any other."""
+        async with self._undo_lock:  # simultaneous requests get the same change
             return await self._undo(session)
 
     async def _undo(self, session: str) -> dict[str, Any]:
-        facts, pr = self._open(session)
+        """Revert a merged change by a new one; the caller holds the lock."""
+        facts, pr = self._session_and_pull(session)
         if pr.state == "merged" and facts.spec.scm != "local":
-            again = f'ao new "Revert pull request #{pr.number}"'
+            command = f'ao new "Revert pull request #{pr.number}"'
             raise Conflict(
                 f"{session} landed at {facts.spec.scm}, which takes it back itself",
-                f"press Revert at {pr.url}, or have an agent do it: {again}",
+                f"press Revert at {pr.url}, or have an agent do it: {command}",
             )
         if pr.state != "merged" or not pr.landed or not pr.base_before:
             raise Conflict(f"{session} has not landed", f"see it: ao status {session}")
         work = self.home.path / "landing" / facts.id
         work.mkdir(mode=0o700, parents=True, exist_ok=True)
         spec = landing.UndoSpec(session, Path(facts.spec.repo), pr.base, pr.landed, pr.base_before, work)
-        made = await landing.undo(self.host, spec)
-        if isinstance(made, landing.Conflicted):
+        reverted = await landing.undo(self.host, spec)
+        if isinstance(reverted, landing.Conflicted):
             raise Conflict(
-                f"taking {session} back conflicts in {', '.join(made.files)}", 'have an agent do it: ao new "Revert …"'
+                f"taking {session} back conflicts in {', '.join(reverted.files)}",
+                'have an agent do it: ao new "Revert …"',
             )
-        wanted = {
+        request = {
             "projectId": facts.project,
             "title": f"Revert {pr.title}",
-            "branch": made.branch,
+            "branch": reverted.branch,
             "base": pr.base,
             "defer": True,
         }
-        change = (await self.sessions.create(wanted, f"undo:{made.commit}", NOWHERE))["id"]
-        opened = await self.sessions.until(
+        change = (await self.sessions.create(request, f"undo:{reverted.commit}", NOWHERE))["id"]
+        revert_facts = await self.sessions.until(
             change, lambda now: now.pr is not None or now.failure is not None, OPEN_PATIENCE
         )
-        if opened.pr is not None and opened.pr.draft:
-            await self.flow.append(self._event(opened, e.PrReady(), f"ready:{change}:undo"))
-        return {"session": session, "branch": made.branch, "commit": made.commit, "change": self.sessions.view(change)}
+        if revert_facts.pr is not None and revert_facts.pr.draft:
+            await self.flow.append(self._event(revert_facts, e.PrReady(), f"ready:{change}:undo"))
+        return {
+            "session": session,
+            "branch": reverted.branch,
+            "commit": reverted.commit,
+            "change": self.sessions.view(change),
+        }
 
-    def _open(self, session: str) -> tuple[SessionFacts, PullRequest]:
+    def _session_and_pull(self, session: str) -> tuple[SessionFacts, PullRequest]:
+        """Return a session with its pull request. Raises `NotFound` if it has none."""
         return pull_of(self.flow, session)
 
     def _refuse_unless_open(self, facts: SessionFacts, pr: PullRequest) -> None:
+        """Raise `Conflict` unless the pull request is open and not merging."""
         if pr.state != "open":
             raise Conflict(f"the pull request of {facts.id} is {pr.state}", f"see it: ao status {facts.id}")
         if pr.landing:
             raise Conflict(f"{facts.id} is landing just now", "wait for it: ao queue")
 
     def _event(self, facts: SessionFacts, body: e.Body, key: str, source: str = "person") -> Event:
+        """Return an event about a session."""
         return Event(body, self.flow.clock(), source, key, facts.project, facts.id)
 
 
 def pull_of(flow: Flow, session: str) -> tuple[SessionFacts, PullRequest]:
-    """A session with its pull request. Raises `NotFound` where there is none."""
+    """Return a session with its pull request. Raises `NotFound` if it has none."""
     facts = flow.sessions[session]
     if facts.pr is None and facts.spec.kind in CHANGELESS:
         raise NotFound(f"{session} is a {facts.spec.kind} and has no change", "name a session that makes one")
@@ -375,28 +418,31 @@ def pull_of(flow: Flow, session: str) -> tuple[SessionFacts, PullRequest]:
 
 
 def settled(comments: Sequence[Comment]) -> bool:
-    """Is a discussion resolved? What somebody says in it afterwards takes it up again, what the agent says does not."""
-    return comments[0].resolved and all(one.resolved for one in comments if not one.by_agent)
+    """Return whether a thread is resolved. A later comment by a person reopens it; one by the agent does not."""
+    return comments[0].resolved and all(comment.resolved for comment in comments if not comment.by_agent)
 
 
-def _unblock(facts: SessionFacts, pr: PullRequest) -> str:
+def _unblock_hint(facts: SessionFacts, pr: PullRequest) -> str:
     """Return what a person can do about what holds a merge."""
-    anyway = f"merge it anyway: ao merge {facts.id} --force"
+    force_hint = f"merge it anyway: ao merge {facts.id} --force"
     if pr.failing(facts.head):
-        return f"the agent is to fix it, or {anyway}"
-    if lacking := pr.not_set_up(facts.head):
-        return f"{lacking[0].remedy}; or {anyway}" if lacking[0].remedy else anyway
+        return f"the agent is to fix it, or {force_hint}"
+    if missing := pr.not_set_up(facts.head):
+        return f"{missing[0].remedy}; or {force_hint}" if missing[0].remedy else force_hint
     if pr.forbidden(facts.head):
-        return f"fix {pr.base} first, or {anyway}"
-    return f"look at it and approve: ao review {facts.id} --approve; or {anyway}"
+        return f"fix {pr.base} first, or {force_hint}"
+    return f"look at it and approve: ao review {facts.id} --approve; or {force_hint}"
 
 
-def _body(said: Review | Comment, trusted: Collection[str] | None) -> str:
-    """What somebody said; where an agent asks, nothing of who is neither `trusted` nor may write to the repository."""
-    return said.body if trusted is None or free(said, trusted) else f"(left out: {held([said], trusted)})"
+def _visible_body(comment: Review | Comment, trusted: Collection[str] | None) -> str:
+    """Return a comment's text.
+
+    For an agent (`trusted` is not None) the text of an author who is neither trusted nor has write access is left out.
+    """
+    return comment.body if trusted is None or free(comment, trusted) else f"(left out: {held([comment], trusted)})"
 
 
-def _explained(run: CheckRun) -> dict[str, Any]:
+def _check_details(run: CheckRun) -> dict[str, Any]:
     """Return a check that is not simply green, with what a person needs to understand it."""
     return {
         **check_json(run),
@@ -413,8 +459,8 @@ def _explained(run: CheckRun) -> dict[str, Any]:
     }
 
 
-def _threads(pr: PullRequest, trusted: Collection[str] | None) -> list[dict[str, Any]]:
-    """What was said, by discussion."""
+def _threads_json(pr: PullRequest, trusted: Collection[str] | None) -> list[dict[str, Any]]:
+    """Return the comments by thread."""
     return [
         {
             "id": root,
@@ -425,7 +471,7 @@ def _threads(pr: PullRequest, trusted: Collection[str] | None) -> list[dict[str,
                 {
                     "id": comment.id,
                     "author": comment.author,
-                    "body": _body(comment, trusted),
+                    "body": _visible_body(comment, trusted),
                     "byAgent": comment.by_agent,
                     "kind": comment.kind,
                     "writeAccess": comment.write_access,

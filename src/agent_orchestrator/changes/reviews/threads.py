@@ -1,6 +1,7 @@
-"""What is done about a change's discussions and readers: a discussion is settled, people are asked to look.
+"""Resolve review threads and request reviews from people.
 
-At a forge both are recorded first and carried out then (`changes/forge_sync/pull_requests.py`); the caller waits a while for the result.
+At a forge both are recorded first and then carried out (`changes/forge_sync/pull_requests.py`); the caller waits a
+while for the result.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from agent_orchestrator.core.pull_request import PullRequest
 from agent_orchestrator.errors import Conflict, NotFound, UsageError
 
 PATIENCE = 40.0
-"""Seconds after which whoever asked is told that it is still to be done, if the forge says nothing at all."""
+"""Seconds after which the caller learns that the request is still pending, if the forge does not answer."""
 _PERSON = re.compile(r"[A-Za-z0-9_][\w.-]*(?:/[\w.-]+)?(?:\[bot\])?")
 
 
 class Discussions:
-    """Settles discussions, and asks people to look."""
+    """Resolves threads, and requests reviews from people."""
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
@@ -33,37 +34,54 @@ class Discussions:
     async def resolve(
         self, session: str, named: Sequence[str], *, everything: bool = False, key: str | None = None
     ) -> bool:
-        """Settle these discussions, each named by itself or by a comment of it, or all; false: the forge has not heard of it yet."""
+        """Resolve threads, each named by its own id or that of a comment in it, or all.
+
+        Return False if the forge has not answered yet. Raises `NotFound` for an unknown thread, and an error if the
+        forge refuses.
+        """
         facts, pr = pull_of(self.flow, session)
         _refuse_unless_open(facts, pr)
         local = facts.spec.scm == LOCAL
-        can = {one.thread or one.id for one in pr.comments if local or one.thread}
-        threads = _open(pr) & can if everything else {self._thread(facts, pr, name, can) for name in named}
-        unique = key or uuid.uuid4().hex
+        resolvable = {item.thread or item.id for item in pr.comments if local or item.thread}
+        threads = (
+            _unresolved_threads(pr) & resolvable
+            if everything
+            else {self._resolve_name(facts, pr, name, resolvable) for name in named}
+        )
+        request_key = key or uuid.uuid4().hex
         events = [
             self._event(
                 facts,
                 e.ThreadSettled(thread, True) if local else e.ResolveRequested(thread),
-                f"resolve:{session}:{thread}:{unique}",
+                f"resolve:{session}:{thread}:{request_key}",
             )
-            for thread in sorted(threads & _open(pr))
+            for thread in sorted(threads & _unresolved_threads(pr))
         ]
         await self.flow.append(*events)
-        return local or await self._carried_out([f"resolve:{one.key}" for one in events])
+        return local or await self._wait_for_results([f"resolve:{item.key}" for item in events])
 
-    def _thread(self, facts: SessionFacts, pr: PullRequest, name: str, can: set[str]) -> str:
-        known = {each: one.thread or one.id for one in pr.comments for each in (one.id, one.thread) if each}
-        if name not in known:
+    def _resolve_name(self, facts: SessionFacts, pr: PullRequest, name: str, resolvable: set[str]) -> str:
+        """Return the id of the thread that a name stands for.
+
+        Raises `NotFound`, or `UsageError` if the forge cannot resolve it.
+        """
+        thread_by_name = {
+            alias: comment.thread or comment.id
+            for comment in pr.comments
+            for alias in (comment.id, comment.thread)
+            if alias
+        }
+        if name not in thread_by_name:
             raise NotFound(f"{facts.id} has no discussion {name}", f"see them: ao review {facts.id}")
-        if known[name] not in can:
+        if thread_by_name[name] not in resolvable:
             raise UsageError(
                 f"{name} is a comment on the whole, which {facts.spec.scm} resolves for nobody",
                 "answer it there; only discussions are resolved",
             )
-        return known[name]
+        return thread_by_name[name]
 
     async def request(self, session: str, people: Sequence[str], key: str | None = None) -> bool:
-        """Ask people to look at a change; false: the forge has not heard of it yet."""
+        """Request a review from people. Return False if the forge has not answered yet."""
         facts, pr = pull_of(self.flow, session)
         names = tuple(dict.fromkeys(name.strip().removeprefix("@") for name in people))
         for name in names:
@@ -79,53 +97,60 @@ class Discussions:
         _refuse_unless_open(facts, pr)
         event = self._event(facts, e.PeopleRequested(names), f"request:{session}:{key or uuid.uuid4().hex}")
         await self.flow.append(event)
-        return await self._carried_out([f"request-review:{event.key}"])
+        return await self._wait_for_results([f"request-review:{event.key}"])
 
-    async def _carried_out(self, intents: Sequence[str]) -> bool:
-        """Wait for what becomes of these; raises what the forge refused."""
-        ends = {f"{intent}:{how}" for intent in intents for how in ("done", "failed")}
-        seen: dict[str, Event] = {}
-        changed, delayed = asyncio.Event(), asyncio.Event()
+    async def _wait_for_results(self, intents: Sequence[str]) -> bool:
+        """Wait for the results of these intents.
 
-        def look(changes: Sequence[Change]) -> None:
-            for event in (one.event for one in changes):
-                if event.key in ends:
-                    seen[event.key] = event
+        Return False if they are delayed or take too long. Raises `Conflict` with the forge's reason if one fails.
+        """
+        result_keys = {f"{intent}:{result}" for intent in intents for result in ("done", "failed")}
+        results: dict[str, Event] = {}
+        has_news, has_delay = asyncio.Event(), asyncio.Event()
+
+        def collect(changes: Sequence[Change]) -> None:
+            """Collect the results among new events."""
+            for event in (change.event for change in changes):
+                if event.key in result_keys:
+                    results[event.key] = event
                 elif isinstance(event.body, e.EffectDelayed) and event.key.startswith(tuple(intents)):
-                    delayed.set()
-            changed.set()
+                    has_delay.set()
+            has_news.set()
 
-        self.flow.on_change.append(look)
+        self.flow.on_change.append(collect)
         try:
-            known = [await self.flow.store.event_by_key(key) for key in sorted(ends)]
-            seen.update({event.key: event for event in known if event})
+            earlier_events = [await self.flow.store.event_by_key(key) for key in sorted(result_keys)]
+            results.update({event.key: event for event in earlier_events if event})
             async with asyncio.timeout(PATIENCE):
-                while not _refused(seen) and len(seen) < len(intents):
-                    if delayed.is_set():
+                while not _first_failure(results) and len(results) < len(intents):
+                    if has_delay.is_set():
                         return False
-                    changed.clear()
-                    await changed.wait()
+                    has_news.clear()
+                    await has_news.wait()
         except TimeoutError:
             return False
         finally:
-            self.flow.on_change.remove(look)
-        if why := _refused(seen):
-            raise Conflict(why.error, why.remedy)
+            self.flow.on_change.remove(collect)
+        if refusal := _first_failure(results):
+            raise Conflict(refusal.error, refusal.remedy)
         return True
 
     def _event(self, facts: SessionFacts, body: e.Body, key: str) -> Event:
+        """Return an event of a person about a session."""
         return Event(body, self.flow.clock(), "person", key, facts.project, facts.id)
 
 
-def _open(pr: PullRequest) -> set[str]:
-    """Discussions that nobody has settled yet."""
+def _unresolved_threads(pr: PullRequest) -> set[str]:
+    """Return the ids of threads that are not resolved."""
     return {root for root, comments in pr.threads.items() if not settled(comments)}
 
 
-def _refused(seen: Mapping[str, Event]) -> e.EffectFailed | None:
-    return next((one.body for one in seen.values() if isinstance(one.body, e.EffectFailed)), None)
+def _first_failure(results: Mapping[str, Event]) -> e.EffectFailed | None:
+    """Return the first failure among the results, or None."""
+    return next((event.body for event in results.values() if isinstance(event.body, e.EffectFailed)), None)
 
 
 def _refuse_unless_open(facts: SessionFacts, pr: PullRequest) -> None:
+    """Raise `Conflict` unless the pull request is open."""
     if pr.state != "open":
         raise Conflict(f"the pull request of {facts.id} is {pr.state}", f"see it: ao status {facts.id}")

@@ -1,8 +1,8 @@
-"""A project's repository, for its sessions that live on other machines: they fetch from it, and bring their work back.
+"""A project's repository as a Git server for its sessions on other machines: they fetch from it, and push their work to it.
 
-It is Git's own protocol: `fetch.py` lets Git answer a fetch, `push.py` takes a push, `access.py` says who may do what,
-`pktline.py` is how lines are written, and `limits.py` says how many may work at once. Nobody moves a branch from outside: work comes to
-refs of the session's own, and the daemon itself moves branches (`plugins/workspaces/branch_publication.py`).
+It speaks Git's own protocol: `fetch.py` lets Git answer a fetch, `push.py` receives a push, `access.py` decides who may do what,
+`pktline.py` reads and writes protocol lines, and `limits.py` limits concurrent requests. No client can move a branch: work goes to refs
+of the session's own, and the daemon itself moves branches (`plugins/workspaces/branch_publication.py`).
 """
 
 from agent_orchestrator.cluster.git_server.access import Rights, rights_of

@@ -1,6 +1,6 @@
-"""What a session on another machine may do with its project's repository: its agent reads it, its node writes to refs of the session, too.
+"""Access rights of a session on another machine to its project's repository: its agent reads; its node also writes the session's refs.
 
-What waits under those refs is put into workspaces outside of any sandbox: an agent that could write them would say what is saved of it.
+What is saved under those refs is restored into workspaces outside of any sandbox, so an agent must not be able to write them.
 """
 
 from __future__ import annotations
@@ -15,36 +15,38 @@ from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.errors import Denied
 
 SHOWN = ("refs/heads", "refs/tags", "refs/remotes")
-"""What every session of the project may see."""
-_OWN = ("clone", "checkpoint", "rescue", "restored", "stale")
+"""Refs that every session of the project may read."""
+_READABLE = ("clone", "checkpoint", "rescue", "restored", "stale")
+"""Kinds of refs below `refs/ao/` that a session may read if they are its own."""
 _WRITABLE = ("clone", "checkpoint", "rescue")
+"""Kinds of its own refs that a session's node may write."""
 _BY_ITSELF = "commit, and do not push: commits on the session's branch are brought over by themselves"
 
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """Of one session, as long as `still` says so."""
+    """The rights of one session, valid as long as `still` does not raise."""
 
     session: str
     repo: Path
     still: Callable[[], None]
     """Raises `Denied` once its launch is not the session's last any more."""
     saves: bool
-    """Its node asks, not its agent."""
+    """The request is from its node, not from its agent."""
 
     @property
     def visible(self) -> tuple[str, ...]:
-        """Refs, each with all below it."""
-        return (*SHOWN, *(f"refs/ao/{kind}/{ref_safe(self.session)}" for kind in _OWN))
+        """The refs that it may read, each with all refs below it."""
+        return (*SHOWN, *(f"refs/ao/{kind}/{ref_safe(self.session)}" for kind in _READABLE))
 
     def why_not(self, ref: str) -> str:
-        """Why it may not write a ref; nothing: it may."""
-        own = ref_safe(self.session)
+        """Return why it may not write a ref, or "" if it may."""
+        ref_name = ref_safe(self.session)
         if not self.saves:
             return _BY_ITSELF
-        if ref in (f"refs/ao/{kind}/{own}" for kind in _WRITABLE):
+        if ref in (f"refs/ao/{kind}/{ref_name}" for kind in _WRITABLE):
             return ""
-        if ref.startswith(f"refs/ao/stale/{own}/") and valid_branch(ref.removeprefix("refs/ao/stale/")):
+        if ref.startswith(f"refs/ao/stale/{ref_name}/") and valid_branch(ref.removeprefix("refs/ao/stale/")):
             return ""
         if ref.startswith("refs/ao/"):
             return f"{self.session} may not write there"
@@ -54,16 +56,17 @@ class Rights:
 def rights_of(
     identity: Identity, project: str, repo: Callable[[str], Path], session: Callable[[str], SessionFacts | None]
 ) -> Rights:
-    """What whoever asks may do with this project's repository. Raises `Denied` if nothing."""
+    """Return the rights of the caller to this project's repository. Raises `Denied` if it has none."""
     if identity.session is None or identity.generation is None:
         raise Denied("repositories are served to sessions on other machines only", "use your own clone of it")
     name, generation = identity.session, identity.generation
 
     def still() -> None:
+        """Raise `Denied` unless the caller's launch is still the session's last."""
         facts = session(name)
         if facts is None or facts.project != project:
             raise Denied(f"{name} is no session of project {project}", "fetch from its own project's repository")
-        if not facts.remote:  # what it saves is saved by the daemon, whose word it would be taken for
+        if not facts.remote:  # only the daemon writes its refs here: a push would pass for the daemon's own work
             raise Denied(f"{name} has its repository where it is", "use that")
         current = facts.generation + bool(facts.launch and facts.launch.lost)
         if generation < current:

@@ -1,4 +1,4 @@
-"""A fetch: Git itself answers it, and shows the session nothing of other sessions."""
+"""Fetches: Git itself answers them, and shows a session no refs of other sessions."""
 
 from __future__ import annotations
 
@@ -17,39 +17,41 @@ from agent_orchestrator.errors import AoError
 
 _PIECE = 1 << 16
 _VERSION = re.compile(r"(?:^|:)version=([12])(?::|$)")
+"""The protocol version in a `Git-Protocol` header."""
 
 
 def offer_reading(git: Git, rights: Rights, protocol: str) -> AsyncGenerator[bytes, None]:
-    """What there is to fetch, or, since version 2 of the protocol, what may be asked."""
+    """Yield the refs that can be fetched, or, since version 2 of the protocol, the server's capabilities."""
     return _upload_pack(git, rights, protocol, None)
 
 
 def read(git: Git, rights: Rights, protocol: str, asked: Source) -> AsyncGenerator[bytes, None]:
-    """The answer to one request of a fetch, as it is made."""
+    """Yield the answer to one request of a fetch as Git produces it."""
     return _upload_pack(git, rights, protocol, asked)
 
 
-async def _upload_pack(git: Git, rights: Rights, protocol: str, asked: Source | None) -> AsyncGenerator[bytes, None]:
+async def _upload_pack(git: Git, rights: Rights, protocol: str, request: Source | None) -> AsyncGenerator[bytes, None]:
+    """Yield the output of `git upload-pack` for a request, or for the advertisement of refs if there is no request."""
     hidden = ("transfer.hideRefs=refs", *(f"transfer.hideRefs=!{ref}" for ref in rights.visible))
     version = _version(protocol)
     env = {"GIT_PROTOCOL": f"version={version}"} if version else {}
     with tempfile.TemporaryDirectory(prefix="ao-fetch-") as folder:
-        options = ("--stateless-rpc", *(["--advertise-refs"] if asked is None else []))
+        options = ("--stateless-rpc", *(["--advertise-refs"] if request is None else []))
         log, argv = Path(folder, "err"), ("upload-pack", *options, str(git.repo))
         async with git.talk(*argv, log=log, config=hidden, env=env) as process:
             assert process.stdin is not None and process.stdout is not None
-            feeding = asyncio.create_task(_feed(process.stdin, asked))
+            feeding = asyncio.create_task(_feed(process.stdin, request))
             try:
-                said = False
+                has_output = False
                 while piece := await process.stdout.read(_PIECE):
-                    if not said and asked is None and version != "2":
+                    if not has_output and request is None and version != "2":
                         yield pktline.line(b"# service=git-upload-pack\n") + pktline.FLUSH
-                    said = True
+                    has_output = True
                     yield piece
                 code = await process.wait()
                 if feeding.done():
-                    feeding.result()  # what is wrong with what was asked comes first
-                if code and not said:
+                    feeding.result()  # raise an error of the request before Git's own, which follows from it
+                if code and not has_output:
                     lines = log.read_text(errors="replace").strip().splitlines() or [f"git ended with {code}"]
                     raise AoError(f"the repository could not be read: {lines[-1]}")
             finally:
@@ -57,10 +59,11 @@ async def _upload_pack(git: Git, rights: Rights, protocol: str, asked: Source | 
                 await asyncio.gather(feeding, return_exceptions=True)
 
 
-async def _feed(stdin: asyncio.StreamWriter, asked: Source | None) -> None:
+async def _feed(stdin: asyncio.StreamWriter, request: Source | None) -> None:
+    """Write the request to Git's standard input, and close it."""
     try:
         with contextlib.suppress(ConnectionError):
-            while asked is not None and (piece := await asked.read()):
+            while request is not None and (piece := await request.read()):
                 stdin.write(piece)
                 await stdin.drain()
     finally:
@@ -68,5 +71,6 @@ async def _feed(stdin: asyncio.StreamWriter, asked: Source | None) -> None:
 
 
 def _version(protocol: str) -> str:
-    found = _VERSION.search(protocol)
-    return found[1] if found else ""
+    """Return the protocol version that a client asks for, or ""."""
+    match = _VERSION.search(protocol)
+    return match[1] if match else ""

@@ -1,4 +1,7 @@
-"""Whose Git may work just now: a few of each session at once, and of all agents together so many. Others wait a little."""
+"""Limits of concurrent Git requests: a few per session, and a maximum for all agents together.
+
+Further requests wait a little.
+"""
 
 from __future__ import annotations
 
@@ -11,45 +14,45 @@ from agent_orchestrator.cluster.git_server.access import Rights
 from agent_orchestrator.errors import Temporary
 
 OF_ONE = 4
-"""Gits at once that work for a session's agent, and as many for its node."""
+"""Concurrent requests of a session's agent, and as many of its node."""
 OF_ALL = 32
-"""For all agents together; nodes, which save work, wait for nobody else."""
+"""Concurrent requests of all agents together; nodes, which save work, are not counted."""
 WITHIN = 30.0
-"""Seconds that somebody waits before he is refused."""
+"""Seconds that a request waits before it is refused."""
 
 
 class Turns:
-    """Counts them."""
+    """Counts the requests in progress."""
 
     def __init__(self) -> None:
-        self._of: Counter[tuple[str, bool]] = Counter()
+        self._counts: Counter[tuple[str, bool]] = Counter()
         self._freed = asyncio.Event()
 
     @asynccontextmanager
     async def turn(self, rights: Rights) -> AsyncIterator[None]:
-        """Have one, once there is room. Raises `Temporary` where that takes too long."""
-        who = (rights.session, rights.saves)
+        """Hold one request's slot, once there is room. Raises `Temporary` if that takes more than `WITHIN` seconds."""
+        client = (rights.session, rights.saves)
         try:
             async with asyncio.timeout(WITHIN):
-                while why := self._full(who):
+                while reason := self._reached_limit(client):
                     await self._freed.wait()
         except TimeoutError:
-            raise Temporary(why, "try again when they are done") from None
-        self._of[who] += 1
+            raise Temporary(reason, "try again when they are done") from None
+        self._counts[client] += 1
         try:
             yield
         finally:
-            self._of[who] -= 1
-            if not self._of[who]:
-                del self._of[who]
+            self._counts[client] -= 1
+            if not self._counts[client]:
+                del self._counts[client]
             self._freed.set()
             self._freed = asyncio.Event()
 
-    def _full(self, who: tuple[str, bool]) -> str:
-        """Why there is no room; nothing: there is."""
-        session, saves = who
-        if self._of[who] >= OF_ONE:
+    def _reached_limit(self, client: tuple[str, bool]) -> str:
+        """Return which limit is reached, or "" if there is room."""
+        session, saves = client
+        if self._counts[client] >= OF_ONE:
             return f"{OF_ONE} Gits work for {session} already"
-        if not saves and sum(count for (_, by_node), count in self._of.items() if not by_node) >= OF_ALL:
+        if not saves and sum(count for (_, by_node), count in self._counts.items() if not by_node) >= OF_ALL:
             return f"{OF_ALL} Gits work for agents already"
         return ""

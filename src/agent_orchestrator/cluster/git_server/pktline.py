@@ -1,4 +1,4 @@
-"""Git's lines: four hexadecimal digits of length, then the content; `0000` ends a section."""
+"""Git's protocol lines: four hexadecimal digits of length, then the content; `0000` ends a section."""
 
 from __future__ import annotations
 
@@ -8,50 +8,50 @@ from agent_orchestrator.errors import UsageError
 
 FLUSH = b"0000"
 LONGEST = 65520
-"""Bytes of a line, with its length."""
+"""Bytes of a line, at most, with its length."""
 
 
 def line(content: bytes) -> bytes:
-    """One line."""
+    """Return one line."""
     return b"%04x%s" % (len(content) + 4, content)
 
 
 def banded(band: int, content: bytes) -> Iterable[bytes]:
-    """Content on one of the bands that an answer has: 1 for the program, 2 for people."""
+    """Yield lines with content on one of an answer's bands: 1 for the program, 2 for people."""
     room = LONGEST - 5
     for start in range(0, len(content), room):
         yield line(bytes([band]) + content[start : start + room])
 
 
 class Source:
-    """What is sent to us, piece by piece; never more of it in memory than a piece and what was asked for."""
+    """A request body that is read piece by piece; holds no more of it than a piece and the requested bytes."""
 
     def __init__(self, pieces: AsyncIterator[bytes]) -> None:
         self._pieces = pieces
-        self._rest = b""
+        self._buffer = b""
 
     async def read(self, most: int = 1 << 16) -> bytes:
-        """Up to so many bytes; empty: there are no more."""
-        while not self._rest:
+        """Return up to `most` bytes, or b"" at the end."""
+        while not self._buffer:
             try:
-                self._rest = await anext(self._pieces)
+                self._buffer = await anext(self._pieces)
             except StopAsyncIteration:
                 return b""
-        piece, self._rest = self._rest[:most], self._rest[most:]
+        piece, self._buffer = self._buffer[:most], self._buffer[most:]
         return piece
 
     async def exactly(self, count: int) -> bytes:
-        """So many bytes. Raises `UsageError` when there are fewer."""
-        found = b""
-        while len(found) < count:
-            piece = await self.read(count - len(found))
+        """Return exactly `count` bytes. Raises `UsageError` if there are fewer."""
+        content = b""
+        while len(content) < count:
+            piece = await self.read(count - len(content))
             if not piece:
                 raise UsageError("what Git sent is cut off", "try again")
-            found += piece
-        return found
+            content += piece
+        return content
 
     async def line(self) -> bytes | None:
-        """The next line's content; none: the section has ended."""
+        """Return the next line's content, or None at the end of a section."""
         head = await self.exactly(4)
         try:
             length = int(head, 16)
@@ -64,6 +64,6 @@ class Source:
         return await self.exactly(length - 4)
 
     async def drop(self, most: int) -> None:
-        """Take up to so many bytes, and forget them."""
+        """Read up to `most` bytes, and discard them."""
         while most > 0 and (piece := await self.read()):
             most -= len(piece)

@@ -1,7 +1,7 @@
-"""What may be called over a link, and how arguments and answers are written: as JSON, by the type hints of what is called.
+"""The calls that can be made over a link, and how arguments and answers become JSON, by the type hints of the called function.
 
-A call is named by its slot and method (`runtime.launch`) and has that method's own parameters; nothing of the protocols is written
-down a second time. Paths are text, times are text, one of several classes carries its name.
+A call is named by its slot and method (`runtime.launch`) and has that method's own parameters, so the protocols are not declared twice.
+Paths and times become text; a value whose type is one of several classes carries its class's name.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from agent_orchestrator.sessions.agents import headless
 
 T = TypeVar("T")
 UNFIT = (TypeError, KeyError, ValueError, AttributeError, OverflowError)
-"""What is raised over data that are not what they should be."""
+"""Exceptions that data of an unexpected shape causes."""
 PROTOCOL = 1
-"""Counted up when daemon and node of different versions would misunderstand each other."""
+"""Incremented when daemon and node of different versions would misunderstand each other."""
 TOKEN = "AO_NODE_TOKEN"
-"""Where a Worker finds its token in its environment."""
+"""The environment variable with a Worker's token."""
 
-_NAMES = {"reports": reports, "asyncio": asyncio}
-"""What the protocols import for type checkers alone."""
-_LEFT_OUT = {"self", "host", "report"}
-"""The object itself, the machine that it acts on, and where its output goes: each side has its own."""
+_HINT_NAMES = {"reports": reports, "asyncio": asyncio}
+"""Names that the protocols import for type checkers only."""
+_NOT_SENT = {"self", "host", "report"}
+"""Parameters that are not sent: the object itself, its machine, and where its output goes; each side has its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """`AgentRun` as it crosses the link: what the node cannot know by itself."""
+    """`AgentRun` as it is sent over the link: what the node does not know."""
 
     session: str
     generation: int
@@ -57,13 +57,13 @@ class Run:
 
     @classmethod
     def of(cls, run: AgentRun) -> Run:
-        """What of a run crosses the link."""
-        return cls(**{one.name: getattr(run, one.name) for one in fields(cls)})
+        """Return the part of a run that is sent over the link."""
+        return cls(**{attribute.name: getattr(run, attribute.name) for attribute in fields(cls)})
 
 
 @dataclass(frozen=True, slots=True)
 class Holds:
-    """A launch that a node holds, as it says so when it comes."""
+    """A launch that a node holds, as reported when it connects."""
 
     session: str
     generation: int
@@ -72,7 +72,7 @@ class Holds:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What a node says of itself when it comes."""
+    """What a node reports about itself when it connects."""
 
     name: str
     boot_id: str
@@ -86,40 +86,42 @@ class Hello:
     resources: Mapping[str, float] = field(default_factory=dict)
     sessions: tuple[Holds, ...] = ()
     programs: Mapping[str, str] = field(default_factory=dict)
-    """Where some programs are that Git and agents need (`git`, `git-lfs`); absent: not there."""
+    """Paths of some programs that Git and agents need (`git`, `git-lfs`); a missing program is absent."""
     pid: int = 0
-    """The Worker's own process."""
+    """The Worker's own process id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One thing that may be called."""
+    """One function that can be called over a link."""
 
     name: str
     parameters: Mapping[str, Any]
     returns: Any
 
     def dump(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments as JSON data."""
+        """Return arguments as JSON data."""
         return {name: dump(self.parameters[name], value) for name, value in arguments.items()}
 
     def load(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments from JSON data."""
+        """Return arguments from JSON data."""
         return {name: load(self.parameters[name], value) for name, value in data.items()}
 
 
-def _call(name: str, function: Callable[..., Any]) -> Call:
-    hints = typing.get_type_hints(function, localns=_NAMES)
+def _describe_call(name: str, function: Callable[..., Any]) -> Call:
+    """Return the call for a function, with the types of its parameters and its result."""
+    hints = typing.get_type_hints(function, localns=_HINT_NAMES)
     parameters = {
-        one: Run if hints[one] is AgentRun else hints[one]
-        for one in inspect.signature(function).parameters
-        if one not in _LEFT_OUT
+        parameter: Run if hints[parameter] is AgentRun else hints[parameter]
+        for parameter in inspect.signature(function).parameters
+        if parameter not in _NOT_SENT
     }
     return Call(name, parameters, hints["return"])
 
 
-def _methods(slot: str, protocol: type[Any], *names: str) -> dict[str, Call]:
-    return {f"{slot}.{name}": _call(f"{slot}.{name}", getattr(protocol, name)) for name in names}
+def _describe_methods(slot: str, protocol: type[Any], *names: str) -> dict[str, Call]:
+    """Return the calls for some methods of a protocol, by name."""
+    return {f"{slot}.{name}": _describe_call(f"{slot}.{name}", getattr(protocol, name)) for name in names}
 
 
 FUNCTIONS: Mapping[str, Callable[..., Awaitable[Any]]] = {
@@ -132,34 +134,37 @@ FUNCTIONS: Mapping[str, Callable[..., Awaitable[Any]]] = {
     "rescue.settle": rescue.settle,
     "rescue.unsaved": rescue.unsaved,
 }
-"""Functions of ours whose first parameter is the machine that they act on."""
+"""Functions whose first parameter is the machine that they act on."""
 
 CALLS: Mapping[str, Call] = {
-    **_methods("workspace", protocols.Workspace, "create", "publish", "remove", "abandon"),
-    **_methods("runtime", protocols.Runtime, "launch", "probe", "ended", "deliver", "press", "screen", "resize"),
-    **_methods("runtime", protocols.Runtime, "stop", "discard", "leftovers"),
-    **_methods("runtime", protocols.Watchable, "watched"),
-    **_methods("agent", protocols.Agent, "detect", "launch"),
-    **_methods("agent", protocols.Delivers, "deliver"),
-    **_methods("agent", protocols.Answers, "answer"),
-    **_methods("repository", Repositories, "refresh", "publish", "push", "save", "forget"),
-    "headless.plan": _call("headless.plan", headless.plan),
-    **{name: _call(name, function) for name, function in FUNCTIONS.items()},
+    **_describe_methods("workspace", protocols.Workspace, "create", "publish", "remove", "abandon"),
+    **_describe_methods(
+        "runtime", protocols.Runtime, "launch", "probe", "ended", "deliver", "press", "screen", "resize"
+    ),
+    **_describe_methods("runtime", protocols.Runtime, "stop", "discard", "leftovers"),
+    **_describe_methods("runtime", protocols.Watchable, "watched"),
+    **_describe_methods("agent", protocols.Agent, "detect", "launch"),
+    **_describe_methods("agent", protocols.Delivers, "deliver"),
+    **_describe_methods("agent", protocols.Answers, "answer"),
+    **_describe_methods("repository", Repositories, "refresh", "publish", "push", "save", "forget"),
+    "headless.plan": _describe_call("headless.plan", headless.plan),
+    **{name: _describe_call(name, function) for name, function in FUNCTIONS.items()},
 }
+"""All calls to plugins, repositories and functions of a node, by name."""
 
 
 # -- as JSON and back --------------------------------------------------------------------------------------------------
 
 
 def dump(hint: Any, value: Any) -> Any:
-    """A value as JSON data, by the hint of its type."""
+    """Return a value as JSON data, by its type hint."""
     if value is None or hint is Any:
         return value
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        several = [one for one in inner if one is not type(None)]
-        if len(several) == 1:
-            return dump(several[0], value)
+        kinds = [part for part in inner if part is not type(None)]
+        if len(kinds) == 1:
+            return dump(kinds[0], value)
         if is_dataclass(value):
             return {"is": type(value).__name__, **dump(type(value), value)}
         return value
@@ -171,16 +176,16 @@ def dump(hint: Any, value: Any) -> Any:
         return value.value
     if is_dataclass(value):
         hints = _hints(value.__class__)
-        return {one.name: dump(hints[one.name], getattr(value, one.name)) for one in fields(value)}
+        return {part.name: dump(hints[part.name], getattr(value, part.name)) for part in fields(value)}
     if isinstance(value, Mapping):
-        return {name: dump(inner[1] if inner else Any, one) for name, one in value.items()}
+        return {name: dump(inner[1] if inner else Any, part) for name, part in value.items()}
     if isinstance(value, tuple | list):
-        return [dump(one, item) for one, item in zip(_items(origin, inner, len(value)), value, strict=True)]
+        return [dump(part, item) for part, item in zip(_item_hints(origin, inner, len(value)), value, strict=True)]
     return value
 
 
 def load(hint: Any, data: Any) -> Any:
-    """What `dump` wrote, as the type that the hint names. Raises one of `UNFIT` where it does not fit."""
+    """Return the value that `dump` encoded, as the type of the hint. Raises one of `UNFIT` if the data does not fit."""
     if hint is Any or hint is type(None):
         return data if hint is Any else None
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
@@ -189,54 +194,64 @@ def load(hint: Any, data: Any) -> Any:
     if origin is None and isinstance(hint, type):
         return _load_as(hint, data)
     if origin in (dict, Mapping):
-        return {name: load(inner[1], value) for name, value in _fitting(data, dict).items()}
+        return {name: load(inner[1], value) for name, value in _checked_type(data, dict).items()}
     if origin in (list, tuple, Sequence):
-        given = _fitting(data, list)
-        items = [load(one, item) for one, item in zip(_items(origin, inner, len(given)), given, strict=True)]
+        entries = _checked_type(data, list)
+        items = [
+            load(item_hint, item)
+            for item_hint, item in zip(_item_hints(origin, inner, len(entries)), entries, strict=True)
+        ]
         return items if origin is list else tuple(items)
     return data
 
 
 def _load_one_of(kinds: tuple[Any, ...], data: Any) -> Any:
-    several = [one for one in kinds if one is not type(None)]
-    if len(several) == 1:
-        return load(several[0], data)
+    """Return a value whose type is one of several."""
+    candidates = [kind for kind in kinds if kind is not type(None)]
+    if len(candidates) == 1:
+        return load(candidates[0], data)
     if isinstance(data, dict) and "is" in data:
-        named = {getattr(one, "__name__", ""): one for one in several}
+        named = {getattr(kind, "__name__", ""): kind for kind in candidates}
         return load(named[data["is"]], {name: value for name, value in data.items() if name != "is"})
-    if data is None or any(is_dataclass(one) for one in several):
-        raise TypeError(f"{_shown(data)} is none of what it may be")
+    if data is None or any(is_dataclass(kind) for kind in candidates):
+        raise TypeError(f"{_describe_data(data)} is none of what it may be")
     return data
 
 
 def _load_as(kind: type[Any], data: Any) -> Any:
+    """Return a value of one class."""
     if is_dataclass(kind):
         hints = _hints(kind)
-        return kind(**{name: load(hints[name], value) for name, value in _fitting(data, dict).items()})
+        return kind(**{name: load(hints[name], value) for name, value in _checked_type(data, dict).items()})
     if issubclass(kind, Enum):
         return kind(data)
     if issubclass(kind, Path | datetime):
-        text = _fitting(data, str)
+        text = _checked_type(data, str)
         if "\0" in text:
             raise ValueError("a path with a NUL character")
         return Path(text) if issubclass(kind, Path) else datetime.fromisoformat(text)
     if kind is float:
-        number = data if isinstance(data, int) and not isinstance(data, bool) else _fitting(data, float)
+        number = data if isinstance(data, int) and not isinstance(data, bool) else _checked_type(data, float)
         if not math.isfinite(number):
             raise ValueError(f"{number} is no finite number")
         return number
-    return _fitting(data, kind) if kind in (str, int, bool) else data
+    return _checked_type(data, kind) if kind in (str, int, bool) else data
 
 
-def _fitting(data: Any, kind: type[T]) -> T:
+def _checked_type(data: Any, kind: type[T]) -> T:
+    """Return the data, checked to be of this type; raise `TypeError` otherwise.
+
+    A float without fraction counts as an int.
+    """
     if kind is int and isinstance(data, float) and data.is_integer():
         data = int(data)
     if not isinstance(data, kind) or (kind is int and isinstance(data, bool)):
-        raise TypeError(f"{_shown(data)} is no {kind.__name__}")
+        raise TypeError(f"{_describe_data(data)} is no {kind.__name__}")
     return data
 
 
-def _shown(data: Any) -> str:
+def _describe_data(data: Any) -> str:
+    """Return a short description of data for an error text."""
     if isinstance(data, dict | list):
         return f"a {type(data).__name__}"
     return "nothing" if data is None else one_line(str(data)[:60] if not isinstance(data, str) else f"{data[:60]!r}")
@@ -244,18 +259,18 @@ def _shown(data: Any) -> str:
 
 @contextlib.contextmanager
 def understanding(what: str) -> Iterator[None]:
-    """What the other side says may be anything: where it does not fit, raise `Misunderstood`, one line."""
+    """Raise `Misunderstood`, with a one-line text, if data from the other side does not fit in the `with` block."""
     try:
         yield
     except UNFIT as error:
-        why = f"{error} is unknown" if isinstance(error, KeyError) else str(error)
+        reason = f"{error} is unknown" if isinstance(error, KeyError) else str(error)
         raise Misunderstood(
-            f"{what} cannot be understood: {one_line(why, 200)}", "use the same version there"
+            f"{what} cannot be understood: {one_line(reason, 200)}", "use the same version there"
         ) from None
 
 
-def _items(origin: Any, inner: tuple[Any, ...], count: int) -> Sequence[Any]:
-    """The hint of each of so many items."""
+def _item_hints(origin: Any, inner: tuple[Any, ...], count: int) -> Sequence[Any]:
+    """Return the type hint of each of `count` items."""
     if origin is tuple and not (len(inner) == 2 and inner[1] is Ellipsis):
         return inner
     return [inner[0] if inner else Any] * count
@@ -263,4 +278,5 @@ def _items(origin: Any, inner: tuple[Any, ...], count: int) -> Sequence[Any]:
 
 @cache
 def _hints(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls, localns=_NAMES)
+    """Return the type hints of a class's fields."""
+    return typing.get_type_hints(cls, localns=_HINT_NAMES)

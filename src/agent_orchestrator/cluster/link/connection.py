@@ -1,10 +1,10 @@
 """One connection between the daemon and a node: many calls and byte streams at once, both ways, over WebSocket frames.
 
-A frame is one binary message: a byte for its kind, eight for the call's or channel's number, then the rest. A call's rest is JSON behind
-its length, then raw bytes; what is longer than a frame comes in parts, so that a keystroke never waits behind a large answer. Whoever
-dialled counts in odd numbers, the other side in even ones.
+A frame is one binary message: a byte for its kind, eight for the number of the call or channel, then the rest. The rest of a call is
+JSON after its length, then raw bytes; a message longer than a frame is sent in parts, so that a keystroke never waits behind a large
+answer. The side that dialled uses odd numbers, the other side even ones.
 
-A lost link fails everything that is under way with `LinkLost`, which is `Temporary`: what came of it is not known.
+When the link is lost, everything in progress fails with `LinkLost`, which is `Temporary`: its outcome is not known.
 """
 
 from __future__ import annotations
@@ -31,36 +31,37 @@ from agent_orchestrator.protocols.text import one_line
 LARGEST = 256 << 20
 """Bytes of one call or answer, at most."""
 TOGETHER = 2 * LARGEST
-"""Bytes of all calls and answers together that have not come whole yet, at most."""
+"""Bytes of all calls and answers together that have not arrived completely, at most."""
 MOST_AT_ONCE = 4096
-"""Calls and channels of the other side that are under way, and as many that have not come whole yet, at most."""
+"""Calls and channels of the other side in progress, and as many messages that have not arrived completely, at most."""
 CALL_TIMEOUT = 60.0
-"""Seconds that an answer may take where nothing else is said."""
+"""Seconds that an answer may take by default."""
 
 _HEAD = struct.Struct("!BQ")
 _LENGTH = struct.Struct("!I")
 _CALL, _REPLY, _FAIL, _CANCEL, _NOTE, _PART, _OPEN = range(7)
+"""Kinds of frames; those of channels are in `channel.py`."""
 
 log = structlog.get_logger()
 
 
 class Misunderstood(AoError):
-    """The other side does not say what it should."""
+    """The other side sent something that does not fit the protocol."""
 
 
 class Transport(Protocol):
     """What carries the frames: whole binary messages, in order."""
 
     async def send(self, frame: bytes) -> None:
-        """Send one; waits while the other side is slow. Raises anything when the connection is gone."""
+        """Send one message; wait while the other side is slow. Raises any exception if the connection is lost."""
         ...
 
     async def receive(self) -> bytes:
-        """The next one. Raises anything when the connection is gone."""
+        """Return the next message. Raises any exception if the connection is lost."""
         ...
 
     async def close(self, reason: str = "") -> None:
-        """Hang up; the other side may be told why."""
+        """Close the connection; the other side may be sent the reason."""
         ...
 
 
@@ -73,6 +74,7 @@ class Reply:
 
 
 Note = Callable[[Any], None]
+"""Receives a note: JSON data that a handler sends to its caller before the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,24 +85,26 @@ class Request:
     body: Any
     data: bytes
     note: Note
-    """Tells the caller something before the answer (JSON data); in order, and all of it before the answer."""
+    """Sends the caller a note (JSON data) before the answer; notes arrive in order, and before the answer."""
     link: Link
 
 
 Handler = Callable[[Request], Awaitable[Reply]]
-"""Answers a call; what it raises crosses the link. Cancelled when the caller gives up or the link is lost."""
+"""Answers a call; what it raises is sent to the caller. Cancelled when the caller gives up or the link is lost."""
 ChannelHandler = Callable[[Any, Channel], Awaitable[None]]
 """Serves a channel until either side closes it; `body` is what it was opened with."""
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _PendingCall:
+    """A call of this side that waits for its answer."""
+
     answer: asyncio.Future[Reply]
     note: Note
 
 
 class Link:
-    """One connection. `start` it, then call; it is over when `closed` is set."""
+    """One connection. `start` it, then call; it has ended when `closed` is set."""
 
     def __init__(
         self,
@@ -117,35 +121,35 @@ class Link:
         self.peer = peer
         self.closed = asyncio.Event()
         self.heard = time.monotonic()
-        """When something last came from the other side."""
+        """When something was last received from the other side, by `time.monotonic`."""
         self._transport = transport
-        self._own = 1 if dialled else 0
-        """What is left of this side's numbers when they are divided by two."""
+        self._parity = 1 if dialled else 0
+        """The parity of this side's numbers: 1 for odd, 0 for even."""
         self._numbers = itertools.count(1 if dialled else 2, 2)
-        self._waiting: dict[int, _Waiting] = {}
+        self._pending: dict[int, _PendingCall] = {}
         self._parts: dict[int, bytearray] = {}
         self._unfinished = 0
-        """Bytes in the parts."""
-        self._open: dict[int, Channel] = {}
+        """Bytes in all parts."""
+        self._open_channels: dict[int, Channel] = {}
         self._serving: dict[int, asyncio.Task[None]] = {}
         self._sending = asyncio.Lock()
         self._reader: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Read from now on."""
+        """Start reading; repeating it does nothing."""
         if self._reader is None:
             self._reader = asyncio.get_running_loop().create_task(self._read())
 
     async def serve(self) -> None:
-        """Read until the connection is gone."""
+        """Read until the connection is lost."""
         self.start()
         await self.closed.wait()
 
     async def close(self, reason: str = "") -> None:
-        """Hang up; fails what is under way."""
+        """Close the connection; what is in progress fails."""
         if self._reader is not None and self._reader is not asyncio.current_task():
             self._reader.cancel()
-        self._end()
+        self._end_all()
         with contextlib.suppress(Exception):
             await self._transport.close(reason)
 
@@ -160,10 +164,13 @@ class Link:
         timeout: float | None = CALL_TIMEOUT,
         note: Note = lambda _note: None,
     ) -> Reply:
-        """Ask the other side. Raises what its handler raised, `LinkLost`, or `Temporary` when time runs out (it is told to stop)."""
+        """Call the other side and return its answer.
+
+        Raises what its handler raised, `LinkLost`, or `Temporary` on a timeout, after which the other side cancels its handler.
+        """
         number = next(self._numbers)
-        waiting = _Waiting(asyncio.get_running_loop().create_future(), note)
-        self._waiting[number] = waiting
+        waiting = _PendingCall(asyncio.get_running_loop().create_future(), note)
+        self._pending[number] = waiting
         try:
             async with asyncio.timeout(timeout):
                 await self._send_message(_CALL, number, {"name": name, "body": body}, data)
@@ -175,25 +182,27 @@ class Link:
             self._give_up(number)
             raise
         finally:
-            self._waiting.pop(number, None)
-            self._without_parts(number)
+            self._pending.pop(number, None)
+            self._pop_parts(number)
             if waiting.answer.done() and not waiting.answer.cancelled():
                 waiting.answer.exception()
 
     async def open(self, name: str, body: Any = None) -> Channel:
-        """Open a stream of bytes to the other side's channel handler; one that it has not is closed at once."""
+        """Open a byte stream to the other side's channel handler of this name; without such a handler it is closed at once."""
         number = next(self._numbers)
-        channel = self._open[number] = Channel(self, number)
+        channel = self._open_channels[number] = Channel(self, number)
         await self._send_message(_OPEN, number, {"name": name, "body": body})
         return channel
 
     def _give_up(self, number: int) -> None:
+        """Tell the other side to cancel a call."""
         if not self.closed.is_set():
-            task = asyncio.get_running_loop().create_task(self._quietly(_CANCEL, number))
+            task = asyncio.get_running_loop().create_task(self._send_if_linked(_CANCEL, number))
             self._serving[-number] = task
             task.add_done_callback(lambda _: self._serving.pop(-number, None))
 
-    async def _quietly(self, kind: int, number: int) -> None:
+    async def _send_if_linked(self, kind: int, number: int) -> None:
+        """Send a frame; ignore a lost link."""
         with contextlib.suppress(LinkLost):
             await self.send_frame(kind, number)
 
@@ -203,16 +212,17 @@ class Link:
         """Send one frame. Raises `LinkLost`."""
         async with self._sending:
             if self.closed.is_set():
-                raise self._lost()
+                raise self._link_lost()
             try:
                 await self._transport.send(_HEAD.pack(kind, number) + rest)
             except asyncio.CancelledError:
                 raise
-            except Exception as error:  # whatever the transport says, the connection is of no more use
-                self._end()
-                raise self._lost() from error
+            except Exception as error:  # after any error of the transport the connection is unusable
+                self._end_all()
+                raise self._link_lost() from error
 
     async def _send_message(self, kind: int, number: int, body: Any, data: bytes = b"") -> None:
+        """Send JSON and raw bytes, in parts if they do not fit in one frame. Raises `AoError` if they are too long."""
         text = json.dumps(body, ensure_ascii=True, separators=(",", ":")).encode()
         message = _LENGTH.pack(len(text)) + text + data
         if len(message) > LARGEST:
@@ -223,69 +233,74 @@ class Link:
             start += CHUNK
         await self.send_frame(kind, number, message[start:])
 
-    def _lost(self) -> LinkLost:
+    def _link_lost(self) -> LinkLost:
+        """Return the error for a lost connection."""
         return LinkLost(f"the connection to {self.peer} is lost", "it is dialled again by itself; try again")
 
     async def _read(self) -> None:
+        """Read frames until the connection is lost or the other side breaks the protocol."""
         reason = ""
         try:
             while not reason:
                 frame = await self._transport.receive()
                 self.heard = time.monotonic()
-                reason = self._why_not(frame)
+                reason = self._process(frame)
         except asyncio.CancelledError:
             raise
         except Exception as error:  # the connection is gone
             log.debug("a link ended", peer=self.peer, reason=repr(error))
         finally:
-            self._end()
+            self._end_all()
         with contextlib.suppress(Exception):
             await self._transport.close(reason)
 
-    def _why_not(self, frame: bytes) -> str:
-        """Take a frame; why not, where the other side does not speak our language."""
+    def _process(self, frame: bytes) -> str:
+        """Process a frame; return "", or why the link must be closed if the frame breaks the protocol."""
         try:
             kind, number = _HEAD.unpack_from(frame)
-            self._take(kind, number, frame[_HEAD.size :])
+            self._process_frame(kind, number, frame[_HEAD.size :])
         except Exception as error:
             reason = one_line(f"{type(error).__name__}: {error}", 100)
             log.warning("a link is hung up: what came cannot be understood", peer=self.peer, reason=reason)
             return reason
         return ""
 
-    def _take(self, kind: int, number: int, rest: bytes) -> None:
+    def _process_frame(self, kind: int, number: int, rest: bytes) -> None:
+        """Process a frame; raise an exception if it breaks the protocol."""
         if kind in (DATA, CREDIT, CLOSE):
-            if (channel := self._open.get(number)) is not None:
+            if (channel := self._open_channels.get(number)) is not None:
                 channel.take(kind, rest)
                 if kind == CLOSE:
-                    self._open.pop(number, None)
-        elif number % 2 == self._own and number not in self._waiting:
+                    self._open_channels.pop(number, None)
+        elif number % 2 == self._parity and number not in self._pending:
             if kind in (_CALL, _OPEN):
                 raise ValueError("a call with a number of this side")
-            # else it is the answer to what was given up
+            # Otherwise it is the answer to a call that was given up.
         elif kind == _PART:
-            self._take_part(number, rest)
+            self._store_part(number, rest)
         elif kind == _CANCEL:
-            self._without_parts(number)
+            self._pop_parts(number)
             if (task := self._serving.get(number)) is not None:
                 task.cancel()
         else:
-            self._take_message(kind, number, self._without_parts(number) + rest)
+            self._process_message(kind, number, self._pop_parts(number) + rest)
 
-    def _take_part(self, number: int, rest: bytes) -> None:
-        kept = self._parts.setdefault(number, bytearray())
-        kept += rest
+    def _store_part(self, number: int, rest: bytes) -> None:
+        """Store a part of a message; raise `ValueError` if there is too much."""
+        parts = self._parts.setdefault(number, bytearray())
+        parts += rest
         self._unfinished += len(rest)
-        if len(kept) > LARGEST or self._unfinished > TOGETHER or len(self._parts) > MOST_AT_ONCE:
+        if len(parts) > LARGEST or self._unfinished > TOGETHER or len(self._parts) > MOST_AT_ONCE:
             raise ValueError("messages are too long, or too many at once")
 
-    def _without_parts(self, number: int) -> bytes:
-        """What has come of a message; it is not kept any more."""
-        kept = bytes(self._parts.pop(number, b""))
-        self._unfinished -= len(kept)
-        return kept
+    def _pop_parts(self, number: int) -> bytes:
+        """Return the parts of a message that have arrived, and remove them."""
+        parts = bytes(self._parts.pop(number, b""))
+        self._unfinished -= len(parts)
+        return parts
 
-    def _take_message(self, kind: int, number: int, message: bytes) -> None:
+    def _process_message(self, kind: int, number: int, message: bytes) -> None:
+        """Process a complete message: start to serve a call, or pass on an answer or notes."""
         (length,) = _LENGTH.unpack_from(message)
         start = _LENGTH.size + length
         body, data = json.loads(message[_LENGTH.size : start]), message[start:]
@@ -294,79 +309,83 @@ class Link:
                 raise ValueError("a call without a name, or with a number that is taken")
             if len(self._serving) >= MOST_AT_ONCE:
                 raise ValueError("too many calls at once")
-            if kind == _OPEN:  # before the next frame is read, which may be for it
-                channel = self._open[number] = Channel(self, number)
+            if kind == _OPEN:  # created before the next frame is read, which may be for it
+                channel = self._open_channels[number] = Channel(self, number)
                 work = self._serve_channel(channel, body)
             else:
                 work = self._serve(number, body, data)
             task = self._serving[number] = asyncio.get_running_loop().create_task(work)
             task.add_done_callback(lambda _: self._serving.pop(number, None))
-        elif (waiting := self._waiting.get(number)) is not None and not waiting.answer.done():
+        elif (waiting := self._pending.get(number)) is not None and not waiting.answer.done():
             if kind == _NOTE:
                 for note in body:
                     waiting.note(note)
             elif kind == _REPLY:
                 waiting.answer.set_result(Reply(body, data))
             else:
-                waiting.answer.set_exception(_error(body))
+                waiting.answer.set_exception(_error_from(body))
 
     # -- answering -----------------------------------------------------------------------------------------------------
 
-    async def _serve(self, number: int, asked: Mapping[str, Any], data: bytes) -> None:
+    async def _serve(self, number: int, call: Mapping[str, Any], data: bytes) -> None:
+        """Run the handler of a call, and send its answer or error."""
         notes: asyncio.Queue[Any] = asyncio.Queue()
-        teller = asyncio.get_running_loop().create_task(self._tell(number, notes))
+        note_sender = asyncio.get_running_loop().create_task(self._send_notes(number, notes))
         try:
-            handler = self.handlers.get(asked["name"])
+            handler = self.handlers.get(call["name"])
             if handler is None:
-                raise NotFound(f"{self.peer} asks for {asked['name']}, which is not known here", "use the same version")
-            reply = await handler(Request(asked["name"], asked.get("body"), data, notes.put_nowait, self))
+                raise NotFound(f"{self.peer} asks for {call['name']}, which is not known here", "use the same version")
+            reply = await handler(Request(call["name"], call.get("body"), data, notes.put_nowait, self))
             await notes.join()
             await self._send_message(_REPLY, number, reply.body, reply.data)
-        except Exception as error:  # the other side is told, whatever it is
+        except Exception as error:  # any error is sent to the caller
             if isinstance(error, Misunderstood):
-                log.warning("a call is refused", peer=self.peer, name=one_line(asked["name"], 60), reason=str(error))
+                log.warning("a call is refused", peer=self.peer, name=one_line(call["name"], 60), reason=str(error))
             elif not isinstance(error, AoError):
-                log.error("a call failed", name=asked.get("name"), exc_info=error)
+                log.error("a call failed", name=call.get("name"), exc_info=error)
             with contextlib.suppress(LinkLost):
                 await notes.join()
                 await self._send_message(_FAIL, number, problem_of(error))
         finally:
-            teller.cancel()
+            note_sender.cancel()
 
-    async def _tell(self, number: int, notes: asyncio.Queue[Any]) -> None:
+    async def _send_notes(self, number: int, notes: asyncio.Queue[Any]) -> None:
+        """Send notes to the caller; those that are ready at the same time share a message."""
         while True:
-            due = [await notes.get()]
+            batch = [await notes.get()]
             while not notes.empty():
-                due.append(notes.get_nowait())
+                batch.append(notes.get_nowait())
             with contextlib.suppress(LinkLost):
-                await self._send_message(_NOTE, number, due)
-            for _ in due:
+                await self._send_message(_NOTE, number, batch)
+            for _ in batch:
                 notes.task_done()
 
-    async def _serve_channel(self, channel: Channel, asked: Mapping[str, Any]) -> None:
+    async def _serve_channel(self, channel: Channel, call: Mapping[str, Any]) -> None:
+        """Run the handler of a channel, then close the channel."""
         try:
-            handler = self.channels.get(asked["name"])
+            handler = self.channels.get(call["name"])
             if handler is not None:
-                await handler(asked.get("body"), channel)
+                await handler(call.get("body"), channel)
         except (LinkLost, ConnectionError):
             pass
         except Exception as error:
-            log.error("a channel failed", name=asked.get("name"), exc_info=error)
+            log.error("a channel failed", name=call.get("name"), exc_info=error)
         finally:
             await channel.close()
 
     def forget_channel(self, number: int) -> None:
-        """A channel was closed on this side."""
-        self._open.pop(number, None)
+        """Remove a channel that was closed on this side."""
+        self._open_channels.pop(number, None)
 
-    def _end(self) -> None:
+    def _end_all(self) -> None:
+        """Mark the link as closed; fail calls, end channels, and cancel handlers in progress."""
         if self.closed.is_set():
             return
         self.closed.set()
-        for waiting in self._waiting.values():
+        for waiting in self._pending.values():
             if not waiting.answer.done():
-                waiting.answer.set_exception(self._lost())
-        for channel in list(self._open.values()):
+                waiting.answer.set_exception(self._link_lost())
+        for channel in list(self._open_channels.values()):
             channel.end()
         for task in list(self._serving.values()):
             if task is not asyncio.current_task():
@@ -376,7 +395,7 @@ class Link:
 
 
 def problem_of(error: Exception) -> dict[str, Any]:
-    """An error as it crosses the link."""
+    """Return an error as JSON data."""
     if not isinstance(error, AoError):
         text = f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")
         return {"category": AoError.category, "detail": text, "remedy": "see the log of the other side"}
@@ -388,7 +407,8 @@ def problem_of(error: Exception) -> dict[str, Any]:
     }
 
 
-def _error(problem: Mapping[str, Any]) -> AoError:
+def _error_from(problem: Mapping[str, Any]) -> AoError:
+    """Return the error that the other side sent."""
     error = error_of(problem)
     if isinstance(error, Temporary):
         error.until = problem.get("until")

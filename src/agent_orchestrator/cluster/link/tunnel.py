@@ -1,6 +1,6 @@
-"""A held terminal on a node, reached by a Unix socket here: what attaches to a holder attaches to this one alike.
+"""A terminal on a node, reached by a Unix socket here; clients attach to it as they attach to a local terminal holder.
 
-Bytes go through unread, each as soon as it is there.
+Bytes are passed on unchanged, as soon as they arrive.
 """
 
 from __future__ import annotations
@@ -16,24 +16,26 @@ from agent_orchestrator.errors import AoError
 
 
 async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, channel: Channel) -> None:
-    """Carry bytes both ways until either side ends."""
+    """Copy bytes both ways until either side ends, then close both."""
 
-    async def out() -> None:
+    async def send() -> None:
+        """Copy from the reader to the channel."""
         while data := await reader.read(CHUNK):
             await channel.send(data)
 
-    async def back() -> None:
+    async def receive() -> None:
+        """Copy from the channel to the writer."""
         while data := await channel.read():
             writer.write(data)
             await writer.drain()
 
-    ways = [asyncio.ensure_future(out()), asyncio.ensure_future(back())]
+    directions = [asyncio.ensure_future(send()), asyncio.ensure_future(receive())]
     try:
-        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for way in ways:
-            way.cancel()
-        await asyncio.gather(*ways, return_exceptions=True)
+        for direction in directions:
+            direction.cancel()
+        await asyncio.gather(*directions, return_exceptions=True)
         await channel.close()
         writer.close()
         with contextlib.suppress(OSError):
@@ -41,32 +43,34 @@ async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, chan
 
 
 class Tunnel:
-    """Listens on a Unix socket; each connection is a channel of its own."""
+    """A Unix socket; each connection to it opens a channel of its own."""
 
     def __init__(self, path: Path, dial: Callable[[], Awaitable[Channel]]) -> None:
         self.path = path
-        self._dial = dial
+        self._open_channel = dial
         self._connections: set[asyncio.Task[None]] = set()
-        self._socket = _listening(path)
+        self._socket = _bind(path)
         self._server: asyncio.Server | None = None
         self._task = asyncio.get_running_loop().create_task(self._listen())
 
     async def _listen(self) -> None:
-        self._server = await asyncio.start_unix_server(self._connected, sock=self._socket, limit=CHUNK)
+        """Serve the socket."""
+        self._server = await asyncio.start_unix_server(self._serve_connection, sock=self._socket, limit=CHUNK)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Relay one connection; close it if the node cannot be reached."""
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
         try:
-            await relay(reader, writer, await self._dial())
-        except AoError:  # the node is not there: who attached sees the end
+            await relay(reader, writer, await self._open_channel())
+        except AoError:  # the node cannot be reached: the client sees its connection end
             writer.close()
         finally:
             self._connections.discard(task)
 
     def close(self) -> None:
-        """Listen no more, and hang up on who is connected."""
+        """Stop listening, and close all connections."""
         for task in (self._task, *self._connections):
             task.cancel()
         if self._server is not None:
@@ -76,12 +80,13 @@ class Tunnel:
         self.path.unlink(missing_ok=True)
 
 
-def _listening(path: Path) -> socket.socket:
+def _bind(path: Path) -> socket.socket:
+    """Return a Unix socket that listens at this path, for the owner only."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
-    listening = socket.socket(socket.AF_UNIX)
-    listening.bind(str(path))
+    server_socket = socket.socket(socket.AF_UNIX)
+    server_socket.bind(str(path))
     path.chmod(0o600)
-    listening.listen(16)
-    listening.setblocking(False)
-    return listening
+    server_socket.listen(16)
+    server_socket.setblocking(False)
+    return server_socket

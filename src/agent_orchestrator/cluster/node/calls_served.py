@@ -1,8 +1,8 @@
-"""What a node answers: the plugins, the rescue and the files of this machine, with the node's own home.
+"""The calls that a node answers with the plugins, the rescue and the repositories of this machine, in the node's own home.
 
-The same classes as on the daemon's machine; nothing of them is written again. What is done here beside calling them is order: what
-a session has written is mirrored before the daemon is told what came of it; what was begun is finished although the link is lost, for a
-killed Git leaves its locks behind; and when it is asked for again meanwhile, the one waits for the other.
+The classes are the same as on the daemon's machine. What is added here is order: what a session has written is mirrored before the
+daemon gets the result; a call in progress is finished although the link is lost, because a killed Git leaves its locks behind; and when
+the call is repeated in the meantime, it waits for the first one.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.sessions.agents import headless
 
 GIVEN_UP = ("runtime.ended", "host.stream")
-"""What is not gone on with when the link is lost: it waits, or is for somebody who looks on."""
+"""Calls that are cancelled when the link is lost: they only wait, or stream output to a viewer."""
 
 log = structlog.get_logger()
 
@@ -65,104 +65,112 @@ class Serving:
         self.repositories = Repositories(home, host)
         self.ca: Path | None = None
         self.pin = ""
-        """What the daemon is known by, where it is not the system's authorities (`Access`)."""
-        self._begun: set[asyncio.Task[Reply]] = set()
-        self._turns: weakref.WeakValueDictionary[tuple[str, str], asyncio.Lock] = weakref.WeakValueDictionary()
+        """What the daemon is verified with if not with the system's authorities (`Access`)."""
+        self._in_progress: set[asyncio.Task[Reply]] = set()
+        self._locks: weakref.WeakValueDictionary[tuple[str, str], asyncio.Lock] = weakref.WeakValueDictionary()
         slots: dict[str, Callable[[Call, Request], Awaitable[Any]]] = {
-            "workspace": self._workspace,
-            "runtime": self._runtime,
-            "agent": self._agent,
-            "headless": self._headless,
-            "repository": self._repository,
+            "workspace": self._run_workspace_call,
+            "runtime": self._run_runtime_call,
+            "agent": self._run_agent_call,
+            "headless": self._plan_headless,
+            "repository": self._run_repository_call,
         }
         self.handlers: dict[str, Handler] = {
             **Machine(home, host, mirror.forget).handlers(),
             "plugins.put": self._put_plugin,
         }
         for name, call in CALLS.items():
-            serve = self._function if name in FUNCTIONS else slots[name.partition(".")[0]]
-            self.handlers[name] = partial(self._answer, call, serve)
+            serve = self._run_function if name in FUNCTIONS else slots[name.partition(".")[0]]
+            self.handlers[name] = partial(self._run_call, call, serve)
         self.handlers |= {
-            name: partial(self._finished, handler) for name, handler in self.handlers.items() if name not in GIVEN_UP
+            name: partial(self._run_to_end, handler) for name, handler in self.handlers.items() if name not in GIVEN_UP
         }
         self.channels: dict[str, ChannelHandler] = {"terminal": self._terminal, "agent.listen": self._listen}
 
     async def holds(self) -> tuple[Holds, ...]:
-        """Every launch whose terminal is here, alive or not."""
+        """Return every launch whose terminal is here, alive or not."""
         handles = await self.runtime.leftovers([])
-        found = await self.runtime.probe(handles)
-        pairs = zip(handles, found, strict=True)
-        return tuple(Holds(one.session, one.generation, isinstance(state, Alive)) for one, state in pairs)
+        states = await self.runtime.probe(handles)
+        pairs = zip(handles, states, strict=True)
+        return tuple(Holds(handle.session, handle.generation, isinstance(state, Alive)) for handle, state in pairs)
 
     async def finish(self, within: float) -> None:
-        """Let what was begun come to its end."""
-        if self._begun:
-            await asyncio.wait(self._begun, timeout=within)
+        """Wait for calls in progress, at most `within` seconds."""
+        if self._in_progress:
+            await asyncio.wait(self._in_progress, timeout=within)
 
-    async def _finished(self, handler: Handler, request: Request) -> Reply:
-        """Carry it out to its end, unless the daemon itself calls it off."""
+    async def _run_to_end(self, handler: Handler, request: Request) -> Reply:
+        """Run a handler to its end, even if the link is lost; cancel it only if the daemon cancels the call."""
         task = asyncio.ensure_future(handler(request))
-        self._begun.add(task)
-        task.add_done_callback(self._begun.discard)
+        self._in_progress.add(task)
+        task.add_done_callback(self._in_progress.discard)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if not request.link.closed.is_set():
                 task.cancel()
-            task.add_done_callback(_looked_at)
+            task.add_done_callback(_retrieve_exception)
             raise
 
-    def _turn(self, call: Call, arguments: Mapping[str, Any]) -> asyncio.Lock:
-        """One at a time of what makes, saves and removes a session's work, and of what starts or speaks to its agent."""
+    def _lock_for(self, call: Call, arguments: Mapping[str, Any]) -> asyncio.Lock:
+        """Return the lock for a call: one call at a time for a session's work, and one for starting or messaging its agent."""
         slot = call.name.partition(".")[0]
-        about: Any = next(arguments[name] for name in ("session", "spec", "context", "run") if name in arguments)
-        key = ("work" if slot in ("workspace", "rescue") else slot, about if isinstance(about, str) else about.session)
-        return self._turns.setdefault(key, asyncio.Lock())
+        subject: Any = next(arguments[name] for name in ("session", "spec", "context", "run") if name in arguments)
+        key = (
+            "work" if slot in ("workspace", "rescue") else slot,
+            subject if isinstance(subject, str) else subject.session,
+        )
+        return self._locks.setdefault(key, asyncio.Lock())
 
     # -- leases --------------------------------------------------------------------------------------------------------
 
     async def adopt(self) -> None:
-        """Keep up the leases of the agents that an earlier Worker left."""
+        """Continue the leases of the agents that an earlier Worker left running."""
         handles = await self.runtime.leftovers([])
         for handle, state in zip(handles, await self.runtime.probe(handles), strict=True):
-            path = self._lease(handle.session, handle.generation)
+            path = self._lease_path(handle.session, handle.generation)
             if isinstance(state, Alive) and path.exists():
                 self.leases.hold(handle.session, handle.generation, path)
 
     async def keep_leases(self, link: Link) -> None:
-        """Ask the daemon, while this link is there, that the agents here may work on."""
-        await self.leases.keep(partial(_renew, link), self._end_stale)
+        """Renew the leases of the agents here while this link exists."""
+        await self.leases.keep(partial(_renew_leases, link), self._end_stale)
 
     async def _end_stale(self, session: str, generation: int) -> None:
-        """The daemon has another launch of the session, or none: this one must not work on."""
+        """Stop a launch whose lease the daemon has refused, because the session has another launch or none."""
         self.leases.drop(session, generation)
         for handle in await self.runtime.leftovers([]):
             if (handle.session, handle.generation) == (session, generation):
                 log.warning("a stale agent is ended", session=session, generation=generation)
                 await self.runtime.stop(handle, grace=0.0)
 
-    def _lease(self, session: str, generation: int) -> Path:
+    def _lease_path(self, session: str, generation: int) -> Path:
+        """Return the path of a launch's lease."""
         return self.home.session(session) / f"lease.{generation}"
 
     # -- the slots -----------------------------------------------------------------------------------------------------
 
-    async def _answer(self, call: Call, serve: Callable[[Call, Request], Awaitable[Any]], request: Request) -> Reply:
+    async def _run_call(self, call: Call, serve: Callable[[Call, Request], Awaitable[Any]], request: Request) -> Reply:
+        """Run a call and return its result as JSON data."""
         return Reply(dump(call.returns, await serve(call, request)))
 
-    async def _function(self, call: Call, request: Request) -> Any:
+    async def _run_function(self, call: Call, request: Request) -> Any:
+        """Run a function of `FUNCTIONS`, one at a time for each session."""
         arguments = call.load(request.body["args"])
         if "session" not in arguments:
             return await FUNCTIONS[call.name](self.host, **arguments)
-        async with self._turn(call, arguments):
+        async with self._lock_for(call, arguments):
             return await FUNCTIONS[call.name](self.host, **arguments)
 
-    async def _workspace(self, call: Call, request: Request) -> Any:
+    async def _run_workspace_call(self, call: Call, request: Request) -> Any:
+        """Run a call to a workspace plugin, one at a time for each session."""
         arguments = call.load(request.body["args"])
-        async with self._turn(call, arguments):
-            return await self._work(call, request, arguments["spec"])
+        async with self._lock_for(call, arguments):
+            return await self._call_workspace(call, request, arguments["spec"])
 
-    async def _work(self, call: Call, request: Request, spec: WorkspaceSpec) -> Any:
-        self._must_be_ours(spec.path, spec.private)
+    async def _call_workspace(self, call: Call, request: Request, spec: WorkspaceSpec) -> Any:
+        """Run a call to a workspace plugin; a created workspace's HEAD is mirrored before this returns."""
+        self._check_paths(spec.path, spec.private)
         plugin: Workspace = self._plugin("workspace", request.body["of"])
         if call.name == "workspace.publish":
             return await plugin.publish(spec)
@@ -172,15 +180,16 @@ class Serving:
             return await plugin.abandon(spec)
         spec.private.mkdir(mode=0o700, parents=True, exist_ok=True)
         spec.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        made = await plugin.create(spec, request.note)
-        await self.mirror.begin_workspace(request.link, spec.session, made.path)
+        workspace = await plugin.create(spec, request.note)
+        await self.mirror.begin_workspace(request.link, spec.session, workspace.path)
         await self.mirror.flush(request.link, spec.session)
-        return made
+        return workspace
 
-    async def _runtime(self, call: Call, request: Request) -> Any:
+    async def _run_runtime_call(self, call: Call, request: Request) -> Any:
+        """Run a call to the runtime; when an agent has ended, its output is mirrored before this returns."""
         arguments = call.load(request.body["args"])
         if call.name == "runtime.launch":
-            async with self._turn(call, arguments):
+            async with self._lock_for(call, arguments):
                 return await self._launch(request.link, arguments["spec"])
         result = await getattr(self.runtime, call.name.partition(".")[2])(**arguments)
         if isinstance(result, Gone):
@@ -193,22 +202,24 @@ class Serving:
         return result
 
     async def _launch(self, link: Link, spec: LaunchSpec) -> Handle:
-        self._must_be_ours(spec.private, spec.log)
+        """Launch an agent after its mirror is set up and its first lease is granted."""
+        self._check_paths(spec.private, spec.log)
         await self.mirror.begin_launch(link, spec.session, spec.generation, spec.cwd)
-        lease = self._lease(spec.session, spec.generation)
-        await self.leases.begin(spec.session, spec.generation, lease, partial(_renew, link))
+        lease = self._lease_path(spec.session, spec.generation)
+        await self.leases.begin(spec.session, spec.generation, lease, partial(_renew_leases, link))
         handle = await self.runtime.launch(replace(spec, lease=lease, env=self._with_origin(spec.env)))
         self._handles[spec.session, spec.generation] = handle
         return handle
 
-    async def _agent(self, call: Call, request: Request) -> Any:
+    async def _run_agent_call(self, call: Call, request: Request) -> Any:
+        """Run a call to an agent plugin, one at a time for each session."""
         arguments = call.load(request.body["args"])
         method = getattr(self._plugin("agent", request.body["of"]), call.name.partition(".")[2])
         if not arguments:
             return await method()
-        async with self._turn(call, arguments):
+        async with self._lock_for(call, arguments):
             if "context" in arguments:
-                self._must_be_ours(arguments["context"].private)
+                self._check_paths(arguments["context"].private)
                 return await method(**arguments)
             run, changes = await self._agent_run(arguments.pop("run"))
             try:
@@ -216,129 +227,138 @@ class Serving:
             finally:
                 changes.close()
 
-    async def _repository(self, call: Call, request: Request) -> Any:
-        """The node's copies of the projects' repositories."""
+    async def _run_repository_call(self, call: Call, request: Request) -> Any:
+        """Run a call to the node's copy of a project's repository."""
         arguments = call.load(request.body["args"])
         if "access" in arguments:
-            arguments["access"] = self._known(arguments["access"])
+            arguments["access"] = self._verified_access(arguments["access"])
         return await getattr(self.repositories, call.name.partition(".")[2])(**arguments)
 
-    def _known(self, access: Access) -> Access:
+    def _verified_access(self, access: Access) -> Access:
+        """Return the access with what the daemon is verified with."""
         return replace(access, ca=self.ca, pin=self.pin)
 
     def _with_origin(self, env: Mapping[str, str]) -> Mapping[str, str]:
-        """An agent's environment, in which its Git reaches the daemon's repository."""
+        """Return an agent's environment in which Git reaches the daemon's repository."""
         if not all(env.get(name) for name in ("AO_URL", "AO_TOKEN", "AO_PROJECT")):
             return env
-        return self._known(Access(env["AO_URL"], env["AO_TOKEN"])).environment(env["AO_PROJECT"], env)
+        return self._verified_access(Access(env["AO_URL"], env["AO_TOKEN"])).environment(env["AO_PROJECT"], env)
 
-    async def _headless(self, call: Call, request: Request) -> Any:
+    async def _plan_headless(self, call: Call, request: Request) -> Any:
+        """Return how to start an agent without a terminal."""
         arguments = call.load(request.body["args"])
-        self._must_be_ours(arguments["context"].private)
-        files = tuple(Path(path) for path in self._files(request.body["of"]))
+        self._check_paths(arguments["context"].private)
+        files = tuple(Path(path) for path in self._plugin_paths(request.body["of"]))
         return headless.plan(**{**arguments, "plugins": files})
 
     async def _agent_run(self, run: Run) -> tuple[AgentRun, FileChanges]:
+        """Return the run as the agent plugin needs it, and the file watcher to close afterwards."""
         ended = asyncio.Event()
         changes = FileChanges(self.watch, ended)
-        told = {one.name: getattr(run, one.name) for one in fields(run)}
-        made = AgentRun(
-            **told,
+        values = {attribute.name: getattr(run, attribute.name) for attribute in fields(run)}
+        agent_run = AgentRun(
+            **values,
             private=self.home.session(run.session),
             log=self.home.terminal_log(run.session),
             changes=changes,
             screen=partial(self._screen, run.session, run.generation),
             ended=ended,
         )
-        return made, changes
+        return agent_run, changes
 
     async def _screen(self, session: str, generation: int) -> str:
+        """Return the visible text of a launch's terminal; raise `Temporary` if it is not here."""
         key = (session, generation)
         if key not in self._handles:
-            found = await self.runtime.leftovers([])
-            self._handles |= {(handle.session, handle.generation): handle for handle in found}
+            handles = await self.runtime.leftovers([])
+            self._handles |= {(handle.session, handle.generation): handle for handle in handles}
         if key not in self._handles:
             raise Temporary(f"the terminal of session {session} is not here")
         return await self.runtime.screen(self._handles[key])
 
-    def _plugin(self, slot: str, of: Mapping[str, Any]) -> Any:
-        files = tuple(self._files(of))
-        wanted = (files, slot, str(of["name"]))
-        if wanted not in self._registries:
-            # The daemon has decided that its project may use it.
-            self._registries[wanted] = Registry([{"path": path} for path in files], installed=[wanted[1:]])
-        return self._registries[wanted].make(slot, of["name"], of["options"], self.host)
+    def _plugin(self, slot: str, plugin: Mapping[str, Any]) -> Any:
+        """Return an instance of the plugin that a call names."""
+        files = tuple(self._plugin_paths(plugin))
+        key = (files, slot, str(plugin["name"]))
+        if key not in self._registries:
+            # The daemon has already decided that the session's project may use this plugin.
+            self._registries[key] = Registry([{"path": path} for path in files], installed=[key[1:]])
+        return self._registries[key].make(slot, plugin["name"], plugin["options"], self.host)
 
     # -- streams -------------------------------------------------------------------------------------------------------
 
     async def _terminal(self, body: Any, channel: Channel) -> None:
-        """Whatever attaches to the holder's socket."""
+        """Relay a channel to the socket of a terminal's holder."""
         handle: Handle = load(Handle, body)
         with contextlib.suppress(OSError):
             reader, writer = await asyncio.open_unix_connection(handle.address["socket"], limit=1 << 16)
             await relay(reader, writer, channel)
 
     async def _listen(self, body: Any, channel: Channel) -> None:
-        """Listen to an agent by its plugin, and tell each thing that is heard, until it has ended or nobody listens any more."""
+        """Send the reports of an agent's plugin until the agent has ended or the channel is closed."""
         run, changes = await self._agent_run(load(Run, body["run"]))
-        told = asyncio.create_task(self._hear(body["of"], run, channel))
-        asked = asyncio.create_task(channel.read())
+        sender = asyncio.create_task(self._send_reports(body["of"], run, channel))
+        incoming = asyncio.create_task(channel.read())
         try:
-            while not told.done():
-                await asyncio.wait({told, asked}, return_when=asyncio.FIRST_COMPLETED)
-                if asked.done() and not told.done():
-                    if not asked.result():
+            while not sender.done():
+                await asyncio.wait({sender, incoming}, return_when=asyncio.FIRST_COMPLETED)
+                if incoming.done() and not sender.done():
+                    if not incoming.result():
                         return
                     run.ended.set()
                     changes.wake()
-                    asked = asyncio.create_task(channel.read())
+                    incoming = asyncio.create_task(channel.read())
         finally:
-            told.cancel()
-            asked.cancel()
-            await asyncio.gather(told, asked, return_exceptions=True)
+            sender.cancel()
+            incoming.cancel()
+            await asyncio.gather(sender, incoming, return_exceptions=True)
             changes.close()
 
-    async def _hear(self, of: Mapping[str, Any], run: AgentRun, channel: Channel) -> None:
+    async def _send_reports(self, plugin: Mapping[str, Any], run: AgentRun, channel: Channel) -> None:
+        """Send each report of the agent plugin, then that it is over, or the error that ended it."""
         try:
-            async for heard in self._plugin("agent", of).listen(run):
-                await self.mirror.flush(
-                    channel.link, run.session
-                )  # what a turn is said to have done is what it committed before
-                await channel.send(_line({"heard": dump(Heard, heard)}))
+            async for report in self._plugin("agent", plugin).listen(run):
+                # Commits that a report mentions must be mirrored first.
+                await self.mirror.flush(channel.link, run.session)
+                await channel.send(_line({"heard": dump(Heard, report)}))
             await channel.send(_line({"over": True}))
-        except Exception as error:  # the daemon tries again, and says so
+        except Exception as error:  # the daemon logs it and tries again
             await channel.send(_line({"failed": problem_of(error)}))
 
-    def _must_be_ours(self, *paths: Path) -> None:
+    def _check_paths(self, *paths: Path) -> None:
+        """Raise `UsageError` for a path outside the node's home."""
         for path in paths:
             must_be_in(self.home, path)
 
     # -- plugin files --------------------------------------------------------------------------------------------------
 
     async def _put_plugin(self, request: Request) -> Reply:
-        [path] = self._files({"plugins": [request.body]})
+        """Store a plugin file; raise `UsageError` if its digest is wrong."""
+        [path] = self._plugin_paths({"plugins": [request.body]})
         if hashlib.sha256(request.data).hexdigest() != request.body["sha256"]:
             raise UsageError(f"the plugin file {request.body['name']} came damaged")
         if not Path(path).exists():
             await asyncio.to_thread(write_file, Path(path), request.data, 0o600, append=False)
         return Reply()
 
-    def _files(self, of: Mapping[str, Any]) -> list[str]:
-        """Where the plugin files that a call names are kept: by content, so that a changed one is another one."""
-        kept = self.home.path / "plugins"
-        return [str(kept / Path(one["sha256"]).name / Path(one["name"]).name) for one in of["plugins"]]
+    def _plugin_paths(self, plugin: Mapping[str, Any]) -> list[str]:
+        """Return the paths of the plugin files that a call names; they are stored by content, so a changed file has another path."""
+        folder = self.home.path / "plugins"
+        return [str(folder / Path(file["sha256"]).name / Path(file["name"]).name) for file in plugin["plugins"]]
 
 
-def _looked_at(task: asyncio.Task[Reply]) -> None:
-    """Nobody waits for it any more: what it failed with is logged where it was raised, or asked for again."""
+def _retrieve_exception(task: asyncio.Task[Reply]) -> None:
+    """Retrieve a task's exception so that asyncio does not report it: it was logged where it was raised, or the call is repeated."""
     if not task.cancelled():
         task.exception()
 
 
-async def _renew(link: Link, asked: Asked) -> Granted:
-    told = (await link.call("lease.renew", {"launches": dict(asked.launches)}, timeout=10.0)).body
-    return Granted(float(told["length"]), tuple(told["refused"]))
+async def _renew_leases(link: Link, request: Asked) -> Granted:
+    """Ask the daemon to renew leases, and return its answer."""
+    answer = (await link.call("lease.renew", {"launches": dict(request.launches)}, timeout=10.0)).body
+    return Granted(float(answer["length"]), tuple(answer["refused"]))
 
 
-def _line(said: Mapping[str, Any]) -> bytes:
-    return json.dumps(said).encode() + b"\n"
+def _line(record: Mapping[str, Any]) -> bytes:
+    """Return a record as a line of JSON."""
+    return json.dumps(record).encode() + b"\n"

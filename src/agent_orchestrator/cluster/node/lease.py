@@ -1,8 +1,8 @@
-"""Until when an agent on a node may work: a lease that the node asks for again and again, and the daemon grants.
+"""Leases: until when an agent on a node may work; the node renews its lease repeatedly, and the daemon grants it.
 
-The node counts from the moment at which it *sent* its request, the daemon from the moment at which it granted it, which is later: whatever
-the network does, and whatever each one's clock says, the node's lease is over first. The holder of the agent's terminal enforces
-it (`plugins/runtimes/pty_holder/lease.py`), also when whoever renews it is dead; the daemon starts nobody else before `Grants.over`.
+The node counts from the moment at which it *sent* its request, the daemon from the later moment at which it granted it: however slow
+the network is, and whatever the clocks show, the node's lease is over first. The holder of the agent's terminal enforces it
+(`plugins/runtimes/pty_holder/lease.py`), also when the Worker is dead; the daemon starts no other launch before `Grants.over`.
 
     node                                     daemon
     Leases.ask() ────────── launches ──────► Grants.grant()       over = now + length + MARGIN
@@ -22,26 +22,26 @@ from pathlib import Path
 from agent_orchestrator.errors import AoError, Conflict
 
 MARGIN = 1.0
-"""Seconds that the daemon waits on top: clocks do not run equally fast, and killing takes a moment."""
+"""Seconds that the daemon waits in addition: clocks do not run equally fast, and killing takes a moment."""
 RENEWALS = 4
 """How often a lease is renewed while it holds."""
 
 
 def boot_time() -> float:
-    """Seconds since this machine was started; its sleep counts, where the system can tell."""
+    """Return the seconds since this machine was started, including sleep if the system measures that."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def write_deadline(path: Path, deadline: float) -> None:
-    """Tell the holder, in one step."""
-    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
-    fresh.write_text(f"{int(deadline * 1e9)}\n")
-    fresh.replace(path)
+    """Write a deadline for the terminal's holder, atomically."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}.new")
+    draft.write_text(f"{int(deadline * 1e9)}\n")
+    draft.replace(path)
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request for the leases of these launches (session → generation), as it was sent."""
+    """A request for the leases of these launches (session → generation), with the time at which it was sent."""
 
     launches: Mapping[str, int]
     sent: float
@@ -49,7 +49,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """The daemon's answer: all but the refused ones, for so many seconds."""
+    """The daemon's answer: a lease of `length` seconds for all launches except the refused ones."""
 
     length: float
     refused: tuple[str, ...] = ()
@@ -68,38 +68,41 @@ class Leases:
         """Seconds, as last granted."""
 
     def hold(self, session: str, generation: int, path: Path) -> None:
-        """Ask for this launch's lease from now on; the holder reads it from `path`. Of a session the last one counts."""
+        """Renew this launch's lease from now on; its holder reads it from `path`.
+
+        A session's later launch replaces an earlier one.
+        """
         if self._held.get(session) != (generation, path):
             self._deadlines.pop(session, None)
         self._held[session] = (generation, path)
 
     def drop(self, session: str, generation: int) -> None:
-        """Ask for it no more: the launch has ended."""
+        """Stop renewing the lease of a launch that has ended."""
         if self._held.get(session, (None,))[0] == generation:
             del self._held[session]
             self._deadlines.pop(session, None)
 
     def deadline(self, session: str) -> float | None:
-        """Until when the session's launch may run; none: nothing was granted yet."""
+        """Return until when the session's launch may run, or None if nothing was granted yet."""
         return self._deadlines.get(session)
 
     def ask(self, *sessions: str) -> Asked:
-        """What to ask for now: these, or all. To be sent at once, for it counts from now."""
-        wanted = sessions or tuple(self._held)
-        return Asked({session: self._held[session][0] for session in wanted}, self._clock())
+        """Return a request for these sessions, or all. Send it at once, because the lease counts from now."""
+        names = sessions or tuple(self._held)
+        return Asked({session: self._held[session][0] for session in names}, self._clock())
 
     def take(self, asked: Asked, granted: Granted) -> dict[str, int]:
-        """Put off what was granted; returns the launches that were refused: they are stale, and to be ended at once."""
+        """Extend what was granted; return the refused launches, which are stale and must be ended at once."""
         self.length = granted.length
         refused: dict[str, int] = {}
         for session, generation in asked.launches.items():
-            held = self._held.get(session)
+            holding = self._held.get(session)
             if session in granted.refused:
                 refused[session] = generation
-            elif held is not None and held[0] == generation:
+            elif holding is not None and holding[0] == generation:
                 deadline = asked.sent + granted.length
                 if deadline > self._deadlines.get(session, 0.0):
-                    self._write(held[1], deadline)
+                    self._write(holding[1], deadline)
                     self._deadlines[session] = deadline
         return refused
 
@@ -108,8 +111,8 @@ class Leases:
     ) -> None:
         """Get the first lease of a launch, before it starts. Raises `Conflict` if it is stale."""
         self.hold(session, generation, path)
-        asked = self.ask(session)
-        if self.take(asked, await call(asked)):
+        request = self.ask(session)
+        if self.take(request, await call(request)):
             self.drop(session, generation)
             raise Conflict(f"launch {generation} of {session} is over", "the session runs elsewhere, or not at all")
 
@@ -120,36 +123,36 @@ class Leases:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         first: float = 1.0,
     ) -> None:
-        """Renew all of them until cancelled; an answer that does not come is asked for again, for the holders decide what becomes of it."""
+        """Renew all leases until cancelled; a request that fails is repeated, because the holders enforce the deadlines anyway."""
         while True:
             if self._held:
-                asked = self.ask()
+                request = self.ask()
                 try:
                     async with asyncio.timeout((self.length or first) / 2):
-                        granted = await call(asked)
+                        answer = await call(request)
                 except (AoError, TimeoutError):
                     await sleep((self.length or first) / RENEWALS / 2)
                     continue
-                for session, generation in self.take(asked, granted).items():
+                for session, generation in self.take(request, answer).items():
                     await stale(session, generation)
             await sleep((self.length or first) / RENEWALS)
 
 
 class Grants:
-    """The daemon's side: what was granted, and when it is over for certain."""
+    """The daemon's side: what was granted, and when it is certainly over."""
 
     def __init__(self, length: float, clock: Callable[[], float] = boot_time, earlier: float = 0.0) -> None:
         self.length = length
         """Seconds that a lease holds."""
         self._clock = clock
-        self._unknown = clock() + max(length, earlier)
-        """When everything is over that a daemon before us granted, which may have been for longer (`earlier`)."""
+        self._earlier_over = clock() + max(length, earlier)
+        """When all leases of an earlier daemon are over, which may have held longer (`earlier` seconds)."""
         self._until: dict[str, float] = {}
         self._ended: dict[str, int] = {}
         self._gone: set[str] = set()
 
     def grant(self, launches: Mapping[str, int], current: Callable[[str, int], bool]) -> Granted:
-        """Let those launches go on that are `current` and not ended."""
+        """Extend the leases of those launches that are `current` and not ended; return the answer."""
         refused = []
         for session, generation in launches.items():
             if generation <= self._ended.get(session, -1) or not current(session, generation):
@@ -160,29 +163,32 @@ class Grants:
         return Granted(self.length, tuple(refused))
 
     def now(self) -> float:
-        """By our clock."""
+        """Return the time of the leases' clock."""
         return self._clock()
 
     def over(self, session: str) -> float:
-        """When nothing of the session can run on a node any more, unless its lease is renewed; by our clock."""
+        """Return when the session's launches on nodes have certainly ended, unless a lease is renewed; by the leases' clock."""
         if session in self._gone:
             return self._clock()
-        return max(self._unknown, self._until.get(session, 0.0)) + MARGIN
+        return max(self._earlier_over, self._until.get(session, 0.0)) + MARGIN
 
     def is_over(self, session: str) -> bool:
-        """Is it certain that nothing of the session runs on a node? Decide on it only after `end`, for it may still be renewed."""
+        """Return whether the session's launches on nodes have certainly ended.
+
+        Call `end` first, or the lease may still be renewed.
+        """
         return self._clock() >= self.over(session)
 
     def end(self, session: str, generation: int) -> None:
-        """Renew this launch, and those before it, no more: another is to take its place."""
+        """Stop renewing this launch and earlier ones, because another is to replace it."""
         self._ended[session] = max(generation, self._ended.get(session, -1))
 
     def gone(self, session: str) -> None:
-        """The node itself said that its agent has ended: there is nothing to wait for."""
+        """Note that the node itself reported the end of the session's agent, so that nothing needs to be waited for."""
         self._gone.add(session)
 
     def forget(self, session: str) -> None:
-        """There is no such session any more."""
+        """Remove a session that no longer exists."""
         self._until.pop(session, None)
         self._ended.pop(session, None)
         self._gone.discard(session)

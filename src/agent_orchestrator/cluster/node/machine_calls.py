@@ -1,4 +1,4 @@
-"""What a node answers about its machine: programs run there, files there."""
+"""The calls that a node answers about its machine: programs and files."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from agent_orchestrator.sessions.environment import login_environment
 
 
 class Machine:
-    """Programs and files of this machine."""
+    """The programs and files of this machine."""
 
     def __init__(self, home: Home, host: Host, forget: Callable[[str], None]) -> None:
         self._home = home
         self._host = host
         self._forget = forget
-        """Told of a session whose private folder is removed."""
+        """Called with the session whose private folder is removed."""
         self._login: asyncio.Task[Mapping[str, str]] | None = None
 
     def handlers(self) -> dict[str, Handler]:
-        """What may be asked."""
+        """Return the handlers, by name of the call."""
         return {
             "host.run": self._run,
             "host.stream": self._stream,
@@ -41,45 +41,50 @@ class Machine:
         }
 
     async def _run(self, request: Request) -> Reply:
-        asked = request.body
-        done = await self._host.run(
-            asked["argv"],
-            cwd=_folder(asked),
-            env={**clean_environment(), **asked["env"]},
-            input=request.data if asked["input"] else None,
-            timeout=asked["timeout"],
+        """Run a program, and answer its exit code and output."""
+        body = request.body
+        completed = await self._host.run(
+            body["argv"],
+            cwd=_working_directory(body),
+            env={**clean_environment(), **body["env"]},
+            input=request.data if body["input"] else None,
+            timeout=body["timeout"],
         )
-        return Reply({"code": done.code, "out": len(done.out)}, done.out + done.err)
+        return Reply({"code": completed.code, "out": len(completed.out)}, completed.out + completed.err)
 
     async def _stream(self, request: Request) -> Reply:
-        asked = request.body
+        """Run a program, send its output as notes, and answer its exit code."""
+        body = request.body
         code = await self._host.stream(
-            asked["argv"],
+            body["argv"],
             request.note,
-            cwd=_folder(asked),
-            env={**clean_environment(), **asked["env"]},
-            input=request.data if asked["input"] else None,
-            timeout=asked["timeout"],
-            grace=asked["grace"],
+            cwd=_working_directory(body),
+            env={**clean_environment(), **body["env"]},
+            input=request.data if body["input"] else None,
+            timeout=body["timeout"],
+            grace=body["grace"],
         )
         return Reply(code)
 
     async def _users_of(self, request: Request) -> Reply:
+        """Answer which processes use a folder."""
         return Reply(await asyncio.to_thread(self._host.users_of, Path(request.body)))
 
     async def _environment(self, _request: Request) -> Reply:
-        """What the login shell here sets up; asked once."""
+        """Answer what the login shell here sets up; it is run once."""
         if self._login is None:
-            asked = login_environment(self._host, None, dict(os.environ), programs=self._home.programs)
-            self._login = asyncio.create_task(asked)
+            environment = login_environment(self._host, None, dict(os.environ), programs=self._home.programs)
+            self._login = asyncio.create_task(environment)
         return Reply(dict(await asyncio.shield(self._login)))
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
     async def _present(self, request: Request) -> Reply:
+        """Answer whether a path exists."""
         return Reply(os.path.lexists(request.body))
 
     async def _read(self, request: Request) -> Reply:
+        """Answer a piece of a file, or False if there is no such file."""
         path, offset, limit = Path(request.body["path"]), int(request.body["offset"]), int(request.body["limit"])
         try:
             return Reply(True, await asyncio.to_thread(_read_piece, path, offset, limit))
@@ -89,6 +94,7 @@ class Machine:
             raise AoError(f"{path} cannot be read: {error.strerror}") from None
 
     async def _write(self, request: Request) -> Reply:
+        """Write or append to a file."""
         path, mode = Path(request.body["path"]), int(request.body["mode"])
         try:
             await asyncio.to_thread(write_file, path, request.data, mode, append=bool(request.body["append"]))
@@ -97,6 +103,7 @@ class Machine:
         return Reply()
 
     async def _remove(self, request: Request) -> Reply:
+        """Remove a file or folder below the node's home."""
         path = Path(request.body)
         must_be_in(self._home, path)
         if path.parent == self._home.sessions:
@@ -109,36 +116,39 @@ class Machine:
 
 
 def must_be_in(home: Home, path: Path) -> None:
-    """Refuse what is not below the node's home: paths of the daemon's machine mean nothing here."""
+    """Raise `UsageError` for a path outside the node's home: paths of the daemon's machine mean nothing here."""
     if home.path not in Path(os.path.normpath(path)).parents:
         raise UsageError(f"{path} is not in the node's home {home.path}")
 
 
-def _folder(asked: Mapping[str, Any]) -> Path | None:
-    return Path(asked["cwd"]) if asked["cwd"] else None
+def _working_directory(body: Mapping[str, Any]) -> Path | None:
+    """Return the working directory of a request, or None."""
+    return Path(body["cwd"]) if body["cwd"] else None
 
 
 def _read_piece(path: Path, offset: int, limit: int) -> bytes:
+    """Read up to `limit` bytes of a file from an offset."""
     with path.open("rb") as file:
         file.seek(offset)
         return file.read(limit)
 
 
 def write_file(path: Path, data: bytes, mode: int, *, append: bool) -> None:
-    """Write a file whole or not at all, or append to it; makes its folders."""
+    """Write a file whole or not at all, or append to it; create its folders."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if append:
         with open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, mode), "ab") as file:  # noqa: PTH123
             file.write(data)
         return
-    fresh = path.with_name(f".{path.name}.ao-new")
-    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:  # noqa: PTH123
+    draft = path.with_name(f".{path.name}.ao-new")
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:  # noqa: PTH123
         file.write(data)
-    fresh.chmod(mode)
-    fresh.replace(path)
+    draft.chmod(mode)
+    draft.replace(path)
 
 
 def _remove_path(path: Path) -> None:
+    """Remove a file, a symlink, or a folder with its contents."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -1,9 +1,9 @@
-"""A node: dials the daemon, says who it is, and does what it is asked, for as long as it lives.
+"""The Worker: the program on a node; it connects to the daemon, reports what the node is, and serves calls until it is stopped.
 
     AO_NODE_TOKEN=… python -P -m agent_orchestrator.cluster.node.worker --url https://daemon:4570 --name gpu-1 --home /var/tmp/ao-node
 
-A Worker may die at any moment: the agents live on in their holders, and the next Worker with the same home goes on with them. One home
-has one Worker at a time.
+A Worker may die at any moment: the agents live on in their holders, and the next Worker with the same home continues with them. One
+home has one Worker at a time.
 """
 
 from __future__ import annotations
@@ -43,22 +43,24 @@ from agent_orchestrator.cluster.nodes.mirror import Mirror
 from agent_orchestrator.errors import AoError, Conflict, Denied, UsageError
 
 PATH = "/api/nodes/link"
+"""The path of the link's WebSocket at the daemon."""
 PING_EVERY, PING_WITHIN = 2.0, 4.0
-"""Seconds between two signs of life, and until one without an answer means that the connection is gone."""
+"""Seconds between two pings, and seconds without an answer after which the connection counts as lost."""
 FINISH_WITHIN = 10.0
-"""Seconds that what was begun here gets to end when the Worker is told to."""
+"""Seconds that calls in progress have to end when the Worker is stopped."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
-"""Seconds before the daemon is dialled again."""
+"""The shortest and the longest pause in seconds before the daemon is dialled again."""
 PROGRAMS = ("git", "git-lfs", "tmux", "ao")
-"""Told to the daemon, where they are."""
+"""Programs whose paths are reported to the daemon."""
 
 log = log_setup.get_logger()
 
 WhileLinked = Callable[[Link], Awaitable[None]]
+"""A task that runs while there is a link."""
 
 
 class Worker:
-    """One node's Worker. `run` it; what it may be asked is in `serving.handlers`."""
+    """One node's Worker. `run` it; the calls that it answers are in `serving.handlers`."""
 
     def __init__(
         self,
@@ -82,16 +84,16 @@ class Worker:
         self.mirror = Mirror(home, self.watch)
         self.serving = Serving(home, self.host, self.watch, self.mirror)
         self.while_linked: list[WhileLinked] = [self.mirror.serve, self.serving.keep_leases]
-        """Run beside each link, from the daemon's answer to the hello until the link is lost."""
+        """Run with each link, from the daemon's answer to the hello until the link is lost."""
         self.linked = asyncio.Event()
         self._token = token
         self._ca = ca
         self._fingerprint = fingerprint.replace(":", "").lower()
 
     async def run(self) -> None:
-        """Serve until cancelled. Raises `Conflict` when another Worker has the home."""
+        """Serve until cancelled. Raises `Conflict` when another Worker uses the home."""
         self.home.make()
-        with self._only_one():
+        with self._locked_home():
             make_launchers(str(self.home.programs))
             self.mirror.adopt()
             await self.serving.adopt()
@@ -102,7 +104,8 @@ class Worker:
                 self.watch.close()
 
     @contextlib.contextmanager
-    def _only_one(self) -> Any:
+    def _locked_home(self) -> Any:
+        """Hold the home's lock; raise `Conflict` if another Worker has it."""
         with (self.home.path / "worker.lock").open("a+") as lock:
             if not locking.take(lock):
                 lock.seek(0)
@@ -116,27 +119,28 @@ class Worker:
             yield
 
     async def _dial_forever(self) -> None:
-        pause, told = FIRST_PAUSE, ""
+        """Connect to the daemon again and again; log each different error once."""
+        pause, last_problem = FIRST_PAUSE, ""
         while True:
             try:
                 await self._dial()
-                pause, told = FIRST_PAUSE, ""
+                pause, last_problem = FIRST_PAUSE, ""
             except (AoError, OSError, WebSocketException, TimeoutError) as error:
-                said = _why(error)
-                if said != told:
-                    log.warning("the daemon cannot be reached; trying again", url=self.url, error=said)
-                    told = said
-            except Exception as error:  # the agents here need a Worker, whatever it was
+                problem = _describe_error(error)
+                if problem != last_problem:
+                    log.warning("the daemon cannot be reached; trying again", url=self.url, error=problem)
+                    last_problem = problem
+            except Exception as error:  # whatever failed, the agents here still need a Worker
                 log.error("a link failed; dialling anew", exc_info=error)
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))
             pause = min(pause * 2, LONGEST_PAUSE)
 
     async def _dial(self) -> None:
-        """One connection, from its beginning to its end."""
-        secured = await self._tls()
+        """Open one connection, and serve it until it ends."""
+        tls_context = await self._tls()
         async with websockets.connect(
             self.url,
-            ssl=secured,
+            ssl=tls_context,
             additional_headers={"Authorization": f"Bearer {self._token}"},
             compression=None,
             max_size=4 * CHUNK,
@@ -154,34 +158,34 @@ class Worker:
                 peer="the daemon",
             )
             link.start()
-            beside: list[asyncio.Task[None]] = []
+            tasks: list[asyncio.Task[None]] = []
             try:
                 await link.call("hello", dump(Hello, await self.hello()), timeout=15.0)
-                beside = [asyncio.ensure_future(part(link)) for part in self.while_linked]
+                tasks = [asyncio.ensure_future(start_task(link)) for start_task in self.while_linked]
                 self.linked.set()
                 log.info("linked", url=self.url, node=self.name)
-                await self._until_over(link, beside)
+                await self._until_ended(link, tasks)
             finally:
                 self.linked.clear()
-                for task in beside:
+                for task in tasks:
                     task.cancel()
-                await asyncio.gather(*beside, return_exceptions=True)
+                await asyncio.gather(*tasks, return_exceptions=True)
                 await link.close()
 
-    async def _until_over(self, link: Link, beside: Sequence[asyncio.Task[None]]) -> None:
-        """Until the link is lost, or something beside it fails: without leases and mirror it is of no use, and is dialled anew."""
+    async def _until_ended(self, link: Link, tasks: Sequence[asyncio.Task[None]]) -> None:
+        """Wait until the link or one of its tasks fails: without leases and mirror a link is useless, and a new one is dialled."""
         closed = asyncio.create_task(link.closed.wait())
-        ways: list[asyncio.Task[Any]] = [closed, *beside]
+        waited: list[asyncio.Task[Any]] = [closed, *tasks]
         try:
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-            for task in beside:
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
                 if task.done() and not link.closed.is_set() and (error := task.exception()) is not None:
                     log.error("a part of the Worker failed; dialling anew", exc_info=error)
         finally:
             closed.cancel()
 
     async def hello(self) -> Hello:
-        """What this node says of itself."""
+        """Return what this node reports about itself."""
         return Hello(
             name=self.name,
             boot_id=self.host.boot_id(),
@@ -198,7 +202,7 @@ class Worker:
         )
 
     async def _tls(self) -> ssl.SSLContext | None:
-        """How the daemon is known: by an authority's certificate, or by its own, whose fingerprint we were given."""
+        """Return how the daemon is verified: by an authority's certificate, or by the given fingerprint of its own; None without TLS."""
         if not self.url.startswith("wss:"):
             return None
         if not self._fingerprint:
@@ -207,12 +211,12 @@ class Worker:
                 self.serving.ca.write_text(self._ca)
             return ssl.create_default_context(cadata=self._ca or None)
         parts = urlsplit(self.url)
-        where = (parts.hostname or "", parts.port or 443)
-        pem = await asyncio.to_thread(ssl.get_server_certificate, where, timeout=10.0)
-        found = hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).hexdigest()
-        if found != self._fingerprint:
-            raise Denied(f"what answers at {where[0]}:{where[1]} has another certificate (SHA-256 {found})")
-        # From here on this very certificate, and no other, is the authority: the token goes to nobody else.
+        address = (parts.hostname or "", parts.port or 443)
+        pem = await asyncio.to_thread(ssl.get_server_certificate, address, timeout=10.0)
+        digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).hexdigest()
+        if digest != self._fingerprint:
+            raise Denied(f"what answers at {address[0]}:{address[1]} has another certificate (SHA-256 {digest})")
+        # From here on only this certificate is accepted, so that the token is sent to no other server.
         self.serving.pin = pin_of(pem)
         context = ssl.create_default_context(cadata=pem)
         context.check_hostname = False
@@ -221,7 +225,7 @@ class Worker:
 
 
 def link_url(url: str) -> str:
-    """The WebSocket's address, of the daemon's own (`http://…`, `https://…`)."""
+    """Return the WebSocket's address for the daemon's own address (`http://…`, `https://…`)."""
     scheme, separator, rest = url.rstrip("/").partition("://")
     schemes = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
     if not separator or scheme not in schemes:
@@ -229,7 +233,8 @@ def link_url(url: str) -> str:
     return f"{schemes[scheme]}://{rest}" + ("" if urlsplit(url).path.strip("/") else PATH)
 
 
-def _why(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
+    """Return an error of a connection in one line."""
     if isinstance(error, InvalidStatus) and error.response.status_code in (401, 403):
         return "it does not take our token"
     if isinstance(error, LinkLost):
@@ -238,22 +243,25 @@ def _why(error: BaseException) -> str:
 
 
 def _cpus() -> int:
+    """Return how many cpus this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _memory() -> int:
+    """Return this machine's memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _pairs(given: Sequence[str], what: str) -> dict[str, str]:
-    pairs = dict(one.partition("=")[::2] for one in given)
-    if "" in pairs or any("=" not in one for one in given):
-        raise UsageError(f"a {what} is given as NAME=VALUE")
+def _pairs(arguments: Sequence[str], kind: str) -> dict[str, str]:
+    """Return NAME=VALUE arguments as a dict; raise `UsageError` if one is malformed."""
+    pairs = dict(argument.partition("=")[::2] for argument in arguments)
+    if "" in pairs or any("=" not in argument for argument in arguments):
+        raise UsageError(f"a {kind} is given as NAME=VALUE")
     return pairs
 
 
 def worker_of(argv: Sequence[str], environment: Mapping[str, str]) -> Worker:
-    """The Worker that a command line asks for."""
+    """Return the Worker for a command line."""
     parser = argparse.ArgumentParser(
         prog="agent_orchestrator.cluster.node.worker", description="Lends this machine to a daemon."
     )
@@ -266,28 +274,30 @@ def worker_of(argv: Sequence[str], environment: Mapping[str, str]) -> Worker:
     )
     parser.add_argument("--ca", type=Path, help="file with the certificate of the daemon's authority")
     parser.add_argument("--fingerprint", default="", help="SHA-256 of the daemon's own certificate")
-    given = parser.parse_args(argv)
+    options = parser.parse_args(argv)
     token = environment.get(TOKEN, "")
     if not token:
         raise UsageError(
-            f"there is no token in ${TOKEN}", f"make one on the daemon's machine: ao token new {given.name} --role node"
+            f"there is no token in ${TOKEN}",
+            f"make one on the daemon's machine: ao token new {options.name} --role node",
         )
     try:
-        resources = {name: float(value) for name, value in _pairs(given.resource, "resource").items()}
-        ca = given.ca.read_text() if given.ca else ""
+        resources = {name: float(value) for name, value in _pairs(options.resource, "resource").items()}
+        ca = options.ca.read_text() if options.ca else ""
     except ValueError:
         raise UsageError("a resource is given as NAME=NUMBER") from None
     except OSError as error:
-        raise UsageError(f"{given.ca} cannot be read: {error.strerror}") from None
-    labels = _pairs(given.label, "label")
-    home = Home(given.home.expanduser().absolute())
-    return Worker(home, given.url, token, given.name, labels, resources, ca=ca, fingerprint=given.fingerprint)
+        raise UsageError(f"{options.ca} cannot be read: {error.strerror}") from None
+    labels = _pairs(options.label, "label")
+    home = Home(options.home.expanduser().absolute())
+    return Worker(home, options.url, token, options.name, labels, resources, ca=ca, fingerprint=options.fingerprint)
 
 
-async def _main() -> None:
+async def _run_until_stopped() -> None:
+    """Run the Worker of this process's command line until it is stopped by a signal."""
     worker = worker_of(sys.argv[1:], os.environ)
     log_setup.set_up(sys.stderr)
-    os.environ.pop(TOKEN, None)  # what is started from here shall not have it
+    os.environ.pop(TOKEN, None)  # programs that are started from here must not inherit it
     begin_anew(os.environ, str(worker.home.programs))
     task = asyncio.ensure_future(worker.run())
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -297,14 +307,14 @@ async def _main() -> None:
 
 
 def main() -> int:
-    """The program: serves until it is told to end."""
+    """Run the program until it is stopped; return its exit code."""
     keep_from_others()
     try:
-        asyncio.run(to_its_end(_main()))
+        asyncio.run(to_its_end(_run_until_stopped()))
     except AoError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
-    except OSError as error:  # the home cannot be made or is not ours
+    except OSError as error:  # the home cannot be created, or belongs to another user
         sys.stderr.write(f"{error.filename or 'the Worker'}: {error.strerror or error}\n")
         return 1
     return 0

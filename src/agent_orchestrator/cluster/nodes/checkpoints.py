@@ -1,6 +1,7 @@
-"""Work on nodes is saved here while it is being done: at the end of a turn, and every few minutes in one.
+"""Checkpoints: saves the work of sessions on nodes to the daemon's machine after each turn, and every few minutes during one.
 
-What a lost node costs is what was done since. One at a time a session; a node that cannot be reached is tried again when it is there.
+What is lost with a node is the work since the last checkpoint. A session has one checkpoint in progress at a time; after a failure, for
+example because the node cannot be reached, it is retried after the configured interval.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from agent_orchestrator.protocols import WorkspaceSpec
 from agent_orchestrator.protocols.host import Host
 
 SETTLES = 0.5
-"""Seconds after a turn: what it still writes, and what is asked of it next, is one checkpoint."""
+"""Seconds between the end of a turn and its checkpoint, so that late writes and a next turn share one checkpoint."""
 AT_ONCE = 4
-"""Checkpoints that are made at the same time."""
+"""Checkpoints that run at the same time, at most."""
 
 log = structlog.get_logger()
 
 
 class Checkpoints:
-    """Makes them."""
+    """Schedules and makes the checkpoints of all sessions on nodes."""
 
     def __init__(
         self,
@@ -51,82 +52,89 @@ class Checkpoints:
         """Saves the agent's conversation."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._saving: dict[str, asyncio.Task[None]] = {}
-        self._room = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(AT_ONCE)
 
     def start(self) -> None:
-        """Look at those that live on nodes, and at those to come."""
+        """Watch for changes, and schedule checkpoints for the sessions on nodes."""
         self.flow.on_change.append(self._on_change)
         for facts in self.flow.sessions.values():
             if facts.remote:
-                self._look(facts, facts)
+                self._update_schedule(facts, facts)
 
     def close(self) -> None:
-        """Save nothing any more."""
+        """Cancel all timers and checkpoints in progress."""
         for timer in self._timers.values():
             timer.cancel()
         for task in self._saving.values():
             task.cancel()
 
     def _on_change(self, changes: Sequence[Change]) -> None:
+        """Update the schedule of each session on a node that has changed."""
         for change in changes:
             if change.after is not None and change.after.remote:
-                self._look(change.before, change.after)
+                self._update_schedule(change.before, change.after)
 
-    def _look(self, before: SessionFacts | None, after: SessionFacts) -> None:
-        if not self._wanted(after):
+    def _update_schedule(self, before: SessionFacts | None, after: SessionFacts) -> None:
+        """Schedule a checkpoint if the session's turn ended or is in progress; cancel its timer if it needs none."""
+        if not self._needs_checkpoints(after):
             if timer := self._timers.pop(after.id, None):
                 timer.cancel()
             return
-        was, now = before is not None and _in_turn(before), _in_turn(after)
-        if was and not now:
-            self._in(after.id, SETTLES)
-        elif now and after.id not in self._timers:
-            self._in(after.id, self.settings().checkpoint)
+        was_in_turn, is_in_turn = before is not None and _in_turn(before), _in_turn(after)
+        if was_in_turn and not is_in_turn:
+            self._schedule(after.id, SETTLES)
+        elif is_in_turn and after.id not in self._timers:
+            self._schedule(after.id, self.settings().checkpoint)
 
-    def _wanted(self, facts: SessionFacts) -> bool:
-        there = facts.place is not None and facts.place.present and facts.node is not None
-        return there and not facts.stopped and not facts.moving and facts.wanted == "run"
+    def _needs_checkpoints(self, facts: SessionFacts) -> bool:
+        """Return whether a session has a workspace on a node and is meant to keep running on it."""
+        has_workspace = facts.place is not None and facts.place.present and facts.node is not None
+        return has_workspace and not facts.stopped and not facts.moving and facts.wanted == "run"
 
-    def _in(self, session: str, seconds: float) -> None:
+    def _schedule(self, session: str, seconds: float) -> None:
+        """Schedule the session's checkpoint in this many seconds; an earlier timer is replaced."""
         if timer := self._timers.pop(session, None):
             timer.cancel()
-        self._timers[session] = asyncio.get_running_loop().call_later(seconds, self._due, session)
+        self._timers[session] = asyncio.get_running_loop().call_later(seconds, self._start_checkpoint, session)
 
-    def _due(self, session: str) -> None:
+    def _start_checkpoint(self, session: str) -> None:
+        """Start the session's checkpoint unless one is in progress, and schedule the next one if it is in a turn."""
         self._timers.pop(session, None)
         facts = self.flow.sessions[session]
-        if not self._wanted(facts):
+        if not self._needs_checkpoints(facts):
             return
         if session not in self._saving:
-            task = self._saving[session] = asyncio.get_running_loop().create_task(self._save(session))
+            task = self._saving[session] = asyncio.get_running_loop().create_task(self._save_when_free(session))
             task.add_done_callback(lambda _: self._saving.pop(session, None))
         if _in_turn(facts):
-            self._in(session, self.settings().checkpoint)
+            self._schedule(session, self.settings().checkpoint)
 
-    async def _save(self, session: str) -> None:
-        async with self._room:
+    async def _save_when_free(self, session: str) -> None:
+        """Save a session when there is room; on an error, log it and schedule another try."""
+        async with self._slots:
             try:
                 await self.save(session)
             except AoError as error:
                 log.info("a checkpoint could not be made", session=session, error=str(error))
-                if self._wanted(self.flow.sessions[session]):
-                    self._in(session, self.settings().checkpoint)
+                if self._needs_checkpoints(self.flow.sessions[session]):
+                    self._schedule(session, self.settings().checkpoint)
 
     async def save(self, session: str) -> None:
-        """Save one session's work now, if anything has changed."""
+        """Save one session's conversation and work now; record a checkpoint if the work has changed."""
         facts = self.flow.sessions[session]
         site = self.nodes.site(facts.node or "")
         await self.talk(facts)
-        saved = await site.checkpoint(self.spec_of(facts))
+        checkpoint = await site.checkpoint(self.spec_of(facts))
         facts = self.flow.sessions[session]
-        if saved is None or facts.node != site.node:
+        if checkpoint is None or facts.node != site.node:
             return
-        head = await Git(self.host, self.spec_of(facts).repo).text("rev-parse", f"{saved.commit}^1")
-        body = e.WorkCheckpointed(saved.commit, head)
+        head = await Git(self.host, self.spec_of(facts).repo).text("rev-parse", f"{checkpoint.commit}^1")
+        body = e.WorkCheckpointed(checkpoint.commit, head)
         await self.flow.append(
-            Event(body, self.flow.clock(), "node", f"checkpoint:{session}:{saved.commit}", facts.project, session)
+            Event(body, self.flow.clock(), "node", f"checkpoint:{session}:{checkpoint.commit}", facts.project, session)
         )
 
 
 def _in_turn(facts: SessionFacts) -> bool:
+    """Return whether a session's agent is live and in a turn."""
     return facts.live and facts.activity.state in IN_TURN

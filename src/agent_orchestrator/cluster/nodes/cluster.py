@@ -1,4 +1,4 @@
-"""The cluster, put together: what the daemon starts, and what people ask."""
+"""`ClusterNodes`: creates, starts and closes all parts of the cluster, and answers the requests of clients about nodes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from agent_orchestrator.sessions.plugins import Plugins
 
 
 class ClusterNodes:
-    """Everything about the machines of the cluster."""
+    """The daemon's interface to the cluster; created once by `daemon/wiring.py`."""
 
     def __init__(
         self, flow: Flow, home: Home, host: LocalHost, config: ConfigSet, plugins: Plugins, tokens: Tokens
@@ -53,7 +53,7 @@ class ClusterNodes:
         self.plugins = plugins
         self.tokens = tokens
         self.fingerprint = ""
-        """Of the daemon's own certificate, where it has one."""
+        """SHA-256 of the daemon's own TLS certificate, or "" if it has none of its own."""
         self.host = host
         self.on_placed: list[Callable[[], None]] = []
         """Called when a session that waited for a node may start."""
@@ -61,9 +61,9 @@ class ClusterNodes:
         plugins.node = lambda name: self.registry.site(name)
 
     def open(self, lifecycle: Lifecycle, observer: Observer, notice: Callable[[str, e.Notified], e.Body]) -> None:
-        """Make everything as it is configured; before anybody asks."""
-        self.registry = Nodes(self.flow, self.home, self.settings, self._site)
-        self.placer: Placer = self._placer()
+        """Create all parts as configured; called before the first request."""
+        self.registry = Nodes(self.flow, self.home, self.settings, self._create_site)
+        self.placer: Placer = self._create_placer()
         self.placing = Placing(self.flow, self.placer, self.settings)
         self.placing.on_news += self.on_placed
         self.draining = Drain(self.flow, self.registry, self.placer)
@@ -79,16 +79,18 @@ class ClusterNodes:
             self.draining.on_news.append(self.placer.look)
 
     def settings(self) -> ClusterSettings:
-        """The cluster as it is configured now."""
+        """Return the current configuration of the cluster."""
         return settings_of(self.config, self.home)
 
     def effects(self, lifecycle: Lifecycle) -> dict[str, Effect]:
-        """By kind of intent."""
+        """Return the effects `place` and `move`, by kind of intent."""
 
         async def place(intent: Intent, attempts: int) -> Sequence[Event]:
+            """Carry out an intent to choose a session's node."""
             return await self.placing.place(intent, attempts)
 
         async def move(intent: Intent, attempts: int) -> Sequence[Event]:
+            """Carry out an intent to move a session away from its node."""
             return await self.losing.move(intent, attempts)
 
         return {
@@ -97,23 +99,23 @@ class ClusterNodes:
         }
 
     def gate(self, facts: SessionFacts, working: Sequence[SessionFacts]) -> str:
-        """What a session that wants to start waits for."""
+        """Return what a session that is ready to start waits for, or "" if its node has room."""
         return self.placing.gate(facts, working)
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Take up what was there before, and let Ray choose where it is to."""
+        """Start all parts with the sessions in the store, and the Ray bridge if Ray is configured."""
         self.registry.start()
         self.placing.start()
         self.losing.start()
         self.draining.start()
         self.checkpoints.start()
-        if (run := getattr(self.placer, "run", None)) is not None:
-            self._bridge = asyncio.get_running_loop().create_task(run())
+        if (run_bridge := getattr(self.placer, "run", None)) is not None:
+            self._bridge = asyncio.get_running_loop().create_task(run_bridge())
 
     async def close(self) -> None:
-        """Hang up; agents on nodes work on."""
+        """Stop all parts and close the links; agents on nodes keep running."""
         self.placing.close()
         self.draining.close()
         self.checkpoints.close()
@@ -124,49 +126,52 @@ class ClusterNodes:
                 await self._bridge
         await self.registry.close()
 
-    def _placer(self) -> Placer:
+    def _create_placer(self) -> Placer:
+        """Return a Ray placer if `cluster.address` is configured, else one for workers that were started by hand."""
         settings = self.settings()
         if settings.address is None:
             return HandPlacer(self.registry.infos, lambda: self.settings().most)
         from agent_orchestrator.cluster.ray.placer import RayPlacer, Setup
 
         def setup(node: str) -> Setup:
-            more = {"fingerprint": self.fingerprint} if self.fingerprint else {}
-            return Setup(self.url(), self.tokens.for_node(node), str(settings.home), more)
+            """Return what Ray's worker on a node is started with."""
+            options = {"fingerprint": self.fingerprint} if self.fingerprint else {}
+            return Setup(self.url(), self.tokens.for_node(node), str(settings.home), options)
 
         address = settings.address
         log = self.home.path / "ray-bridge.log"
         placer = RayPlacer(self.host, lambda: address, settings.home, setup, log)
-        placer.on_nodes.append(lambda: [tell() for tell in self.on_placed].clear())
+        placer.on_nodes.append(lambda: [listener() for listener in self.on_placed].clear())
         return placer
 
-    def _site(self, remote: RemoteNode) -> NodeSite:
+    def _create_site(self, remote: RemoteNode) -> NodeSite:
+        """Return the site for a node that the registry adds."""
         sessions = self.flow.sessions
         around = Around(
             home=self.home,
             host=self.host,
             url=self.url,
             project=lambda session: sessions[session].project,
-            token=self._token,
+            token=self._session_token,
         )
         return NodeSite(remote, around)
 
-    def _token(self, session: str) -> str:
-        """Of the launch that lives, or of the one that is to come: a lost one's is worth nothing any more."""
+    def _session_token(self, session: str) -> str:
+        """Return the saving token of a session's live or next launch; a token of a lost launch is no longer accepted."""
         facts = self.flow.sessions[session]
         launch = facts.launch
-        lost = launch is not None and bool(launch.lost)
-        return self.tokens.for_saving(session, max(1, facts.generation + lost))
+        is_lost = launch is not None and bool(launch.lost)
+        return self.tokens.for_saving(session, max(1, facts.generation + is_lost))
 
     def url(self) -> str:
-        """Where nodes reach the daemon."""
+        """Return the address at which nodes reach the daemon."""
         return self.settings().url or self.plugins.here.url
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
     def check(self, node: str | None) -> None:
-        """Refuse what cannot be: a node that nobody knows, or a cluster that could not reach the daemon."""
-        names = {*self.flow.home.nodes, *(one.name for one in self.placer.nodes())}
+        """Raise `NotFound` for an unknown node, or `UsageError` if the cluster's nodes cannot reach the daemon."""
+        names = {*self.flow.home.nodes, *(info.name for info in self.placer.nodes())}
         if node is not None and node not in names:
             raise NotFound(f"no node {node}", f"known: {', '.join(sorted(names)) or 'none'}; see them: ao nodes")
         settings = self.settings()
@@ -177,14 +182,14 @@ class ClusterNodes:
             )
 
     async def list(self) -> list[dict[str, Any]]:
-        """All nodes, as JSON."""
+        """Return all nodes as JSON data."""
         return await self.registry.list(self.placer.nodes())
 
     def add(self, name: str) -> dict[str, str]:
-        """A token for a machine that is to join by hand, and the command that starts its worker."""
+        """Create a token for a machine that joins by hand; return it with the command that starts the worker there."""
         _, token = self.tokens.new_node(name)
         url, home = self.url(), str(self.settings().home)
-        words = [
+        argv = [
             sys.executable,
             "-P",
             "-m",
@@ -197,33 +202,35 @@ class ClusterNodes:
             home,
         ]
         if self.fingerprint and url.startswith("https:"):
-            words += ["--fingerprint", self.fingerprint]
-        command = f"{TOKEN}={token} {shlex.join(words)}"
+            argv += ["--fingerprint", self.fingerprint]
+        command = f"{TOKEN}={token} {shlex.join(argv)}"
         return {"name": name, "token": token, "url": url, "home": home, "command": command}
 
     async def drain(self, name: str, *, undo: bool, now: bool) -> dict[str, Any]:
-        """Empty a node, or let it be used again."""
+        """Drain a node (`now`: without waiting for turns to end), or undo that; return the progress as JSON data."""
         return await self.draining.drain(name, undo=undo, now=now)
 
     def follow_drain(self, name: str) -> AsyncIterator[dict[str, Any]]:
-        """How far it is, until nobody is left there."""
+        """Yield the progress of a drain until no session is left on the node."""
         return self.draining.follow(name)
 
     async def serve(self, transport: Transport, identity: Identity, address: str) -> None:
-        """A node has dialled."""
+        """Serve a node that has connected, until its link is lost."""
         await self.registry.serve(transport, identity, address)
 
     def folder(self, project: str) -> Path:
-        """Where a project's workspaces are on every node."""
+        """Return the folder of a project's workspaces, which is the same on every node."""
         return Home(self.settings().home).worktrees / project
 
 
 def _is_elsewhere(address: str) -> bool:
+    """Return whether a Ray address names another machine."""
     host = address.rpartition("//")[2].partition(":")[0]
     return bool(host) and host not in ("auto", "local") and not _is_loopback(host)
 
 
 def _is_loopback(host: str) -> bool:
+    """Return whether a host name or address is this machine's loopback."""
     if host in ("localhost", ""):
         return True
     with contextlib.suppress(ValueError):

@@ -1,4 +1,4 @@
-"""Conversations go along: the files that an agent keeps one in are copied here at each checkpoint, and to the next node from here."""
+"""Conversations of sessions on nodes: the agent's files are copied here at each checkpoint, and from here to the next node."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from agent_orchestrator.protocols import Portable
 from agent_orchestrator.sessions.plugins import Plugins
 
 LARGEST = 64 << 20
-"""Bytes of one file; a larger one is left where it is, and its conversation with it."""
+"""Bytes of one file, at most; a conversation with a larger file is not copied."""
 
 
 class Carrying:
-    """Copies them."""
+    """Copies conversations between nodes and the daemon's machine."""
 
     def __init__(
         self,
@@ -31,31 +31,31 @@ class Carrying:
         self.site_of = site_of
         self.environment = environment
 
-    def _files(self, facts: SessionFacts) -> list[tuple[Path, Path]] | None:
-        """Each file on the node, and its copy here; none: the agent's conversations stay where they are."""
+    def _file_pairs(self, facts: SessionFacts) -> list[tuple[Path, Path]] | None:
+        """Return pairs of each conversation file on the node and its copy here, or None if the agent's conversations cannot be moved."""
         agent = self.plugins.agent_of(facts)
         if not isinstance(agent, Portable) or not facts.conversation:
             return None
-        there = agent.conversation_files(self.environment(facts), Path(facts.spec.path), facts.conversation)
-        kept = self.home.session(facts.id) / "conversation"
-        return [(path, kept / f"{number}-{path.name}") for number, path in enumerate(there)]
+        paths = agent.conversation_files(self.environment(facts), Path(facts.spec.path), facts.conversation)
+        folder = self.home.session(facts.id) / "conversation"
+        return [(path, folder / f"{number}-{path.name}") for number, path in enumerate(paths)]
 
     async def save(self, facts: SessionFacts) -> None:
-        """Copy them here, as far as they are there."""
+        """Copy the session's conversation files from its node to here; files that do not exist there are skipped."""
         if facts.node is None or not facts.conversation:
             return
         remote = self.site_of(facts.node).remote
-        for path, copy in self._files(facts) or ():
+        for path, copy in self._file_pairs(facts) or ():
             content = await remote.read(path)
             if content and len(content) <= LARGEST:
-                await asyncio.to_thread(_write, copy, content)
+                await asyncio.to_thread(_replace_file, copy, content)
 
     async def bring(self, facts: SessionFacts) -> bool:
-        """Copy them to the session's node, unless they are there; false: the conversation cannot be gone on with there."""
+        """Copy the conversation to the session's node unless it is there; return whether it can be continued there."""
         launch, node = facts.launch, facts.node or ""
         if launch is None or not facts.conversation:
             return True
-        files = self._files(facts)
+        files = self._file_pairs(facts)
         if files is None:
             return bool(launch.handle.get("address", {}).get("node") == node)
         remote = self.site_of(node).remote
@@ -68,7 +68,8 @@ class Carrying:
         return True
 
 
-def _write(path: Path, content: bytes) -> None:
+def _replace_file(path: Path, content: bytes) -> None:
+    """Write a file for the owner only, whole or not at all."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.new")
     draft.touch(mode=0o600)

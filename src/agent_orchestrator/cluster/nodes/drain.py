@@ -1,4 +1,4 @@
-"""Draining a node: no new sessions, and those it has finish their turns, are saved, and go on elsewhere."""
+"""Draining of nodes: a drained node gets no new sessions; those it has finish their turns, are saved, and continue on other nodes."""
 
 from __future__ import annotations
 
@@ -18,27 +18,29 @@ from agent_orchestrator.core.status import IN_TURN
 from agent_orchestrator.errors import NotFound
 
 TURN_WITHIN = 600.0
-"""Seconds that a turn may last on until it is interrupted all the same."""
+"""Seconds that a turn may go on after a drain began before it is interrupted."""
 TELL_EVERY = 1.0
+"""Progress is checked four times in this many seconds."""
 
 
 class Drain:
-    """Moves sessions away from nodes."""
+    """Moves sessions away from drained nodes."""
 
     def __init__(self, flow: Flow, nodes: Nodes, placer: Placer) -> None:
         self.flow = flow
         self.nodes = nodes
         self.placer = placer
         self.on_news: list[Callable[[], None]] = []
+        """Called when a drain was requested or undone."""
         self._since: dict[str, float] = {}
-        """Drained node → since when its sessions are being moved."""
+        """Drained node → the time from which its sessions have been moved."""
         self._now: set[str] = set()
-        """Those whose turns are not waited for."""
+        """Drained nodes whose sessions are moved without waiting for their turns to end."""
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Go on with what was asked for before."""
+        """Watch for changes, and continue the drains that were requested before."""
         self.flow.on_change.append(self._on_change)
         for node in self.flow.home.nodes.values():
             if node.drained:
@@ -47,17 +49,20 @@ class Drain:
         self.look()
 
     def close(self) -> None:
-        """Move nobody any more."""
+        """Cancel the timer and all tasks; no more sessions are moved."""
         if self._timer:
             self._timer.cancel()
         for task in self._tasks:
             task.cancel()
 
     async def drain(self, name: str, *, undo: bool = False, now: bool = False) -> dict[str, Any]:
-        """Ask for it, or take it back; those that are on their way already go on."""
+        """Request or undo the drain of a node; return the progress.
+
+        Sessions that are already moving continue to move after an undo.
+        """
         if name not in self.flow.home.nodes:
-            known = ", ".join(sorted(self.flow.home.nodes)) or "none"
-            raise NotFound(f"no node {name}", f"known: {known}; see them: ao nodes")
+            names = ", ".join(sorted(self.flow.home.nodes)) or "none"
+            raise NotFound(f"no node {name}", f"known: {names}; see them: ao nodes")
         body: e.Body = e.DrainEnded(name) if undo else e.DrainRequested(name, now)
         await self.flow.append(Event(body, self.flow.clock(), "person", uuid.uuid4().hex))
         await self.placer.drain(name, not undo)
@@ -67,53 +72,54 @@ class Drain:
         else:
             self._since.setdefault(name, self.flow.clock())
             self._now |= {name} if now else set()
-        for tell in self.on_news:
-            tell()
+        for listener in self.on_news:
+            listener()
         self.look()
         return await self.progress(name)
 
     async def progress(self, name: str) -> dict[str, Any]:
-        """How far it is: who is still there, and what each waits for."""
-        waits = {facts.id: _waits(facts) for facts in self.nodes.sessions(name)}
+        """Return the node, and the sessions still on it with what each waits for, as JSON data."""
+        waits = {facts.id: _waiting_for(facts) for facts in self.nodes.sessions(name)}
         return {
             "node": await self.nodes.view(name),
-            "left": [{"session": one, "waits": why} for one, why in waits.items()],
+            "left": [{"session": session, "waits": reason} for session, reason in waits.items()],
         }
 
     async def follow(self, name: str) -> AsyncIterator[dict[str, Any]]:
-        """The same again and again until nobody is left."""
-        told: Any = None
+        """Yield the progress whenever the remaining sessions change, until none is left or the drain is undone."""
+        remaining: Any = None
         while True:
-            now = await self.progress(name)
-            if now["left"] != told:
-                told = now["left"]
-                yield now
-            if not told or not now["node"]["draining"]:
+            progress = await self.progress(name)
+            if progress["left"] != remaining:
+                remaining = progress["left"]
+                yield progress
+            if not remaining or not progress["node"]["draining"]:
                 return
             await asyncio.sleep(TELL_EVERY / 4)
 
     def look(self) -> None:
-        """Ask those to move that may."""
-        self._spawn(self._look())
+        """Start a check for sessions that may be moved now."""
+        self._spawn(self._request_moves())
 
-    async def _look(self) -> None:
+    async def _request_moves(self) -> None:
+        """Request the move of sessions on drained nodes that may move now; set a timer for those still in a turn."""
         now, events, wait = self.flow.clock(), [], 0.0
         for name, since in list(self._since.items()):
             for facts in self.nodes.sessions(name):
                 if facts.moving or facts.wanted != "run" or facts.node != name:
                     continue
                 in_turn = facts.live and facts.activity.state in IN_TURN
-                left = since + TURN_WITHIN - now
-                if in_turn and name not in self._now and left > 0:
-                    wait = min(wait or left, left)
+                seconds_left = since + TURN_WITHIN - now
+                if in_turn and name not in self._now and seconds_left > 0:
+                    wait = min(wait or seconds_left, seconds_left)
                     continue
                 unique = f"{facts.id}:{facts.moves}:{facts.run}"
-                moved = e.MoveRequested(name, f"{name} is being drained")
-                events.append(Event(moved, now, "node", f"move:{unique}", facts.project, facts.id))
+                move = e.MoveRequested(name, f"{name} is being drained")
+                events.append(Event(move, now, "node", f"move:{unique}", facts.project, facts.id))
                 if in_turn or (facts.live and facts.activity.state == "blocked"):
                     text = MOVED.format(node=name, reason="it is being drained")
-                    queued = e.MessageQueued(f"moved-{unique.replace(':', '-')}", text, "daemon")
-                    events.append(Event(queued, now, "node", f"moved:{unique}", facts.project, facts.id))
+                    message = e.MessageQueued(f"moved-{unique.replace(':', '-')}", text, "daemon")
+                    events.append(Event(message, now, "node", f"moved:{unique}", facts.project, facts.id))
         if events:
             await self.flow.append(*events)
         if self._timer:
@@ -122,19 +128,22 @@ class Drain:
             self._timer = asyncio.get_running_loop().call_later(wait, self.look)
 
     def _on_change(self, changes: Sequence[Change]) -> None:
+        """Check again when a session on a drained node changed."""
         for change in changes:
             after = change.after
             if after is not None and after.node in self._since and after is not change.before and not after.moving:
                 self.look()
                 return
 
-    def _spawn(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _spawn(self, coroutine: Any) -> None:
+        """Run a coroutine in a task that `close` cancels."""
+        task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
 
-def _waits(facts: SessionFacts) -> str:
+def _waiting_for(facts: SessionFacts) -> str:
+    """Return what a session on a drained node waits for."""
     if facts.wanted == "stop":
         return "its end"
     if facts.moving:

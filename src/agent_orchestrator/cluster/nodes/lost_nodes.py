@@ -1,7 +1,7 @@
-"""Nodes that are lost, and sessions that leave their node: saved there where that can be, and started again elsewhere.
+"""Lost nodes, and sessions that leave their node: their work is saved there if possible, and they are restarted elsewhere.
 
-Nobody is started elsewhere before it is certain that nothing of him runs where he was: the lease of his agent is over by our own
-clock, or the node itself said that the agent has ended. Each loss is told once.
+A session is restarted elsewhere only once its old agent is certainly not running: its lease is over by the daemon's clock, or the node
+itself reported its end. Each loss is recorded and notified once.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from agent_orchestrator.sessions.lifecycle import Lifecycle
 from agent_orchestrator.sessions.plugins import handle_of
 
 LOOK_EVERY = 0.5
-"""Seconds between two looks at nodes that cannot be reached; while all are there nothing is looked at."""
+"""Seconds between two checks of nodes that cannot be reached; there are no checks while all are connected."""
 JOIN_WITHIN = 60.0
-"""Seconds that a node which was chosen gets to come for the first time."""
+"""Seconds that a chosen node gets to connect for the first time."""
 UNHEARD_AFTER = 5.0
-"""Seconds after the daemon's start until it is told that a node has not come back."""
+"""Seconds after the daemon's start until a node that has not reconnected is recorded as unreachable."""
 MOST_LOSSES = 5
-"""Nodes that may be lost with a session, one after the other, until a person must look."""
+"""Nodes that may be lost with a session in a row before a person must restore it."""
 
 INTERRUPTED = (
     "The machine that you worked on ({node}) was lost in the midst of your turn. You go on on another one: your workspace is as it was "
@@ -48,7 +48,7 @@ log = structlog.get_logger()
 
 
 class Loss:
-    """Watches those that cannot be reached."""
+    """Watches nodes that cannot be reached, and restarts or moves their sessions."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Loss:
         self._restarting: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Look whenever a node came or went."""
+        """Watch nodes and sessions, and restart agents that were lost on a node that is still in use."""
         self.nodes.on_news.append(self.look)
         self.flow.on_change.append(self._on_change)
         for facts in self.flow.sessions.values():
@@ -75,17 +75,18 @@ class Loss:
         self.look()
 
     def close(self) -> None:
-        """Look no more."""
+        """Cancel the watch and all pending restarts."""
         for task in (self._watching, *self._restarting):
             if task:
                 task.cancel()
 
     def look(self) -> None:
-        """Look at those that cannot be reached until there are none."""
+        """Check unreachable nodes until there are none; does nothing while that is in progress."""
         if self._watching is None or self._watching.done():
             self._watching = asyncio.get_running_loop().create_task(self._watch())
 
     def _on_change(self, changes: Sequence[Change]) -> None:
+        """Restart a session whose agent was lost, if it stays on its node; check nodes after a loss or a placement."""
         for change in changes:
             if change.after is not None and isinstance(change.event.body, e.AgentLost | e.SessionPlaced):
                 self._restart_in_place(change.after)
@@ -94,102 +95,111 @@ class Loss:
     # -- lost nodes ----------------------------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
+        """Check unreachable nodes every `LOOK_EVERY` seconds until each is connected again or dealt with."""
         while True:
-            down = [known for known in self.nodes.known.values() if not known.remote.connected]
-            open_ones = [known for known in down if not await self._settled(known)]
-            if not open_ones:
+            unreachable = [node for node in self.nodes.known.values() if not node.remote.connected]
+            pending = [node for node in unreachable if not await self._check_node(node)]
+            if not pending:
                 return
             await asyncio.sleep(LOOK_EVERY)
 
-    async def _settled(self, known: Known) -> bool:
-        """Is there nothing more to wait for? Then what there was to tell has been told."""
-        name, now = known.remote.name, self.nodes.clock()
+    async def _check_node(self, node: Known) -> bool:
+        """Record what is certain about an unreachable node by now; return whether nothing is left to wait for."""
+        name, now = node.remote.name, self.nodes.clock()
         sessions = self.nodes.sessions(name)
         facts = self.flow.home.nodes.get(name)
-        since = now if known.down is None else known.down
+        since = now if node.down is None else node.down
         try:
-            if now - since >= (UNSEEN_AFTER if known.joined else UNHEARD_AFTER) and (
+            if now - since >= (UNSEEN_AFTER if node.joined else UNHEARD_AFTER) and (
                 sessions or (facts and facts.state == "ready")
             ):
-                await self.nodes.unseen(known, "its link is gone" if known.joined else "it has not come yet")
-            left = [one for one in sessions if not await self._lost(known, one)]
-            patient = now - since < self._patience(known)
-            if not left and not patient and facts is not None and facts.state != "gone":
-                lost = e.NodeLost(name, facts.reason)
-                await self.flow.append(Event(lost, self.flow.clock(), "node", uuid.uuid4().hex))
+                await self.nodes.unseen(node, "its link is gone" if node.joined else "it has not come yet")
+            remaining = [session for session in sessions if not await self._displace_if_certain(node, session)]
+            is_waiting = now - since < self._grace_period(node)
+            if not remaining and not is_waiting and facts is not None and facts.state != "gone":
+                node_lost = e.NodeLost(name, facts.reason)
+                await self.flow.append(Event(node_lost, self.flow.clock(), "node", uuid.uuid4().hex))
                 log.warning("a node is lost", node=name)
-            if left != sessions:
-                await self._tell_people(name, [one for one in sessions if one not in left])
+            if remaining != sessions:
+                await self._notify_people(name, [session for session in sessions if session not in remaining])
         except AoError as error:
             log.warning("the loss of a node could not be recorded; it is tried again", node=name, error=str(error))
             return False
-        return not left and (not patient or facts is None or facts.state == "gone")
+        return not remaining and (not is_waiting or facts is None or facts.state == "gone")
 
-    def _patience(self, known: Known) -> float:
+    def _grace_period(self, node: Known) -> float:
+        """Return how many seconds without a link a node is given before it counts as lost."""
         lease = self.nodes.grants.length + MARGIN
-        return lease if known.joined else max(lease, JOIN_WITHIN)
+        return lease if node.joined else max(lease, JOIN_WITHIN)
 
-    async def _lost(self, known: Known, facts: SessionFacts) -> bool:
-        """Record that a session is lost with its node, as soon as that is certain."""
+    async def _displace_if_certain(self, node: Known, facts: SessionFacts) -> bool:
+        """Record that a session is lost with its node, as soon as that is certain; return whether it is."""
         grants = self.nodes.grants
         if facts.live:
             if not grants.is_over(facts.id):
                 return False
             grants.end(facts.id, facts.generation)
-        elif known.down is None or self.nodes.clock() - known.down < self._patience(known):
+        elif node.down is None or self.nodes.clock() - node.down < self._grace_period(node):
             return False
-        if not grants.is_over(facts.id) or known.remote.connected:
+        if not grants.is_over(facts.id) or node.remote.connected:
             return False
-        await self._displace(facts, f"node {known.remote.name} is lost")
+        await self._displace(facts, f"node {node.remote.name} is lost")
         return True
 
     async def _displace(self, facts: SessionFacts, reason: str) -> None:
+        """Record that a session has left its lost node; restart it, or notify a person after `MOST_LOSSES` losses."""
         node, handle = facts.node or "", handle_of(facts)
         if facts.live and handle is not None:
             await self.observer.tell_end(facts.id, handle, Exit(), lost=reason)
         facts = self.flow.sessions[facts.id]
-        wanted = facts.wanted == "run" and bool(facts.launch and facts.launch.lost)
-        often = facts.losses_with(self.flow.clock()) >= MOST_LOSSES
+        is_wanted = facts.wanted == "run" and bool(facts.launch and facts.launch.lost)
+        has_lost_too_many = facts.losses_with(self.flow.clock()) >= MOST_LOSSES
         now, unique = self.flow.clock(), f"{facts.id}:{facts.moves}"
-        body = e.SessionDisplaced(node, reason, lost=True, restart=wanted and not often)
+        body = e.SessionDisplaced(node, reason, lost=True, restart=is_wanted and not has_lost_too_many)
         events = [Event(body, now, "node", f"displaced:{unique}", facts.project, facts.id)]
-        if wanted and not often and facts.launch and facts.launch.cut_short:
-            text = e.MessageQueued(f"lost-{unique.replace(':', '-')}", INTERRUPTED.format(node=node), "daemon")
-            events.append(Event(text, now, "node", f"interrupted:{unique}", facts.project, facts.id))
-        if often and wanted:
-            told = e.Notified(
+        if is_wanted and not has_lost_too_many and facts.launch and facts.launch.cut_short:
+            message = e.MessageQueued(f"lost-{unique.replace(':', '-')}", INTERRUPTED.format(node=node), "daemon")
+            events.append(Event(message, now, "node", f"interrupted:{unique}", facts.project, facts.id))
+        if has_lost_too_many and is_wanted:
+            notification = e.Notified(
                 "node-lost",
                 f"{facts.id}: {MOST_LOSSES} nodes were lost with it",
                 f"it is not started again by itself; when the nodes are well: ao restore {facts.id}",
                 "urgent",
             )
-            events.append(Event(told, now, "node", f"given-up:{unique}", facts.project, facts.id))
+            events.append(Event(notification, now, "node", f"given-up:{unique}", facts.project, facts.id))
         await self.flow.append(*events)
 
-    async def _tell_people(self, node: str, sessions: Sequence[SessionFacts]) -> None:
-        of_project: dict[str, list[str]] = defaultdict(list)
+    async def _notify_people(self, node: str, sessions: Sequence[SessionFacts]) -> None:
+        """Notify each project that sessions were lost with a node."""
+        sessions_by_project: dict[str, list[str]] = defaultdict(list)
         for facts in sessions:
-            of_project[facts.project].append(facts.id)
+            sessions_by_project[facts.project].append(facts.id)
         events = []
-        for project, names in of_project.items():
-            text = f"{', '.join(names)}: started again on other nodes as these have room, from their last checkpoints"
-            told = e.Notified("node-lost", f"node {node} is lost with {len(names)} sessions", text, "warning")
-            events.append(Event(self.notice(project, told), self.flow.clock(), "node", uuid.uuid4().hex, project))
+        for project, session_ids in sessions_by_project.items():
+            text = f"{', '.join(session_ids)}: started again on other nodes as these have room, from their last checkpoints"
+            notification = e.Notified(
+                "node-lost", f"node {node} is lost with {len(session_ids)} sessions", text, "warning"
+            )
+            events.append(
+                Event(self.notice(project, notification), self.flow.clock(), "node", uuid.uuid4().hex, project)
+            )
         if events:
             await self.flow.append(*events)
 
     # -- agents that ended on a node that lives ------------------------------------------------------------------------
 
     def _restart_in_place(self, facts: SessionFacts) -> None:
-        """An agent whose lease ran out, or whose node was started anew, goes on where it was once the node is there."""
+        """Restart an agent whose lease ran out, or whose node restarted, on the same node once it is connected."""
         launch = facts.launch
-        gone = facts.remote and facts.node and launch is not None and launch.lost and not facts.stopped
-        if gone and facts.wanted == "run" and facts.launched_run == facts.run and not facts.moving:
-            task = asyncio.get_running_loop().create_task(self._again(facts.id))
+        is_lost = facts.remote and facts.node and launch is not None and launch.lost and not facts.stopped
+        if is_lost and facts.wanted == "run" and facts.launched_run == facts.run and not facts.moving:
+            task = asyncio.get_running_loop().create_task(self._restore_on_node(facts.id))
             self._restarting.add(task)
             task.add_done_callback(self._restarting.discard)
 
-    async def _again(self, session: str) -> None:
+    async def _restore_on_node(self, session: str) -> None:
+        """Wait for the session's node, then request the restore of its lost launch, unless that is outdated by then."""
         facts = self.flow.sessions[session]
         node = facts.node or ""
         await self.nodes.of(node).remote.until_connected()
@@ -201,19 +211,22 @@ class Loss:
         now, unique = self.flow.clock(), f"{session}:{facts.generation}"
         events = [Event(e.RestoreRequested(), now, "node", f"restore:{unique}:lost", facts.project, session)]
         if launch.cut_short:
-            text = e.MessageQueued(f"lost-{unique.replace(':', '-')}-again", INTERRUPTED.format(node=node), "daemon")
-            events.append(Event(text, now, "node", f"interrupted:{unique}:again", facts.project, session))
+            message = e.MessageQueued(f"lost-{unique.replace(':', '-')}-again", INTERRUPTED.format(node=node), "daemon")
+            events.append(Event(message, now, "node", f"interrupted:{unique}:again", facts.project, session))
         await self.flow.append(*events)
 
     # -- leaving -------------------------------------------------------------------------------------------------------
 
     async def move(self, intent: Intent, _attempts: int) -> Sequence[Event]:
-        """Save a session's work and remove its workspace on the node that it leaves; its agent has ended."""
+        """Save a session's work and remove its workspace on the node that it leaves; return the events.
+
+        Its agent has ended.
+        """
         facts = self.flow.sessions[intent.session]
-        node, due = facts.node or "", facts.launched_run != facts.run
+        node, has_pending_run = facts.node or "", facts.launched_run != facts.run
         report = await self.lifecycle.leave(facts)
-        bodies: list[e.Body] = [e.SessionDisplaced(node, facts.moving, restart=due)]
+        bodies: list[e.Body] = [e.SessionDisplaced(node, facts.moving, restart=has_pending_run)]
         if report.ref:
             bodies.insert(0, e.WorkRescued(report.ref, report.commit or "", tuple(report.saved)))
         now = self.flow.clock()
-        return [Event(one, now, "node", f"{intent.key}:{one.type}", facts.project, facts.id) for one in bodies]
+        return [Event(body, now, "node", f"{intent.key}:{body.type}", facts.project, facts.id) for body in bodies]

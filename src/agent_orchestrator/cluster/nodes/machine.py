@@ -1,4 +1,4 @@
-"""A node as a `Host`, for what is written for any machine: Git above all."""
+"""`RemoteHost`: a node as a `Host`, for code that is written for any machine, above all Git."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class RemoteHost:
-    """A node as a `Host`: what can be waited for works; what must be answered at once cannot be asked over a link."""
+    """A node as a `Host`: its asynchronous methods work; those that must answer at once raise `UsageError`."""
 
     def __init__(self, node: RemoteNode) -> None:
         self._node = node
@@ -25,44 +25,53 @@ class RemoteHost:
     def talk(
         self, argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None
     ) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
-        """Not over a link: its pipes are the node's."""
+        """Raise `UsageError`: a process's pipes do not cross a link."""
         del log, env
-        raise self._here(f"{argv[0]} cannot be spoken to")
+        raise self._not_from_here(f"{argv[0]} cannot be spoken to")
 
     async def spawn(
         self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None, log: Path | None = None
     ) -> int:
-        """Not over a link: the node's own runtime starts what outlives us."""
+        """Raise `UsageError`: processes that outlive the caller are started by the node's own runtime."""
         del cwd, env, log
-        raise self._here(f"{argv[0]} cannot be left running")
+        raise self._not_from_here(f"{argv[0]} cannot be left running")
 
     def which(self, program: str, path: str | None = None) -> str | None:
-        """Where a program is, of those that a node tells of."""
+        """Return the path of one of the programs that the node reported, or None."""
         del path
         return self._node.hello.programs.get(program)
 
     def boot_id(self) -> str:
-        """The node's own boot."""
+        """Return the node's own boot id."""
         return self._node.boot_id
 
     def process(self, pid: int) -> ProcessId | None:
-        raise self._here(f"process {pid} cannot be looked at")
+        """Raise `UsageError`: a process on a node cannot be inspected at once."""
+        raise self._not_from_here(f"process {pid} cannot be looked at")
 
     async def exited(self, process: ProcessId) -> None:
-        raise self._here(f"process {process.pid} cannot be waited for")
+        """Raise `UsageError`: a process on a node cannot be awaited."""
+        raise self._not_from_here(f"process {process.pid} cannot be waited for")
 
     def kill(self, process: ProcessId, signal_number: int, *, group: bool = False) -> bool:
+        """Raise `UsageError`: a process on a node cannot be signalled."""
         del signal_number, group
-        raise self._here(f"process {process.pid} cannot be signalled")
+        raise self._not_from_here(f"process {process.pid} cannot be signalled")
 
     def family(self, process: ProcessId) -> list[ProcessId]:
-        raise self._here(f"the family of process {process.pid} cannot be looked at")
+        """Raise `UsageError`: the processes of a node cannot be listed at once."""
+        raise self._not_from_here(f"the family of process {process.pid} cannot be looked at")
 
     def marked(self, variable: str, value: str) -> list[ProcessId]:
-        raise self._here(f"processes with {variable}={value} cannot be looked for")
+        """Raise `UsageError`: the processes of a node cannot be listed at once."""
+        raise self._not_from_here(f"processes with {variable}={value} cannot be looked for")
 
     def users_of(self, folder: Path) -> list[tuple[int, str]]:
-        raise self._here(f"the users of {folder} cannot be looked for at once")
+        """Raise `UsageError`: ask `RemoteNode.users_of` instead, which is asynchronous."""
+        raise self._not_from_here(f"the users of {folder} cannot be looked for at once")
 
-    def _here(self, what: str) -> UsageError:
-        return UsageError(f"{what} on the node {self._node.name} from here", "ask the node's runtime, or RemoteNode")
+    def _not_from_here(self, operation: str) -> UsageError:
+        """Return the error for an operation that is not possible from the daemon's machine."""
+        return UsageError(
+            f"{operation} on the node {self._node.name} from here", "ask the node's runtime, or RemoteNode"
+        )

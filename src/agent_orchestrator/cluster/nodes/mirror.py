@@ -1,11 +1,11 @@
-"""A session's files that grow on a node grow here too, at once and exactly once: its spool, its terminal's log, its workspace's HEAD.
+"""Mirrors files of a session that grow on a node into the daemon's home: its event spool, its terminal log, its workspace's HEAD.
 
-The node pushes `(file, offset, bytes)`; the daemon appends where that goes on from what it has, skips what it has already, and says
-how much it has. So nothing is doubled or missed by a lost link, by another Worker, by a restarted daemon, or by another one that has
-nothing yet: after each new connection the node asks how much there is, and goes on from there.
+The node pushes `(file, offset, bytes)`; the daemon appends what continues its copy, skips what it has already, and answers how much it
+has. So nothing is doubled or missed after a lost link, with a new Worker, or with a restarted or new daemon: after each new connection
+the node asks how much the daemon has, and continues from there.
 
-A session that moved has a part of its log from another node. Hence each file goes by two marks, kept in the session's private folder on the
-node: its bytes from `start` on are those here from `base` on.
+A session that moved has a part of its log from another node. Hence each file is described by two marks, kept in the session's private
+folder on the node: its bytes from `start` on are the daemon's bytes from `base` on.
 """
 
 from __future__ import annotations
@@ -32,19 +32,24 @@ from agent_orchestrator.cluster.link.connection import Handler, Link, LinkLost, 
 from agent_orchestrator.errors import AoError, Denied, UsageError
 
 LOG, REFLOG, MIRROR = "terminal.log", "git/logs/HEAD", "git"
+"""The files that are mirrored, and the folder here that holds the mirrored HEAD."""
 PIECE = 1 << 18
 """Bytes pushed at once."""
 LOG_PAUSE = 0.03
-"""Seconds that a terminal's output is gathered before it is pushed; who watches the terminal itself does not wait for this."""
+"""Seconds that a terminal's output is gathered before it is pushed; a person who watches the terminal itself does not wait for this."""
 RECORD = "mirror.json"
-_FARTHEST = 1 << 40
-"""Bytes of a file that a node may say are gone."""
+"""The file in a session's private folder on the node that keeps its `_Record`."""
+_LARGEST_FLOOR = 1 << 40
+"""The largest floor that a node may report: bytes of a file that exist nowhere any more."""
 _T = TypeVar("_T")
 
 log = structlog.get_logger()
 
 Accepts = Callable[[str, int], bool]
-"""May this launch (session, generation) still tell something? Generation 0: its workspace, before the first launch there."""
+"""Returns whether data of a launch (session, generation) is accepted.
+
+Generation 0: its workspace, before the first launch there.
+"""
 
 
 # -- the daemon's side -------------------------------------------------------------------------------------------------
@@ -58,93 +63,103 @@ class Receiver:
         self.accepts = accepts
 
     def handlers(self) -> Mapping[str, Handler]:
-        """What a node may ask."""
+        """Return the handlers of the calls that a node may make, by name."""
         return {"mirror.sizes": self._sizes, "mirror.push": self._push, "mirror.head": self._head}
 
     async def _sizes(self, request: Request) -> Reply:
-        asked = _understood(_Sizes, request)
-        folder = self._folder(asked)
-        return Reply({name: _size(folder / self._checked(asked, name)) for name in asked.names})
+        """Answer how many bytes the daemon has of each file."""
+        body = _parse_body(_SizesRequest, request)
+        folder = self._session_folder(body)
+        return Reply({name: _file_size(folder / self._checked_name(body, name)) for name in body.names})
 
     async def _push(self, request: Request) -> Reply:
-        """Append; `floor` is the first byte that the node has at all: what should come before it is nowhere any more."""
-        asked = _understood(_Pushed, request)
-        if asked.offset < 0 or not 0 <= asked.floor <= _FARTHEST:
-            raise Misunderstood(f"a file from byte {asked.offset} on, of which {asked.floor} are gone, is none")
-        path = self._folder(asked) / self._checked(asked, asked.name)
+        """Append bytes to a file; `floor` is the first byte that the node has: what comes before it exists nowhere any more."""
+        body = _parse_body(_PushRequest, request)
+        if body.offset < 0 or not 0 <= body.floor <= _LARGEST_FLOOR:
+            raise Misunderstood(f"a file from byte {body.offset} on, of which {body.floor} are gone, is none")
+        path = self._session_folder(body) / self._checked_name(body, body.name)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
-            size, offset = os.fstat(descriptor).st_size, asked.offset
-            if size < asked.floor:
-                size = asked.floor
+            size, offset = os.fstat(descriptor).st_size, body.offset
+            if size < body.floor:
+                size = body.floor
                 os.ftruncate(descriptor, size)
-            fresh = request.data[size - offset :] if offset <= size else b""
-            while fresh:
-                written = os.write(descriptor, fresh)
-                size, fresh = size + written, fresh[written:]
+            remaining = request.data[size - offset :] if offset <= size else b""
+            while remaining:
+                written = os.write(descriptor, remaining)
+                size, remaining = size + written, remaining[written:]
         finally:
             os.close(descriptor)
         return Reply({"size": size})
 
     async def _head(self, request: Request) -> Reply:
-        """HEAD and the branch that it names, as Git's own files; HEAD last, for it is watched."""
-        asked = _understood(_Moved, request)
-        ref, commit = asked.ref, asked.commit
+        """Write HEAD and the branch that it names as Git's own files; HEAD last, because it is watched."""
+        body = _parse_body(_HeadRequest, request)
+        ref, commit = body.ref, body.commit
         if ref is not None and not (ref.startswith("refs/") and valid_branch(ref)):
             raise UsageError(f"{ref!r} is no ref")
         if commit is not None and not re.fullmatch(r"[0-9a-f]{40,64}", commit):
             raise UsageError(f"{commit!r} is no commit")
-        folder = self._folder(asked) / MIRROR
+        folder = self._session_folder(body) / MIRROR
         (folder / "logs").mkdir(mode=0o700, parents=True, exist_ok=True)
         if ref is not None and commit is not None:
-            _write(folder / ref, f"{commit}\n")
+            _replace_file(folder / ref, f"{commit}\n")
         if ref is not None or commit is not None:
-            _write(folder / "HEAD", f"ref: {ref}\n" if ref else f"{commit}\n")
+            _replace_file(folder / "HEAD", f"ref: {ref}\n" if ref else f"{commit}\n")
         return Reply()
 
-    def _folder(self, asked: _Launch) -> Path:
-        session, generation = asked.session, asked.generation
+    def _session_folder(self, launch: _LaunchRequest) -> Path:
+        """Return the session's private folder here; raise `Denied` if the launch may not write any more."""
+        session, generation = launch.session, launch.generation
         if session in ("", ".", "..") or set(session) & set("/\0") or not self.accepts(session, generation):
             raise Denied(f"launch {generation} of {session} has no say any more")
         return self.home.session(session)
 
-    def _checked(self, asked: _Launch, name: str) -> str:
-        if name not in (LOG, REFLOG, f"spool.{asked.generation}.jsonl"):
+    def _checked_name(self, launch: _LaunchRequest, name: str) -> str:
+        """Return the file's name; raise `Denied` if it is not a mirrored file."""
+        if name not in (LOG, REFLOG, f"spool.{launch.generation}.jsonl"):
             raise Denied(f"{name[:200]!r} is not a file that is mirrored")
         return name
 
 
 @dataclass(frozen=True)
-class _Launch:
-    """Whom it is about."""
+class _LaunchRequest:
+    """The launch that a request is about."""
 
     session: str
     generation: int
 
 
 @dataclass(frozen=True)
-class _Sizes(_Launch):
+class _SizesRequest(_LaunchRequest):
+    """A request for the sizes of files here."""
+
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class _Pushed(_Launch):
+class _PushRequest(_LaunchRequest):
+    """A request to append bytes to a file."""
+
     name: str
     offset: int
     floor: int
 
 
 @dataclass(frozen=True)
-class _Moved(_Launch):
+class _HeadRequest(_LaunchRequest):
+    """A request to set HEAD."""
+
     ref: str | None = None
     commit: str | None = None
 
 
-def _understood(kind: type[_T], request: Request) -> _T:
+def _parse_body(kind: type[_T], request: Request) -> _T:
+    """Return a request's body as this type; raise `Misunderstood` if it does not fit."""
     with understanding(f"what is said with {request.name}"):
-        found: _T = load(kind, request.body)
-    return found
+        body: _T = load(kind, request.body)
+    return body
 
 
 # -- the node's side ---------------------------------------------------------------------------------------------------
@@ -152,6 +167,8 @@ def _understood(kind: type[_T], request: Request) -> _T:
 
 @dataclass(slots=True)
 class _Marks:
+    """Which byte of a file on the node is which byte of the daemon's copy."""
+
     start: int = 0
     base: int = 0
 
@@ -166,15 +183,15 @@ class _Record:
 
 
 @dataclass(slots=True)
-class _Mirrored:
+class _MirroredSession:
     """One session of this node."""
 
     session: str
     record: _Record
     there: dict[str, int] = field(default_factory=dict)
-    """How much the daemon has of each file; empty: it was not asked yet."""
+    """How many bytes the daemon has of each file; empty until it was asked."""
     head: tuple[str | None, str | None] | None = None
-    """What it was told last."""
+    """The ref and commit that were pushed last."""
     refused: bool = False
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -184,49 +201,49 @@ class _Mirrored:
 
 
 class Mirror:
-    """Pushes what this node's sessions write, while there is a link; costs nothing while they write nothing."""
+    """Pushes what this node's sessions write while there is a link; idle while they write nothing."""
 
     def __init__(self, home: Home, watch: Watch) -> None:
         self.home = home
         self.watch = watch
-        self._sessions: dict[str, _Mirrored] = {}
+        self._sessions: dict[str, _MirroredSession] = {}
         self._link: Link | None = None
 
     def adopt(self) -> None:
-        """Go on with the sessions that an earlier Worker had here."""
+        """Continue with the sessions that an earlier Worker mirrored from here."""
         for path in sorted(self.home.sessions.glob(f"*/{RECORD}")):
-            found = _read_record(path)
-            if found is not None:
-                self._follow(_Mirrored(path.parent.name, found))
+            record = _read_record(path)
+            if record is not None:
+                self._watch_files(_MirroredSession(path.parent.name, record))
 
     async def serve(self, link: Link) -> None:
         """Push by this link until it is lost."""
         self._link = link
-        for one in self._sessions.values():
-            one.there = {}  # what is under way goes on with what it has
-            one.head, one.refused = None, False
-            self._start(one)
+        for mirrored in self._sessions.values():
+            mirrored.there = {}  # a new dict: a push in progress keeps the old one
+            mirrored.head, mirrored.refused = None, False
+            self._start_pushing(mirrored)
         try:
             await link.closed.wait()
         finally:
             if self._link is link:
                 self._link = None
-                for one in self._sessions.values():
-                    if one.task is not None:
-                        one.task.cancel()
-                        one.task = None
+                for mirrored in self._sessions.values():
+                    if mirrored.task is not None:
+                        mirrored.task.cancel()
+                        mirrored.task = None
 
     async def begin_workspace(self, link: Link, session: str, workspace: Path) -> None:
-        """Its workspace is there: its HEAD is mirrored from now on."""
-        known = self._sessions.get(session)
-        record = copy.deepcopy(known.record) if known else _Record()
+        """Mirror HEAD of a workspace that exists now."""
+        mirrored = self._sessions.get(session)
+        record = copy.deepcopy(mirrored.record) if mirrored else _Record()
         record.workspace = str(workspace)
-        await self._begin(link, session, record, (REFLOG,))
+        await self._begin_mirroring(link, session, record, (REFLOG,))
 
     async def begin_launch(self, link: Link, session: str, generation: int, workspace: Path) -> None:
-        """It is about to be launched: what it prints and reports is mirrored from now on. Again is fine."""
-        known = self._sessions.get(session)
-        record = copy.deepcopy(known.record) if known else _Record()
+        """Mirror the terminal log and the spool of a session that is about to be launched; repeating it changes nothing."""
+        mirrored = self._sessions.get(session)
+        record = copy.deepcopy(mirrored.record) if mirrored else _Record()
         for path in (self.home.spool(session, generation), self.home.terminal_log(session)):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             path.touch(mode=0o600)
@@ -234,168 +251,184 @@ class Mirror:
             return
         record.generation, record.workspace = generation, str(workspace)
         record.marks = {name: marks for name, marks in record.marks.items() if name in (LOG, REFLOG)}
-        await self._begin(link, session, record, (LOG, REFLOG, f"spool.{generation}.jsonl"))
+        await self._begin_mirroring(link, session, record, (LOG, REFLOG, f"spool.{generation}.jsonl"))
 
     async def flush(self, link: Link, session: str) -> None:
-        """Return when everything that the session has written so far is there. Raises `LinkLost`."""
-        one = self._sessions.get(session)
-        if one is not None:
-            await self._push(one, link)
+        """Return when the daemon has everything that the session has written so far. Raises `LinkLost`."""
+        mirrored = self._sessions.get(session)
+        if mirrored is not None:
+            await self._push(mirrored, link)
 
     def forget(self, session: str) -> None:
-        """The session is no more of this node's."""
-        one = self._sessions.pop(session, None)
-        if one is not None:
-            self._unfollow(one)
+        """Stop mirroring a session that no longer belongs to this node."""
+        mirrored = self._sessions.pop(session, None)
+        if mirrored is not None:
+            self._unwatch_files(mirrored)
             (self.home.session(session) / RECORD).unlink(missing_ok=True)
 
     # -- which files ---------------------------------------------------------------------------------------------------
 
-    async def _begin(self, link: Link, session: str, record: _Record, names: tuple[str, ...]) -> None:
-        """Settle where each file's bytes go: on from what the daemon has, unless they are what it has."""
-        asked = {"session": session, "generation": record.generation, "names": names}
-        there = (await link.call("mirror.sizes", asked)).body
+    async def _begin_mirroring(self, link: Link, session: str, record: _Record, names: tuple[str, ...]) -> None:
+        """Set the marks of each file to continue the daemon's copy, unless the existing marks fit; then start mirroring."""
+        request = {"session": session, "generation": record.generation, "names": names}
+        daemon_sizes = (await link.call("mirror.sizes", request)).body
         for name in names:
-            size, marks = _size(self._path(session, record, name)), record.marks.get(name)
-            if marks is None or marks.base + size - marks.start < there[name]:
-                # What a log holds of an earlier stay is there already; a reflog is as new as its workspace.
+            size, marks = _file_size(self._file_path(session, record, name)), record.marks.get(name)
+            if marks is None or marks.base + size - marks.start < daemon_sizes[name]:
+                # The daemon already has the log of an earlier stay on this node; a reflog is as new as its workspace.
                 start = size if marks is not None and name == LOG else 0
-                record.marks[name] = _Marks(start, there[name])
-        _write(self.home.session(session) / RECORD, json.dumps(asdict(record)))
+                record.marks[name] = _Marks(start, daemon_sizes[name])
+        _replace_file(self.home.session(session) / RECORD, json.dumps(asdict(record)))
         old = self._sessions.get(session)
         if old is not None:
-            self._unfollow(old)
-        self._follow(_Mirrored(session, record))
+            self._unwatch_files(old)
+        self._watch_files(_MirroredSession(session, record))
 
-    def _path(self, session: str, record: _Record, name: str) -> Path:
+    def _file_path(self, session: str, record: _Record, name: str) -> Path:
+        """Return the path of a mirrored file on this node."""
         if name != REFLOG:
             return self.home.session(session) / name
         layout = find_layout(Path(record.workspace)) if record.workspace else None
         return layout.git_dir / "logs" / "HEAD" if layout else self.home.session(session) / "no-workspace"
 
-    def _follow(self, one: _Mirrored) -> None:
-        self._sessions[one.session] = one
-        for name in one.record.marks:
+    def _watch_files(self, mirrored: _MirroredSession) -> None:
+        """Watch a session's files, and start pushing them."""
+        self._sessions[mirrored.session] = mirrored
+        for name in mirrored.record.marks:
             if name != REFLOG:
-                changed = partial(self._later, one) if name == LOG else one.wake.set
-                one.stops.append(self.watch.file(self._path(one.session, one.record, name), changed))
-        layout = find_layout(Path(one.record.workspace)) if one.record.workspace else None
+                changed = partial(self._wake_soon, mirrored) if name == LOG else mirrored.wake.set
+                mirrored.stops.append(
+                    self.watch.file(self._file_path(mirrored.session, mirrored.record, name), changed)
+                )
+        layout = find_layout(Path(mirrored.record.workspace)) if mirrored.record.workspace else None
         for folder in (layout.git_dir, layout.git_dir / "logs") if layout else ():
-            one.stops.append(self.watch.folder(folder, one.wake.set))
-        self._start(one)
+            mirrored.stops.append(self.watch.folder(folder, mirrored.wake.set))
+        self._start_pushing(mirrored)
 
-    def _unfollow(self, one: _Mirrored) -> None:
-        for stop in one.stops:
+    def _unwatch_files(self, mirrored: _MirroredSession) -> None:
+        """Stop watching and pushing a session's files."""
+        for stop in mirrored.stops:
             stop()
-        if one.timer is not None:
-            one.timer.cancel()
-        if one.task is not None:
-            one.task.cancel()
+        if mirrored.timer is not None:
+            mirrored.timer.cancel()
+        if mirrored.task is not None:
+            mirrored.task.cancel()
 
-    def _later(self, one: _Mirrored) -> None:
-        if one.timer is None:
-            one.timer = asyncio.get_running_loop().call_later(LOG_PAUSE, self._due, one)
+    def _wake_soon(self, mirrored: _MirroredSession) -> None:
+        """Wake the pusher after `LOG_PAUSE` seconds; for the terminal log, so that its output is gathered."""
+        if mirrored.timer is None:
+            mirrored.timer = asyncio.get_running_loop().call_later(LOG_PAUSE, self._wake_now, mirrored)
 
-    def _due(self, one: _Mirrored) -> None:
-        one.timer = None
-        one.wake.set()
+    def _wake_now(self, mirrored: _MirroredSession) -> None:
+        """Wake the pusher when that time is over."""
+        mirrored.timer = None
+        mirrored.wake.set()
 
     # -- pushing -------------------------------------------------------------------------------------------------------
 
-    def _start(self, one: _Mirrored) -> None:
+    def _start_pushing(self, mirrored: _MirroredSession) -> None:
+        """Start the task that pushes a session's files, if there is a link."""
         if self._link is not None:
-            one.wake.set()
-            one.task = asyncio.get_running_loop().create_task(self._pump(one, self._link))
+            mirrored.wake.set()
+            mirrored.task = asyncio.get_running_loop().create_task(self._push_until_lost(mirrored, self._link))
 
-    async def _pump(self, one: _Mirrored, link: Link) -> None:
-        while not one.refused:
-            await one.wake.wait()
+    async def _push_until_lost(self, mirrored: _MirroredSession, link: Link) -> None:
+        """Push whenever something changed, until the link is lost or the daemon refuses the launch."""
+        while not mirrored.refused:
+            await mirrored.wake.wait()
             try:
-                await self._push(one, link)
+                await self._push(mirrored, link)
             except LinkLost:
                 return
             except (AoError, OSError) as error:
-                log.warning("a session could not be mirrored; trying again", session=one.session, error=str(error))
+                log.warning("a session could not be mirrored; trying again", session=mirrored.session, error=str(error))
                 await asyncio.sleep(1.0)
-                one.wake.set()
+                mirrored.wake.set()
 
-    async def _push(self, one: _Mirrored, link: Link) -> None:
-        async with one.lock:
-            one.wake.clear()
-            if one.refused:
+    async def _push(self, mirrored: _MirroredSession, link: Link) -> None:
+        """Push everything that the daemon does not have yet; raise what goes wrong, except a refusal."""
+        async with mirrored.lock:
+            mirrored.wake.clear()
+            if mirrored.refused:
                 return
-            about = {"session": one.session, "generation": one.record.generation}
+            launch = {"session": mirrored.session, "generation": mirrored.record.generation}
             try:
-                there = one.there
-                if names := [name for name in one.record.marks if name not in there]:
-                    there |= (await link.call("mirror.sizes", {**about, "names": names})).body
-                for name in [*one.record.marks]:
-                    await self._push_file(one, link, name, about, there)
-                await self._push_head(one, link, about)
+                daemon_sizes = mirrored.there
+                if names := [name for name in mirrored.record.marks if name not in daemon_sizes]:
+                    daemon_sizes |= (await link.call("mirror.sizes", {**launch, "names": names})).body
+                for name in [*mirrored.record.marks]:
+                    await self._push_file(mirrored, link, name, launch, daemon_sizes)
+                await self._push_head(mirrored, link, launch)
             except Denied as error:
-                one.refused = True
-                log.warning("the daemon wants to hear no more of a launch", session=one.session, error=str(error))
+                mirrored.refused = True
+                log.warning("the daemon wants to hear no more of a launch", session=mirrored.session, error=str(error))
             except BaseException:
-                one.wake.set()  # it is not all there yet
+                mirrored.wake.set()  # not everything was pushed
                 raise
 
     async def _push_file(
-        self, one: _Mirrored, link: Link, name: str, about: Mapping[str, Any], there: dict[str, int]
+        self, mirrored: _MirroredSession, link: Link, name: str, launch: Mapping[str, Any], daemon_sizes: dict[str, int]
     ) -> None:
-        path, marks = self._path(one.session, one.record, name), one.record.marks[name]
+        """Push one file's missing bytes; if it was truncated, set its marks to continue from its present end."""
+        path, marks = self._file_path(mirrored.session, mirrored.record, name), mirrored.record.marks[name]
         while True:
-            position = max(there[name], marks.base)
+            position = max(daemon_sizes[name], marks.base)
             offset = position - marks.base + marks.start
-            size = _size(path)
-            if size < offset:  # it was cut: what stands in it now is passed over, what is appended later is not
-                if name != REFLOG:  # which goes with its workspace
-                    log.warning("a mirrored file was cut", session=one.session, file=name, size=size)
+            size = _file_size(path)
+            if size < offset:  # truncated: skip what is in it now, push what is appended later
+                if name != REFLOG:  # the reflog is removed together with its workspace
+                    log.warning("a mirrored file was cut", session=mirrored.session, file=name, size=size)
                 marks.start, marks.base = size, position
-                _write(self.home.session(one.session) / RECORD, json.dumps(asdict(one.record)))
+                _replace_file(self.home.session(mirrored.session) / RECORD, json.dumps(asdict(mirrored.record)))
                 return
             if size == offset:
                 return
-            data = _piece(path, offset)
+            data = _read_piece(path, offset)
             if name.startswith("spool."):
-                await self._push_head(one, link, about)  # what it says is done is what it committed before
-            asked = {**about, "name": name, "offset": position, "floor": marks.base}
-            there[name] = int((await link.call("mirror.push", asked, data)).body["size"])
+                # The commits that the spool reports as done must be here first.
+                await self._push_head(mirrored, link, launch)
+            request = {**launch, "name": name, "offset": position, "floor": marks.base}
+            daemon_sizes[name] = int((await link.call("mirror.push", request, data)).body["size"])
 
-    async def _push_head(self, one: _Mirrored, link: Link, about: Mapping[str, Any]) -> None:
-        layout = find_layout(Path(one.record.workspace)) if one.record.workspace else None
+    async def _push_head(self, mirrored: _MirroredSession, link: Link, launch: Mapping[str, Any]) -> None:
+        """Push HEAD if it has changed."""
+        layout = find_layout(Path(mirrored.record.workspace)) if mirrored.record.workspace else None
         if layout is None:
             return
         head = (read_symbolic_head(layout.git_dir), read_head(layout.git_dir))
-        if head != one.head and head != (None, None):
-            await link.call("mirror.head", {**about, "ref": head[0], "commit": head[1]})
-            one.head = head
+        if head != mirrored.head and head != (None, None):
+            await link.call("mirror.head", {**launch, "ref": head[0], "commit": head[1]})
+            mirrored.head = head
 
 
-def _size(path: Path) -> int:
+def _file_size(path: Path) -> int:
+    """Return a file's size in bytes, or 0 if it cannot be read."""
     try:
         return path.stat().st_size
     except OSError:
         return 0
 
 
-def _piece(path: Path, offset: int) -> bytes:
+def _read_piece(path: Path, offset: int) -> bytes:
+    """Read up to `PIECE` bytes of a file from an offset."""
     with path.open("rb") as file:
         file.seek(offset)
         return file.read(PIECE)
 
 
-def _write(path: Path, text: str) -> None:
-    """A file for the owner only, there whole or not at all."""
+def _replace_file(path: Path, text: str) -> None:
+    """Write a file for the owner only, whole or not at all."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fresh = path.with_name(f"{path.name}.new")
-    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:  # noqa: PTH123 - a descriptor
+    draft = path.with_name(f"{path.name}.new")
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:  # noqa: PTH123 - a descriptor
         file.write(text)
-    fresh.replace(path)
+    draft.replace(path)
 
 
 def _read_record(path: Path) -> _Record | None:
+    """Return the record in a file, or None if it cannot be read."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        found = json.loads(path.read_text())
-        marks = {name: _Marks(**one) for name, one in found["marks"].items()}
-        return _Record(int(found["generation"]), found["workspace"], marks)
+        data = json.loads(path.read_text())
+        marks = {name: _Marks(**mark) for name, mark in data["marks"].items()}
+        return _Record(int(data["generation"]), data["workspace"], marks)
     return None

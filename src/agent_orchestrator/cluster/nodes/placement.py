@@ -1,7 +1,7 @@
-"""Which node a session goes to.
+"""Placement: which node a session goes to.
 
-A `Placer` decides: Ray's bridge (`cluster/`), which lets Ray itself choose and shows those that wait as demand to its autoscaler, or
-`HandPlacer`, which chooses among workers that somebody started by hand.
+A `Placer` decides: `RayPlacer` (`cluster/ray/placer.py`) lets Ray choose and shows waiting sessions as demand to Ray's autoscaler, and
+`HandPlacer` chooses among workers that were started by hand.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Wish:
     """In bytes."""
     labels: Mapping[str, str] = field(default_factory=dict)
     node: str | None = None
-    """The node that a person asked for."""
+    """The only node that is acceptable: the one that a person requested, or the one with the session's workspace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class NodeInfo:
     memory: int
     labels: Mapping[str, str] = field(default_factory=dict)
     ready: bool = True
-    """Sessions may be placed there: it is connected, and nobody drains it."""
+    """Sessions may be placed there: it is connected and not drained."""
     why: str = ""
     """Why it is not ready."""
 
@@ -42,118 +42,118 @@ class Placer(Protocol):
     """Decides where sessions live. Each call may be repeated, also after a restart of the daemon."""
 
     def take(self, session: str, generation: int, node: str, wish: Wish) -> None:
-        """A session has its place already, since before this daemon."""
+        """Count a session that has had its node since before this daemon started."""
         ...
 
     async def place(self, session: str, generation: int, wish: Wish) -> str:
-        """The name of a node that takes it; returns when there is one, however long that lasts. Cancelled: it is not wanted any more.
+        """Return the name of a node for the session; wait until there is one. Cancel the call to withdraw the request.
 
-        The same session and generation (its next launch) gets the same answer again, unless it was released meanwhile.
+        The same session and generation (its next launch) gets the same answer again unless it was released in between.
         """
         ...
 
     def why(self, session: str) -> str:
-        """What a session that waits in `place` waits for: `a node with 4 cpus free`; nothing where that is not known."""
+        """Return what a session that waits in `place` waits for, like `a node with 4 cpus free`, or "" if that is unknown."""
         ...
 
     async def release(self, session: str) -> None:
-        """The session needs its place no more; nothing happens where it has none."""
+        """Free the session's place; does nothing if it has none."""
         ...
 
     async def drain(self, node: str, drained: bool) -> None:
-        """Place nobody there any more; false: as before."""
+        """Place no sessions on the node any more; with `drained` false, place sessions there again."""
         ...
 
     def nodes(self) -> Sequence[NodeInfo]:
-        """The nodes that sessions may be placed on, as far as known."""
+        """Return the nodes that sessions may be placed on, as far as known."""
         ...
 
 
 class HandPlacer:
-    """Places among workers that are connected: the least loaded one that fits."""
+    """Places sessions on connected workers: on the least loaded node that fits."""
 
     def __init__(self, connected: Callable[[], Sequence[NodeInfo]], most: Callable[[], int | None]) -> None:
         self._connected = connected
         self._most = most
         self.taken: dict[str, tuple[str, Wish]] = {}
         """Session → its node, and what it takes of it."""
-        self._whys: dict[str, str] = {}
-        self._news = asyncio.Event()
+        self._reasons: dict[str, str] = {}
+        self._change = asyncio.Event()
 
     def take(self, session: str, generation: int, node: str, wish: Wish) -> None:
-        """A session has its place already, since before this daemon."""
+        """Count a session that has had its node since before this daemon started."""
         del generation
         self.taken[session] = (node, wish)
 
     def look(self) -> None:
-        """A node came, went or changed, or somebody left: those that wait look again."""
-        self._news.set()
-        self._news = asyncio.Event()
+        """Let waiting sessions choose again, after a node came, went or changed, or a session left."""
+        self._change.set()
+        self._change = asyncio.Event()
 
     async def place(self, session: str, generation: int, wish: Wish) -> str:
-        """Wait for a node that fits."""
+        """Return the name of a node that fits; wait until there is one."""
         del generation
         try:
             while True:
-                news = self._news
-                node, why = self.choose(session, wish)
+                news = self._change
+                node, reason = self.choose(session, wish)
                 if node:
                     self.taken[session] = (node, wish)
                     return node
-                self._whys[session] = why
+                self._reasons[session] = reason
                 await news.wait()
         finally:
-            self._whys.pop(session, None)
+            self._reasons.pop(session, None)
 
     def choose(self, session: str, wish: Wish) -> tuple[str, str]:
-        """The node that fits best, or why none does."""
-        had = self.taken.get(session, ("", wish))[0]
-        if any(one.name == had and one.ready and wish.node in (None, had) for one in self.nodes()):
-            return had, ""
-        nodes = [one for one in self.nodes() if wish.node in (None, one.name)]
+        """Return the node that fits best and "", or "" and why none fits."""
+        current_node = self.taken.get(session, ("", wish))[0]
+        if any(node.name == current_node and node.ready and wish.node in (None, current_node) for node in self.nodes()):
+            return current_node, ""
+        nodes = [node for node in self.nodes() if wish.node in (None, node.name)]
         if not nodes:
             return "", f"the node {wish.node}, which is not connected" if wish.node else "a node: none is connected"
-        fitting = [one for one in nodes if all(one.labels.get(key) == value for key, value in wish.labels.items())]
+        fitting = [node for node in nodes if all(node.labels.get(key) == value for key, value in wish.labels.items())]
         if not fitting:
             labels = ", ".join(f"{key}={value}" for key, value in wish.labels.items())
             return "", f"a node with the labels {labels}"
-        ready = [one for one in fitting if one.ready]
+        ready = [node for node in fitting if node.ready]
         if not ready:
             return "", f"a node: {fitting[0].name} {fitting[0].why or 'is not ready'}"
-        most = self._most()
-        loads = {one.name: self._load(one.name, session) for one in ready}
-        free = [one for one in ready if most is None or loads[one.name][0] < most]
+        limit = self._most()
+        loads = {node.name: self._load(node.name, session) for node in ready}
+        free = [node for node in ready if limit is None or loads[node.name][0] < limit]
         if not free:
-            return "", f"a free place on a node ({most} agents at most on each)"
+            return "", f"a free place on a node ({limit} agents at most on each)"
         free = [
-            one
-            for one in free
-            if loads[one.name][1] + wish.cpus <= one.cpus and loads[one.name][2] + wish.memory <= one.memory
+            node
+            for node in free
+            if loads[node.name][1] + wish.cpus <= node.cpus and loads[node.name][2] + wish.memory <= node.memory
         ]
         if not free:
             return "", f"a node with {wish.cpus:g} cpus and {wish.memory >> 20} MB free"
-        best = min(free, key=lambda one: ((loads[one.name][1] + wish.cpus) / max(one.cpus, 0.001), one.name))
+        best = min(free, key=lambda node: ((loads[node.name][1] + wish.cpus) / max(node.cpus, 0.001), node.name))
         return best.name, ""
 
-    def _load(self, node: str, but: str) -> tuple[int, float, int]:
-        """How many sessions, cpus and bytes are taken of a node."""
-        mine = [wish for session, (name, wish) in self.taken.items() if name == node and session != but]
-        return len(mine), sum(one.cpus for one in mine), sum(one.memory for one in mine)
+    def _load(self, node: str, excluded: str) -> tuple[int, float, int]:
+        """Return how many sessions, cpus and bytes are taken of a node, without the session `but`."""
+        wishes = [wish for session, (name, wish) in self.taken.items() if name == node and session != excluded]
+        return len(wishes), sum(share.cpus for share in wishes), sum(share.memory for share in wishes)
 
     def why(self, session: str) -> str:
-        """What a session waits for."""
-        return self._whys.get(session, "")
+        """Return what a session waits for, or "" if it does not wait."""
+        return self._reasons.get(session, "")
 
     async def release(self, session: str) -> None:
-        """Its place is free."""
+        """Free the session's place."""
         if self.taken.pop(session, None):
             self.look()
 
     async def drain(self, node: str, drained: bool) -> None:
-        """Whether a node is drained is seen in what is connected."""
+        """Let waiting sessions choose again; whether a node is drained is read from the connected nodes."""
         del node, drained
         self.look()
 
     def nodes(self) -> Sequence[NodeInfo]:
-        """Those connected."""
+        """Return the connected nodes."""
         return self._connected()

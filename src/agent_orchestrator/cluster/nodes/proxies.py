@@ -1,7 +1,7 @@
-"""The slots of a session, of a plugin that runs on a node: `Workspace`, `Runtime` and `Agent` as `protocols/` defines them.
+"""Proxies for plugins that run on a node: `Workspace`, `Runtime` and `Agent` as `protocols/` defines them.
 
-What an agent plugin answers at once and without looking anywhere (its screen rules, its keys, how a text is typed) is answered here by an
-object of the same class; everything else is asked of the node.
+What an agent plugin answers without reading anything (its screen rules, its keys, how a text is typed) is answered here by an instance
+of the same class; all other calls go to the node.
 """
 
 from __future__ import annotations
@@ -51,10 +51,11 @@ if TYPE_CHECKING:
     from agent_orchestrator.cluster.nodes.remote import RemoteNode
 
 RUNTIME = "ray"
-"""The runtime's name, as sessions know it."""
+"""The runtime's name as recorded in sessions."""
 MIRROR = "git"
-"""The folder in a session's private one here that mirrors its workspace's HEAD."""
+"""The folder in a session's private folder here that mirrors its workspace's HEAD."""
 _LONGEST_LINE = 16 << 20
+"""Bytes of one line that a node sends on a channel, at most."""
 
 
 class RemoteWorkspace:
@@ -66,30 +67,34 @@ class RemoteWorkspace:
         self._plugins = plugins
 
     async def create(self, spec: WorkspaceSpec, report: Report) -> WorkspaceInfo:
-        """Make the workspace there; when this returns, the mirror of its HEAD is here."""
-        of = await self._of()
-        made: WorkspaceInfo = await self._node.ask("workspace.create", of=of, timeout=None, report=report, spec=spec)
-        return self._mirrored(spec, made)
+        """Create the workspace on the node; when this returns, the mirror of its HEAD is here."""
+        plugin = await self._plugin_call()
+        workspace: WorkspaceInfo = await self._node.ask(
+            "workspace.create", of=plugin, timeout=None, report=report, spec=spec
+        )
+        return self._with_mirror(spec, workspace)
 
     async def publish(self, spec: WorkspaceSpec) -> None:
-        """Bring the branch's commits into the node's repository."""
-        await self._node.ask("workspace.publish", of=await self._of(), timeout=None, spec=spec)
+        """Bring the branch's commits into the node's copy of the repository."""
+        await self._node.ask("workspace.publish", of=await self._plugin_call(), timeout=None, spec=spec)
 
     async def remove(self, spec: WorkspaceSpec) -> None:
-        """Remove the folder there; the branch stays."""
-        await self._node.ask("workspace.remove", of=await self._of(), timeout=None, spec=spec)
+        """Remove the folder on the node; the branch stays."""
+        await self._node.ask("workspace.remove", of=await self._plugin_call(), timeout=None, spec=spec)
 
     async def abandon(self, spec: WorkspaceSpec) -> WorkspaceInfo | None:
-        """Take away what a try that was cut short left there."""
-        found = await self._node.ask("workspace.abandon", of=await self._of(), timeout=None, spec=spec)
-        return self._mirrored(spec, found) if found else None
+        """Remove what an interrupted creation left on the node."""
+        workspace = await self._node.ask("workspace.abandon", of=await self._plugin_call(), timeout=None, spec=spec)
+        return self._with_mirror(spec, workspace) if workspace else None
 
-    def _mirrored(self, spec: WorkspaceSpec, made: WorkspaceInfo) -> WorkspaceInfo:
+    def _with_mirror(self, spec: WorkspaceSpec, workspace: WorkspaceInfo) -> WorkspaceInfo:
+        """Return the workspace with the mirrored HEAD here as its `git_dir`."""
         mirror = self._node.local.session(spec.session) / MIRROR
         (mirror / "logs").mkdir(mode=0o700, parents=True, exist_ok=True)
-        return replace(made, git_dir=mirror, shared=False)
+        return replace(workspace, git_dir=mirror, shared=False)
 
-    async def _of(self) -> dict[str, Any]:
+    async def _plugin_call(self) -> dict[str, Any]:
+        """Return the plugin's description for a call."""
         return await self._node.plugin(self._kind, {}, self._plugins)
 
 
@@ -101,91 +106,101 @@ class RemoteRuntime:
         self._tunnels: dict[tuple[str, int], Tunnel] = {}
 
     async def launch(self, spec: LaunchSpec) -> Handle:
-        """Start the process there, or find the one that an earlier call started. All paths of `spec` are the node's."""
+        """Start the process on the node, or return the one that an earlier call started.
+
+        All paths of `spec` are the node's.
+        """
         handle: Handle = await self._node.ask("runtime.launch", spec=spec)
-        return self._outside(handle)
+        return self._daemon_handle(handle)
 
     async def probe(self, handles: Sequence[Handle]) -> list[Liveness]:
-        """Ask the node; one that does not answer says nothing about its processes."""
+        """Return the state of each process; `Unseen` for all of them if the node does not answer."""
         if not handles:
             return []
         try:
-            found: list[Liveness] = await self._node.ask("runtime.probe", handles=[*map(_inside, handles)])
+            states: list[Liveness] = await self._node.ask("runtime.probe", handles=[*map(_node_handle, handles)])
         except Temporary as error:
             return [Unseen(str(error))] * len(handles)
-        return found
+        return states
 
     async def ended(self, handle: Handle) -> Gone:
-        """Wait for the node to tell the end, also over lost links. What the agent had written by then is mirrored when this returns."""
+        """Wait until the process has ended, also over lost links.
+
+        What the agent had written is mirrored when this returns.
+        """
         while True:
             await self._node.until_connected()
             with contextlib.suppress(LinkLost):
-                gone: Gone = await self._node.ask("runtime.ended", timeout=None, handle=_inside(handle))
+                gone: Gone = await self._node.ask("runtime.ended", timeout=None, handle=_node_handle(handle))
                 return gone
 
     async def deliver(self, handle: Handle, message: str, text: str, *, enter: bool = True) -> Delivery:
-        """Write a message to the terminal, once for each message id, however often a lost link makes it be asked for."""
+        """Type a message in the terminal, once for each message id, even if a lost link makes the call be repeated."""
         arguments: dict[str, Any] = {"message": message, "text": text, "enter": enter}
-        done: Delivery = await self._node.ask("runtime.deliver", handle=_inside(handle), **arguments)
-        return done
+        delivery: Delivery = await self._node.ask("runtime.deliver", handle=_node_handle(handle), **arguments)
+        return delivery
 
     async def press(self, handle: Handle, keys: Sequence[str], *, once: str = "") -> None:
-        """Press keys."""
-        await self._node.ask("runtime.press", handle=_inside(handle), keys=tuple(keys), once=once)
+        """Press keys in the terminal."""
+        await self._node.ask("runtime.press", handle=_node_handle(handle), keys=tuple(keys), once=once)
 
     async def screen(self, handle: Handle) -> str:
-        """The visible text."""
-        return str(await self._node.ask("runtime.screen", handle=_inside(handle)))
+        """Return the visible text of the terminal."""
+        return str(await self._node.ask("runtime.screen", handle=_node_handle(handle)))
 
     async def resize(self, handle: Handle, columns: int, rows: int) -> None:
         """Set the terminal's size."""
-        await self._node.ask("runtime.resize", handle=_inside(handle), columns=columns, rows=rows)
+        await self._node.ask("runtime.resize", handle=_node_handle(handle), columns=columns, rows=rows)
 
     async def watched(self, handle: Handle) -> bool:
-        """Is a person attached to it?"""
-        return bool(await self._node.ask("runtime.watched", handle=_inside(handle)))
+        """Return whether a person is attached to the terminal."""
+        return bool(await self._node.ask("runtime.watched", handle=_node_handle(handle)))
 
     def attach_command(self, handle: Handle, *, watch: bool = False) -> tuple[str, ...]:
-        """A command for this machine: the holder's own client, through a tunnel that waits on a socket here."""
+        """Return a command for this machine: the holder's own client, through a tunnel that listens on a socket here."""
         key = (handle.session, handle.generation)
         if key not in self._tunnels:
             name = f"{self._node.name}/{handle.session}.{handle.generation}"
             digest = hashlib.sha256(name.encode()).hexdigest()[:16]
 
             async def dial() -> Channel:
-                return await self._node.link.open("terminal", dump(Handle, _inside(handle)))
+                """Open a channel to the terminal on the node."""
+                return await self._node.link.open("terminal", dump(Handle, _node_handle(handle)))
 
             self._tunnels[key] = Tunnel(self._node.local.socket(f"node-{digest}.sock"), dial)
         return attach_command(self._tunnels[key].path, handle.session, watch=watch)
 
     async def stop(self, handle: Handle, grace: float = 5.0) -> Gone:
         """End the process and everything it started."""
-        gone: Gone = await self._node.ask("runtime.stop", timeout=grace + 60.0, handle=_inside(handle), grace=grace)
+        gone: Gone = await self._node.ask(
+            "runtime.stop", timeout=grace + 60.0, handle=_node_handle(handle), grace=grace
+        )
         return gone
 
     async def discard(self, handle: Handle) -> None:
-        """Forget an ended process's terminal."""
-        await self._node.ask("runtime.discard", handle=_inside(handle))
+        """Remove an ended process's terminal, and close its tunnel."""
+        await self._node.ask("runtime.discard", handle=_node_handle(handle))
         if (tunnel := self._tunnels.pop((handle.session, handle.generation), None)) is not None:
             tunnel.close()
 
     async def leftovers(self, known: Sequence[Handle]) -> list[Handle]:
-        """Terminals of ours there that no known handle names."""
-        found: list[Handle] = await self._node.ask("runtime.leftovers", known=[*map(_inside, known)])
-        return [*map(self._outside, found)]
+        """Return the terminals on the node that none of the known handles names."""
+        leftover_handles: list[Handle] = await self._node.ask("runtime.leftovers", known=[*map(_node_handle, known)])
+        return [*map(self._daemon_handle, leftover_handles)]
 
     def close(self) -> None:
-        """Serve no terminals any more."""
+        """Close all tunnels."""
         for tunnel in self._tunnels.values():
             tunnel.close()
         self._tunnels.clear()
 
-    def _outside(self, handle: Handle) -> Handle:
+    def _daemon_handle(self, handle: Handle) -> Handle:
+        """Return a handle of the node's runtime as the daemon stores it."""
         return replace(handle, runtime=RUNTIME, address={**handle.address, "node": self._node.name})
 
 
-def _inside(handle: Handle) -> Handle:
-    """A handle as the node's own runtime knows it."""
+def _node_handle(handle: Handle) -> Handle:
+    """Return a handle as the node's own runtime knows it."""
     address = {name: value for name, value in handle.address.items() if name != "node"}
     return replace(handle, runtime="process", address=address)
 
@@ -196,7 +211,7 @@ _AT_ONCE = (
     *("screen", "interrupt_keys", "permission_keys"),
     *("workspace", "typed", "unsent", "turn", "read_turn", "conversation_files"),
 )
-"""What a plugin answers without looking anywhere, as far as its class has it."""
+"""The attributes and methods of a plugin that need nothing from the node; taken over if its class has them."""
 
 
 class RemoteAgent:
@@ -218,107 +233,112 @@ class RemoteAgent:
                 setattr(self, name, getattr(alike, name))
 
     async def detect(self) -> Found | None:
-        """Is the CLI there, and which version?"""
-        found: Found | None = await self._node.ask("agent.detect", of=await self._of())
-        return found
+        """Return the CLI on the node with its version, or None if it is not installed."""
+        installation: Found | None = await self._node.ask("agent.detect", of=await self._plugin_call())
+        return installation
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
-        """Say how to start it there. All paths of `context` are the node's."""
-        planned: AgentLaunch = await self._node.ask("agent.launch", of=await self._of(), context=context)
-        return planned
+        """Return how to start the agent on the node. All paths of `context` are the node's."""
+        agent_launch: AgentLaunch = await self._node.ask("agent.launch", of=await self._plugin_call(), context=context)
+        return agent_launch
 
-    async def _of(self) -> dict[str, Any]:
+    async def _plugin_call(self) -> dict[str, Any]:
+        """Return the plugin's description for a call."""
         return await self._node.plugin(self._tool, self._options, self._plugins)
 
 
 class _Listening(RemoteAgent):
-    """`Listens`: the plugin listens there, with the node's own watch, and what it hears comes here."""
+    """`Listens`: the plugin reads the agent's records on the node, with the node's file watch, and sends its reports here."""
 
     async def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
-        """Tell what is heard until the agent has ended; a lost link is waited out, and nothing heard before it is missed."""
+        """Yield the agent's reports until it has ended; a lost link is waited out, and no report is missed."""
         cursors = dict(run.cursors)
-        over = False
-        while not over:
+        is_over = False
+        while not is_over:
             channel = await self._dial(run, cursors)
             if channel is None:
                 return
-            ending = asyncio.get_running_loop().create_task(_tell_end(run, channel))
+            end_notice = asyncio.get_running_loop().create_task(_send_end(run, channel))
             try:
-                async for said in _lines(channel):
-                    if "failed" in said:
-                        raise error_of(said["failed"])
-                    over = over or "over" in said
-                    if "heard" in said:
+                async for record in _read_records(channel):
+                    if "failed" in record:
+                        raise error_of(record["failed"])
+                    is_over = is_over or "over" in record
+                    if "heard" in record:
                         with understanding(f"what the node {self._node.name} heard"):
-                            heard: Heard = load(Heard, said["heard"])
-                        yield heard
-                        if heard.place:
-                            cursors[heard.place] = max(heard.end, cursors.get(heard.place, 0))
+                            report: Heard = load(Heard, record["heard"])
+                        yield report
+                        if report.place:
+                            cursors[report.place] = max(report.end, cursors.get(report.place, 0))
             finally:
-                ending.cancel()
+                end_notice.cancel()
                 await channel.close()
 
     async def _dial(self, run: AgentRun, cursors: Mapping[str, int]) -> Channel | None:
-        """A channel to the plugin there; none: the agent has ended, and the node cannot be asked what it left."""
+        """Open a channel to the plugin; return None if the agent has ended and the node cannot be reached."""
         while True:
             if run.ended.is_set() and not self._node.connected:
                 return None
             ended = asyncio.ensure_future(run.ended.wait())
-            back = asyncio.ensure_future(self._node.until_connected())
+            connected = asyncio.ensure_future(self._node.until_connected())
             try:
-                await asyncio.wait({ended, back}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({ended, connected}, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 ended.cancel()
-                back.cancel()
+                connected.cancel()
             with contextlib.suppress(LinkLost):
-                body = {"of": await self._of(), "run": dump(Run, replace(Run.of(run), cursors=cursors))}
+                body = {"of": await self._plugin_call(), "run": dump(Run, replace(Run.of(run), cursors=cursors))}
                 return await self._node.link.open("agent.listen", body)
 
 
 class _Delivering(RemoteAgent):
-    """`Delivers`."""
+    """`Delivers`: the plugin delivers messages on the node."""
 
     async def deliver(self, run: AgentRun, message: str, text: str, *, interrupt: bool) -> Delivery | Typable | None:
-        """Hand a message over there, once for each message id."""
+        """Deliver a message on the node, once for each message id."""
         arguments: dict[str, Any] = {"run": Run.of(run), "message": message, "text": text, "interrupt": interrupt}
-        done: Delivery | Typable | None = await self._node.ask("agent.deliver", of=await self._of(), **arguments)
-        return done
+        delivery: Delivery | Typable | None = await self._node.ask(
+            "agent.deliver", of=await self._plugin_call(), **arguments
+        )
+        return delivery
 
 
 class _Answering(RemoteAgent):
-    """`Answers`."""
+    """`Answers`: the plugin answers permission requests on the node."""
 
     async def answer(self, run: AgentRun, permission: Permission, decision: str, text: str) -> Sequence[str] | None:
-        """Answer a permission request there."""
+        """Answer a permission request on the node; return the keys still to be pressed, or None if it cannot be answered this way."""
         arguments: dict[str, Any] = {"run": Run.of(run), "permission": permission, "decision": decision, "text": text}
-        keys: Sequence[str] | None = await self._node.ask("agent.answer", of=await self._of(), **arguments)
+        keys: Sequence[str] | None = await self._node.ask("agent.answer", of=await self._plugin_call(), **arguments)
         return keys
 
 
 def remote_agent(node: RemoteNode, tool: str, options: Mapping[str, Any], plugins: tuple[Path, ...]) -> Agent:
-    """A proxy that can what the plugin's own class can, and no more."""
+    """Return a proxy that supports exactly the protocols that the plugin's own class supports."""
     registry = Registry([{"path": str(path)} for path in plugins], installed=[("agent", tool)])
-    alike = registry.make("agent", tool, options, LocalHost())
-    abilities = ((Listens, _Listening), (Delivers, _Delivering), (Answers, _Answering))
-    bases = tuple(part for ability, part in abilities if isinstance(alike, ability))
-    made: Agent = type("RemoteAgent", bases or (RemoteAgent,), {})(node, tool, options, plugins, alike)
-    return made
+    local_agent = registry.make("agent", tool, options, LocalHost())
+    mixins = ((Listens, _Listening), (Delivers, _Delivering), (Answers, _Answering))
+    bases = tuple(mixin for protocol, mixin in mixins if isinstance(local_agent, protocol))
+    proxy: Agent = type("RemoteAgent", bases or (RemoteAgent,), {})(node, tool, options, plugins, local_agent)
+    return proxy
 
 
-async def _tell_end(run: AgentRun, channel: Channel) -> None:
+async def _send_end(run: AgentRun, channel: Channel) -> None:
+    """Tell the node's plugin when the agent has ended."""
     await run.ended.wait()
     with contextlib.suppress(AoError):
         await channel.send(b"ended\n")
 
 
-async def _lines(channel: Channel) -> AsyncIterator[dict[str, Any]]:
-    rest = b""
+async def _read_records(channel: Channel) -> AsyncIterator[dict[str, Any]]:
+    """Yield the JSON objects that a node sends on a channel, one per line."""
+    partial_line = b""
     while data := await channel.read():
-        *whole, rest = (rest + data).split(b"\n")
-        if len(rest) > _LONGEST_LINE:
+        *complete_lines, partial_line = (partial_line + data).split(b"\n")
+        if len(partial_line) > _LONGEST_LINE:
             raise AoError(f"a node says a line of over {_LONGEST_LINE} bytes")
-        for line in whole:
+        for line in complete_lines:
             with understanding("what a node says"):
-                said = json.loads(line)
-            if isinstance(said, dict):
-                yield said
+                record = json.loads(line)
+            if isinstance(record, dict):
+                yield record

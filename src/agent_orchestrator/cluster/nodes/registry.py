@@ -1,7 +1,7 @@
-"""The nodes of the cluster: who is connected, since when, and until when the agents there may work.
+"""The registry of nodes: which are connected, since when, and until when the agents on them may work.
 
-A node dials (`cluster/node/worker.py`), says who it is, and asks for its agents' leases again and again. A closed link says nothing about
-the agents: only when their leases are certainly over is a node lost (`lost_nodes.py`).
+A node connects (`cluster/node/worker.py`), reports what it is, and renews the leases of its agents repeatedly. A closed link does not
+mean that the agents have ended: a node counts as lost only when their leases are certainly over (`lost_nodes.py`).
 """
 
 from __future__ import annotations
@@ -35,13 +35,15 @@ from agent_orchestrator.core.facts import NodeFacts, SessionFacts
 from agent_orchestrator.errors import AoError, Conflict, Denied
 
 UNSEEN_AFTER = 1.0
-"""Seconds after which it is told that a node cannot be reached: a link that is dialled again at once is nobody's matter."""
+"""Seconds without a link after which a node is recorded as unreachable; shorter interruptions are not recorded."""
 LOOK_WITHIN = 2.0
+"""Seconds that a node has to return its load and memory for `ao nodes`."""
 LONGEST_LOOK = 1 << 16
-"""Bytes that a node's kernel says of its load or memory, at most."""
+"""Bytes of `/proc/loadavg` and of `/proc/meminfo` that are read from a node, at most."""
 MOST_CPUS, MOST_MEMORY = 1 << 20, 1 << 60
-"""What a node may say that it has."""
+"""The most cpus and bytes of memory that a node may report."""
 MOST_LABELS, LONGEST_WORD = 100, 500
+"""The most labels that a node may report, and the most characters of each name, label and value."""
 _LOAD = re.compile(rb"(\d{1,9}\.\d{1,9}) ")
 _AVAILABLE = re.compile(rb"^MemAvailable: *(\d{1,15}) kB$", re.MULTILINE)
 
@@ -50,21 +52,21 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class Known:
-    """A node that this daemon has to do with."""
+    """A node that this daemon works with, connected or not."""
 
     remote: RemoteNode
     site: NodeSite
     down: float | None
-    """Since when there is no link, by the clock of leases."""
+    """The time since which there is no link, by the clock of leases; None while there is one."""
     joined: bool = False
     """It has been connected since this daemon started."""
     address: str = ""
     told: bool = False
-    """It was told that it cannot be reached."""
+    """It has been recorded as unreachable."""
 
 
 class Nodes:
-    """Keeps the nodes."""
+    """The registry of all nodes of the cluster."""
 
     def __init__(
         self,
@@ -78,19 +80,19 @@ class Nodes:
         self.home = home
         self.settings = settings
         self.clock = clock
-        """Counts as leases do."""
+        """The clock that leases are measured with."""
         self._site = site
         self.known: dict[str, Known] = {}
         lease = settings().lease
-        self.grants = Grants(lease, clock, _earlier(home, lease))
+        self.grants = Grants(lease, clock, _exchange_lease_length(home, lease))
         self.on_news: list[Callable[[], None]] = []
         """Called when a node came or went."""
-        self.tidy: Callable[[NodeSite, Hello], Awaitable[None]] = _nothing
-        """Puts a node in order that has come, before it gets sessions."""
+        self.tidy: Callable[[NodeSite, Hello], Awaitable[None]] = _tidy_nothing
+        """Cleans up a node that has connected, before it gets sessions."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Those that sessions live on are expected to come back."""
+        """Register the nodes that sessions live on and those that were not lost; they are expected to reconnect."""
         for name in {facts.node for facts in self.flow.sessions.values() if facts.node and not facts.stopped}:
             self.of(name)
         for node in self.flow.home.nodes.values():
@@ -98,64 +100,68 @@ class Nodes:
                 self.of(node.name)
 
     async def close(self) -> None:
-        """Hang up; their agents work on."""
+        """Close all links; the agents on the nodes keep running."""
         for task in self._tasks:
             task.cancel()
-        for known in self.known.values():
+        for node in self.known.values():
             with contextlib.suppress(AoError):
-                await known.remote.close()
+                await node.remote.close()
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
     def of(self, name: str) -> Known:
-        """A node by its name; one that has not come yet is known by its name alone."""
+        """Return a node by its name; register it, without any data, if it is unknown."""
         if name not in self.known:
             hello = Hello(name, "", "", PROTOCOL, self.settings().home, 0, 0)
             self._add(RemoteNode(hello, self.home))
         return self.known[name]
 
     def site(self, name: str) -> NodeSite:
-        """Where the sessions of a node live."""
+        """Return the site on which the sessions of a node live."""
         return self.of(name).site
 
     def sessions(self, name: str) -> list[SessionFacts]:
-        """Those that live on a node."""
+        """Return the sessions that live on a node and are not stopped."""
         return [facts for facts in self.flow.sessions.values() if facts.node == name and not facts.stopped]
 
     def infos(self) -> Sequence[NodeInfo]:
-        """The nodes, for whoever places sessions."""
-        found = []
-        for name, known in self.known.items():
-            hello, facts = known.remote.hello, self.flow.home.nodes.get(name)
+        """Return the nodes that have connected since the daemon started, for the placer."""
+        infos = []
+        for name, node in self.known.items():
+            hello, facts = node.remote.hello, self.flow.home.nodes.get(name)
             drained = facts is not None and facts.drained
-            ready = known.site.reachable and not drained
-            why = "is being drained" if drained else "" if ready else "is unreachable"
-            if known.joined:
-                found.append(NodeInfo(name, *lent(hello), hello.labels, ready, why))
-        return found
+            ready = node.site.reachable and not drained
+            reason = "is being drained" if drained else "" if ready else "is unreachable"
+            if node.joined:
+                infos.append(NodeInfo(name, *lent(hello), hello.labels, ready, reason))
+        return infos
 
     # -- coming and going ----------------------------------------------------------------------------------------------
 
     async def serve(self, transport: Transport, identity: Identity, address: str) -> None:
-        """A node has dialled: take it up, until its link is gone."""
+        """Admit a node that has connected, and serve it until its link is lost."""
 
         async def node_for(hello: Hello) -> RemoteNode:
+            """Return the admitted node."""
             return self._admit(hello, identity)
 
         remote = await accept(transport, node_for)
-        link, known = remote.link, self.known[remote.name]
-        known.address = address
+        link, node = remote.link, self.known[remote.name]
+        node.address = address
         listening = asyncio.get_running_loop().create_task(self._listen(remote, link))
         try:
-            await self._joined(known)
+            await self._on_joined(node)
             await link.closed.wait()
         finally:
             listening.cancel()
             if not remote.connected:
-                self._left(known)
+                self._on_left(node)
 
     async def _listen(self, remote: RemoteNode, link: Link) -> None:
-        """A machine that lost its power hangs up on nobody: one that says nothing is asked, and hung up on when its leases are over."""
+        """Send a request to a node that has been silent for half a lease; close its link after a whole one.
+
+        A machine that lost its power does not close its connection, so the daemon has to.
+        """
         length = self.grants.length
         while True:
             await asyncio.sleep(length / RENEWALS)
@@ -167,75 +173,81 @@ class Nodes:
                 await link.close()
 
     def _admit(self, hello: Hello, identity: Identity) -> RemoteNode:
-        _check(hello)
+        """Return the node that a hello is from; raise `Denied` or `Conflict` if its token, home or name does not fit."""
+        _check_hello(hello)
         if identity.kind == "node" and identity.name != hello.name:
             raise Denied(
                 f"this token is for the node {identity.name}, not for {hello.name}",
                 f"make one: ao token new {hello.name} --role node",
             )
-        wanted = self.settings().home
-        if Path(hello.home) != wanted:
+        expected_home = self.settings().home
+        if Path(hello.home) != expected_home:
             raise Conflict(
-                f"the home of node {hello.name} is {hello.home}, not {wanted}", f"start it with --home {wanted}"
+                f"the home of node {hello.name} is {hello.home}, not {expected_home}",
+                f"start it with --home {expected_home}",
             )
-        known = self.known.get(hello.name)
-        if known is None:
+        node = self.known.get(hello.name)
+        if node is None:
             return self._add(RemoteNode(hello, self.home)).remote
-        other = known.remote.connected and known.joined and known.remote.boot_id != hello.boot_id
-        if other:
+        is_another_machine = node.remote.connected and node.joined and node.remote.boot_id != hello.boot_id
+        if is_another_machine:
             raise Conflict(f"a node named {hello.name} is connected already", "give each machine a name of its own")
-        return known.remote
+        return node.remote
 
     def _add(self, remote: RemoteNode) -> Known:
-        known = self.known[remote.name] = Known(remote, self._site(remote), self.clock())
+        """Register a node, and let it renew leases and send what its sessions write."""
+        node = self.known[remote.name] = Known(remote, self._site(remote), self.clock())
         remote.receiver.accepts = lambda session, generation: self.has_say(remote.name, session, generation)
         remote.handlers["lease.renew"] = lambda request: self._renew(remote.name, request)
-        return known
+        return node
 
-    async def _joined(self, known: Known) -> None:
-        remote, hello = known.remote, known.remote.hello
-        known.site.in_order = False
-        await known.site.come()
+    async def _on_joined(self, node: Known) -> None:
+        """Clean up a node that has connected, then record that it and its sessions can be reached."""
+        remote, hello = node.remote, node.remote.hello
+        node.site.in_order = False
+        await node.site.come()
         try:
-            await self.tidy(known.site, hello)
+            await self.tidy(node.site, hello)
         except AoError as error:
             log.warning("a node could not be put in order", node=remote.name, error=str(error))
-        known.site.in_order, now = True, self.flow.clock()
-        known.down, known.joined, known.told = None, True, False
-        body = e.NodeJoined(remote.name, known.address, *lent(hello), dict(hello.labels))
+        node.site.in_order, now = True, self.flow.clock()
+        node.down, node.joined, node.told = None, True, False
+        body = e.NodeJoined(remote.name, node.address, *lent(hello), dict(hello.labels))
         events = [Event(body, now, "node", uuid.uuid4().hex)] if self._is_news(body) else []
         events += [
             Event(e.SessionSeen(remote.name), now, "node", uuid.uuid4().hex, facts.project, facts.id)
             for facts in self.sessions(remote.name)
             if facts.unseen_since is not None
         ]
-        log.info("a node has come", node=remote.name, address=known.address, holds=len(hello.sessions))
+        log.info("a node has come", node=remote.name, address=node.address, holds=len(hello.sessions))
         if events:
             await self.flow.append(*events)
-        self._news()
+        self._notify_listeners()
 
     def _is_news(self, body: e.NodeJoined) -> bool:
-        """Is anything of it new? A link that was dialled again is not."""
+        """Return whether the node was not connected or reports something new; a short reconnect is neither."""
         facts = self.flow.home.nodes.get(body.node)
-        said = (body.address, body.cpus, body.memory, dict(body.labels))
+        reported = (body.address, body.cpus, body.memory, dict(body.labels))
         return (
             facts is None
             or facts.state != "ready"
-            or ((facts.address, facts.cpus, facts.memory, dict(facts.labels)) != said)
+            or ((facts.address, facts.cpus, facts.memory, dict(facts.labels)) != reported)
         )
 
-    def _left(self, known: Known) -> None:
-        known.down = self.clock()
-        log.info("the link to a node is gone", node=known.remote.name)
-        self._spawn(self._tell_unseen(known, known.down))
+    def _on_left(self, node: Known) -> None:
+        """Note that a node's link is lost, and record that it is unreachable if it does not reconnect soon."""
+        node.down = self.clock()
+        log.info("the link to a node is gone", node=node.remote.name)
+        self._spawn(self._record_if_unseen(node, node.down))
 
-    async def _tell_unseen(self, known: Known, since: float) -> None:
+    async def _record_if_unseen(self, node: Known, since: float) -> None:
+        """Record that a node is unreachable if its link is still missing after `UNSEEN_AFTER` seconds."""
         await asyncio.sleep(UNSEEN_AFTER)
-        if known.down == since:
-            await self.unseen(known, "its link is gone")
+        if node.down == since:
+            await self.unseen(node, "its link is gone")
 
     async def unseen(self, known: Known, reason: str) -> None:
-        """Tell, once, that a node cannot be reached."""
+        """Record, once, that a node and its sessions cannot be reached."""
         if known.told:
             return
         known.told = True
@@ -246,18 +258,19 @@ class Nodes:
             for facts in self.sessions(name)
         ]
         await self.flow.append(*events)
-        self._news()
+        self._notify_listeners()
 
     # -- leases --------------------------------------------------------------------------------------------------------
 
     async def _renew(self, node: str, request: Request) -> Reply:
+        """Answer a node's request to renew the leases of its launches."""
         with understanding("the launches whose leases are to be renewed"):
             launches: Mapping[str, int] = load(Mapping[str, int], request.body["launches"])
-        granted = self.grants.grant(launches, lambda session, generation: self.is_current(node, session, generation))
-        return Reply({"length": granted.length, "refused": list(granted.refused)})
+        grant = self.grants.grant(launches, lambda session, generation: self.is_current(node, session, generation))
+        return Reply({"length": grant.length, "refused": list(grant.refused)})
 
     def is_current(self, node: str, session: str, generation: int) -> bool:
-        """May this launch run there? It is the session's last one, or the one that is being started."""
+        """Return whether this launch may run there: it is the session's live launch, or the next one if none is live."""
         facts = self.flow.sessions.get(session)
         if facts is None or facts.node != node or facts.stopped:
             return False
@@ -266,7 +279,7 @@ class Nodes:
         return generation == facts.generation + 1
 
     def has_say(self, node: str, session: str, generation: int) -> bool:
-        """May this launch still tell something? One that has just ended may."""
+        """Return whether data of this launch is accepted from the node; a launch that ended last still counts."""
         facts = self.flow.sessions.get(session)
         if facts is None or facts.node != node:
             return False
@@ -275,22 +288,22 @@ class Nodes:
     # -- showing -------------------------------------------------------------------------------------------------------
 
     async def list(self, placed_on: Sequence[NodeInfo] = ()) -> list[dict[str, Any]]:
-        """All nodes, as JSON, with those that sessions may be placed on although they have not come yet."""
-        told = {one.name: one for one in placed_on}
-        names = sorted({*self.flow.home.nodes, *self.known, *told})
-        return list(await asyncio.gather(*(self.view(name, told.get(name)) for name in names)))
+        """Return all nodes as JSON data, with those that the placer knows although they have not connected yet."""
+        placer_nodes = {info.name: info for info in placed_on}
+        names = sorted({*self.flow.home.nodes, *self.known, *placer_nodes})
+        return list(await asyncio.gather(*(self.view(name, placer_nodes.get(name)) for name in names)))
 
     async def view(self, name: str, chosen_by: NodeInfo | None = None) -> dict[str, Any]:
-        """One node, as JSON; `chosen_by`: as whoever places sessions knows it, where nobody here has heard of it yet."""
-        facts, known, wish = self.flow.home.nodes.get(name), self.known.get(name), self.settings().wish
+        """Return one node as JSON data; `chosen_by` is the placer's description, used if the node has never connected."""
+        facts, node, wish = self.flow.home.nodes.get(name), self.known.get(name), self.settings().wish
         if facts is None:
-            told = chosen_by or NodeInfo(name, 0.0, 0)
-            facts = NodeFacts(name, "", told.cpus, told.memory, told.labels, 0.0, "unreachable", told.why)
-        load, free = await self._measured(known)
+            info = chosen_by or NodeInfo(name, 0.0, 0)
+            facts = NodeFacts(name, "", info.cpus, info.memory, info.labels, 0.0, "unreachable", info.why)
+        load, available = await self._read_load(node)
         sessions = self.sessions(name)
         return {
             "name": name,
-            "state": state_of(facts, connected=known is not None and known.remote.connected),
+            "state": state_of(facts, connected=node is not None and node.remote.connected),
             "reason": facts.reason if facts.state != "ready" else "",
             "address": facts.address,
             "labels": dict(facts.labels),
@@ -299,20 +312,20 @@ class Nodes:
             "freeCpus": max(0.0, facts.cpus - wish.cpus * len(sessions)),
             "freeMemory": max(0, facts.memory - wish.memory * len(sessions)),
             "load": load,
-            "availableMemory": free,
-            "sessions": [one.id for one in sessions],
+            "availableMemory": available,
+            "sessions": [session.id for session in sessions],
             "since": e.rfc3339(facts.since) if facts.since else None,
             "draining": facts.drained,
         }
 
-    async def _measured(self, known: Known | None) -> tuple[float | None, int | None]:
-        """A node's load average and available memory, as it tells them just now."""
-        if known is None or not known.remote.connected:
+    async def _read_load(self, node: Known | None) -> tuple[float | None, int | None]:
+        """Return a node's current load average and available memory in bytes; None for what it does not report in time."""
+        if node is None or not node.remote.connected:
             return None, None
         try:
             async with asyncio.timeout(LOOK_WITHIN):
-                load = await known.remote.read(Path("/proc/loadavg"), LONGEST_LOOK) or b""
-                memory = await known.remote.read(Path("/proc/meminfo"), LONGEST_LOOK) or b""
+                load = await node.remote.read(Path("/proc/loadavg"), LONGEST_LOOK) or b""
+                memory = await node.remote.read(Path("/proc/meminfo"), LONGEST_LOOK) or b""
         except (AoError, TimeoutError):
             return None, None
         average, available = _LOAD.match(load), _AVAILABLE.search(memory)
@@ -320,52 +333,54 @@ class Nodes:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _news(self) -> None:
-        for tell in self.on_news:
-            tell()
+    def _notify_listeners(self) -> None:
+        """Call all listeners in `on_news`."""
+        for listener in self.on_news:
+            listener()
 
-    def _spawn(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _spawn(self, coroutine: Any) -> None:
+        """Run a coroutine in a task that `close` cancels."""
+        task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
 
 def lent(hello: Hello) -> tuple[float, int]:
-    """How many cpus and bytes of memory a node has for sessions: what it says itself, else all that there are."""
-    given = hello.resources
-    return float(given.get("cpus", hello.cpus)), int(given.get("memory", hello.memory))
+    """Return the cpus and bytes of memory that a node has for sessions: as set by its worker's `--resource`, else the machine's."""
+    resources = hello.resources
+    return float(resources.get("cpus", hello.cpus)), int(resources.get("memory", hello.memory))
 
 
-def _check(hello: Hello) -> None:
-    """Refuse what no machine says of itself: it is kept, shown, and counted with."""
+def _check_hello(hello: Hello) -> None:
+    """Raise `Misunderstood` if a node reports values that no machine has; they are stored, shown and used in sums."""
     with understanding("what a node says of itself"):
         cpus, memory = lent(hello)
         if not 0 <= cpus <= MOST_CPUS or not 0 <= memory <= MOST_MEMORY:
             raise ValueError(f"{cpus:g} cpus and {memory} bytes of memory")
-        words = (hello.name, hello.boot_id, hello.version, *hello.labels, *hello.labels.values())
-        if len(hello.labels) > MOST_LABELS or any(len(word) > LONGEST_WORD or not word.isprintable() for word in words):
+        texts = (hello.name, hello.boot_id, hello.version, *hello.labels, *hello.labels.values())
+        if len(hello.labels) > MOST_LABELS or any(len(text) > LONGEST_WORD or not text.isprintable() for text in texts):
             raise ValueError("its name or labels are too long, too many, or cannot be printed")
 
 
-async def _nothing(_site: NodeSite, _hello: Hello) -> None:
-    """There is nothing to be put in order."""
+async def _tidy_nothing(_site: NodeSite, _hello: Hello) -> None:
+    """Do nothing; the default for `Nodes.tidy`."""
 
 
 def state_of(facts: NodeFacts, *, connected: bool) -> str:
-    """`ready`, `draining`, `unreachable` or `gone`."""
+    """Return a node's state: `ready`, `draining`, `unreachable` or `gone`."""
     if not connected:
         return "gone" if facts.state == "gone" else "unreachable"
     return "draining" if facts.drained else "ready"
 
 
-def _earlier(home: Home, lease: float) -> float:
-    """How long the leases of the last daemon were, at most; what ours are is written down for the next one."""
+def _exchange_lease_length(home: Home, lease: float) -> float:
+    """Return how many seconds the leases of the last daemon held; save the length of ours for the next daemon."""
     path = home.path / "lease.json"
     try:
-        before = float(json.loads(path.read_text())["seconds"])
+        earlier_lease = float(json.loads(path.read_text())["seconds"])
     except (OSError, ValueError, KeyError, TypeError):
-        before = 0.0
-    if before != lease:
+        earlier_lease = 0.0
+    if earlier_lease != lease:
         with contextlib.suppress(OSError):
             path.write_text(json.dumps({"seconds": lease}) + "\n")
-    return before
+    return earlier_lease

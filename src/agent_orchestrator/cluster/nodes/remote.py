@@ -1,14 +1,14 @@
-"""The daemon's side of a node: `RemoteNode`, which gives what a session needs there as if it were here.
+"""The daemon's side of a node: `RemoteNode`, which offers what a session needs on the node as if it were on this machine.
 
-    node = RemoteNode(hello, home)             kept by the daemon for as long as it knows the node
-    await accept(transport, node_for)          a node has dialled: `node_for(hello)` gives its `RemoteNode`, which is bound to the new link
+    node = RemoteNode(hello, home)             kept by the daemon for as long as it works with the node
+    await accept(transport, node_for)          a node has connected: `node_for(hello)` returns its `RemoteNode`, which gets the new link
     node.workspace("clone"), node.runtime(), node.agent("codex", options)     the slots of `protocols/`
-    node.git(path)                             Git in a folder there
-    node.rescue(…), node.bring_back(…) …       `services/rescue`, run there
-    node.write(…), node.present(…) …           files there
+    node.git(path)                             Git in a folder on the node
+    node.rescue(…), node.bring_back(…) …       `sessions/rescue`, run on the node
+    node.write(…), node.present(…) …           files on the node
 
-While a node is not connected everything here raises `LinkLost` (`Temporary`): not seen is not dead. What waits for something that may take
-long (`ended`, `listen`) waits for the node to come back, and asks again.
+While a node is not connected everything here raises `LinkLost` (`Temporary`): a node that cannot be reached may still be running. Calls
+that may take long (`ended`, `listen`) wait for the node to reconnect, and ask again.
 """
 
 from __future__ import annotations
@@ -35,80 +35,81 @@ from agent_orchestrator.protocols.host import Completed, Host
 from agent_orchestrator.sessions.rescue import BroughtBack, Checkpoint, Rescue
 
 HELLO_WITHIN = 15.0
-"""Seconds that a node has to say who it is."""
+"""Seconds that a node that has connected has to say hello."""
 _ANSWERS_WITHIN = 15.0
-"""Seconds that an answer may take beyond what was given to the program itself."""
+"""Seconds that an answer may take in addition to the time that the program itself has."""
 _FILE_PIECE = 8 << 20
+"""Bytes of a file that one call reads."""
 
 
 class RemoteNode:
-    """One node, as long as the daemon knows it; the link to it comes and goes (`rebind`)."""
+    """One node, for as long as the daemon works with it; its links come and go (`rebind`)."""
 
     def __init__(self, hello: Hello, local: Home, receiver: Receiver | None = None) -> None:
         self.hello = hello
-        """What it said of itself when it came last: labels, cpus, memory, the sessions it held then."""
+        """What it reported when it last connected: labels, cpus, memory, the sessions it held then."""
         self.local = local
         """The daemon's own home."""
         self.receiver = receiver or Receiver(local)
-        """Takes what the node's sessions write; its `accepts` says whose."""
+        """Receives what the node's sessions write; its `accepts` decides of which launches."""
         self.handlers: dict[str, Handler] = dict(self.receiver.handlers())
-        """What the node may ask of the daemon; may be added to."""
+        """The calls that the node may make to the daemon; others may be added."""
         self.host: Host = RemoteHost(self)
-        """The machine, for what takes a `Host` and uses its asynchronous half."""
+        """The machine as a `Host`, for code that uses only its asynchronous methods."""
         self._link: Link | None = None
         self._bound = asyncio.Event()
-        self._provided: set[str] = set()
+        self._sent_plugins: set[str] = set()
         self._runtime = RemoteRuntime(self)
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The node's name."""
         return self.hello.name
 
     @property
     def home(self) -> Home:
-        """Where its files are: names only."""
+        """The node's own home; only for making paths."""
         return Home(self.hello.home)
 
     @property
     def boot_id(self) -> str:
-        """The node's own boot."""
+        """The node's own boot id."""
         return self.hello.boot_id
 
     # -- the link ------------------------------------------------------------------------------------------------------
 
     @property
     def connected(self) -> bool:
-        """Is there a link just now?"""
+        """Whether there is a link."""
         return self._link is not None and not self._link.closed.is_set()
 
     @property
     def link(self) -> Link:
-        """The link; raises `LinkLost` when there is none."""
+        """The link to the node; raises `LinkLost` if there is none."""
         if self._link is None or self._link.closed.is_set():
             raise LinkLost(f"the node {self.name} is not connected", "it comes back by itself; ao nodes shows it")
         return self._link
 
     def rebind(self, link: Link, hello: Hello | None = None) -> None:
-        """The node has come (back) by this link; an earlier one is hung up."""
+        """Use this new link to the node, and close an earlier one."""
         old, self._link = self._link, link
         self.hello = hello or self.hello
         link.handlers, link.peer = self.handlers, f"the node {self.name}"
-        self._provided.clear()
+        self._sent_plugins.clear()
         if old is not None and old is not link and not old.closed.is_set():
             task = asyncio.get_running_loop().create_task(old.close())
             self._closing = task
         self._bound.set()
 
     async def until_connected(self) -> Link:
-        """Wait for the node, for as long as that takes."""
+        """Return the link; wait without limit until there is one."""
         while not self.connected:
             self._bound.clear()
             await self._bound.wait()
         return self.link
 
     async def close(self) -> None:
-        """Hang up, and serve no terminals any more."""
+        """Close the link and all terminal tunnels."""
         self._runtime.close()
         if self._link is not None:
             await self._link.close()
@@ -123,7 +124,7 @@ class RemoteNode:
         report: Report = lambda _line: None,
         **arguments: Any,
     ) -> Any:
-        """Call one of `calls.CALLS` there; `of` says on which plugin, `report` takes its live output."""
+        """Make one of `calls.CALLS` on the node and return its result; `of` names the plugin, `report` gets its live output."""
         call = CALLS[name]
         body = {"of": dict(of or {}), "args": call.dump(arguments)}
         reply = await self.link.call(name, body, timeout=timeout, note=report)
@@ -133,15 +134,21 @@ class RemoteNode:
     # -- the slots -----------------------------------------------------------------------------------------------------
 
     def workspace(self, kind: str, plugins: Sequence[Path] = ()) -> Workspace:
-        """A workspace plugin there. What it makes has a mirror of its HEAD here as `git_dir`, and is not `shared`."""
+        """Return a workspace plugin on the node.
+
+        Its workspaces have a mirror of HEAD here as `git_dir`, and are not `shared`.
+        """
         return RemoteWorkspace(self, kind, tuple(plugins))
 
     def runtime(self) -> RemoteRuntime:
-        """The `process` runtime there, by the name of `ray`; one for all. It is `Watchable`, too."""
+        """Return the `process` runtime on the node, which sessions record as `ray`; one for all.
+
+        It is also `Watchable`.
+        """
         return self._runtime
 
     def agent(self, tool: str, options: Mapping[str, Any], plugins: Sequence[Path] = ()) -> Agent:
-        """An agent plugin there; it can what the plugin's own class can (`Listens`, `Delivers`, `Answers` …)."""
+        """Return an agent plugin on the node, with the abilities of the plugin's own class (`Listens`, `Delivers`, `Answers` …)."""
         return remote_agent(self, tool, options, tuple(plugins))
 
     async def headless_plan(
@@ -153,20 +160,20 @@ class RemoteNode:
         message: str | None = None,
         scratch: Path | None = None,
     ) -> AgentLaunch:
-        """`headless.plan`, written on the node."""
-        of = await self.plugin(agent, options, tuple(plugins))
-        what: dict[str, Any] = {
+        """Return what `headless.plan` returns on the node, which writes the files there."""
+        plugin = await self.plugin(agent, options, tuple(plugins))
+        parameters: dict[str, Any] = {
             "context": context,
             "agent": agent,
             "options": options,
             "message": message,
             "scratch": scratch,
         }
-        planned: AgentLaunch = await self.ask("headless.plan", of=of, **what, plugins=())
-        return planned
+        agent_launch: AgentLaunch = await self.ask("headless.plan", of=plugin, **parameters, plugins=())
+        return agent_launch
 
     async def plugin(self, name: str, options: Mapping[str, Any], plugins: tuple[Path, ...]) -> dict[str, Any]:
-        """Which plugin is meant, as the node knows it; plugin files that it does not have yet are brought there."""
+        """Return the description of a plugin for a call; plugin files that the node does not have are copied to it first."""
         files = []
         for path in plugins:
             try:
@@ -174,16 +181,16 @@ class RemoteNode:
             except OSError as error:
                 raise AoError(f"the plugin file {path} cannot be read: {error.strerror or error}") from None
             digest = hashlib.sha256(content).hexdigest()
-            if digest not in self._provided:
+            if digest not in self._sent_plugins:
                 await self.link.call("plugins.put", {"name": path.name, "sha256": digest}, content)
-                self._provided.add(digest)
+                self._sent_plugins.add(digest)
             files.append({"name": path.name, "sha256": digest})
         return {"name": name, "options": dict(options), "plugins": files}
 
     # -- programs ------------------------------------------------------------------------------------------------------
 
     def git(self, path: Path, env: Mapping[str, str] | None = None) -> Git:
-        """Git in a folder there."""
+        """Return Git for a folder on the node."""
         return Git(self.host, path, env)
 
     async def run(
@@ -195,8 +202,8 @@ class RemoteNode:
         input: bytes | None = None,  # noqa: A002 - subprocess's own name
         timeout: float | None = 60.0,
     ) -> Completed:
-        """Run a program there to its end, in the node's own environment with what `env` changes of ours."""
-        body = {**_program(argv, cwd, env), "input": input is not None, "timeout": timeout}
+        """Run a program on the node to its end, in the node's own environment plus the variables of `env` that differ from ours."""
+        body = {**_program_call(argv, cwd, env), "input": input is not None, "timeout": timeout}
         limit = None if timeout is None else timeout + _ANSWERS_WITHIN
         reply = await self.link.call("host.run", body, input or b"", timeout=limit)
         with understanding(f"what the node {self.name} answers to host.run"):
@@ -214,21 +221,21 @@ class RemoteNode:
         timeout: float | None = None,
         grace: float = 0.0,
     ) -> int:
-        """Run a program there and report its output line by line; returns its exit code."""
-        body = {**_program(argv, cwd, env), "input": input is not None, "timeout": timeout, "grace": grace}
+        """Run a program on the node and report its output line by line; return its exit code."""
+        body = {**_program_call(argv, cwd, env), "input": input is not None, "timeout": timeout, "grace": grace}
         limit = None if timeout is None else timeout + grace + _ANSWERS_WITHIN
         reply = await self.link.call("host.stream", body, input or b"", timeout=limit, note=report)
         with understanding(f"what the node {self.name} answers to host.stream"):
             return int(reply.body)
 
     async def environment(self) -> Mapping[str, str]:
-        """What the login shell there sets up: the beginning of every environment on the node."""
+        """Return what the node's login shell sets up; every environment on the node is based on it."""
         reply = await self.link.call("host.environment")
         with understanding(f"the environment of the node {self.name}"):
             return {str(name): str(value) for name, value in reply.body.items()}
 
     async def users_of(self, folder: Path) -> list[tuple[int, str]]:
-        """Processes (pid, name) whose working directory or open files are below the folder."""
+        """Return processes (pid, name) whose working directory or open files are below the folder."""
         reply = await self.link.call("host.users_of", str(folder))
         with understanding(f"what the node {self.name} answers to host.users_of"):
             return [(int(pid), str(name)) for pid, name in reply.body]
@@ -236,15 +243,15 @@ class RemoteNode:
     # -- files ---------------------------------------------------------------------------------------------------------
 
     async def present(self, path: Path) -> bool:
-        """Is there something at this path?"""
+        """Return whether something exists at this path."""
         return bool((await self.link.call("files.present", str(path))).body)
 
     async def read(self, path: Path, longest: int = LARGEST) -> bytes | None:
-        """A file's content, if it is not too long; none: there is no such file."""
+        """Return a file's content, or None if there is no such file; raise `AoError` if it is longer than `longest` bytes."""
         content = bytearray()
         while True:
-            asked = {"path": str(path), "offset": len(content), "limit": _FILE_PIECE}
-            reply = await self.link.call("files.read", asked)
+            request = {"path": str(path), "offset": len(content), "limit": _FILE_PIECE}
+            reply = await self.link.call("files.read", request)
             if not reply.body:
                 return None
             content += reply.data
@@ -254,12 +261,12 @@ class RemoteNode:
                 return bytes(content)
 
     async def write(self, path: Path, data: bytes, *, append: bool = False, mode: int = 0o600) -> None:
-        """Write a file, whole or not at all, or append to it; makes its folders. Appending the same again appends it twice."""
+        """Write a file, whole or not at all, or append to it; create its folders. A repeated append appends twice."""
         body = {"path": str(path), "append": append, "mode": mode}
         await self.link.call("files.write", body, data)
 
     async def remove(self, path: Path) -> None:
-        """Remove a file or a folder with everything in it; nothing there is fine. Only below the node's home."""
+        """Remove a file, or a folder with its contents, below the node's home; do nothing if it does not exist."""
         await self.link.call("files.remove", str(path))
 
     # -- work that must not be lost ------------------------------------------------------------------------------------
@@ -267,94 +274,97 @@ class RemoteNode:
     async def rescue(
         self, repo: Path, workspace: Path, session: str, named: Sequence[str] = (), branch: str = ""
     ) -> Rescue:
-        """`services.rescue.rescue`, there: `repo` is the node's own repository that the workspace was made from."""
-        where: dict[str, Any] = {"repo": repo, "workspace": workspace, "session": session}
-        saved: Rescue = await self.ask("rescue.rescue", timeout=None, **where, named=tuple(named), branch=branch)
-        return saved
+        """Run `sessions.rescue.rescue` on the node; `repo` is the node's own repository that the workspace was made from."""
+        parameters: dict[str, Any] = {"repo": repo, "workspace": workspace, "session": session}
+        rescue: Rescue = await self.ask("rescue.rescue", timeout=None, **parameters, named=tuple(named), branch=branch)
+        return rescue
 
     async def is_safe(self, repo: Path, workspace: Path, session: str, named: Sequence[str] = ()) -> tuple[str, ...]:
-        """`services.rescue.is_safe`, there."""
-        where: dict[str, Any] = {"repo": repo, "workspace": workspace, "session": session}
-        reasons: tuple[str, ...] = await self.ask("rescue.is_safe", timeout=None, **where, named=tuple(named))
+        """Run `sessions.rescue.is_safe` on the node."""
+        parameters: dict[str, Any] = {"repo": repo, "workspace": workspace, "session": session}
+        reasons: tuple[str, ...] = await self.ask("rescue.is_safe", timeout=None, **parameters, named=tuple(named))
         return reasons
 
     async def bring_back(self, repo: Path, workspace: Path, session: str) -> BroughtBack:
-        """`services.rescue.bring_back`, there."""
-        back: BroughtBack = await self.ask(
+        """Run `sessions.rescue.bring_back` on the node."""
+        outcome: BroughtBack = await self.ask(
             "rescue.bring_back", timeout=None, repo=repo, workspace=workspace, session=session
         )
-        return back
+        return outcome
 
     async def saved_before(self, repo: Path, session: str) -> Rescue:
-        """`services.rescue.saved_before`, there."""
-        saved: Rescue = await self.ask("rescue.saved_before", repo=repo, session=session)
-        return saved
+        """Run `sessions.rescue.saved_before` on the node."""
+        rescue: Rescue = await self.ask("rescue.saved_before", repo=repo, session=session)
+        return rescue
 
     async def checkpoint(self, repo: Path, workspace: Path, session: str, named: Sequence[str] = ()) -> Checkpoint:
-        """`services.rescue.checkpoint`, there."""
-        where: dict[str, Any] = {"repo": repo, "workspace": workspace, "session": session}
-        saved: Checkpoint = await self.ask("rescue.checkpoint", timeout=None, **where, named=tuple(named))
-        return saved
+        """Run `sessions.rescue.checkpoint` on the node."""
+        parameters: dict[str, Any] = {"repo": repo, "workspace": workspace, "session": session}
+        checkpoint: Checkpoint = await self.ask("rescue.checkpoint", timeout=None, **parameters, named=tuple(named))
+        return checkpoint
 
     async def from_checkpoint(self, repo: Path, workspace: Path, session: str) -> BroughtBack:
-        """`services.rescue.from_checkpoint`, there."""
-        where: dict[str, Any] = {"repo": repo, "workspace": workspace, "session": session}
-        back: BroughtBack = await self.ask("rescue.from_checkpoint", timeout=None, **where)
-        return back
+        """Run `sessions.rescue.from_checkpoint` on the node."""
+        parameters: dict[str, Any] = {"repo": repo, "workspace": workspace, "session": session}
+        outcome: BroughtBack = await self.ask("rescue.from_checkpoint", timeout=None, **parameters)
+        return outcome
 
     async def settle(self, repo: Path, session: str) -> None:
-        """`services.rescue.settle`, there."""
+        """Run `sessions.rescue.settle` on the node."""
         await self.ask("rescue.settle", repo=repo, session=session)
 
     async def unsaved(self, workspace: Path) -> str:
-        """`services.rescue.unsaved`, there."""
+        """Run `sessions.rescue.unsaved` on the node."""
         return str(await self.ask("rescue.unsaved", workspace=workspace))
 
 
-def _program(argv: Sequence[str], cwd: Path | None, env: Mapping[str, str] | None) -> dict[str, Any]:
-    """What to run, as the node is told: of the environment only what is not simply ours. The rest is the node's own."""
+def _program_call(argv: Sequence[str], cwd: Path | None, env: Mapping[str, str] | None) -> dict[str, Any]:
+    """Return a program for a call; of the environment only the variables that differ from the daemon's own."""
     changed = {name: value for name, value in (env or {}).items() if os.environ.get(name) != value}
     return {"argv": list(argv), "cwd": str(cwd) if cwd else None, "env": changed}
 
 
 NodeFor = Callable[[Hello], Awaitable[RemoteNode]]
-"""The node that says hello, known or new; raises `Denied` or another error, which the node is told."""
+"""Returns the node that says hello, a known or a new one; raises `Denied` or another error, which the node receives."""
 
 
 async def accept(transport: Transport, node_for: NodeFor) -> RemoteNode:
-    """A node has dialled: hear who it is and bind it to this connection. `node.link.closed` is set when the connection is gone.
+    """Read who a node that has connected is, and bind it to this link. `node.link.closed` is set when the link is lost.
 
-    Raises what `node_for` raised, and `Denied` when it does not say hello in time; the connection is closed then.
+    Raises what `node_for` raised, and `Denied` if it does not say hello in time; the link is closed then.
     """
-    told: asyncio.Future[RemoteNode] = asyncio.get_running_loop().create_future()
+    accepted: asyncio.Future[RemoteNode] = asyncio.get_running_loop().create_future()
 
     async def hello(request: Request) -> Reply:
+        """Answer the node's hello: bind the node to this link, or raise why it is refused."""
         try:
             with understanding("what a node says of itself"):
-                who: Hello = load(Hello, request.body)
-            if who.protocol != PROTOCOL:
-                raise Denied(f"{who.name} has version {who.version}, which speaks otherwise", "install the same there")
-            node = await node_for(who)
+                greeting: Hello = load(Hello, request.body)
+            if greeting.protocol != PROTOCOL:
+                raise Denied(
+                    f"{greeting.name} has version {greeting.version}, which speaks otherwise", "install the same there"
+                )
+            node = await node_for(greeting)
         except Exception as error:
-            if not told.done():
-                told.set_exception(error)
+            if not accepted.done():
+                accepted.set_exception(error)
             raise
-        node.rebind(request.link, who)
-        if not told.done():
-            told.set_result(node)
+        node.rebind(request.link, greeting)
+        if not accepted.done():
+            accepted.set_result(node)
         return Reply({"host": socket.gethostname()})
 
     link = Link(transport, {"hello": hello}, dialled=False, peer="a node")
     link.start()
     ended = asyncio.create_task(link.closed.wait())
-    either: list[asyncio.Future[Any]] = [told, ended]
+    events: list[asyncio.Future[Any]] = [accepted, ended]
     try:
-        await asyncio.wait(either, timeout=HELLO_WITHIN, return_when=asyncio.FIRST_COMPLETED)
-        if told.done():
-            if (refused := told.exception()) is not None:
-                await asyncio.wait({ended}, timeout=1.0)  # it hangs up once it has read why
-                raise refused
-            return told.result()
+        await asyncio.wait(events, timeout=HELLO_WITHIN, return_when=asyncio.FIRST_COMPLETED)
+        if accepted.done():
+            if (refusal := accepted.exception()) is not None:
+                await asyncio.wait({ended}, timeout=1.0)  # the node closes the link once it has read why
+                raise refusal
+            return accepted.result()
         raise Denied("a node dialled and did not say who it is")
     except BaseException as error:
         await link.close(str(error) if isinstance(error, AoError) else "")

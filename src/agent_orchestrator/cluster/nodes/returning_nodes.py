@@ -1,6 +1,6 @@
-"""A node that comes back may hold what is not its own any more: sessions that went on elsewhere, or were stopped, while it was away.
+"""Cleanup of a node that reconnects: it may hold sessions that continued elsewhere or were stopped while it was away.
 
-Their agents are ended, what they left is brought here under `refs/ao/stale/<session>/`, and their workspaces go.
+Their agents are ended, their work is saved in the main repository under `refs/ao/stale/<session>/`, and their workspaces are removed.
 """
 
 from __future__ import annotations
@@ -25,28 +25,29 @@ log = structlog.get_logger()
 
 
 class Stale:
-    """Puts a node in order when it comes."""
+    """Cleans up nodes that connect."""
 
     def __init__(self, flow: Flow, spec_of: Callable[[SessionFacts, NodeSite], WorkspaceSpec]) -> None:
         self.flow = flow
         self.spec_of = spec_of
 
     async def tidy(self, site: NodeSite, hello: Hello) -> None:
-        """End, save and remove what does not belong there."""
+        """End agents, and save and remove workspaces, that do not belong on the node."""
         node = site.node or ""
-        for held in hello.sessions:
-            facts = self.flow.sessions.get(held.session)
+        for launch in hello.sessions:
+            facts = self.flow.sessions.get(launch.session)
             if facts is None or not facts.remote:
                 continue
-            elsewhere = facts.node != node or facts.stopped or held.generation < facts.generation
-            over = facts.launch is not None and facts.launch.ended and held.generation == facts.generation
-            if held.alive and (elsewhere or over):
-                await self._end(site, held.session, held.generation)
+            is_stale = facts.node != node or facts.stopped or launch.generation < facts.generation
+            has_ended = facts.launch is not None and facts.launch.ended and launch.generation == facts.generation
+            if launch.alive and (is_stale or has_ended):
+                await self._end(site, launch.session, launch.generation)
         for facts in list(self.flow.sessions.values()):
             if facts.remote and facts.node != node and facts.place is not None:
                 await self._remove(site, facts)
 
     async def _end(self, site: NodeSite, session: str, generation: int) -> None:
+        """Stop a launch that is outdated, and discard its terminal."""
         runtime = site.remote.runtime()
         for handle in await runtime.leftovers([]):
             if (handle.session, handle.generation) == (session, generation):
@@ -55,25 +56,25 @@ class Stale:
                 log.info("a stale agent was ended", node=site.node, session=session, generation=generation)
 
     async def _remove(self, site: NodeSite, facts: SessionFacts) -> None:
-        """Its workspace there: what is in it comes here first, unless it is here already."""
+        """Remove the session's workspace there; what is in it is saved to the main repository first unless that has it."""
         assert facts.place is not None
         path = Path(facts.place.path)
         if not await site.present(path):
             return
         try:
             spec = self.spec_of(facts, site)
-            inside = site.there(spec)
-            saved = await site.remote.checkpoint(inside.repo, path, facts.id, spec.copy)
-            if saved.unsafe:
-                log.warning("a stale workspace stays", node=site.node, session=facts.id, holds=saved.unsafe)
+            spec_there = site.there(spec)
+            checkpoint = await site.remote.checkpoint(spec_there.repo, path, facts.id, spec.copy)
+            if checkpoint.unsafe:
+                log.warning("a stale workspace stays", node=site.node, session=facts.id, holds=checkpoint.unsafe)
                 return
             name = f"refs/ao/stale/{ref_safe(facts.id)}/{ref_safe(site.node or '')}-{facts.moves}"
-            if not await site.holds(spec, saved.commit):
-                await site.of_repository("save", spec, ref=saved.ref, name=name)
-                body = e.WorkRescued(name, saved.commit, (f"what was left on node {site.node}",))
+            if not await site.holds(spec, checkpoint.commit):
+                await site.of_repository("save", spec, ref=checkpoint.ref, name=name)
+                body = e.WorkRescued(name, checkpoint.commit, (f"what was left on node {site.node}",))
                 await self.flow.append(Event(body, self.flow.clock(), "node", f"stale:{name}", facts.project, facts.id))
             plugin = site.remote.workspace(facts.spec.workspace, Registry().files)
-            await plugin.remove(inside)
+            await plugin.remove(spec_there)
             await site.of_repository("forget", spec, session=facts.id, branch=spec.branch)
             await site.remote.remove(site.home.session(facts.id))
             log.info("a stale workspace was removed", node=site.node, session=facts.id)

@@ -1,4 +1,4 @@
-"""What the configuration says of the cluster, with everything that it leaves open filled in."""
+"""The cluster's configuration, with defaults filled in."""
 
 from __future__ import annotations
 
@@ -15,38 +15,40 @@ from agent_orchestrator.config.scope import ConfigSet
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
-    """The cluster of one daemon."""
+    """The settings of one daemon's cluster."""
 
     home: Path
-    """Our folder on every node."""
+    """The orchestrator's folder on every node."""
     address: str | None
-    """Of Ray's head; none: workers are started by hand."""
+    """The address of Ray's head, or None if workers are started by hand."""
     url: str
-    """Where nodes reach the daemon; nothing: where it listens."""
+    """The address at which nodes reach the daemon; "" for the one it listens on."""
     lease: float
+    """Seconds that a lease holds."""
     checkpoint: float
+    """Seconds between two checkpoints during a turn."""
     most: int | None
-    """Agents at work on one node."""
+    """Agents that may work on one node at a time, or None for no limit."""
     wish: Wish = field(default_factory=Wish)
-    """What a session takes where nobody says otherwise."""
+    """What a session needs of a node by default."""
 
 
 def settings_of(config: ConfigSet, home: Home) -> ClusterSettings:
-    """The cluster as it is configured now."""
-    given = config.daemon.cluster or Cluster()
-    named = "address" in given.model_fields_set
+    """Return the current configuration of the cluster."""
+    cluster = config.daemon.cluster or Cluster()
+    has_address = "address" in cluster.model_fields_set
     return ClusterSettings(
-        home=Path(given.home).expanduser() if given.home else default_home(home),
-        address=given.address if named else None,
-        url=given.url or "",
-        lease=given.lease,
-        checkpoint=given.checkpoint,
-        most=given.max_parallel_agents,
-        wish=Wish(given.resources.cpus, given.resources.memory, dict(given.labels)),
+        home=Path(cluster.home).expanduser() if cluster.home else default_home(home),
+        address=cluster.address if has_address else None,
+        url=cluster.url or "",
+        lease=cluster.lease,
+        checkpoint=cluster.checkpoint,
+        most=cluster.max_parallel_agents,
+        wish=Wish(cluster.resources.cpus, cluster.resources.memory, dict(cluster.labels)),
     )
 
 
 def default_home(home: Home) -> Path:
-    """The same on every node, and another one for every daemon."""
+    """Return the default folder on nodes: the same on every node, different for every daemon's home."""
     digest = hashlib.sha256(os.fsencode(home.path)).hexdigest()[:12]
     return Path("/var/tmp") / f"ao-node-{os.getuid()}-{digest}"

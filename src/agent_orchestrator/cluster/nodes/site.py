@@ -1,8 +1,7 @@
-"""A node as a session's site: what is asked of it is asked over its link, and its work comes back into the main repository.
+"""A node as a session's site: requests go to it over its link, and its work comes back into the main repository.
 
-The node has a copy of the project's repository (`cluster/node/repository.py`), which workspaces there are clones of. What is
-committed comes to the main repository by a push to the session's own ref, and the daemon itself moves the branch; what is saved otherwise
-comes the same way.
+The node has a copy of the project's repository (`cluster/node/repository.py`), which the workspaces on it are clones of. Commits reach
+the main repository by a push to the session's own ref, and the daemon itself moves the branch; other saved work arrives the same way.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ from agent_orchestrator.sessions.rescue.manifest import checkpoint_ref, rescue_r
 from agent_orchestrator.sessions.site import write_files
 
 LARGEST_COPY = 128 << 20
-"""Bytes of a file that `copy` names, at most: it is in memory on its way to the node."""
+"""Bytes of a file that `copy` names, at most; the file is in memory on its way to the node."""
 LOGIN_WITHIN = 15.0
-"""Seconds that a node's login shell gets to say what environment it sets up."""
+"""Seconds that a node's login shell has to report its environment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What a site needs to know of the daemon."""
+    """What a site needs from the daemon."""
 
     home: Home
     host: Host
@@ -56,46 +55,46 @@ class Around:
     project: Callable[[str], str]
     """Session → its project."""
     token: Callable[[str], str]
-    """Session → the token by which its launch, or the one that is to come, is known."""
+    """Session → the token that its live or next launch is recognized by."""
 
 
 class NodeSite:
-    """One node, as sessions live on it."""
+    """One node as the place where sessions live."""
 
     def __init__(self, remote: RemoteNode, around: Around) -> None:
         self.remote = remote
         self.around = around
         self.login: Mapping[str, str] = {}
         self.in_order = False
-        """It holds nothing any more that is not its own."""
+        """Whether the node was cleaned up since it connected (`returning_nodes.py`)."""
 
     @property
     def node(self) -> str | None:
-        """Its name."""
+        """The node's name."""
         return self.remote.name
 
     @property
     def reachable(self) -> bool:
-        """There is a link, and what an earlier time left there is put in order."""
+        """Whether there is a link and the node was cleaned up."""
         return self.remote.connected and self.in_order
 
     @property
     def home(self) -> Home:
-        """Our folder there."""
+        """The orchestrator's folder on the node."""
         return self.remote.home
 
     @property
     def host(self) -> Host:
-        """Runs programs there."""
+        """Runs programs on the node."""
         return self.remote.host
 
     @property
     def url(self) -> str:
-        """Where agents there find this daemon."""
+        """The address at which agents on the node reach this daemon."""
         return self.around.url()
 
     async def come(self) -> None:
-        """It has dialled: learn what agents there find."""
+        """Read the environment of the login shell of a node that has connected; keep the earlier one if that fails."""
         try:
             async with asyncio.timeout(LOGIN_WITHIN):
                 login: Mapping[str, str] = (await self.remote.link.call("host.environment")).body
@@ -107,16 +106,16 @@ class NodeSite:
     # -- the slots -----------------------------------------------------------------------------------------------------
 
     def runtime(self, name: str, registry: Registry) -> Runtime:
-        """Terminals there."""
+        """Return the runtime on the node; there is only one."""
         del name, registry
         return self.remote.runtime()
 
     def workspace(self, name: str, registry: Registry) -> Workspace:
-        """A clone there."""
+        """Return a workspace plugin that makes clones on the node."""
         return NodeWorkspace(self, self.remote.workspace(name, registry.files))
 
     def agent(self, tool: str, options: Mapping[str, Any], registry: Registry) -> Agent:
-        """The plugin there."""
+        """Return the agent plugin on the node."""
         return self.remote.agent(tool, options, registry.files)
 
     async def headless(
@@ -128,27 +127,27 @@ class NodeSite:
         message: str | None,
         scratch: Path | None = None,
     ) -> AgentLaunch:
-        """How an agent without a terminal of its own is started there."""
+        """Return how to start an agent without a terminal on the node."""
         del scratch
         return await self.remote.headless_plan(context, tool, options, plugins, message)
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
     async def present(self, path: Path) -> bool:
-        """Is the folder there?"""
+        """Return whether the path exists on the node."""
         return await self.remote.present(path)
 
     async def identity(self, path: Path) -> str:
-        """By its place on the disk there."""
-        done = await self.host.run(["stat", "-c", "%d %i", str(path)])
-        return "" if done.code else f"{self.node} {done.text.strip()}"
+        """Return the node's name with the path's device and inode, or "" if there is no such path."""
+        completed = await self.host.run(["stat", "-c", "%d %i", str(path)])
+        return "" if completed.code else f"{self.node} {completed.text.strip()}"
 
     async def users_of(self, path: Path) -> Sequence[tuple[int, str]]:
-        """By their working directories and open files."""
+        """Return processes (pid, name) on the node whose working directory or open files are below the path."""
         return await self.remote.users_of(path)
 
     async def write_files(self, session: str, generation: int, prompt: str) -> None:
-        """Here too, for what grows there grows here."""
+        """Write a launch's files here and on the node, because those that grow there are mirrored here."""
         write_files(self.around.home, session, generation, prompt)
         private = self.home.session(session)
         await self.remote.write(private / "task.md", prompt.encode())
@@ -156,31 +155,31 @@ class NodeSite:
             await self.remote.write(file, b"", append=True)
 
     async def append_line(self, path: Path, line: str) -> None:
-        """A line is there once, however often this is tried."""
-        known = (await self.remote.read(path) or b"").decode(errors="replace")
-        if line not in known.splitlines():
-            start = "" if known.endswith("\n") or not known else "\n"
+        """Append a line to a file unless it has it already, so that this can be repeated."""
+        content = (await self.remote.read(path) or b"").decode(errors="replace")
+        if line not in content.splitlines():
+            start = "" if content.endswith("\n") or not content else "\n"
             await self.remote.write(path, f"{start}{line}\n".encode(), append=True)
 
     # -- repositories --------------------------------------------------------------------------------------------------
 
     def access(self, session: str) -> Access:
-        """How the node reaches the main repository on behalf of a session; how it knows the daemon is its own matter."""
+        """Return how the node reaches the main repository for a session; the node adds the certificate it trusts."""
         return Access(self.url, self.around.token(session))
 
     def there(self, spec: WorkspaceSpec) -> WorkspaceSpec:
-        """A workspace as the node knows it: made from its own copy of the repository, without what only the main checkout has."""
+        """Return a workspace's specification for the node: made from its own copy of the repository, without files of the main checkout."""
         project = self.around.project(spec.session)
         repo = Repositories(self.home, self.host).path(project)
         origin = self.access(spec.session).origin(project)
         return replace(spec, repo=repo, origin=origin, link=None, copy=(), symlinks=(), post_create=())
 
     def main(self, spec: WorkspaceSpec) -> Git:
-        """The main repository, here."""
+        """Return the main repository here."""
         return Git(self.around.host, spec.repo)
 
     async def of_repository(self, method: str, spec: WorkspaceSpec, **arguments: Any) -> Any:
-        """Ask something of the node's copy of the repository."""
+        """Call a method of the node's copy of the repository, and return its result."""
         project = self.around.project(spec.session)
         if method != "forget":
             arguments["access"] = self.access(spec.session)
@@ -194,7 +193,7 @@ class NodeSite:
             await branch_publication.follow(self.main(spec), spec.session, spec.branch, spec.path, before)
 
     async def learn(self, session: str, branch: str) -> None:
-        """Bring a branch's commits to the node's copy, which the workspaces there see."""
+        """Bring a branch's commits to the node's copy, which the workspaces on the node use."""
         project, access = self.around.project(session), self.access(session)
         arguments: dict[str, Any] = {"project": project, "access": access, "session": session}
         await self.remote.ask("repository.refresh", timeout=None, **arguments, branches=(branch,))
@@ -202,92 +201,98 @@ class NodeSite:
     # -- work that must not be lost ------------------------------------------------------------------------------------
 
     async def rescue(self, spec: WorkspaceSpec) -> Rescue:
-        """Save what is nowhere else, and bring it into the main repository."""
+        """Save work that is nowhere else, and bring it into the main repository."""
         await self.publish(spec)
-        inside = self.there(spec)
-        report = await self.remote.rescue(inside.repo, spec.path, spec.session, spec.copy, spec.branch)
+        spec_there = self.there(spec)
+        report = await self.remote.rescue(spec_there.repo, spec.path, spec.session, spec.copy, spec.branch)
         if report.ref:
             await self.of_repository("push", spec, refs=(report.ref,))
-        await self._drop_checkpoint(spec)  # all that it held is saved for good now
+        await self._drop_checkpoint(spec)  # the rescue holds everything that it held
         return report
 
     async def _drop_checkpoint(self, spec: WorkspaceSpec) -> None:
+        """Delete the session's checkpoint here."""
         main, ref = self.main(spec), checkpoint_ref(spec.session)
         if commit := (await main.refs(ref)).get(ref):
             await main.delete_ref(ref, commit)
 
     async def saved_before(self, spec: WorkspaceSpec) -> Rescue:
-        """What was saved by a try whose end was not seen."""
+        """Return what an interrupted rescue saved."""
         return await saving.saved_before(self.around.host, spec.repo, spec.session)
 
     async def is_safe(self, spec: WorkspaceSpec) -> Sequence[str]:
-        """Why it may not be removed yet: it is not saved there, or what was saved has not come here."""
-        inside, ref, branch = self.there(spec), rescue_ref(spec.session), f"refs/heads/{spec.branch}"
-        reasons = await self.remote.is_safe(inside.repo, spec.path, spec.session, spec.copy)
+        """Return why the workspace may not be removed yet: work is not saved on the node, or not yet in the main repository."""
+        spec_there, ref, branch = self.there(spec), rescue_ref(spec.session), f"refs/heads/{spec.branch}"
+        reasons = await self.remote.is_safe(spec_there.repo, spec.path, spec.session, spec.copy)
         if reasons:
             return reasons
-        there, here = await self.remote.git(inside.repo).refs(ref), await self.main(spec).refs(ref, branch)
-        if there.get(ref) not in (None, here.get(ref)):
+        refs_there, refs_here = (
+            await self.remote.git(spec_there.repo).refs(ref),
+            await self.main(spec).refs(ref, branch),
+        )
+        if refs_there.get(ref) not in (None, refs_here.get(ref)):
             return ("what was saved has not come to the main repository yet",)
         tip = await self.remote.git(spec.path).resolve(branch)
-        if tip is not None and here.get(branch) is not None and not await self.holds(spec, tip):
+        if tip is not None and refs_here.get(branch) is not None and not await self.holds(spec, tip):
             return ("its commits have not come to the main repository yet",)
         return ()
 
     async def holds(self, spec: WorkspaceSpec, commit: str) -> bool:
-        """Has the main repository this commit?"""
-        done = await self.main(spec).run("cat-file", "-e", f"{commit}^{{commit}}", ok=(0, 1, 128))
-        return done.code == 0
+        """Return whether the main repository has this commit."""
+        completed = await self.main(spec).run("cat-file", "-e", f"{commit}^{{commit}}", ok=(0, 1, 128))
+        return completed.code == 0
 
     async def bring_back(self, spec: WorkspaceSpec) -> BroughtBack:
-        """Put saved work into the new workspace: what was saved for good, else the last checkpoint."""
+        """Restore saved work into the new workspace: rescued work, else the last checkpoint."""
         repo = self.there(spec).repo
-        back = await self.remote.bring_back(repo, spec.path, spec.session)
-        if back.restored:
+        outcome = await self.remote.bring_back(repo, spec.path, spec.session)
+        if outcome.restored:
             await saving.settle(self.around.host, spec.repo, spec.session)
         return (
-            back if back.restored or back.waiting else await self.remote.from_checkpoint(repo, spec.path, spec.session)
+            outcome
+            if outcome.restored or outcome.waiting
+            else await self.remote.from_checkpoint(repo, spec.path, spec.session)
         )
 
     async def checkpoint(self, spec: WorkspaceSpec) -> Checkpoint | None:
-        """Save the workspace as it is, and bring that here; none: nothing has changed since the last one that is here."""
-        saved = await self.remote.checkpoint(self.there(spec).repo, spec.path, spec.session, spec.copy)
-        if (await self.main(spec).refs(saved.ref)).get(saved.ref) == saved.commit:
+        """Save the workspace as it is and bring that here; return None if the last checkpoint here is the same."""
+        checkpoint = await self.remote.checkpoint(self.there(spec).repo, spec.path, spec.session, spec.copy)
+        if (await self.main(spec).refs(checkpoint.ref)).get(checkpoint.ref) == checkpoint.commit:
             return None
-        await self.of_repository("push", spec, refs=(saved.ref,))
-        return saved
+        await self.of_repository("push", spec, refs=(checkpoint.ref,))
+        return checkpoint
 
 
 class NodeWorkspace:
-    """A workspace plugin on a node, fed from the main repository here."""
+    """A workspace plugin on a node, supplied from the main repository here."""
 
     def __init__(self, site: NodeSite, plugin: Workspace) -> None:
         self._site = site
         self._plugin = plugin
 
     async def create(self, spec: WorkspaceSpec, report: Report) -> WorkspaceInfo:
-        """Bring the node's copy of the repository up to date, make the workspace there, and furnish it from the main checkout."""
+        """Update the node's copy of the repository, create the workspace there, and copy files from the main checkout."""
         site, main = self._site, self._site.main(spec)
         start = await reserve(main, spec)
         try:
             await site.of_repository("refresh", spec, session=spec.session, branches=(spec.base, spec.branch))
-            made = await self._plugin.create(replace(site.there(spec), existing=True), report)
+            workspace = await self._plugin.create(replace(site.there(spec), existing=True), report)
         except AoError as error:
             if not error.retryable:
                 await release(main, spec, start)
             raise
-        notes = [*start.notes, *made.notes, *await self._copied(spec)]
+        notes = [*start.notes, *workspace.notes, *await self._copied(spec)]
         if spec.symlinks:
             notes.append(f"{', '.join(spec.symlinks)} of the main checkout cannot be shared with node {site.node}")
-        await contents.set_up(site.host, spec, made.git_env, report)
+        await contents.set_up(site.host, spec, workspace.git_env, report)
         if spec.post_create:
-            there = site.remote.git(spec.path)
-            for pattern in await contents.made_patterns(there, await there.untracked()):
+            git_there = site.remote.git(spec.path)
+            for pattern in await contents.made_patterns(git_there, await git_there.untracked()):
                 await site.append_line(spec.path / ".git" / "info" / "exclude", pattern)
-        return replace(made, base_commit=start.base_commit, notes=tuple(notes))
+        return replace(workspace, base_commit=start.base_commit, notes=tuple(notes))
 
     async def _copied(self, spec: WorkspaceSpec) -> list[str]:
-        """Bring the files that `copy` names, and keep them out of `git status` there."""
+        """Copy the files that `copy` names to the node, and exclude them from `git status` there; return notes."""
         layout = find_layout(spec.repo)
         if not spec.copy or layout is None or layout.top is None:
             return []
@@ -317,7 +322,7 @@ class NodeWorkspace:
         await self._site.publish(spec)
 
     async def remove(self, spec: WorkspaceSpec) -> None:
-        """Remove the folder there, and what the node's copy kept for it."""
+        """Remove the folder on the node, and what the node's copy of the repository kept for it."""
         site = self._site
         if await site.present(spec.path):
             await site.publish(spec)
@@ -326,5 +331,5 @@ class NodeWorkspace:
         await branch_publication.forget(site.main(spec), spec.session)
 
     async def abandon(self, spec: WorkspaceSpec) -> WorkspaceInfo | None:
-        """Take away what a try that was cut short left there; the branch that was made for it here has nothing of its own."""
+        """Remove what an interrupted creation left on the node; the branch that was made here has no commits of its own."""
         return await self._plugin.abandon(self._site.there(spec))

@@ -1,7 +1,7 @@
-"""The actor of a node: keeps one process of ours running there (`node.py`), and says how it does.
+"""The Ray actor of a node: keeps one process of ours running there (`node.py`), and reports its state.
 
-It is sent to the node by value and uses the standard library alone, so that it can tell that our package is not installed there, or in
-another version. The process is not its child: one that an earlier actor started is taken up again.
+It is sent to the node by value and uses the standard library only, so that it can report that our package is missing there or has
+another version. The process is not its child: one that an earlier actor started is adopted.
 """
 
 from __future__ import annotations
@@ -18,75 +18,83 @@ import time
 from typing import Any
 
 STATE = "ray-worker.json"
+"""The file in the node's home that describes the running process; written by `node.py`."""
 LOOK_EVERY = 0.25
+"""Seconds between two checks of the process."""
 SETTLED = 5.0
-"""Seconds that a process must have run to count as running well."""
+"""Seconds that a process must have run to count as stable."""
 LONGEST_PAUSE = 10.0
+"""The longest pause in seconds before the process is started again."""
 
 
 class NodeActor:
-    """One on each node; its methods are called by the bridge."""
+    """The actor on a node; its methods are called by the bridge."""
 
     def __init__(self) -> None:
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         self._setup: dict[str, Any] = {}
         self._state: dict[str, Any] = {"serial": 0, "ready": False, "fit": True, "why": "is starting", "pid": 0}
         self._keeper: threading.Thread | None = None
 
     def work(self, setup: dict[str, Any]) -> dict[str, Any]:
-        """Run the node's process with this, from now on; one that runs with something else is ended."""
+        """Run the node's process with this setup from now on; a process with another setup is ended.
+
+        Return the state.
+        """
         lack = lacking(setup["version"])
-        with self._news:
+        with self._changed:
             if lack is not None:
-                self._tell(ready=False, why=lack, fit=False)
+                self._change_state(ready=False, why=lack, fit=False)
                 return self._state
             self._setup = setup
             if self._keeper is None:
-                self._keeper = threading.Thread(target=self._keep, daemon=True)
+                self._keeper = threading.Thread(target=self._keep_running, daemon=True)
                 self._keeper.start()
             return self._state
 
     def watch(self, serial: int, patience: float) -> dict[str, Any]:
-        """How it does, as soon as that is something else than what is known already."""
-        with self._news:
-            self._news.wait_for(lambda: self._state["serial"] != serial, patience)
+        """Return the state as soon as its serial number differs from `serial`, or after `patience` seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._state["serial"] != serial, patience)
             return self._state
 
-    def _tell(self, **news: Any) -> None:
-        with self._news:
+    def _change_state(self, **news: Any) -> None:
+        """Change the state, and wake those that watch it; do nothing if it stays the same."""
+        with self._changed:
             if news.items() <= self._state.items():
                 return
             self._state = {**self._state, **news, "serial": self._state["serial"] + 1}
-            self._news.notify_all()
+            self._changed.notify_all()
 
-    def _keep(self) -> None:
+    def _keep_running(self) -> None:
+        """Start, watch and restart the process forever."""
         pause = 0.0
         while True:
             setup = self._setup
             line = json.dumps(setup, sort_keys=True)
-            found = running(setup["home"])
-            if found is not None and found["setup"] != hashlib.sha256(line.encode()).hexdigest():
-                end(found)
+            state = running(setup["home"])
+            if state is not None and state["setup"] != hashlib.sha256(line.encode()).hexdigest():
+                end(state)
                 continue
-            if found is not None:
-                self._tell(ready=True, fit=True, why="", pid=found["pid"])
+            if state is not None:
+                self._change_state(ready=True, fit=True, why="", pid=state["pid"])
                 began = time.monotonic()
-                while running(setup["home"]) == found and self._setup is setup:
+                while running(setup["home"]) == state and self._setup is setup:
                     time.sleep(LOOK_EVERY)
                 pause = 0.0 if time.monotonic() - began > SETTLED else pause
                 if self._setup is setup:
-                    self._tell(ready=False, why=f"its worker ended: {last_words(setup['home'])}", pid=0)
+                    self._change_state(ready=False, why=f"its worker ended: {last_words(setup['home'])}", pid=0)
                 continue
             time.sleep(pause)
             pause = min(pause * 2 + 0.2, LONGEST_PAUSE)
             try:
                 start(setup, line)
             except (OSError, subprocess.SubprocessError) as error:
-                self._tell(ready=False, why=f"cannot start its worker: {error}", pid=0)
+                self._change_state(ready=False, why=f"cannot start its worker: {error}", pid=0)
 
 
 def lacking(version: str) -> str | None:
-    """What this node lacks to run our worker."""
+    """Return what this node lacks to run our worker and how to install it, or None if it lacks nothing."""
     remedy = f"pip install 'agent-orchestrator[ray]=={version}' there, for {sys.executable}"
     try:
         import agent_orchestrator
@@ -98,7 +106,7 @@ def lacking(version: str) -> str | None:
 
 
 def start(setup: dict[str, Any], line: str) -> None:
-    """Returns when it runs by itself, or not at all."""
+    """Start the process; return when it has detached itself, or failed."""
     home = setup["home"]
     os.makedirs(home, mode=0o700, exist_ok=True)  # noqa: PTH103
     log = os.open(log_of(home), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
@@ -119,7 +127,7 @@ def start(setup: dict[str, Any], line: str) -> None:
 
 
 def running(home: str) -> dict[str, Any] | None:
-    """The process that lives there, whoever started it."""
+    """Return the state file's content if the process that it describes is alive, else None."""
     try:
         with open(os.path.join(home, STATE), encoding="utf-8") as file:  # noqa: PTH123
             state: dict[str, Any] = json.load(file)
@@ -131,7 +139,7 @@ def running(home: str) -> dict[str, Any] | None:
 
 
 def end(found: dict[str, Any]) -> None:
-    """Ask it to end, and wait for that."""
+    """Stop a process, by force if it does not end, and wait for it."""
     for number, patience in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(found["pid"], number)
@@ -147,23 +155,23 @@ def end(found: dict[str, Any]) -> None:
 
 
 def environment() -> dict[str, str]:
-    """What `ray start` was started with: a Ray worker's own hides devices, and names things of Ray's."""
+    """Return the environment of `ray start`: that of a Ray worker hides devices and has Ray's own variables."""
     try:
         with open(f"/proc/{os.getppid()}/environ", "rb") as file:  # noqa: PTH123
             entries = [os.fsdecode(entry).partition("=") for entry in file.read().split(b"\0") if b"=" in entry]
-        found = {name: value for name, _, value in entries}
+        variables = {name: value for name, _, value in entries}
     except OSError:
-        found = dict(os.environ)
-    return {name: value for name, value in found.items() if not name.startswith("RAY_")}
+        variables = dict(os.environ)
+    return {name: value for name, value in variables.items() if not name.startswith("RAY_")}
 
 
 def log_of(home: str) -> str:
-    """Where the process complains."""
+    """Return the path of the process's error log."""
     return os.path.join(home, "worker.log")
 
 
 def last_words(home: str) -> str:
-    """The last line of its complaints."""
+    """Return the last line of the process's error log."""
     try:
         with open(log_of(home), "rb") as file:  # noqa: PTH123
             lines = file.read()[-4096:].decode(errors="replace").strip().splitlines()

@@ -1,18 +1,18 @@
-"""The process that speaks Ray: `python -m agent_orchestrator.cluster.ray.bridge`, a child of the daemon, in JSON lines on its pipes.
+"""The process that uses Ray: `python -m agent_orchestrator.cluster.ray.bridge`, a child of the daemon, with JSON lines on its pipes.
 
-It is told once `{address, key, version}`, then requests `{id, do, …}`, each of which may be repeated:
+Its first line is `{address, key, version}`; then come requests `{id, do, …}`, each of which may be repeated:
 
     place    {session, generation, cpus, memory, labels, node} → {id, node}, when there is one
     release  {session} → {id}
-    drain    {nodes} → {id}; these take nobody any more, all others do
+    drain    {nodes} → {id}; no sessions are placed on these, but on all others
     setup    {node, setup} → {id}; what the worker on that node is started with
 
-and says by itself `{event: nodes, nodes: […]}` whenever they change, `{event: waits, session, why}`, and, before it
+and it sends `{event: nodes, nodes: […]}` whenever they change, `{event: waits, session, why}`, and, before it
 ends, `{event: lost, why}`.
 
-A session that is placed is a detached placement group of one bundle, named after us, the session and its generation:
-Ray chooses the node, counts what is taken, and shows those that wait to its autoscaler. On each node lives a detached
-actor, named after us, our version and the node.
+A session that is placed is a detached placement group of one bundle, named after the daemon's key, the session and its generation:
+Ray chooses the node, counts what is taken, and shows waiting sessions to its autoscaler. On each node lives a detached
+actor, named after the daemon's key, our version and the node.
 """
 
 from __future__ import annotations
@@ -26,17 +26,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 NAMESPACE = "agent-orchestrator"
+"""The Ray namespace of our actors and placement groups."""
 NODE_ID = "ray.io/node-id"
+"""Ray's label with a node's id."""
 RESOURCE = "resource/"
-"""A label of this beginning asks for so much of one of Ray's resources: `resource/GPU: 1`."""
+"""A label with this prefix requests an amount of one of Ray's resources: `resource/GPU: 1`."""
 LOOK_EVERY = 0.5
+"""Seconds between two reads of Ray's list of nodes."""
 ANSWERS_WITHIN = 8.0
+"""Seconds that Ray's head has to answer."""
 STARTS_WITHIN = 60.0
-_OWN_RESOURCES = ("CPU", "memory", "object_store_memory")
+"""Seconds that a node's actor has to answer, including its start."""
+_BUILT_IN_RESOURCES = ("CPU", "memory", "object_store_memory")
+"""Ray's built-in resources, which are not shown as labels."""
 
 
 class Lost(Exception):
-    """Ray cannot be spoken to any more; the text says why."""
+    """Ray cannot be reached any more; the text says why."""
 
 
 @dataclass(slots=True)
@@ -57,7 +63,7 @@ class Node:
 
 @dataclass(slots=True)
 class Placing:
-    """A session that waits for its node; nothing of it is under way any more when `over` is set."""
+    """A session that waits for its node; `over` is set when its placing has ended."""
 
     unwanted: bool = False
     over: asyncio.Event = field(default_factory=asyncio.Event)
@@ -79,22 +85,22 @@ class Bridge:
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
     async def look(self) -> None:
-        """Keep up with which nodes there are, until Ray does not answer."""
+        """Keep the list of nodes up to date until Ray does not answer."""
         await self.tidy()
         while True:
             alive = {node.id: node for node in map(node_of, await asked(ray().nodes)) if node}
-            for lost in self.nodes.keys() - alive.keys():
-                node = self.nodes.pop(lost)
+            for lost_id in self.nodes.keys() - alive.keys():
+                node = self.nodes.pop(lost_id)
                 if node.keeper:
                     node.keeper.cancel()
-            for new in alive.keys() - self.nodes.keys():
-                self.nodes[new] = node = alive[new]
+            for new_id in alive.keys() - self.nodes.keys():
+                self.nodes[new_id] = node = alive[new_id]
                 node.keeper = asyncio.create_task(self.keep(node))
             self.tell_nodes()
             await asyncio.sleep(LOOK_EVERY)
 
     def tell_nodes(self) -> None:
-        """Say which nodes there are, if that is news."""
+        """Send the list of nodes to the daemon if it has changed."""
         nodes = [
             {
                 "name": node.name,
@@ -105,20 +111,20 @@ class Bridge:
                 "ready": node.ready and node.name not in self.drained,
                 "why": "is drained" if node.name in self.drained else node.why,
             }
-            for node in sorted(self.nodes.values(), key=lambda one: one.name)
+            for node in sorted(self.nodes.values(), key=lambda node: node.name)
         ]
-        if (told := json.dumps(nodes)) != self.told:
-            self.told = told
+        if (listing := json.dumps(nodes)) != self.told:
+            self.told = listing
             say({"event": "nodes", "nodes": nodes})
             self.news()
 
     def news(self) -> None:
-        """Something changed: those that place look again."""
+        """Wake everything that waits for a change of nodes or setups."""
         self.changed.set()
         self.changed = asyncio.Event()
 
     async def keep(self, node: Node) -> None:
-        """Keep our worker on a node, through its actor."""
+        """Keep our worker running on a node, through its actor."""
         from ray.exceptions import RayError
 
         while True:
@@ -127,7 +133,7 @@ class Bridge:
                 await self.changed.wait()
                 continue
             try:
-                await self._attend(node, setup)
+                await self._follow_actor(node, setup)
             except TimeoutError:
                 node.ready, node.why = False, f"its Ray worker does not answer within {STARTS_WITHIN:g} s"
             except RayError:
@@ -135,26 +141,26 @@ class Bridge:
             self.tell_nodes()
             await asyncio.sleep(0.3)
 
-    async def _attend(self, node: Node, setup: dict[str, Any]) -> None:
-        """Start or find the actor, and follow it until it is gone or is to run something else."""
+    async def _follow_actor(self, node: Node, setup: dict[str, Any]) -> None:
+        """Start or find the node's actor, and follow its state until it is lost or the node's setup changes."""
         actor = await asked(self.actor, node)
-        more = {**setup["more"], "labels": node.labels, "resources": {"cpus": node.cpus, "memory": node.memory}}
-        told = {**setup, "more": more, "version": self.version, "name": node.name}
-        state = await asyncio.wait_for(actor.work.remote(told), STARTS_WITHIN)
+        options = {**setup["more"], "labels": node.labels, "resources": {"cpus": node.cpus, "memory": node.memory}}
+        actor_setup = {**setup, "more": options, "version": self.version, "name": node.name}
+        state = await asyncio.wait_for(actor.work.remote(actor_setup), STARTS_WITHIN)
         while self.setups.get(node.name) == setup:
             node.ready, node.fit, node.why = state["ready"], state.get("fit", True), state["why"]
             self.tell_nodes()
             state = await asyncio.wait_for(actor.watch.remote(state["serial"], 5.0), STARTS_WITHIN)
 
     def actor(self, node: Node) -> Any:
-        """The node's actor; Ray restarts it there, and nowhere else."""
+        """Return the node's actor; Ray restarts it on this node only."""
         from ray import cloudpickle
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         from agent_orchestrator.cluster.ray import actor
 
         cloudpickle.register_pickle_by_value(actor)
-        made = (
+        actor_class = (
             ray()
             .remote(actor.NodeActor)
             .options(
@@ -168,10 +174,10 @@ class Bridge:
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
             )
         )
-        return made.remote()
+        return actor_class.remote()
 
     async def tidy(self) -> None:
-        """End the actors of another version of ours."""
+        """Kill the actors that another version of our package started."""
         for name in await asked(ray().util.list_named_actors):
             key, _, rest = name.partition("/")
             if key == self.key and not rest.startswith(f"{self.version}/"):
@@ -181,65 +187,66 @@ class Bridge:
     # -- sessions ------------------------------------------------------------------------------------------------------
 
     async def place(self, session: str, generation: int, wish: dict[str, Any]) -> str:
-        """The name of the node that takes it; nothing, if it is not wanted any more."""
+        """Return the name of the session's node, or "" if it is not needed any more."""
         await self.leave(session)
         self.placing[session] = placing = Placing()
         try:
-            return await self._place(placing, session, f"{self.key}/{session}/{generation}", wish)
+            return await self._place_until_ready(placing, session, f"{self.key}/{session}/{generation}", wish)
         finally:
             placing.over.set()
             if self.placing.get(session) is placing:
                 del self.placing[session]
 
     async def leave(self, session: str) -> None:
-        """Place it no more; returns when that is so."""
+        """Stop placing the session; return when that has ended."""
         while placing := self.placing.get(session):
             placing.unwanted = True
             self.news()
             await placing.over.wait()
 
-    async def _place(self, placing: Placing, session: str, name: str, wish: dict[str, Any]) -> str:
+    async def _place_until_ready(self, placing: Placing, session: str, name: str, wish: dict[str, Any]) -> str:
+        """Reserve the session's place, again where needed, until its node is ready or the place is not needed any more."""
         await self.remove(session, but=name)
         selector: dict[str, str] | None = None
-        pause, said = 0.002, ""
+        pause, last_reason = 0.002, ""
         while not placing.unwanted:
             group = await asked(found, name)
-            wanted = self.selector(wish)
-            if group is None and wanted is not None:
-                group, selector, pause = await asked(reserve, name, bundle(wish), wanted), wanted, 0.002
-            state, where = await asked(state_of, group) if group else ("PENDING", "")
-            if state == "CREATED" and (node := self.nodes.get(where)) and self.takes(node, wish):
+            required = self.selector(wish)
+            if group is None and required is not None:
+                group, selector, pause = await asked(reserve, name, bundle(wish), required), required, 0.002
+            state, node_id = await asked(state_of, group) if group else ("PENDING", "")
+            if state == "CREATED" and (node := self.nodes.get(node_id)) and self.takes(node, wish):
                 if node.ready:
                     return node.name
-                why = f"the node {node.name}, which {node.why}"
+                reason = f"the node {node.name}, which {node.why}"
             else:
-                why = self.lack(wish)
-                if group and ((state == "CREATED" and where in self.nodes) or selector not in (None, wanted)):
+                reason = self.lack(wish)
+                if group and ((state == "CREATED" and node_id in self.nodes) or selector not in (None, required)):
                     await asked(remove, group)
                     continue
-            if why != said and pause > 0.1:
-                said = why
-                say({"event": "waits", "session": session, "why": why})
+            if reason != last_reason and pause > 0.1:
+                last_reason = reason
+                say({"event": "waits", "session": session, "why": reason})
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.changed.wait(), pause)
             pause = min(pause * 2, 1.0)
         return ""
 
     def takes(self, node: Node, wish: dict[str, Any]) -> bool:
-        """May a session be placed there?"""
+        """Return whether a session may be placed on the node."""
         return node.fit and node.name not in self.drained and wish["node"] in (None, node.name)
 
     def selector(self, wish: dict[str, Any]) -> dict[str, str] | None:
-        """What the node's labels must be, in Ray's words; none: nothing that Ray could wait for."""
+        """Return the labels that the node must have, in Ray's syntax, or None if the requested node cannot be used."""
         labels = {key: value for key, value in wish["labels"].items() if not key.startswith(RESOURCE)}
         if wish["node"] is not None:
-            named = [node.id for node in self.nodes.values() if self.takes(node, wish)]
-            return {**labels, NODE_ID: named[0]} if named else None
+            matching = [node.id for node in self.nodes.values() if self.takes(node, wish)]
+            return {**labels, NODE_ID: matching[0]} if matching else None
         barred = sorted(node.id for node in self.nodes.values() if not self.takes(node, wish))
         return {**labels, NODE_ID: f"!in({','.join(barred)})"} if barred else labels
 
     def lack(self, wish: dict[str, Any]) -> str:
-        """What a session waits for, in words."""
+        """Return what a session waits for, in words."""
         nodes = [node for node in self.nodes.values() if wish["node"] in (None, node.name)]
         if not nodes:
             return (
@@ -247,17 +254,17 @@ class Bridge:
                 if wish["node"]
                 else "a node: the cluster has none"
             )
-        labelled = [node for node in nodes if wish["labels"].items() <= node.labels.items() or not wish["labels"]]
-        if not labelled:
+        matching = [node for node in nodes if wish["labels"].items() <= node.labels.items() or not wish["labels"]]
+        if not matching:
             return f"a node with the labels {', '.join(f'{key}={value}' for key, value in wish['labels'].items())}"
-        open_ones = [node for node in labelled if self.takes(node, wish)]
-        if not open_ones:
-            node = labelled[0]
+        available = [node for node in matching if self.takes(node, wish)]
+        if not available:
+            node = matching[0]
             return f"a node: {node.name} {'is drained' if node.name in self.drained else node.why}"
         return f"a node with {wish['cpus']:g} cpus and {wish['memory'] >> 20} MB free"
 
     async def remove(self, session: str, but: str = "") -> None:
-        """Give back what a session has reserved."""
+        """Remove all reservations of a session, except the one named `but`."""
         for name in await asked(names):
             key, _, rest = name.partition("/")
             if (
@@ -271,7 +278,7 @@ class Bridge:
     # -- requests ------------------------------------------------------------------------------------------------------
 
     async def serve(self, lines: asyncio.StreamReader) -> None:
-        """Take requests until the daemon is gone."""
+        """Answer requests until the daemon is gone."""
         running: set[asyncio.Task[None]] = set()
         while line := await lines.readline():
             request = json.loads(line)
@@ -280,7 +287,7 @@ class Bridge:
             task.add_done_callback(running.discard)
 
     async def answer(self, request: dict[str, Any]) -> None:
-        """Do one."""
+        """Carry out one request and send its answer."""
         from ray.exceptions import RayError
 
         answer: dict[str, Any] = {"id": request["id"]}
@@ -309,14 +316,14 @@ class Bridge:
 
 
 def ray() -> Any:
-    """The package; it takes long to import, and may not be there."""
+    """Return the Ray package; it takes long to import, and may not be installed."""
     import ray as package
 
     return package
 
 
 async def asked(call: Any, *arguments: Any) -> Any:
-    """Ask Ray's head, which may not answer."""
+    """Return the result of a call to Ray's head; raise `Lost` if it does not answer."""
     try:
         return await asyncio.wait_for(asyncio.to_thread(call, *arguments), ANSWERS_WITHIN)
     except TimeoutError:
@@ -324,13 +331,13 @@ async def asked(call: Any, *arguments: Any) -> Any:
 
 
 def node_of(told: dict[str, Any]) -> Node | None:
-    """A node of Ray's that could take a session."""
+    """Return a node of Ray's list, or None if it could not take a session."""
     resources = told["Resources"]
     if not told["Alive"] or not resources.get("CPU"):
         return None
     labels = {key: value for key, value in told["Labels"].items() if key != NODE_ID}
     for name, amount in resources.items():
-        if name not in _OWN_RESOURCES and not name.startswith(("node:", "bundle_group")) and "_group_" not in name:
+        if name not in _BUILT_IN_RESOURCES and not name.startswith(("node:", "bundle_group")) and "_group_" not in name:
             labels[f"{RESOURCE}{name}"] = f"{amount:g}"
     return Node(
         id=told["NodeID"],
@@ -343,7 +350,7 @@ def node_of(told: dict[str, Any]) -> Node | None:
 
 
 def bundle(wish: dict[str, Any]) -> dict[str, float]:
-    """What a session takes of its node."""
+    """Return the resources that a session takes of its node."""
     amounts = {"CPU": float(wish["cpus"]), "memory": float(wish["memory"])}
     for key, value in wish["labels"].items():
         if key.startswith(RESOURCE):
@@ -352,12 +359,12 @@ def bundle(wish: dict[str, Any]) -> dict[str, float]:
 
 
 def reserve(name: str, amounts: dict[str, float], selector: dict[str, str]) -> Any:
-    """A placement group of one bundle, which stays when we end."""
+    """Create a placement group of one bundle, which stays when this process ends."""
     return ray().util.placement_group([amounts], name=name, lifetime="detached", bundle_label_selector=[selector])
 
 
 def found(name: str) -> Any:
-    """The placement group of this name."""
+    """Return the placement group of this name, or None."""
     try:
         return ray().util.get_placement_group(name)
     except ValueError:
@@ -365,23 +372,23 @@ def found(name: str) -> Any:
 
 
 def names() -> list[str]:
-    """Of all placement groups that are there or waited for."""
-    return [one["name"] for one in ray().util.placement_group_table().values() if one["state"] != "REMOVED"]
+    """Return the names of all placement groups that exist or are pending."""
+    return [entry["name"] for entry in ray().util.placement_group_table().values() if entry["state"] != "REMOVED"]
 
 
 def state_of(group: Any) -> tuple[str, str]:
-    """Its state, and the node it is on."""
-    told = ray().util.placement_group_table(group)
-    return told.get("state", "REMOVED"), told.get("bundles_to_node_id", {}).get(0) or ""
+    """Return a placement group's state and the id of its node, or "" for that."""
+    entry = ray().util.placement_group_table(group)
+    return entry.get("state", "REMOVED"), entry.get("bundles_to_node_id", {}).get(0) or ""
 
 
 def remove(group: Any) -> None:
-    """Give it back."""
+    """Remove a placement group."""
     ray().util.remove_placement_group(group)
 
 
 def connect(address: str) -> None:
-    """Become a driver, on a machine that is a node of the cluster."""
+    """Become a driver, on a machine that is a node of the cluster; raise `Lost` if that fails."""
     if address.startswith("ray://"):
         raise Lost(f"{address} is an address for Ray's client: give the head's own, host:6379, or auto")
     try:
@@ -391,15 +398,15 @@ def connect(address: str) -> None:
     try:
         package.init(address=address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
     except Exception as error:
-        where = "on this machine" if address == "auto" else f"at {address}"
+        location = "on this machine" if address == "auto" else f"at {address}"
         raise Lost(
-            f"no Ray cluster can be reached {where} ({first_line(error)}): this machine must be a node of it, "
+            f"no Ray cluster can be reached {location} ({first_line(error)}): this machine must be a node of it, "
             "ray start --address HEAD:6379 --num-cpus 0"
         ) from None
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of Ray's says, in one line."""
+    """Return the first line of a Ray error's text."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     return lines[0][:300]
 
@@ -407,26 +414,27 @@ def first_line(error: BaseException) -> str:
 # -- the daemon --------------------------------------------------------------------------------------------------------
 
 _OUT: list[int] = []
+"""The descriptor for lines to the daemon; set by `main`."""
 
 
 def say(record: dict[str, Any]) -> None:
-    """One line to the daemon."""
-    left = json.dumps(record).encode() + b"\n"
+    """Write one line to the daemon; exit if the daemon is gone."""
+    remaining = json.dumps(record).encode() + b"\n"
     try:
-        while left:
-            left = left[os.write(_OUT[0], left) :]
+        while remaining:
+            remaining = remaining[os.write(_OUT[0], remaining) :]
     except OSError:
         os._exit(0)
 
 
 def end(why: str) -> None:
-    """Say why, and end without asking Ray."""
+    """Send the daemon the reason, and exit without calling Ray."""
     say({"event": "lost", "why": why})
     os._exit(1)
 
 
 async def run() -> None:
-    """Until the daemon or Ray is gone."""
+    """Serve until the daemon or Ray is gone."""
     loop = asyncio.get_running_loop()
     lines = asyncio.StreamReader(limit=1 << 22)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
@@ -438,8 +446,8 @@ async def run() -> None:
         await asyncio.to_thread(connect, begin["address"])
         say({"event": "connected"})
         serving, looking = asyncio.create_task(bridge.serve(lines)), asyncio.create_task(bridge.look())
-        done, _ = await asyncio.wait((serving, looking), return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
+        finished, _ = await asyncio.wait((serving, looking), return_when=asyncio.FIRST_COMPLETED)
+        for task in finished:
             task.result()
     except Lost as error:
         end(str(error))
@@ -449,7 +457,10 @@ async def run() -> None:
 
 
 def main() -> None:
-    """What others print must not reach the daemon: it gets a pipe of our own."""
+    """Run the process.
+
+    Its standard output is redirected to standard error, so that other output does not reach the daemon.
+    """
     _OUT.append(os.dup(1))
     os.dup2(2, 1)
     asyncio.run(run())

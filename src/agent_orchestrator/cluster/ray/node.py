@@ -1,9 +1,8 @@
-"""Our process on a node of Ray's: the Worker of `nodes/`, which outlives whoever started it.
+"""Our process on a node of a Ray cluster: the Worker of `cluster/node/worker.py`, which outlives the process that started it.
 
-The actor starts it, and tells it what it must know by one line on its standard input (`placer.Setup` and the node's
-name): neither arguments nor environment show a secret. It then leaves its family, for Ray ends what its own processes
-have started. It works on while the actor, Ray on this node or Ray's head is gone; it ends by a signal, or when the
-daemon has not been reached for so long that nobody can want it any more.
+The actor starts it, and sends it the setup (`placer.Setup` and the node's name) as one line on its standard input, so that no secret is
+in its arguments or environment. It then detaches itself, because Ray kills the children of its own processes. It continues while the
+actor, Ray on this node or Ray's head is gone; it ends by a signal, or when it has had no link to the daemon for `ALONE_FOR` seconds.
 """
 
 from __future__ import annotations
@@ -26,64 +25,66 @@ from agent_orchestrator.cluster.node.worker import Worker
 from agent_orchestrator.errors import AoError, Conflict
 
 STATE = "ray-worker.json"
+"""The file in the node's home that describes this process; read by `actor.py`."""
 ALONE_FOR = 900.0
 """Seconds without a link to the daemon after which it ends."""
 TAKES_OVER_WITHIN = 5.0
+"""Seconds that an earlier Worker has to release the home."""
 
 
 async def run(setup: dict[str, Any]) -> None:
-    """Work until told to end."""
-    until, home = time.monotonic() + TAKES_OVER_WITHIN, Home(Path(setup["home"]))
+    """Run the Worker until it is stopped; retry while an earlier one still uses the home."""
+    give_up, home = time.monotonic() + TAKES_OVER_WITHIN, Home(Path(setup["home"]))
     begin_anew(os.environ, str(home.programs))
     while True:
         worker = Worker(home, setup["url"], setup["token"], setup["name"], **setup["more"])
         task = asyncio.ensure_future(worker.run())
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-        lonely = asyncio.create_task(end_when_alone(worker, task))
+        loneliness_check = asyncio.create_task(end_when_alone(worker, task))
         try:
             await task
-        except Conflict:  # the one before us is still ending
-            if time.monotonic() > until:
+        except Conflict:  # an earlier Worker is still ending
+            if time.monotonic() > give_up:
                 raise
         except asyncio.CancelledError:
             return
         finally:
-            lonely.cancel()
+            loneliness_check.cancel()
         await asyncio.sleep(0.1)
 
 
 async def end_when_alone(worker: Worker, task: asyncio.Future[None]) -> None:
-    """End it when the daemon has been away for too long."""
-    seen = time.monotonic()
-    while time.monotonic() - seen < ALONE_FOR:
+    """Cancel the Worker's task when it has had no link to the daemon for `ALONE_FOR` seconds."""
+    last_linked = time.monotonic()
+    while time.monotonic() - last_linked < ALONE_FOR:
         await asyncio.sleep(5.0)
         if worker.linked.is_set():
-            seen = time.monotonic()
+            last_linked = time.monotonic()
     sys.stderr.write(f"the daemon was not reached for {ALONE_FOR:g} s\n")
     task.cancel()
 
 
 def leave_family(setup: dict[str, Any], digest: str) -> bool:
-    """Go on as a child of nobody's; the parent writes down who that is, and is to end."""
+    """Fork; return False in the parent, which records the child in the state file, and True in the detached child."""
     pid = os.fork()
     if pid:
         process = LocalHost().process(pid)
         state = {"pid": pid, "started": process.started if process else "", "setup": digest}
         path = Path(setup["home"], STATE)
-        fresh = path.with_suffix(".new")
-        fresh.write_text(json.dumps(state))
-        fresh.replace(path)
+        draft = path.with_suffix(".new")
+        draft.write_text(json.dumps(state))
+        draft.replace(path)
         return False
     os.setsid()
-    nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0)
-    os.dup2(nothing, 1)
+    null_device = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null_device, 0)
+    os.dup2(null_device, 1)
     return True
 
 
 def main() -> int:
-    """The program."""
+    """Run the program; return its exit code."""
     line = sys.stdin.buffer.readline()
     if not line or not leave_family(setup := json.loads(line), hashlib.sha256(line.strip()).hexdigest()):
         return 0

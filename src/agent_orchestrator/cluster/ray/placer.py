@@ -1,6 +1,6 @@
-"""The daemon's side of Ray: a bridge process that is started, asked, and started again when Ray's head was lost.
+"""The daemon's side of Ray: starts a bridge process, sends it requests, and restarts it when Ray's head was lost.
 
-Whatever is asked is kept here and said again to the next bridge, so that nobody who waits for a node notices that there was another one.
+All requests are kept here and repeated to the next bridge, so that a session that waits for a node is not affected by a restart.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ log = structlog.get_logger()
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 """Seconds before a bridge that ended is started again."""
 WELL_AFTER = 30.0
+"""Seconds that a bridge must have run for the pauses to start from the first one again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Setup:
     token: str
     home: str
     more: Mapping[str, Any] = field(default_factory=dict)
-    """What else the worker takes, by its names."""
+    """Further arguments of `Worker`, by name."""
 
 
 @dataclass(slots=True)
@@ -51,7 +52,7 @@ class _Place:
 
 
 class RayPlacer:
-    """Lets Ray choose."""
+    """A placer that lets Ray choose the nodes."""
 
     def __init__(
         self,
@@ -71,156 +72,166 @@ class RayPlacer:
         self._nodes: tuple[NodeInfo, ...] = ()
         self._ids = itertools.count(1)
         self._set_up: set[str] = set()
-        self._waiting: dict[int, str] = {}
+        self._requested: dict[int, str] = {}
         self._send: Callable[[dict[str, Any]], None] | None = None
         self.trouble = "is not connected yet"
-        """Why Ray cannot be asked just now; empty while it can."""
+        """Why Ray cannot be reached; "" while it can."""
         self.on_nodes: list[Callable[[], None]] = []
+        """Called when the nodes have changed."""
 
     # -- what the daemon asks ------------------------------------------------------------------------------------------
 
     def take(self, session: str, generation: int, node: str, wish: Wish) -> None:
-        """A session has its place already, since before this daemon: it is to stay counted, also by a Ray that was started anew."""
-        taken = asyncio.get_running_loop().create_future()
-        taken.set_result(node)
-        self._places[session] = _Place(generation, wish, taken)
-        self._ask_for(session)
+        """Count a session that has its node since before this daemon started; its place is reserved again if Ray has lost it."""
+        node_future = asyncio.get_running_loop().create_future()
+        node_future.set_result(node)
+        self._places[session] = _Place(generation, wish, node_future)
+        self._request_place(session)
 
     async def place(self, session: str, generation: int, wish: Wish) -> str:
-        """Wait for the node that Ray chooses."""
-        now = self._places.get(session)
-        if now is None or now.generation != generation:
-            if now is not None:
-                now.node.cancel()
-            self._places[session] = now = _Place(generation, wish, asyncio.get_running_loop().create_future())
-            self._ask_for(session)
+        """Return the node that Ray chooses; wait until there is one."""
+        current = self._places.get(session)
+        if current is None or current.generation != generation:
+            if current is not None:
+                current.node.cancel()
+            self._places[session] = current = _Place(generation, wish, asyncio.get_running_loop().create_future())
+            self._request_place(session)
         try:
-            return await asyncio.shield(now.node)
+            return await asyncio.shield(current.node)
         except asyncio.CancelledError:
-            if self._places.get(session) is now and not now.node.done():
+            if self._places.get(session) is current and not current.node.done():
                 self._forget(session)
             raise
 
     def why(self, session: str) -> str:
-        """What a session waits for."""
+        """Return what a session waits for, or "" if it does not wait."""
         place = self._places.get(session)
         if place is None or place.node.done():
             return ""
         return f"Ray, which {self.trouble}" if self.trouble else place.why
 
     async def release(self, session: str) -> None:
-        """Its place is free, now or as soon as Ray can be told."""
+        """Free the session's place, now or as soon as there is a bridge."""
         self._forget(session)
 
     def _forget(self, session: str) -> None:
+        """Remove the session's place, and release its reservation."""
         if place := self._places.pop(session, None):
             place.node.cancel()
-        self._say(do="release", session=session)
+        self._send_request(do="release", session=session)
 
     async def drain(self, node: str, drained: bool) -> None:
-        """Place nobody there any more, or as before."""
+        """Place no sessions on the node any more, or use it again."""
         (self._drained.add if drained else self._drained.discard)(node)
-        self._say(do="drain", nodes=sorted(self._drained))
+        self._send_request(do="drain", nodes=sorted(self._drained))
 
     def nodes(self) -> Sequence[NodeInfo]:
-        """Those that Ray knows of; none of them is ready while it cannot be asked."""
+        """Return the nodes that Ray reports; none of them is ready while Ray cannot be reached."""
         return self._nodes
 
     # -- the bridge ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Keep a bridge, until cancelled."""
+        """Keep a bridge running until cancelled."""
         pauses = iter(PAUSES)
         while True:
             began = asyncio.get_running_loop().time()
             try:
-                why = await self._one_bridge()
+                reason = await self._run_bridge()
             except OSError as error:
-                why = f"cannot be spoken to: {error.strerror}"
-            if why != self.trouble:
-                log.warning("ray lost", why=why)
-            self._lost(why)
+                reason = f"cannot be spoken to: {error.strerror}"
+            if reason != self.trouble:
+                log.warning("ray lost", why=reason)
+            self._mark_lost(reason)
             if asyncio.get_running_loop().time() - began > WELL_AFTER:
                 pauses = iter(PAUSES)
             await asyncio.sleep(next(pauses, PAUSES[-1]))
 
-    async def _one_bridge(self) -> str:
-        """Start one and follow it to its end; returns why it ended."""
+    async def _run_bridge(self) -> str:
+        """Start one bridge and follow it to its end; return why it ended."""
         argv = [sys.executable, "-P", "-m", "agent_orchestrator.cluster.ray.bridge"]
         async with self._host.talk(argv, log=self._log_file) as process:
             assert process.stdin is not None and process.stdout is not None
             stdin = process.stdin
 
             def send(record: dict[str, Any]) -> None:
+                """Write one line to the bridge."""
                 stdin.write(json.dumps(record).encode() + b"\n")
 
-            why = "is unreachable: its bridge ended"
+            reason = "is unreachable: its bridge ended"
             send({"address": self._address(), "key": self._key, "version": __version__})
             while line := await process.stdout.readline():
-                told = json.loads(line)
-                match told.get("event"):
+                record = json.loads(line)
+                match record.get("event"):
                     case "connected":
                         self.trouble, self._send = "", send
                         log.info("ray connected", address=self._address())
-                        self._say_all()
+                        self._resend_all()
                     case "nodes":
-                        self._hear_nodes(told["nodes"])
+                        self._process_nodes(record["nodes"])
                     case "waits":
-                        if place := self._places.get(told["session"]):
-                            place.why = told["why"]
+                        if place := self._places.get(record["session"]):
+                            place.why = record["why"]
                     case "lost":
-                        why = f"is unreachable: {told['why']}"
+                        reason = f"is unreachable: {record['why']}"
                     case None:
-                        self._hear_answer(told)
-            return why
+                        self._process_answer(record)
+            return reason
 
-    def _say(self, **request: Any) -> int:
-        """Tell the bridge, if there is one; the next one is told what still counts."""
+    def _send_request(self, **request: Any) -> int:
+        """Send a request to the bridge, if there is one, and return its number; `_resend_all` repeats valid ones to the next bridge."""
         number = next(self._ids)
         if self._send is not None:
             self._send({"id": number, **request})
         return number
 
-    def _say_all(self) -> None:
-        self._waiting.clear()
-        self._say(do="drain", nodes=sorted(self._drained))
+    def _resend_all(self) -> None:
+        """Send a new bridge everything that still counts."""
+        self._requested.clear()
+        self._send_request(do="drain", nodes=sorted(self._drained))
         for session in self._places:
-            self._ask_for(session)
+            self._request_place(session)
 
-    def _ask_for(self, session: str) -> None:
+    def _request_place(self, session: str) -> None:
+        """Request a session's place; one that has its node requests that node."""
         place = self._places[session]
         wish = asdict(place.wish)
         if place.node.done():
             wish["node"] = place.node.result()
-        number = self._say(do="place", session=session, generation=place.generation, **wish)
-        self._waiting[number] = session
+        number = self._send_request(do="place", session=session, generation=place.generation, **wish)
+        self._requested[number] = session
 
-    def _hear_answer(self, told: dict[str, Any]) -> None:
-        session = self._waiting.pop(told["id"], "")
+    def _process_answer(self, answer: dict[str, Any]) -> None:
+        """Process the bridge's answer to a request."""
+        session = self._requested.pop(answer["id"], "")
         place = self._places.get(session)
-        if "error" in told:
-            log.warning("ray refused", session=session, why=told["error"])
+        if "error" in answer:
+            log.warning("ray refused", session=session, why=answer["error"])
             if place:
-                place.why = f"Ray, which says: {told['error']}"
-        elif place and told.get("node") and not place.node.done():
-            place.node.set_result(told["node"])
+                place.why = f"Ray, which says: {answer['error']}"
+        elif place and answer.get("node") and not place.node.done():
+            place.node.set_result(answer["node"])
 
-    def _hear_nodes(self, told: list[dict[str, Any]]) -> None:
+    def _process_nodes(self, entries: list[dict[str, Any]]) -> None:
+        """Process the bridge's list of nodes, and send the setup of new ones."""
         self._nodes = tuple(
-            NodeInfo(one["name"], one["cpus"], one["memory"], one["labels"], one["ready"], one["why"]) for one in told
+            NodeInfo(entry["name"], entry["cpus"], entry["memory"], entry["labels"], entry["ready"], entry["why"])
+            for entry in entries
         )
         for node in self._nodes:
             if node.name not in self._set_up:
                 self._set_up.add(node.name)
-                self._say(do="setup", node=node.name, setup=asdict(self._setup(node.name)))
-        self._changed()
+                self._send_request(do="setup", node=node.name, setup=asdict(self._setup(node.name)))
+        self._notify_listeners()
 
-    def _lost(self, why: str) -> None:
-        self.trouble, self._send = why, None
+    def _mark_lost(self, reason: str) -> None:
+        """Mark Ray as unreachable, and all nodes as not ready."""
+        self.trouble, self._send = reason, None
         self._set_up.clear()
-        self._nodes = tuple(replace(node, ready=False, why=f"ray: {why}") for node in self._nodes)
-        self._changed()
+        self._nodes = tuple(replace(node, ready=False, why=f"ray: {reason}") for node in self._nodes)
+        self._notify_listeners()
 
-    def _changed(self) -> None:
+    def _notify_listeners(self) -> None:
+        """Call all listeners in `on_nodes`."""
         for listener in self.on_nodes:
             listener()

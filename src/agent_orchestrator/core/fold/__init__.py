@@ -1,1 +1,5 @@
-"""From events to facts. Pure."""
+"""From events to facts. Pure.
+
+Look here for how an event changes what is known: `sessions.py` folds sessions and the home, the other modules their
+parts.
+"""

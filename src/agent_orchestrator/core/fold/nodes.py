@@ -1,4 +1,7 @@
-"""The fold's part for machines of a cluster: which there are, and which sessions live on which. Pure."""
+"""From events to facts: the nodes of the cluster, and which sessions run on which.
+
+Part of the fold in `core/fold/sessions.py`. Pure.
+"""
 
 from __future__ import annotations
 
@@ -11,73 +14,87 @@ from agent_orchestrator.core.facts import Checkpoint, NodeFacts, SessionFacts
 from agent_orchestrator.core.fold.pull_requests import Step
 
 KEPT_NODE = 86400.0
-"""Seconds that a node is remembered that is gone."""
+"""Seconds that a lost node is kept."""
 
 
 def reduce_nodes(nodes: Mapping[str, NodeFacts], event: Event) -> Mapping[str, NodeFacts]:
-    """The cluster's machines after one more event."""
+    """Return the cluster's nodes after an event."""
     match event.body:
         case e.NodeJoined() as body:
-            known = nodes.get(body.node)
-            drained = known.drained if known else False
+            earlier = nodes.get(body.node)
+            drained = earlier.drained if earlier else False
             joined = NodeFacts(
                 body.node, body.address, body.cpus, body.memory, body.labels, event.time, drained=drained
             )
-            kept = {name: one for name, one in nodes.items() if _kept(one, event.time)}
-            return {**kept, body.node: joined}
+            remaining = {name: node for name, node in nodes.items() if _is_kept(node, event.time)}
+            return {**remaining, body.node: joined}
         case e.NodeUnreachable() as body:
-            return _changed(nodes, body.node, state="unreachable", reason=body.reason, since=event.time)
+            return _with_changes(nodes, body.node, state="unreachable", reason=body.reason, since=event.time)
         case e.NodeLost() as body:
-            return _changed(nodes, body.node, state="gone", reason=body.reason, since=event.time)
+            return _with_changes(nodes, body.node, state="gone", reason=body.reason, since=event.time)
         case e.DrainRequested() as body:
-            return _changed(nodes, body.node, drained=True)
+            return _with_changes(nodes, body.node, drained=True)
         case e.DrainEnded() as body:
-            return _changed(nodes, body.node, drained=False)
+            return _with_changes(nodes, body.node, drained=False)
     return nodes
 
 
-def _kept(node: NodeFacts, now: float) -> bool:
+def _is_kept(node: NodeFacts, now: float) -> bool:
+    """Return whether a node is kept: it is not gone, or gone only recently, or drained."""
     return node.state != "gone" or node.drained or now - node.since < KEPT_NODE
 
 
-def _changed(nodes: Mapping[str, NodeFacts], name: str, **changes: object) -> Mapping[str, NodeFacts]:
-    known = nodes.get(name)
-    return nodes if known is None else {**nodes, name: replace(known, **changes)}  # type: ignore[arg-type]
+def _with_changes(nodes: Mapping[str, NodeFacts], name: str, **changes: object) -> Mapping[str, NodeFacts]:
+    """Return the nodes with changes to one of them, or unchanged if it is unknown."""
+    node = nodes.get(name)
+    return nodes if node is None else {**nodes, name: replace(node, **changes)}  # type: ignore[arg-type]
 
 
-def _placed(facts: SessionFacts, _event: Event, body: e.SessionPlaced) -> SessionFacts:
+def _apply_session_placed(facts: SessionFacts, _event: Event, body: e.SessionPlaced) -> SessionFacts:
+    """Record the node that a session was placed on."""
     return replace(facts, node=body.node, unseen="", unseen_since=None)
 
 
-def _unseen(facts: SessionFacts, event: Event, body: e.SessionUnseen) -> SessionFacts:
+def _apply_session_unseen(facts: SessionFacts, event: Event, body: e.SessionUnseen) -> SessionFacts:
+    """Record that the session's node is unreachable."""
     if facts.node != body.node or facts.unseen_since is not None:
         return facts
     return replace(facts, unseen=body.reason or "its node does not answer", unseen_since=event.time)
 
 
-def _seen(facts: SessionFacts, _event: Event, body: e.SessionSeen) -> SessionFacts:
+def _apply_session_seen(facts: SessionFacts, _event: Event, body: e.SessionSeen) -> SessionFacts:
+    """Record that the session's node is reachable again."""
     return replace(facts, unseen="", unseen_since=None) if facts.node == body.node else facts
 
 
-def _checkpointed(facts: SessionFacts, event: Event, body: e.WorkCheckpointed) -> SessionFacts:
+def _apply_work_checkpointed(facts: SessionFacts, event: Event, body: e.WorkCheckpointed) -> SessionFacts:
+    """Record the session's work as last saved from its node."""
     return replace(facts, checkpoint=Checkpoint(body.commit, body.head, event.time))
 
 
-def _to_move(facts: SessionFacts, _event: Event, body: e.MoveRequested) -> SessionFacts:
-    """Whatever waits for its agent waits for the next launch; one that has none is started at its next message."""
+def _apply_move_requested(facts: SessionFacts, _event: Event, body: e.MoveRequested) -> SessionFacts:
+    """Record that a session is to leave its node.
+
+    A running agent gets a new launch, and undelivered messages wait for it; a session without a running agent is
+    started at its next message.
+    """
     if facts.node != body.node or facts.moving or facts.stopped:
         return facts
     return replace(facts, moving=body.reason, run=facts.run + facts.live)
 
 
-def _displaced(facts: SessionFacts, event: Event, body: e.SessionDisplaced) -> SessionFacts:
-    """What is not in the main repository went with the node: the branch is where it was published last."""
+def _apply_session_displaced(facts: SessionFacts, event: Event, body: e.SessionDisplaced) -> SessionFacts:
+    """Record that a session has left its node.
+
+    If the node was lost, so was work that is not in the main repository: the head is the last published commit. The
+    session starts again if that was requested, or if a launch was due.
+    """
     if facts.node != body.node:
         return facts
-    place = facts.place and replace(facts.place, present=False)
+    workspace = facts.place and replace(facts.place, present=False)
     head = (facts.published or facts.place.base_commit) if facts.place and body.lost else facts.head
-    due = facts.launched_run != facts.run
-    begun_anew = body.restart and facts.wanted == "run" and not due
+    is_launch_due = facts.launched_run != facts.run
+    is_restarted = body.restart and facts.wanted == "run" and not is_launch_due
     return replace(
         facts,
         node=None,
@@ -87,20 +104,20 @@ def _displaced(facts: SessionFacts, event: Event, body: e.SessionDisplaced) -> S
         displaced_at=event.time,
         unseen="",
         unseen_since=None,
-        place=place,
+        place=workspace,
         head=head,
-        run=facts.run + begun_anew,
-        admitted=facts.admitted and not (begun_anew or due),
+        run=facts.run + is_restarted,
+        admitted=facts.admitted and not (is_restarted or is_launch_due),
         waiting_for="",
         turn_since=None,
     )
 
 
 STEPS: Mapping[type[e.Body], Step] = {
-    e.SessionPlaced: _placed,
-    e.SessionUnseen: _unseen,
-    e.SessionSeen: _seen,
-    e.WorkCheckpointed: _checkpointed,
-    e.MoveRequested: _to_move,
-    e.SessionDisplaced: _displaced,
+    e.SessionPlaced: _apply_session_placed,
+    e.SessionUnseen: _apply_session_unseen,
+    e.SessionSeen: _apply_session_seen,
+    e.WorkCheckpointed: _apply_work_checkpointed,
+    e.MoveRequested: _apply_move_requested,
+    e.SessionDisplaced: _apply_session_displaced,
 }

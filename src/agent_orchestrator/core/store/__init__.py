@@ -1,6 +1,6 @@
-"""Where events, outbox and snapshots are kept: the only SQL.
+"""The storage of events, outbox and snapshots; all SQL is in this package.
 
-`schema` has the tables, `migrations` how they came to be, `database` the statements and SQLite, `postgres` what is PostgreSQL's own,
-`address` where a PostgreSQL database is, `leader` which of several daemons is active, `codec` how facts are written. Nothing here knows
-what an event means.
+`schema` has the tables, `migrations` their history, `database` the statements and SQLite, `postgres` what is specific
+to PostgreSQL, `address` the address of a PostgreSQL database, `leader` which of several daemons is active, `codec` the
+format of saved facts, `salvage` the recovery of a damaged SQLite file. Nothing here depends on what an event means.
 """

@@ -1,4 +1,4 @@
-"""Frozen dataclasses as JSON data and back, by their type hints. For snapshots of facts."""
+"""Convert frozen dataclasses to JSON data and back, by their type hints; used for snapshots of facts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def dump(value: Any) -> Any:
-    """A dataclass, tuple or mapping of them as JSON data."""
+    """Return a dataclass, or a tuple or mapping of dataclasses, as JSON data."""
     if is_dataclass(value):
         return {item.name: dump(getattr(value, item.name)) for item in fields(value)}
     if isinstance(value, Mapping):
@@ -22,7 +22,7 @@ def dump(value: Any) -> Any:
 
 
 def load(hint: Any, data: Any) -> Any:
-    """What `dump` wrote, as the type that the hint names. Raises `TypeError` or `KeyError` where it does not fit."""
+    """Return the data that `dump` returned as the type that the hint names. Raises `TypeError` or `KeyError` if it does not fit."""
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
         if data is None:
@@ -41,4 +41,5 @@ def load(hint: Any, data: Any) -> Any:
 
 @cache
 def _hints(cls: type) -> dict[str, Any]:
+    """Return the resolved type hints of a class."""
     return typing.get_type_hints(cls)

@@ -1,7 +1,7 @@
-"""The store on any database that SQLAlchemy speaks; SQLite is the embedded default, `postgres.py` has what is another one's own.
+"""The store on any database that SQLAlchemy supports; SQLite is the default, `postgres.py` has what is specific to PostgreSQL.
 
-One thread writes, one reads: a transaction is one hop from the event loop, whatever its number of statements. SQLite runs with
-a write-ahead log and full synchronisation: what `write` returned from survives a power cut.
+One thread writes and one reads, so a transaction costs the event loop one thread switch, whatever its number of
+statements. SQLite uses a write-ahead log with full synchronisation: what `write` has returned survives a power failure.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ from agent_orchestrator.errors import AoError, Temporary
 
 log = structlog.get_logger()
 
-_WRITES = "ao_writes"
-"""The execution option of the connection that is written by."""
+_WRITES_OPTION = "ao_writes"
+"""Execution option that marks the connection used for writing."""
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 class Database:
-    """Events, outbox and snapshots in one database."""
+    """The store in one database."""
 
     def __init__(self, url: str | URL) -> None:
         self.url = make_url(url)
@@ -70,13 +70,15 @@ class Database:
 
     @classmethod
     def sqlite(cls, path: Path) -> Database:
-        """The embedded default."""
+        """Return the default store, an SQLite file."""
         return cls(URL.create("sqlite", database=str(path)))
 
     async def open(self) -> int:
+        """Create or migrate the schema, and return the last event's sequence number."""
         return await self._in(self._writing, self._open)
 
     async def write(self, compute: Callable[[Known], tuple[Batch, T]]) -> T:
+        """Run `compute` in the writer's thread, commit its batch, and return the second value that it returned."""
         return await self._in(self._writing, lambda: self._write(compute))
 
     async def events(
@@ -89,6 +91,7 @@ class Database:
         kind: str | None = None,
         newest: bool = False,
     ) -> list[Event]:
+        """Return events in order; `newest`: the last ones instead of the first."""
         table = schema.events
         query = select(table).where(table.c.seq > after).limit(limit)
         query = query.order_by(table.c.seq.desc() if newest else table.c.seq)
@@ -99,43 +102,50 @@ class Database:
         if kind:
             query = query.where(table.c.type == kind)
         rows = await self._in(self._reading, lambda: self._read(lambda connection: connection.execute(query).all()))
-        found = [_event(row) for row in rows]
-        return found[::-1] if newest else found
+        events = [_event(row) for row in rows]
+        return events[::-1] if newest else events
 
     async def event_by_key(self, key: str) -> Event | None:
+        """Return the event with this idempotency key, or None."""
         query = select(schema.events).where(schema.events.c.key == key)
         row = await self._in(self._reading, lambda: self._read(lambda connection: connection.execute(query).first()))
         return None if row is None else _event(row)
 
     async def entries(self, wanted: Wanted, after: int = 0, limit: int = 1000, *, newest: bool = False) -> list[Entry]:
+        """Return events as stored, in order; `newest`: the last ones instead of the first."""
         table = schema.events
         query = select(table).where(table.c.seq > after, *_conditions(wanted)).limit(limit)
         query = query.order_by(table.c.seq.desc() if newest else table.c.seq)
         rows = await self._in(self._reading, lambda: self._read(lambda connection: connection.execute(query).all()))
-        found = [_entry(row) for row in rows]
-        return found[::-1] if newest else found
+        entries = [_entry(row) for row in rows]
+        return entries[::-1] if newest else entries
 
     async def types(self, seqs: Sequence[int]) -> dict[int, str]:
+        """Return the kinds of these events."""
         table = schema.events
         query = select(table.c.seq, table.c.type).where(table.c.seq.in_(seqs))
         rows = await self._in(self._reading, lambda: self._read(lambda connection: connection.execute(query).all()))
         return {row.seq: row.type for row in rows}
 
     async def damage(self) -> str:
-        """What is wrong with an SQLite file; nothing: it is sound."""
+        """Return what is wrong with an SQLite file, or "" if it is intact."""
         if self.url.get_backend_name() != "sqlite":
             return ""
         query = sql("PRAGMA quick_check(1)")
-        said = await self._in(self._reading, lambda: self._read(lambda connection: connection.execute(query).scalar()))
-        return "" if said == "ok" else str(said)
+        result = await self._in(
+            self._reading, lambda: self._read(lambda connection: connection.execute(query).scalar())
+        )
+        return "" if result == "ok" else str(result)
 
     async def pending(self) -> list[Row]:
+        """Return the rows that are still to be carried out, in order."""
         table = schema.outbox
         query = select(table).where(table.c.state == "pending").order_by(table.c.sort, *self._ties())
         rows = await self._in(self._reading, lambda: self._read(lambda connection: connection.execute(query).all()))
         return [_row(row) for row in rows]
 
     async def rows(self, session: str, limit: int = 50) -> list[Row]:
+        """Return a session's rows, newest first."""
         table = schema.outbox
         query = (
             select(table).where(table.c.session == session).order_by(table.c.sort.desc(), *self._ties()).limit(limit)
@@ -144,12 +154,15 @@ class Database:
         return [_row(row) for row in rows]
 
     async def snapshot(self) -> Snapshot | None:
+        """Return the last saved facts, or None if there are none of this version."""
         return await self._in(self._reading, lambda: self._read(_load_snapshot))
 
     async def save_snapshot(self, snapshot: Snapshot, changed: Sequence[str]) -> None:
+        """Save the facts of the home and of the changed sessions."""
         await self._in(self._writing, lambda: self._save_snapshot(snapshot, changed))
 
     async def close(self) -> None:
+        """Finish writing and close the connections."""
         await self._in(self._writing, self._close)
         self._writing.shutdown()
         self._reading.shutdown()
@@ -157,92 +170,97 @@ class Database:
     # -- in the threads ----------------------------------------------------------------------------------------------
 
     async def _in(self, pool: ThreadPoolExecutor, work: Callable[[], R]) -> R:
+        """Run a function in a thread pool, and translate database errors."""
         try:
             return await asyncio.get_running_loop().run_in_executor(pool, work)
         except DBAPIError as error:
             raise self._explained(error) from error
 
     def _explained(self, error: DBAPIError) -> AoError:
-        """What a database's error means to whoever asked."""
+        """Return the product's error for a database error."""
         if isinstance(error, OperationalError):
             return Temporary(f"the database cannot be used: {error.orig}", "see whether the disk is full or read-only")
         return AoError(f"the database is damaged: {error.orig}", f"look at {self.url}, or restore a backup")
 
     def _ties(self) -> Sequence[ColumnElement[Any]]:
-        """What orders rows that came of one event at once; SQLite gives them as they were put in."""
+        """Return columns that order rows of the same event; none for SQLite, which returns rows in the order of insertion."""
         return ()
 
     def _open(self) -> int:
+        """Connect, migrate the schema, and return the last event's sequence number."""
         self._close()
-        self._make_private()
+        self._create_private_file()
         self._engine = create_engine(self.url)
         event.listen(self._engine, "connect", _prepare_sqlite)
         event.listen(self._engine, "begin", _begin)
         migrate(self._engine, self._back_up)
         return self._last()
 
-    def _make_private(self) -> None:
-        """A new file is its owner's alone, and so is what SQLite puts beside it."""
+    def _create_private_file(self) -> None:
+        """Create the file readable by its owner only; SQLite gives its log files the same permissions."""
         if self.url.database:
-            with suppress(OSError):  # what cannot be made is told by whoever opens it
+            with suppress(OSError):  # opening the file reports why it cannot be created
                 Path(self.url.database).touch(mode=0o600)
 
     def _last(self) -> int:
-        """The last event's sequence number."""
+        """Return the last event's sequence number."""
         connection = self._writer()
         last = connection.execute(select(func.max(schema.events.c.seq))).scalar()
         connection.rollback()
         return int(last or 0)
 
     def _writer(self) -> Connection:
-        """The connection that is written by."""
+        """Return the connection used for writing."""
         assert self._engine is not None, "open first"
         if self._write_connection is None:
-            self._write_connection = self._engine.connect().execution_options(**{_WRITES: True})
+            self._write_connection = self._engine.connect().execution_options(**{_WRITES_OPTION: True})
         return self._write_connection
 
     def _seal(self, connection: Connection, seq: int | None) -> None:
-        """The last statement of every transaction that writes, with its last event's number: nothing, where nobody else can write."""
+        """Run the last statement of a writing transaction; `seq` is its last event. Does nothing if no other process can write."""
 
     def _back_up(self, version: int) -> None:
-        """Keep the database as it is beside itself, whole or not at all: `ao.v1.bak`."""
+        """Save the database as `ao.v1.bak` beside it before a migration, completely or not at all."""
         if not self.url.database:
             return
         path = Path(self.url.database)
-        kept = path.with_suffix(f".v{version}.bak")
-        unfinished = kept.with_name(f"{kept.name}~")
+        backup = path.with_suffix(f".v{version}.bak")
+        unfinished = backup.with_name(f"{backup.name}~")
         unfinished.unlink(missing_ok=True)
         try:
             unfinished.touch(mode=0o600)
-            # Not a copy of the file: after a kill the newest part is in the write-ahead log beside it.
-            with closing(sqlite3.connect(path)) as old, closing(sqlite3.connect(unfinished)) as new:
-                old.backup(new)
-            with unfinished.open("rb") as written:
-                os.fsync(written.fileno())
-            unfinished.replace(kept)
+            # Copying the file would not be enough: after a crash the newest part is in the write-ahead log beside it.
+            with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(unfinished)) as target:
+                source.backup(target)
+            with unfinished.open("rb") as file:
+                os.fsync(file.fileno())
+            unfinished.replace(backup)
         except (sqlite3.Error, OSError) as error:
             with suppress(OSError):
                 unfinished.unlink(missing_ok=True)
             raise Temporary(
-                f"the database could not be kept as {kept} before it is brought to this program's version: {error}",
+                f"the database could not be kept as {backup} before it is brought to this program's version: {error}",
                 f"make room there for another {path.stat().st_size >> 20} MB; nothing was changed",
             ) from None
 
     def _read(self, query: Callable[[Connection], R]) -> R:
+        """Run a query on a new connection."""
         assert self._engine is not None, "open first"
         with self._engine.connect() as connection:
             return query(connection)
 
     def _write(self, compute: Callable[[Known], tuple[Batch, T]]) -> T:
+        """Run `compute` and write its batch in one transaction."""
         connection = self._writer()
         with connection.begin():
-            batch, answer = compute(_Known(connection))
+            batch, answer = compute(_StoredKeys(connection))
             head = _insert(connection, batch, self._head)
             self._seal(connection, batch.events[-1].seq if batch.events else None)
         self._head = head
         return answer
 
     def _save_snapshot(self, snapshot: Snapshot, changed: Sequence[str]) -> None:
+        """Write the snapshot in one transaction."""
         connection = self._writer()
         with connection.begin():
             bodies = {f"session:{name}": codec.dump(snapshot.sessions[name]) for name in changed}
@@ -255,6 +273,7 @@ class Database:
             self._seal(connection, None)
 
     def _close(self) -> None:
+        """Close the connections."""
         if self._write_connection is not None:
             self._write_connection.close()
             self._write_connection = None
@@ -262,49 +281,54 @@ class Database:
             self._engine.dispose()
 
 
-class _Known:
-    """What is in the database already, asked inside the writer's transaction."""
+class _StoredKeys:
+    """Reads which keys are already in the database, inside the writer's transaction."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def event_keys(self, keys: Sequence[str]) -> set[str]:
-        return self._among(select(schema.events.c.key), schema.events.c.key, keys)
+        """Return those of the keys that are already in the log."""
+        return self._stored(select(schema.events.c.key), schema.events.c.key, keys)
 
     def intent_keys(self, keys: Sequence[str]) -> set[str]:
-        kept = select(schema.outbox.c.key).where(schema.outbox.c.state != "dropped")
-        return self._among(kept, schema.outbox.c.key, keys)
+        """Return those of the keys that are already in the outbox; a dropped row's key counts as free."""
+        query = select(schema.outbox.c.key).where(schema.outbox.c.state != "dropped")
+        return self._stored(query, schema.outbox.c.key, keys)
 
-    def _among(self, query: Select[str], column: Column[str], keys: Sequence[str]) -> set[str]:
-        found: set[str] = set()
+    def _stored(self, query: Select[str], column: Column[str], keys: Sequence[str]) -> set[str]:
+        """Return those of the keys that the query finds, read in parts of 500."""
+        stored_keys: set[str] = set()
         for start in range(0, len(keys), 500):
-            found.update(self._connection.execute(query.where(column.in_(keys[start : start + 500]))).scalars())
-        return found
+            stored_keys.update(self._connection.execute(query.where(column.in_(keys[start : start + 500]))).scalars())
+        return stored_keys
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:
-    connection.isolation_level = None  # the driver would begin no transaction before a change of the schema
+    """Set the options of a new SQLite connection."""
+    connection.isolation_level = None  # the driver would not begin a transaction before a schema change
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA busy_timeout = 5000")
 
 
 def _begin(connection: Connection) -> None:
-    # A transaction that began by reading would not wait for somebody else's lock when it comes to write.
-    writes = connection.get_execution_options().get(_WRITES)
+    """Begin a transaction; one that writes takes its lock at once."""
+    # A transaction that begins by reading fails instead of waiting for another process's lock when it writes later.
+    writes = connection.get_execution_options().get(_WRITES_OPTION)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 def _insert(connection: Connection, batch: Batch, head: Head) -> Head:
-    """Write a batch behind the entry `head`, as far as that is known; returns the last entry."""
+    """Write a batch after the entry `head`, as far as that is known, and return the last entry."""
     if batch.events:
-        values, head = _chained(connection, batch.events, head)
+        values, head = _chain_values(connection, batch.events, head)
         connection.execute(insert(schema.events), values)
     new = [row for row in batch.rows if not row.updated]
     if new:
         table = schema.outbox
-        again = delete(table).where(table.c.key == bindparam("again"), table.c.state == "dropped")
-        connection.execute(again, [{"again": row.intent.key} for row in new])
+        delete_dropped = delete(table).where(table.c.key == bindparam("again"), table.c.state == "dropped")
+        connection.execute(delete_dropped, [{"again": row.intent.key} for row in new])
         connection.execute(insert(table), [_row_values(row) for row in new])
     for row in batch.rows:
         if row.updated:
@@ -312,43 +336,46 @@ def _insert(connection: Connection, batch: Batch, head: Head) -> Head:
                 "due": row.due,
                 "attempts": row.attempts,
                 "state": row.state,
-                "result": _text(row.result),
+                "result": _storable_text(row.result),
                 "updated": row.updated,
             }
             connection.execute(update(schema.outbox).where(schema.outbox.c.key == row.intent.key).values(changed))
     return head
 
 
-def _chained(connection: Connection, events: Sequence[Event], head: Head) -> tuple[list[dict[str, Any]], Head]:
-    before = events[0].seq - 1
-    if head.seq != before:
-        query = select(schema.events.c.digest).where(schema.events.c.seq == before)
-        head = Head(before, connection.execute(query).scalar() or "")
+def _chain_values(connection: Connection, events: Sequence[Event], head: Head) -> tuple[list[dict[str, Any]], Head]:
+    """Return the values of events with their digests, and the last entry of the chain."""
+    previous_seq = events[0].seq - 1
+    if head.seq != previous_seq:
+        query = select(schema.events.c.digest).where(schema.events.c.seq == previous_seq)
+        head = Head(previous_seq, connection.execute(query).scalar() or "")
     last, values = head.digest, []
-    for one in events:
-        value = _event_values(one)
+    for new_event in events:
+        value = _event_values(new_event)
         value["digest"] = last = digest(last, {**value, "at": value["time"]})
         values.append(value)
     return values, Head(events[-1].seq, last)
 
 
-def _event_values(one: Event) -> dict[str, Any]:
+def _event_values(new_event: Event) -> dict[str, Any]:
+    """Return the columns of an event, without its digest."""
     return {
-        "seq": one.seq,
-        "key": one.key,
-        "type": one.type,
-        "project": one.project,
-        "session": one.session,
-        "generation": one.generation,
-        "source": one.source,
-        "time": float(one.time),
-        "data": _json(encode(one.body)),
-        "actor": one.actor,
-        "cause": one.cause,
+        "seq": new_event.seq,
+        "key": new_event.key,
+        "type": new_event.type,
+        "project": new_event.project,
+        "session": new_event.session,
+        "generation": new_event.generation,
+        "source": new_event.source,
+        "time": float(new_event.time),
+        "data": _json(encode(new_event.body)),
+        "actor": new_event.actor,
+        "cause": new_event.cause,
     }
 
 
 def _event(row: Any) -> Event:
+    """Return an event from its row."""
     return Event(
         body=_body(row),
         time=row.time,
@@ -364,31 +391,35 @@ def _event(row: Any) -> Event:
 
 
 def _entry(row: Any) -> Entry:
+    """Return an event as stored from its row."""
     return {**row._mapping, "at": row.time}
 
 
-def _conditions(wanted: Wanted) -> list[ColumnElement[bool]]:
+def _conditions(entry_filter: Wanted) -> list[ColumnElement[bool]]:
+    """Return the conditions of a filter."""
     table = schema.events.c
-    found = [
+    conditions = [
         column == value
         for column, value in (
-            (table.session, wanted.session),
-            (table.project, wanted.project),
-            (table.type, wanted.kind),
+            (table.session, entry_filter.session),
+            (table.project, entry_filter.project),
+            (table.type, entry_filter.kind),
         )
         if value is not None
     ]
-    if wanted.actor is not None:
-        found.append(or_(table.actor == wanted.actor, table.actor.startswith(f"{wanted.actor} ", autoescape=True)))
-    if wanted.since is not None:
-        found.append(table.time >= wanted.since)
-    if wanted.until is not None:
-        found.append(table.time < wanted.until)
-    return found
+    if entry_filter.actor is not None:
+        conditions.append(
+            or_(table.actor == entry_filter.actor, table.actor.startswith(f"{entry_filter.actor} ", autoescape=True))
+        )
+    if entry_filter.since is not None:
+        conditions.append(table.time >= entry_filter.since)
+    if entry_filter.until is not None:
+        conditions.append(table.time < entry_filter.until)
+    return conditions
 
 
 def _body(row: Any) -> Body:
-    """One that cannot be read any more stays in its place, and says nothing."""
+    """Return the body of an event, or `Unknown` if it cannot be read; the event keeps its number."""
     try:
         return decode(row.type, json.loads(row.data))
     except (ValueError, TypeError, AttributeError) as error:
@@ -397,6 +428,7 @@ def _body(row: Any) -> Body:
 
 
 def _row_values(row: Row) -> dict[str, Any]:
+    """Return the columns of an outbox row."""
     intent = row.intent
     return {
         "key": intent.key,
@@ -410,17 +442,19 @@ def _row_values(row: Row) -> dict[str, Any]:
         "due": row.due,
         "attempts": row.attempts,
         "state": row.state,
-        "result": _text(row.result),
+        "result": _storable_text(row.result),
         "updated": row.updated,
     }
 
 
 def _row(row: Any) -> Row:
+    """Return an outbox row from its database row."""
     intent = Intent(row.kind, row.key, row.session, row.generation, row.intent_due, json.loads(row.args))
     return Row(intent, row.cause, row.sort, row.due, row.attempts, row.state, row.result, row.updated)
 
 
 def _load_snapshot(connection: Connection) -> Snapshot | None:
+    """Return the saved facts, or None if they are missing or of another version."""
     try:
         bodies = {row.id: json.loads(row.body) for row in connection.execute(select(schema.snapshots))}
         as_of = bodies.get("as-of")
@@ -434,6 +468,7 @@ def _load_snapshot(connection: Connection) -> Snapshot | None:
 
 
 def _sessions(bodies: Iterable[tuple[str, Any]]) -> dict[str, SessionFacts]:
+    """Return the facts of the sessions from the saved data."""
     return {
         name.removeprefix("session:"): codec.load(SessionFacts, body)
         for name, body in bodies
@@ -441,6 +476,6 @@ def _sessions(bodies: Iterable[tuple[str, Any]]) -> dict[str, SessionFacts]:
     }
 
 
-def _text(words: str) -> str:
-    """What somebody else said, as every database can keep it."""
-    return words.replace("\x00", "\N{REPLACEMENT CHARACTER}")
+def _storable_text(text: str) -> str:
+    """Return a text that every database can store: PostgreSQL does not allow NUL characters."""
+    return text.replace("\x00", "\N{REPLACEMENT CHARACTER}")

@@ -1,9 +1,10 @@
-"""Whose turn it is: of all daemons on one PostgreSQL database one is active, the others stand by.
+"""Which daemon is active: of all daemons on one PostgreSQL database one has the turn, the others stand by.
 
-It is decided by an advisory lock that lives and dies with a connection of its own. Each new turn raises the *epoch*, which every
-transaction that writes names (`postgres.py`): whoever lost his turn without noticing, cut off or asleep, writes nothing more.
-Who is active asks on this connection every moment; when the server has not heard of him for too long, whoever stands by
-ends his connections and takes over. All of this happens in a thread: no lock, pause or lost connection holds up the event loop.
+The turn is an advisory lock on a connection of its own. Each new turn raises the *epoch*, which every writing
+transaction names (`postgres.py`), so a daemon that lost its turn without noticing, because it was disconnected or
+suspended, cannot write. The active daemon sends a query on this connection regularly; if the server has not received
+one for too long, a standby daemon ends its connections and takes over. All of this runs in a thread, so a lock, a pause
+or a lost connection never blocks the event loop.
 """
 
 from __future__ import annotations
@@ -28,18 +29,19 @@ from agent_orchestrator.errors import AoError, Unreachable
 BEAT = 1.5
 """Seconds between two signs of life."""
 SILENT = 6.0
-"""Seconds after which somebody who gave none is taken for gone."""
+"""Seconds without a sign of life after which the active daemon is considered gone."""
 LOOK = 1.0
-"""Seconds between two looks of whoever stands by."""
+"""Seconds between two checks of a standby daemon."""
 GRACE = 3.0
-"""Seconds that whoever stands by leaves to the one that was active after the server itself was away."""
+"""Seconds that a standby daemon leaves to the active one after the server itself was unreachable."""
 CHANNEL = "agent_orchestrator"
-"""NOTIFY tells here that something was written: the last event's number, or `handed over`."""
+"""NOTIFY channel for what was written: the last event's number, or `handed over`."""
 HANDED_OVER = "handed over"
+"""Payload that says that the active daemon gave up its turn."""
 WRITER = "writer"
-"""The name in `meta` of `<epoch>:<mark>`: whose turn it is, and his last transaction."""
+"""The name in `meta` of `<epoch>:<mark>`: the current turn and its last transaction."""
 ACTIVE = "active"
-"""The name in `meta` of who is active."""
+"""The name in `meta` of the active daemon's description."""
 
 Link = psycopg.Connection[Any]
 
@@ -47,12 +49,12 @@ log = structlog.get_logger()
 
 
 class Deposed(Unreachable):
-    """Another daemon is active now: this one does nothing more."""
+    """Another daemon is active now; this one does nothing more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Active:
-    """A daemon, as others are told of it."""
+    """A daemon, as other daemons read about it."""
 
     host: str
     home: str
@@ -60,61 +62,61 @@ class Active:
     since: float
     url: str = ""
     machine: str = ""
-    """Tells machines of one name apart."""
+    """Distinguishes machines with the same host name."""
     application: str = ""
-    """What its connections call themselves."""
+    """Application name of its connections."""
 
     @property
     def place(self) -> str:
-        """Its home, by a name that no other one has."""
+        """The name of its home that is unique among all homes."""
         return f"{self.host}/{self.machine}:{self.home}" if self.machine else f"{self.host}:{self.home}"
 
     @property
     def told(self) -> str:
-        """In a sentence."""
+        """The daemon as part of a sentence."""
         return f"{self.host}'s daemon (pid {self.pid}, since {rfc3339(self.since)})"
 
 
 class Turn(threading.Thread):
-    """Waits for the turn, and keeps it."""
+    """A thread that acquires the turn and keeps it."""
 
     def __init__(self, address: Address, me: Active, prepare: Callable[[Link], None]) -> None:
-        """`prepare` brings the schema up to date; it is called once the turn is ours."""
+        """Store the callbacks; `prepare` migrates the schema and is called once the turn is acquired."""
         super().__init__(name="store-turn", daemon=True)
         self.me = me
         self.epoch: int | None = None
-        """Ours; none while somebody else's turn lasts."""
+        """The epoch of this daemon's turn; None while another daemon is active."""
         self.active: Active | None = None
-        """Who is active, as was last seen."""
+        """The active daemon, as last read."""
         self.sure_at = 0.0
-        """When it was last certain that the turn is ours, by the monotonic clock."""
-        self.on_look: Callable[[], None] = _nothing
-        """Called after each look of whoever stands by, and once the turn is ours."""
-        self.on_news: Callable[[], None] = _nothing
-        """Called when the active one has written something."""
-        self.on_end: Callable[[AoError], None] = _nothing_of
-        """Called once when the turn is lost, or cannot be had at all."""
+        """When it was last confirmed that this daemon has the turn, by the monotonic clock."""
+        self.on_look: Callable[[], None] = _do_nothing
+        """Called after each check of a standby daemon, and once the turn is acquired."""
+        self.on_news: Callable[[], None] = _do_nothing
+        """Called when the active daemon has written something."""
+        self.on_end: Callable[[AoError], None] = _ignore_error
+        """Called once when the turn is lost, or cannot be acquired at all."""
         self._address = address
         self._prepare = prepare
-        self._woken, self._wake = os.pipe()
+        self._wake_reader, self._wake_writer = os.pipe()
         self._closing = False
-        self._backend = 0
-        self._not_before = 0.0
-        self._met = self._away = False
+        self._backend_pid = 0
+        self._earliest_claim = 0.0
+        self._was_connected = self._is_unreachable = False
 
     def close(self) -> None:
-        """Hand the turn over, if it is ours, and end."""
+        """Hand the turn over if this daemon has it, and end the thread."""
         self._closing = True
-        os.write(self._wake, b"x")
+        os.write(self._wake_writer, b"x")
         if self.is_alive():
             self.join(10.0)
-        os.close(self._wake)
-        os.close(self._woken)
+        os.close(self._wake_writer)
+        os.close(self._wake_reader)
 
     # -- in the thread -------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Until closed, or deposed."""
+        """Connect and keep or await the turn, until closed or deposed."""
         pause = 0.1
         while not self._closing:
             try:
@@ -125,64 +127,68 @@ class Turn(threading.Thread):
                 self.on_end(error)
                 return
             except psycopg.Error as error:
-                if not self._met:
+                if not self._was_connected:
                     self.on_end(self._address.explained(error))
                     return
-                if not self._away:
+                if not self._is_unreachable:
                     log.warning("the database is away", error=self._address.explained(error).text)
-                self._away = True
-                self._not_before = time.monotonic() + GRACE
-                self._pause(None, pause)
+                self._is_unreachable = True
+                self._earliest_claim = time.monotonic() + GRACE
+                self._wait(None, pause)
                 pause = min(pause * 2, 1.0)
 
     def _attend(self, link: Link) -> None:
-        # A machine that vanished with its turn is noticed by the server itself, too.
+        """Keep or await the turn on one connection, until closed or the connection breaks."""
+        # With these, the server itself also notices that the active daemon's machine has vanished.
         for name, value in (("idle", 2), ("interval", 1), ("count", 4)):
             link.execute(f"SET tcp_keepalives_{name} = {value}")
         link.execute("SET lock_timeout = '8s'")
         link.execute(f"LISTEN {CHANNEL}")
-        self._met = True
-        if self._away:
+        self._was_connected = True
+        if self._is_unreachable:
             log.info("the database is there again")
-        self._away = False
-        key = _key(link)
-        holding = False
+        self._is_unreachable = False
+        key = _lock_key(link)
+        has_lock = False
         while not self._closing:
             if self.epoch is not None:
                 self._beat(link)
-                holding = holding or self._lock_again(link, key)
-                wait = BEAT if holding else 0.2
-            elif (left := self._not_before - time.monotonic()) > 0:
-                wait = left
-            elif _lock(link, key):
-                self._take(link)
-                holding, wait = True, BEAT
+                has_lock = has_lock or self._reacquire_lock(link, key)
+                wait = BEAT if has_lock else 0.2
+            elif (remaining := self._earliest_claim - time.monotonic()) > 0:
+                wait = remaining
+            elif _try_lock(link, key):
+                self._take_over(link)
+                has_lock, wait = True, BEAT
             else:
-                self._look(link, key)
+                self._check_active(link, key)
                 wait = LOOK
-            self._backend = link.info.backend_pid
-            self._pause(link, wait)
-        if holding:
+            self._backend_pid = link.info.backend_pid
+            self._wait(link, wait)
+        if has_lock:
             self._hand_over(link)
 
-    def _pause(self, link: Link | None, seconds: float) -> None:
-        """Until it is time, something is to be done at once, or the connection breaks. What was written meanwhile is told."""
+    def _wait(self, link: Link | None, seconds: float) -> None:
+        """Wait for some seconds, but return early if the thread is closed or the turn was handed over.
+
+        Notifications that arrive meanwhile are passed to `on_news`.
+        """
         end = time.monotonic() + seconds
-        while not self._closing and (left := end - time.monotonic()) > 0:
-            files = [self._woken, *([link.fileno()] if link else [])]
-            ready, _, _ = select.select(files, [], [], left)
+        while not self._closing and (remaining := end - time.monotonic()) > 0:
+            files = [self._wake_reader, *([link.fileno()] if link else [])]
+            ready, _, _ = select.select(files, [], [], remaining)
             if link is not None and files[-1] in ready:
-                told = [note.payload for note in link.notifies(timeout=0)]
-                if told and self.epoch is None:
+                payloads = [note.payload for note in link.notifies(timeout=0)]
+                if payloads and self.epoch is None:
                     self.on_news()
-                    if HANDED_OVER in told:
-                        self._not_before = 0.0
+                    if HANDED_OVER in payloads:
+                        self._earliest_claim = 0.0
                         return
 
-    def _look(self, link: Link, key: int) -> None:
-        """See who is active; end one that gives no sign of life."""
-        self.active = _active(link)
-        found = link.execute(
+    def _check_active(self, link: Link, key: int) -> None:
+        """Read which daemon is active, and end its connections if it gives no sign of life."""
+        self.active = _read_active(link)
+        holder = link.execute(
             "SELECT a.pid, a.application_name, extract(epoch FROM clock_timestamp() - a.state_change)::float8"
             " FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid"
             " WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1"
@@ -190,72 +196,74 @@ class Turn(threading.Thread):
             " AND l.classid::bigint = %s AND l.objid::bigint = %s",
             [(key >> 32) & 0xFFFFFFFF, key & 0xFFFFFFFF],
         ).fetchone()
-        if found is not None and found[2] is not None and found[2] > SILENT:
-            who = self.active.told if self.active else "the active daemon"
-            log.warning("no sign of life: its connections are ended", of=who, seconds=round(found[2], 1))
-            _end(link, str(found[1]), int(found[0]))
-            self._not_before = time.monotonic() + 0.1
+        if holder is not None and holder[2] is not None and holder[2] > SILENT:
+            name = self.active.told if self.active else "the active daemon"
+            log.warning("no sign of life: its connections are ended", of=name, seconds=round(holder[2], 1))
+            _terminate_connections(link, str(holder[1]), int(holder[0]))
+            self._earliest_claim = time.monotonic() + 0.1
         self.on_look()
 
-    def _take(self, link: Link) -> None:
-        """The lock is ours: whoever had it before is kept from writing, and the schema is brought up to date."""
-        before = _active(link)
-        if before is not None and before.application:
-            _end(link, before.application, 0)
-        raised = _raise_epoch(link) if _has_meta(link) else None
+    def _take_over(self, link: Link) -> None:
+        """Take over after the lock was acquired: keep the previous daemon from writing, and migrate the schema."""
+        previous = _read_active(link)
+        if previous is not None and previous.application:
+            _terminate_connections(link, previous.application, 0)
+        raised_epoch = _raise_epoch(link) if _has_meta(link) else None
         self._prepare(link)
-        epoch = raised or _raise_epoch(link)
+        epoch = raised_epoch or _raise_epoch(link)
         _write_meta(link, ACTIVE, json.dumps(asdict(self.me)))
         self.sure_at = time.monotonic()
         self.active, self.epoch = self.me, epoch
         self.on_look()
 
     def _beat(self, link: Link) -> None:
-        """A sign of life; and see that the turn is still ours."""
+        """Give a sign of life, and raise `Deposed` if the turn is lost."""
         now = time.monotonic()
-        found = link.execute("SELECT value FROM meta WHERE name = %s", [WRITER]).fetchone()
-        if epoch_of(found and found[0]) != self.epoch:
-            raise deposed(_active(link))
+        row = link.execute("SELECT value FROM meta WHERE name = %s", [WRITER]).fetchone()
+        if epoch_of(row and row[0]) != self.epoch:
+            raise deposed(_read_active(link))
         self.sure_at = now
 
-    def _lock_again(self, link: Link, key: int) -> bool:
-        """After a lost connection: nobody else took the turn, so it goes on."""
-        if self._backend:  # the server may not have noticed yet that it is gone
+    def _reacquire_lock(self, link: Link, key: int) -> bool:
+        """Acquire the lock again after a lost connection; the turn continues if no other daemon took it."""
+        if self._backend_pid:  # the server may not have noticed that the old connection is gone
             link.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s AND application_name = %s",
-                         [self._backend, self.me.application])  # fmt: skip
-        return _lock(link, key)
+                         [self._backend_pid, self.me.application])  # fmt: skip
+        return _try_lock(link, key)
 
     def _hand_over(self, link: Link) -> None:
+        """Give up the turn, and notify the standby daemons."""
         _write_meta(link, ACTIVE, "")
         link.execute("SELECT pg_advisory_unlock_all()")
         link.execute("SELECT pg_notify(%s, %s)", [CHANNEL, HANDED_OVER])
 
 
 def deposed(by: Active | None) -> Deposed:
-    """This daemon's turn is over."""
-    who = by.told if by else "another daemon"
-    return Deposed(f"{who} has taken over: this one does nothing more", "start it again, and it stands by: ao start")
+    """Return the error that says that another daemon has taken over."""
+    name = by.told if by else "another daemon"
+    return Deposed(f"{name} has taken over: this one does nothing more", "start it again, and it stands by: ao start")
 
 
 def epoch_of(writer: str | None) -> int:
-    """Whose turn it is, by the row that every transaction names."""
+    """Return the epoch in a value of the `WRITER` row, or 0 if there is none."""
     return int((writer or "0").partition(":")[0])
 
 
-def _key(link: Link) -> int:
-    """One lock for each schema; the server keeps databases apart by itself."""
+def _lock_key(link: Link) -> int:
+    """Return the id of the advisory lock, one per schema; the server separates databases itself."""
     row = link.execute("SELECT current_schema()").fetchone()
     digest = hashlib.sha256(f"agent-orchestrator:{row and row[0]}".encode()).digest()
     return int.from_bytes(digest[:8], "big", signed=True)
 
 
-def _lock(link: Link, key: int) -> bool:
+def _try_lock(link: Link, key: int) -> bool:
+    """Return whether the lock could be acquired."""
     row = link.execute("SELECT pg_try_advisory_lock(%s)", [key]).fetchone()
     return bool(row and row[0])
 
 
-def _end(link: Link, application: str, pid: int) -> None:
-    """End the connections of a daemon: what they were in the middle of is undone."""
+def _terminate_connections(link: Link, application: str, pid: int) -> None:
+    """End the connections of a daemon, by application name or process id; the server rolls back their transactions."""
     link.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         " WHERE datname = current_database() AND pid <> pg_backend_pid() AND (pid = %s OR application_name = %s)",
@@ -264,11 +272,13 @@ def _end(link: Link, application: str, pid: int) -> None:
 
 
 def _has_meta(link: Link) -> bool:
+    """Return whether the table `meta` exists."""
     row = link.execute("SELECT to_regclass('meta') IS NOT NULL").fetchone()
     return bool(row and row[0])
 
 
 def _raise_epoch(link: Link) -> int:
+    """Raise the epoch by one and return it."""
     row = link.execute(
         "INSERT INTO meta (name, value) VALUES (%s, '1:') ON CONFLICT (name) DO UPDATE"
         " SET value = (split_part(meta.value, ':', 1)::bigint + 1)::text || ':' RETURNING value",
@@ -277,7 +287,8 @@ def _raise_epoch(link: Link) -> int:
     return epoch_of(row and row[0])
 
 
-def _active(link: Link) -> Active | None:
+def _read_active(link: Link) -> Active | None:
+    """Return the active daemon as recorded, or None if there is none or another version wrote it."""
     if not _has_meta(link):
         return None
     row = link.execute("SELECT value FROM meta WHERE name = %s", [ACTIVE]).fetchone()
@@ -288,15 +299,16 @@ def _active(link: Link) -> Active | None:
 
 
 def _write_meta(link: Link, name: str, value: str) -> None:
+    """Set a value in the table `meta`."""
     link.execute(
         "INSERT INTO meta (name, value) VALUES (%s, %s) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
         [name, value],
     )
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass
 
 
-def _nothing_of(_error: AoError) -> None:
+def _ignore_error(_error: AoError) -> None:
     pass

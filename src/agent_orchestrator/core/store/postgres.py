@@ -1,9 +1,9 @@
-"""The store on PostgreSQL: the same tables and statements, and what a server beside us brings along.
+"""The store on PostgreSQL: the same tables and statements, and what a remote server requires in addition.
 
-Several daemons may have one database: `leader.py` says whose turn it is. Every transaction that writes ends by naming its epoch,
-which fails once another daemon is active; the same statement leaves a mark, by which it is known after a lost connection whether
-it was committed, and tells those who listen. Reading outlasts a short absence of the server; writing fails with `Temporary`, as on
-a full disk.
+Several daemons may share one database; `leader.py` decides which one is active. Every writing transaction ends with a
+statement that names its epoch and fails once another daemon is active. The same statement stores a mark, by which it is
+known after a lost connection whether the transaction was committed, and notifies listeners. Reading outlasts a short
+absence of the server; writing fails with `Temporary`, as with a full disk.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from agent_orchestrator.core.store.migrations import migrate
 from agent_orchestrator.errors import AoError, Temporary
 
 SURE = 3.0
-"""Seconds for which it stays certain that the turn is ours; less than another daemon waits before it takes over."""
+"""Seconds for which the last confirmation of the turn counts; less than another daemon waits before it takes over."""
 READING = 8.0
-"""Seconds that reading waits for a server that is away."""
+"""Seconds that a query waits for a server that is not reachable."""
 KNOWING = 60.0
-"""Seconds in which it must be known whether a transaction was committed whose connection broke at its end."""
+"""Seconds within which it must be determined whether a transaction was committed whose connection broke at its end."""
 
-_SEAL = text(
+_SEAL_STATEMENT = text(
     "UPDATE meta SET value = :mark WHERE name = :name AND value LIKE :mine RETURNING CASE WHEN :seq <> ''"
     " THEN pg_notify(:channel, :seq)::text END"
 )
@@ -48,105 +48,114 @@ log = structlog.get_logger()
 
 
 class Postgres(Database):
-    """Events, outbox and snapshots in a database that other daemons may wait for."""
+    """The store in a PostgreSQL database that several daemons may share."""
 
     def __init__(self, url: str, me: Active) -> None:
         super().__init__(URL.create("postgresql+psycopg"))
         self.address = Address(url)
         self.on_end: Callable[[AoError], None] = lambda _error: None
-        """Called once when nothing can be written any more: another daemon is active."""
+        """Called once when nothing can be written any more, because another daemon is active."""
         self.ended: AoError | None = None
         self.me = replace(me, application=f"ao-{uuid.uuid4().hex[:16]}")
         self._turn: Turn | None = None
-        self._looked = asyncio.Event()
-        self._mine = asyncio.Event()
-        self._mark = ""
+        self._has_checked = asyncio.Event()
+        self._is_leader = asyncio.Event()
+        self._last_mark = ""
 
     # -- whose turn it is ----------------------------------------------------------------------------------------------
 
     @property
     def active(self) -> Active | None:
-        """Who is active, as was last seen."""
+        """The active daemon, as last read."""
         return self._turn.active if self._turn else None
 
     def reached_at(self, url: str) -> None:
-        """The address that others are told of this daemon; said before the turn is asked for."""
+        """Set the URL under which other daemons can reach this one; called before `ask`."""
         self.me = replace(self.me, url=url)
 
     async def ask(self, news: Callable[[], None]) -> bool:
-        """Ask for the turn; true if it is ours at once. Otherwise `news` is called whenever the active one has written."""
+        """Request the turn, and return whether it was acquired at once.
+
+        Otherwise `news` is called whenever the active daemon has written.
+        """
         loop = asyncio.get_running_loop()
         if self._turn is None:
             self._engine = create_engine(
                 self.url, creator=self._connect, pool_size=3, pool_pre_ping=True, use_native_hstore=False
             )
             turn = self._turn = Turn(self.address, self.me, self._prepare)
-            turn.on_news = lambda: _call(loop, news)
-            turn.on_look = lambda: _call(loop, self._look)
-            turn.on_end = lambda error: _call(loop, lambda: self._end(error))
+            turn.on_news = lambda: _call_in_loop(loop, news)
+            turn.on_look = lambda: _call_in_loop(loop, self._on_check)
+            turn.on_end = lambda error: _call_in_loop(loop, lambda: self._on_lost_turn(error))
             turn.start()
-        await self._looked.wait()
+        await self._has_checked.wait()
         if self.ended is not None:
             raise self.ended
-        return self._mine.is_set()
+        return self._is_leader.is_set()
 
     async def turn(self) -> None:
-        """Wait until the turn is ours."""
-        await self._mine.wait()
+        """Wait until this daemon has the turn."""
+        await self._is_leader.wait()
         if self.ended is not None:
             raise self.ended
 
     async def confirm(self) -> None:
-        """See that the turn is still ours, before something is done that another daemon might do as well."""
+        """Raise an error unless this daemon still has the turn; called before an effect that another daemon might also carry out."""
         assert self._turn is not None, "open first"
         if self.ended is not None:
             raise self.ended
-        if time.monotonic() - self._turn.sure_at > SURE and not await self._in(self._reading, self._still_mine):
-            self._end(deposed(self.active))
+        if time.monotonic() - self._turn.sure_at > SURE and not await self._in(self._reading, self._is_still_leader):
+            self._on_lost_turn(deposed(self.active))
             raise deposed(self.active)
 
     async def answers(self) -> str:
-        """The server's version, if it answers."""
+        """Return the server's version, or raise an error if it does not respond."""
         query = select(func.current_setting("server_version"))
         return str(await self._in(self._reading, lambda: self._read_once(lambda c: c.execute(query).scalar())))
 
-    def _look(self) -> None:
+    def _on_check(self) -> None:
+        """Note that the turn was checked, and whether it was acquired."""
         assert self._turn is not None
         if self._turn.epoch is not None:
-            self._mine.set()
-        self._looked.set()
+            self._is_leader.set()
+        self._has_checked.set()
 
-    def _end(self, error: AoError) -> None:
+    def _on_lost_turn(self, error: AoError) -> None:
+        """Store the error that ended the turn, wake the waiting calls, and report it once."""
         if self.ended is None:
             self.ended = error
-            self._looked.set()
-            self._mine.set()
+            self._has_checked.set()
+            self._is_leader.set()
             self.on_end(error)
 
     # -- the store -----------------------------------------------------------------------------------------------------
 
     async def open(self) -> int:
-        if not await self.ask(lambda: None) and not self._mine.is_set():
-            who = self.active.told if self.active else "another daemon"
-            raise Temporary(f"{who} uses {self.address}", "end that one first, or wait for its end")
+        """Acquire the turn and open the database, or raise `Temporary` if another daemon is active."""
+        if not await self.ask(lambda: None) and not self._is_leader.is_set():
+            holder = self.active.told if self.active else "another daemon"
+            raise Temporary(f"{holder} uses {self.address}", "end that one first, or wait for its end")
         return await super().open()
 
     async def write(self, compute: Callable[[Known], tuple[Batch, T]]) -> T:
+        """Write as `Database.write` does; raise `Deposed` once another daemon is active."""
         if self.ended is not None:
             raise self.ended
         try:
             return await super().write(compute)
         except Deposed as error:
-            self._end(error)
+            self._on_lost_turn(error)
             raise
 
     async def close(self) -> None:
+        """Hand over the turn and close the connections."""
         turn = self._turn
         if turn is not None:
             await asyncio.get_running_loop().run_in_executor(None, turn.close)
         await super().close()
 
     async def _in(self, pool: ThreadPoolExecutor, work: Callable[[], R]) -> R:
+        """Run a function in a thread pool, and translate errors of the driver."""
         try:
             return await super()._in(pool, work)
         except psycopg.Error as error:
@@ -155,9 +164,11 @@ class Postgres(Database):
     # -- in the threads ------------------------------------------------------------------------------------------------
 
     def _connect(self) -> psycopg.Connection[Any]:
+        """Return a new connection with this daemon's application name."""
         return self.address.connect(self.me.application)
 
     def _prepare(self, _link: Link) -> None:
+        """Migrate the schema; called once the turn is acquired."""
         assert self._engine is not None
         try:
             migrate(self._engine, self._back_up)
@@ -165,48 +176,55 @@ class Postgres(Database):
             raise self._explained(error) from None
 
     def _back_up(self, version: int) -> None:
-        """Keep the tables as they are beside themselves, all or none: `events_v1_bak` and so on."""
+        """Save all tables as `events_v1_bak` and so on before a migration, all or none."""
         assert self._engine is not None
         with self._engine.begin() as connection:
             for table in inspect(connection).get_table_names():
                 if table in schema.metadata.tables:
-                    kept = f"{table}_v{version}_bak"
-                    connection.exec_driver_sql(f"DROP TABLE IF EXISTS {kept}")
-                    connection.exec_driver_sql(f"CREATE TABLE {kept} AS TABLE {table}")
+                    backup = f"{table}_v{version}_bak"
+                    connection.exec_driver_sql(f"DROP TABLE IF EXISTS {backup}")
+                    connection.exec_driver_sql(f"CREATE TABLE {backup} AS TABLE {table}")
         log.info("the tables are kept before they are changed", version=version, kept=f"events_v{version}_bak, …")
 
     def _open(self) -> int:
+        """Return the last event's sequence number; the turn has already connected and migrated."""
         return self._last()
 
     def _explained(self, error: DBAPIError) -> AoError:
+        """Return the product's error for a database error."""
         return self.address.explained(error.orig)
 
     def _ties(self) -> Sequence[ColumnElement[Any]]:
+        """Return the key in byte order, which orders rows of the same event."""
         return (collate(schema.outbox.c.key, "C"),)
 
     def _read(self, query: Callable[[Connection], R]) -> R:
+        """Run a query, and retry it for `READING` seconds while the server is not reachable."""
         end, pause = time.monotonic() + READING, 0.05
         while True:
             try:
                 return self._read_once(query)
             except (OperationalError, psycopg.OperationalError) as error:
-                known = self.address.explained(error.orig if isinstance(error, DBAPIError) else error)
-                if not known.retryable or time.monotonic() + pause > end or self.ended is not None:
+                ao_error = self.address.explained(error.orig if isinstance(error, DBAPIError) else error)
+                if not ao_error.retryable or time.monotonic() + pause > end or self.ended is not None:
                     raise
                 time.sleep(pause)
                 pause = min(pause * 2, 1.0)
 
     def _read_once(self, query: Callable[[Connection], R]) -> R:
+        """Run a query outside of a transaction."""
         assert self._engine is not None, "open first"
         with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             return query(connection)
 
-    def _still_mine(self) -> bool:
+    def _is_still_leader(self) -> bool:
+        """Return whether the database names this daemon's epoch."""
         query = select(schema.meta.c.value).where(schema.meta.c.name == WRITER)
-        found = self._read_once(lambda connection: connection.execute(query).scalar())
-        return self._turn is not None and epoch_of(found) == self._turn.epoch
+        writer = self._read_once(lambda connection: connection.execute(query).scalar())
+        return self._turn is not None and epoch_of(writer) == self._turn.epoch
 
     def _writer(self) -> Connection:
+        """Return the connection used for writing; a broken one is replaced."""
         connection = self._write_connection
         if connection is not None and (connection.invalidated or connection.closed):
             connection.close()
@@ -214,50 +232,62 @@ class Postgres(Database):
         return super()._writer()
 
     def _write(self, compute: Callable[[Known], tuple[Batch, T]]) -> T:
-        self._mark = ""
+        """Write a batch.
+
+        If the connection breaks at the commit, the mark shows whether the transaction was committed.
+        """
+        self._last_mark = ""
         answers: list[T] = []
 
-        def computed(known: Known) -> tuple[Batch, T]:
+        def compute_and_keep(known: Known) -> tuple[Batch, T]:
+            """Run `compute` and keep the answer for the case that the commit succeeds without confirmation."""
             batch, answer = compute(known)
             answers.append(answer)
             return batch, answer
 
         try:
-            return super()._write(computed)
+            return super()._write(compute_and_keep)
         except DBAPIError as error:
-            if self._mark and error.connection_invalidated and self._committed(self._mark):
+            if self._last_mark and error.connection_invalidated and self._was_committed(self._last_mark):
                 return answers[-1]
-            if isinstance(error, IntegrityError) and not self._still_mine():
+            if isinstance(error, IntegrityError) and not self._is_still_leader():
                 raise deposed(self.active) from None
             raise
 
     def _seal(self, connection: Connection, seq: int | None) -> None:
-        """Only while the turn is ours. Whoever raises the epoch waits for this transaction's end, or makes this fail."""
+        """Write the mark of this transaction, or raise `Deposed` if the turn is lost.
+
+        Another daemon that raises the epoch waits for the end of this transaction, or makes this statement fail.
+        """
         epoch = self._turn.epoch if self._turn else None
         mark = f"{epoch}:{uuid.uuid4().hex}"
         values = {"mark": mark, "name": WRITER, "mine": f"{epoch}:%", "channel": CHANNEL, "seq": str(seq or "")}
-        if connection.execute(_SEAL, values).first() is None:
+        if connection.execute(_SEAL_STATEMENT, values).first() is None:
             raise deposed(self.active)
-        self._mark = mark
+        self._last_mark = mark
 
-    def _committed(self, mark: str) -> bool:
-        """Whether the last transaction was committed, whose connection broke while it was."""
+    def _was_committed(self, mark: str) -> bool:
+        """Return whether the transaction with this mark was committed although its connection broke.
+
+        Raises `Deposed` if another daemon is active, or if this cannot be determined within `KNOWING` seconds.
+        """
         end = time.monotonic() + KNOWING
         while time.monotonic() < end:
             try:
                 assert self._engine is not None
-                with self._engine.begin() as connection:  # waits for one that the server is still about to end
-                    asked = text("SELECT value FROM meta WHERE name = :name FOR SHARE")
-                    found = str(connection.execute(asked, {"name": WRITER}).scalar())
+                with self._engine.begin() as connection:  # waits for a transaction that the server is still ending
+                    query = text("SELECT value FROM meta WHERE name = :name FOR SHARE")
+                    writer = str(connection.execute(query, {"name": WRITER}).scalar())
             except (DBAPIError, psycopg.Error):
                 time.sleep(0.2)
                 continue
-            if epoch_of(found) != epoch_of(mark):
+            if epoch_of(writer) != epoch_of(mark):
                 raise deposed(self.active)
-            return found == mark
+            return writer == mark
         raise deposed(None)
 
 
-def _call(loop: asyncio.AbstractEventLoop, what: Callable[[], None]) -> None:
+def _call_in_loop(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
+    """Call a function in the event loop from another thread, unless the loop is closed."""
     if not loop.is_closed():
-        loop.call_soon_threadsafe(what)
+        loop.call_soon_threadsafe(function)

@@ -1,4 +1,4 @@
-"""The tables as they are now. `migrations.py` says how they came to be, and what guards the events."""
+"""The tables in their current form. `migrations.py` has their history, and the triggers that protect the events."""
 
 from __future__ import annotations
 

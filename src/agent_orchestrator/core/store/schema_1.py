@@ -1,4 +1,4 @@
-"""The tables of version 1, as `migrations.py` makes them; never changed."""
+"""The tables of schema version 1, as `migrations.py` creates them; never changed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A damaged `$AO_HOME` put in order, without a daemon: `python -m agent_orchestrator.daemon.repair [--dry-run]`.
+"""Repair of a damaged `$AO_HOME`, without a daemon: `python -m agent_orchestrator.daemon.repair [--dry-run]`.
 
-`files.py` sees to the small files, `database.py` to the database, `workspaces.py` to what the sessions have in Git; `orphans.py` finds
-what is there of sessions that no record speaks of. `backup.py` keeps whatever is changed as it was: nothing is destroyed.
+`files.py` repairs the small files, `database.py` the database, `workspaces.py` what sessions have in Git; `orphans.py` finds what is
+left of sessions that have no record. `backup.py` keeps a copy of everything that is changed: nothing is destroyed.
 """

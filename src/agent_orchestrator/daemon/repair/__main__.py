@@ -1,4 +1,4 @@
-"""Repairs the home that `$AO_HOME` names and prints what was found as JSON; `ao doctor --repair` shows it."""
+"""The repair program: repairs the home that `$AO_HOME` names and prints the findings as JSON, which `ao doctor --repair` shows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from agent_orchestrator.errors import AoError, Conflict, NotFound
 
 
 async def run(home: Home, *, dry: bool) -> Repair:
-    """Look at everything, and put in order what is damaged."""
+    """Check everything, and repair what is damaged unless `dry`; return the repair with its findings."""
     repair = Repair(home, dry)
     if home.path.stat().st_uid != os.getuid():
         raise Conflict(f"{home.path} belongs to another user", "set AO_HOME to a folder of your own")
@@ -35,7 +35,7 @@ async def run(home: Home, *, dry: bool) -> Repair:
 
 @contextmanager
 def alone(home: Home) -> Iterator[None]:
-    """Hold the daemon's lock, so that none starts meanwhile."""
+    """Hold the daemon's lock, so that none starts meanwhile; raise `Conflict` if one is running."""
     if not home.path.is_dir():
         raise NotFound(f"there is no {home.path}", "set AO_HOME to the home that is damaged")
     if home.path.stat().st_uid == os.getuid() and not os.access(home.path, os.W_OK | os.X_OK):
@@ -53,7 +53,7 @@ def alone(home: Home) -> Iterator[None]:
 
 
 def main() -> int:
-    """Repair; what is printed is for a program to read."""
+    """Repair the home, and print the result as JSON; return 0 also for errors, which are part of the result."""
     parser = argparse.ArgumentParser(prog="agent_orchestrator.daemon.repair")
     parser.add_argument("--dry-run", action="store_true")
     options = parser.parse_args()

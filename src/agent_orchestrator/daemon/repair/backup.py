@@ -1,4 +1,4 @@
-"""What a repair found and did, and the folder in which everything that it changed is kept as it was."""
+"""`Repair`: the findings of a repair, and the folder in which everything that it changed is kept in its old state."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from agent_orchestrator.base.files.safe import copy_some
 from agent_orchestrator.base.home import Home
 
 ROOM, NAMES = 256 << 20, 10_000
-"""Bytes and files that are kept of a folder in which an agent writes."""
-_FEW = 5
+"""Bytes and files that are kept of a folder in which an agent writes, at most."""
+_MAX_SHOWN = 5
+"""How many paths a finding names, at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at. `state`: `ok`, `repaired`, `damaged` (it would be repaired), `warning` or `failed`."""
+    """The result of one check. `state`: `ok`, `repaired`, `damaged` (it would be repaired), `warning` or `failed`."""
 
     name: str
     state: str
@@ -28,7 +29,7 @@ class Finding:
     remedy: str | None = None
 
     def json(self) -> dict[str, Any]:
-        """As `ao doctor` shows it."""
+        """Return the finding as `ao doctor` shows it."""
         return asdict(self)
 
 
@@ -40,68 +41,74 @@ class Repair:
     dry: bool = False
     findings: list[Finding] = field(default_factory=list)
     folder: Path = field(init=False)
-    """Where what is changed is kept: `$AO_HOME/damaged/<time>`; made with the first thing that is put there."""
+    """Where what is changed is kept: `$AO_HOME/damaged/<time>`; created with its first content."""
 
     def __post_init__(self) -> None:
+        """Choose a folder name that is not in use."""
         self.folder, number = self.home.path / "damaged" / time.strftime("%Y%m%d-%H%M%S", time.gmtime()), 1
         while self.folder.exists():
             number += 1
             self.folder = self.folder.with_name(f"{self.folder.name[:15]}-{number}")
 
     def tell(self, name: str, state: str, detail: str, remedy: str | None = None) -> None:
-        """Remember what was found."""
+        """Add a finding."""
         self.findings.append(Finding(name, state, detail, remedy))
 
     def mend(self, name: str, wrong: str, done: str) -> bool:
-        """Tell what is wrong and what is done about it; true if it is to be done now."""
+        """Add a finding about damage and its repair; return whether to carry out the repair now."""
         self.tell(name, "damaged" if self.dry else "repaired", f"{wrong}: {done}")
         return not self.dry
 
     def keep(self, path: Path) -> None:
-        """A copy of a file of ours as it is, beside all others that this repair changes."""
-        shutil.copy2(path, self._place(path), follow_symlinks=False)
+        """Copy a file of the orchestrator's own to the folder before it is changed."""
+        shutil.copy2(path, self._backup_path(path), follow_symlinks=False)
 
     def keep_some(self, path: Path) -> None:
-        """The same of a file or folder that an agent may have filled: as much as can be of use."""
-        if left_out := copy_some(path, self._place(path), ROOM, NAMES):
-            few = ", ".join(str(one) for one in left_out[:_FEW]) + (" …" if len(left_out) > _FEW else "")
-            text = f"there is no copy of {few}: too large, too many, or no plain files"
+        """Copy a file or folder that an agent may have filled, up to `ROOM` bytes and `NAMES` files; report what is left out."""
+        if left_out := copy_some(path, self._backup_path(path), ROOM, NAMES):
+            sample = ", ".join(str(omitted) for omitted in left_out[:_MAX_SHOWN]) + (
+                " …" if len(left_out) > _MAX_SHOWN else ""
+            )
+            text = f"there is no copy of {sample}: too large, too many, or no plain files"
             self.tell("kept", "warning", text, f"look at {path}")
 
     def put_aside(self, path: Path) -> None:
-        """Take a file or folder away; it is kept, beside where it was if the home is on another file system."""
+        """Move a file or folder away; it is kept, next to its old path if that is on another file system than the home."""
         try:
-            path.rename(self._place(path))
+            path.rename(self._backup_path(path))
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
-            beside = path.with_name(f"damaged-{self.folder.name}")
-            beside.mkdir(mode=0o700, exist_ok=True)
-            path.rename(_free(beside / path.name))
-            self.tell("kept", "repaired", f"{path} is on another file system than {self.home.path}: it is in {beside}")
+            folder_nearby = path.with_name(f"damaged-{self.folder.name}")
+            folder_nearby.mkdir(mode=0o700, exist_ok=True)
+            path.rename(_unused_path(folder_nearby / path.name))
+            self.tell(
+                "kept", "repaired", f"{path} is on another file system than {self.home.path}: it is in {folder_nearby}"
+            )
 
     def note(self, name: str, text: str) -> None:
-        """Keep what is no file of its own."""
-        with self._place(self.home.path / name).open("a") as file:
+        """Append a text to a file in the folder, for data that is not a file of its own."""
+        with self._backup_path(self.home.path / name).open("a") as file:
             file.write(text)
 
-    def _place(self, path: Path) -> Path:
-        inside = path.is_relative_to(self.home.path)
-        relative = path.relative_to(self.home.path) if inside else Path("elsewhere", *path.absolute().parts[1:])
-        place = self.folder / relative
-        for folder in (self.folder.parent, self.folder, place.parent):
+    def _backup_path(self, path: Path) -> Path:
+        """Return an unused path in the folder for a path, and create its parent folders."""
+        is_in_home = path.is_relative_to(self.home.path)
+        relative = path.relative_to(self.home.path) if is_in_home else Path("elsewhere", *path.absolute().parts[1:])
+        target = self.folder / relative
+        for folder in (self.folder.parent, self.folder, target.parent):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return _free(place)
+        return _unused_path(target)
 
     @property
     def kept(self) -> Path | None:
-        """Where what was changed is, if anything was."""
+        """The folder with what was changed, or None if nothing was changed."""
         return self.folder if self.folder.is_dir() else None
 
 
-def _free(place: Path) -> Path:
-    """A place that nothing has yet."""
-    name, number = place.name, 1
-    while os.path.lexists(place):
-        place, number = place.with_name(f"{name}.{number}"), number + 1
-    return place
+def _unused_path(path: Path) -> Path:
+    """Return a path like this one that does not exist."""
+    name, number = path.name, 1
+    while os.path.lexists(path):
+        path, number = path.with_name(f"{name}.{number}"), number + 1
+    return path

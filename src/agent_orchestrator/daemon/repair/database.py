@@ -1,4 +1,4 @@
-"""The database of a home: looked at in a copy, and salvaged where it is damaged."""
+"""Repair of a home's database: it is checked in a copy, and its readable events are moved to a new one if it is damaged."""
 
 from __future__ import annotations
 
@@ -18,132 +18,140 @@ from agent_orchestrator.daemon.repair.backup import Repair
 from agent_orchestrator.errors import AoError
 
 _PARTS = ("", "-wal", "-shm")
-_FEW = 5
+"""Suffixes of an SQLite database's files."""
+_MAX_SHOWN = 5
+"""How many items a finding names, at most."""
 
 
 def put_in_order(repair: Repair) -> list[Event] | None:
-    """Look at the database and mend it; returns its events, none if there is no telling."""
+    """Check and repair the database; return its events, or None if they cannot be read."""
     path = repair.home.database
-    if elsewhere := _elsewhere(repair):
+    if elsewhere := _server_scheme(repair):
         repair.tell("database", "ok", f"it is at a server, {elsewhere}, whose own tools see to it")
         return None
-    _finish_last(repair)
+    _finish_earlier_repair(repair)
     if not path.exists():
         repair.tell("database", "ok", "there is none yet; the next start makes one")
         return []
     with tempfile.TemporaryDirectory(prefix="repair-", dir=repair.home.path) as folder:
-        copy = _copied(path, Path(folder) / "looked")
-        found = salvage.look(copy)
-        if found.version > len(MIGRATIONS):
-            text = f"it is of a newer version ({found.version}) than this program knows ({len(MIGRATIONS)})"
+        copy = _copy_database(path, Path(folder) / "looked")
+        condition = salvage.look(copy)
+        if condition.version > len(MIGRATIONS):
+            text = f"it is of a newer version ({condition.version}) than this program knows ({len(MIGRATIONS)})"
             repair.tell("database", "failed", text, "install the newer agent-orchestrator, or use another AO_HOME")
             return None
-        if found.problems:
-            return _salvage(repair, path, Path(folder), found)
-        _inside(repair, path, found)
+        if condition.problems:
+            return _salvage(repair, path, Path(folder), condition)
+        _repair_records(repair, path, condition)
         return salvage.log_of(copy)
 
 
-def _elsewhere(repair: Repair) -> str:
+def _server_scheme(repair: Repair) -> str:
+    """Return the scheme of the database server that the home uses, or "" if its database is a file."""
     config = ConfigSet(repair.home.config, os.environ)
     try:
         config.load_home()
     except (AoError, OSError):
         return ""
-    named = config.daemon.database
-    return named.partition("://")[0] if "://" in named else ""
+    address = config.daemon.database
+    return address.partition("://")[0] if "://" in address else ""
 
 
-def _copied(path: Path, folder: Path) -> Path:
+def _copy_database(path: Path, folder: Path) -> Path:
+    """Copy the database and its write-ahead log into a new folder; return the copy's path."""
     folder.mkdir()
     for part in _PARTS[:2]:
-        beside = path.with_name(path.name + part)
-        if beside.exists():
-            shutil.copyfile(beside, folder / beside.name)
+        file = path.with_name(path.name + part)
+        if file.exists():
+            shutil.copyfile(file, folder / file.name)
     return folder / path.name
 
 
-def _fresh(repair: Repair) -> Path:
+def _rebuilt_path(repair: Repair) -> Path:
+    """Return the path on which a repair builds the new database."""
     return repair.home.database.with_suffix(".repaired")
 
 
-def _finish_last(repair: Repair) -> None:
-    """A repair that was killed had either not begun to exchange the files, or only the last step is missing."""
-    fresh, path = _fresh(repair), repair.home.database
-    if fresh.exists() and path.exists():
-        if repair.mend("database", f"{fresh} is left of an earlier repair", "put aside"):
-            repair.put_aside(fresh)
-    elif fresh.exists() and repair.mend("database", "an earlier repair was cut short", "finished"):
-        fresh.replace(path)
+def _finish_earlier_repair(repair: Repair) -> None:
+    """Finish a repair that was killed: rename the new database if the old one is moved already, else put the new one aside."""
+    rebuilt, path = _rebuilt_path(repair), repair.home.database
+    if rebuilt.exists() and path.exists():
+        if repair.mend("database", f"{rebuilt} is left of an earlier repair", "put aside"):
+            repair.put_aside(rebuilt)
+    elif rebuilt.exists() and repair.mend("database", "an earlier repair was cut short", "finished"):
+        rebuilt.replace(path)
 
 
-def _salvage(repair: Repair, path: Path, folder: Path, looked: salvage.Looked) -> list[Event]:
-    wrong = f"{path} is damaged ({looked.problems[0]})"
-    found = salvage.salvage(_copied(path, folder / "salvaged"))
-    fresh = folder / "fresh.db"
-    salvage.rebuild(found, fresh)
-    after = salvage.look(fresh)
+def _salvage(repair: Repair, path: Path, folder: Path, condition: salvage.Looked) -> list[Event]:
+    """Build a new database from what is readable in a damaged one, and exchange them; return the events of the new one."""
+    problem = f"{path} is damaged ({condition.problems[0]})"
+    salvaged = salvage.salvage(_copy_database(path, folder / "salvaged"))
+    rebuilt = folder / "fresh.db"
+    salvage.rebuild(salvaged, rebuilt)
+    after = salvage.look(rebuilt)
     if after.problems:
         repair.tell(
-            "database", "failed", f"{wrong}, and could not be salvaged: {after.problems[0]}", "restore a backup"
+            "database", "failed", f"{problem}, and could not be salvaged: {after.problems[0]}", "restore a backup"
         )
         return []
-    told = f"{len(found.events)} events and {len(found.outbox)} effects read from it into a new one"
-    if gaps := found.gaps:
-        shown = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in gaps[:_FEW])
-        told += f"; events missing: {shown}{' …' if len(gaps) > _FEW else ''}"
+    outcome = f"{len(salvaged.events)} events and {len(salvaged.outbox)} effects read from it into a new one"
+    if gaps := salvaged.gaps:
+        ranges = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in gaps[:_MAX_SHOWN])
+        outcome += f"; events missing: {ranges}{' …' if len(gaps) > _MAX_SHOWN else ''}"
     backups = sorted(path.parent.glob(f"{path.stem}.v*.bak"))
-    if not found.events and backups:
+    if not salvaged.events and backups:
         repair.tell(
-            "database", "failed", f"{wrong}, and no event can be read", f"a backup is there: cp {backups[-1]} {path}"
+            "database", "failed", f"{problem}, and no event can be read", f"a backup is there: cp {backups[-1]} {path}"
         )
         return []
-    if repair.mend("database", wrong, f"{told}; the damaged one is kept"):
-        salvage.rebuild(found, _fresh(repair))
+    if repair.mend("database", problem, f"{outcome}; the damaged one is kept"):
+        salvage.rebuild(salvaged, _rebuilt_path(repair))
         for part in _PARTS[::-1]:
-            beside = path.with_name(path.name + part)
-            if beside.exists():
-                repair.put_aside(beside)
-        _fresh(repair).replace(path)
-    return salvage.log_of(fresh)
+            file = path.with_name(path.name + part)
+            if file.exists():
+                repair.put_aside(file)
+        _rebuilt_path(repair).replace(path)
+    return salvage.log_of(rebuilt)
 
 
-def _inside(repair: Repair, path: Path, found: salvage.Looked) -> None:
-    """What is wrong in a database that is sound as such."""
-    if found.unreadable:
-        few = ", ".join(map(str, found.unreadable[:_FEW]))
+def _repair_records(repair: Repair, path: Path, condition: salvage.Looked) -> None:
+    """Repair damaged records in a database whose file is sound."""
+    if condition.unreadable:
+        sample = ", ".join(map(str, condition.unreadable[:_MAX_SHOWN]))
         repair.tell(
             "events",
             "warning",
-            f"{len(found.unreadable)} events cannot be read and count as unknown ones: {few}",
+            f"{len(condition.unreadable)} events cannot be read and count as unknown ones: {sample}",
             "nothing needs to be done; a backup may have them",
         )
-    mend = False
-    if found.stuck:
-        keys = ", ".join(str(one["key"]) for one in found.stuck[:_FEW])
-        mend |= repair.mend("effects", f"{len(found.stuck)} effects cannot be read: {keys}", "taken out")
-    if found.facts:
-        mend |= repair.mend("facts", f"the saved facts are damaged ({found.facts})", "dropped; the log is folded anew")
-    if mend:
+    must_repair = False
+    if condition.stuck:
+        keys = ", ".join(str(row["key"]) for row in condition.stuck[:_MAX_SHOWN])
+        must_repair |= repair.mend("effects", f"{len(condition.stuck)} effects cannot be read: {keys}", "taken out")
+    if condition.facts:
+        must_repair |= repair.mend(
+            "facts", f"the saved facts are damaged ({condition.facts})", "dropped; the log is folded anew"
+        )
+    if must_repair:
         for part in _PARTS:
-            if (beside := path.with_name(path.name + part)).exists():
-                repair.keep(beside)
-        repair.note("effects.jsonl", "".join(json.dumps(one, default=str) + "\n" for one in found.stuck))
-        salvage.put_in_order(path, found)
-    if not (found.unreadable or found.stuck or found.facts):
-        repair.tell("database", "ok", f"{path}, version {found.version}")
+            if (file := path.with_name(path.name + part)).exists():
+                repair.keep(file)
+        repair.note("effects.jsonl", "".join(json.dumps(row, default=str) + "\n" for row in condition.stuck))
+        salvage.put_in_order(path, condition)
+    if not (condition.unreadable or condition.stuck or condition.facts):
+        repair.tell("database", "ok", f"{path}, version {condition.version}")
 
 
 def sessions_of(events: list[Event]) -> dict[str, SessionFacts]:
-    """The sessions that the log speaks of."""
-    found: dict[str, SessionFacts] = {}
+    """Return the sessions in the log, by id; damaged events are skipped."""
+    sessions: dict[str, SessionFacts] = {}
     for event in events:
         if not event.session:
             continue
         try:
-            after = reduce(found.get(event.session), event)
-        except Exception:  # a damaged record says nothing; the daemon leaves it out as well
+            facts = reduce(sessions.get(event.session), event)
+        except Exception:  # a damaged record; the daemon skips it as well
             continue
-        if after is not None:
-            found[event.session] = after
-    return found
+        if facts is not None:
+            sessions[event.session] = facts
+    return sessions

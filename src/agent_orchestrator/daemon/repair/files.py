@@ -1,4 +1,4 @@
-"""The small files of a home: who may read them, tokens, configuration, and what an ended daemon left behind."""
+"""Repair of a home's small files: access modes, tokens, configuration, and leftovers of an ended daemon."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from agent_orchestrator.daemon.repair.backup import Repair
 from agent_orchestrator.errors import AoError
 
 _TOKEN = re.compile(r"aoc_[A-Za-z0-9_-]{20,}")
+"""The format of the client token."""
 _SECRET = re.compile(r"[A-Za-z0-9_-]{20,}")
+"""The format of the secret that agents' tokens are made with."""
 _UNFINISHED = ("*~", "*.new", "*.tmp")
+"""Patterns of files that were left by an interrupted write."""
 _PRIVATE = (
     "ao.db",
     "ao.db-wal",
@@ -31,52 +34,55 @@ _PRIVATE = (
     "daemon.log.*",
     "daemon.json",
 )
+"""Patterns of files that only the owner may read."""
 
 
 def put_in_order(repair: Repair) -> None:
-    """Look at every one."""
-    _modes(repair)
-    _token(repair, repair.home.token, _TOKEN, "a new one is made; whoever has the old one signs in again")
+    """Check and repair all small files."""
+    _repair_modes(repair)
+    _repair_token(repair, repair.home.token, _TOKEN, "a new one is made; whoever has the old one signs in again")
     secret = repair.home.path / "token.secret"
-    _token(
+    _repair_token(
         repair,
         secret,
         _SECRET,
         "a new one is made; running agents' own tokens open nothing until they are started anew",
     )
-    _named_tokens(repair)
-    _configuration(repair)
-    _leftovers(repair)
+    _repair_named_tokens(repair)
+    _repair_configuration(repair)
+    _remove_leftovers(repair)
 
 
 def content(path: Path) -> bytes:
-    """Of a file; `OSError` if a pipe or something without an end has its name."""
+    """Return a file's content; raise `OSError` if it is no regular file, like a pipe or an endless device."""
     return read_plain(path.resolve())
 
 
-def _modes(repair: Repair) -> None:
-    home, wrong = repair.home, False
+def _repair_modes(repair: Repair) -> None:
+    """Restrict private files and folders to the owner, and report those of another user."""
+    home, has_problem = repair.home, False
     folders = [folder for folder in (home.path, home.sessions, home.worktrees) if folder.is_dir()]
     folders += [folder for folder in home.sessions.glob("*") if folder.is_dir()] if home.sessions.is_dir() else []
     files = [file for pattern in _PRIVATE for file in home.path.glob(pattern) if file.is_file()]
     for path, mode in [*((folder, 0o700) for folder in folders), *((file, 0o600) for file in files)]:
-        found = path.lstat()
-        if stat.S_ISLNK(found.st_mode):
+        status = path.lstat()
+        if stat.S_ISLNK(status.st_mode):
             continue
-        if found.st_uid != os.getuid():
-            wrong = True
+        if status.st_uid != os.getuid():
+            has_problem = True
             remedy = f"sudo chown {os.getuid()} {path}"
-            repair.tell("modes", "failed", f"{path} belongs to another user (uid {found.st_uid})", remedy)
-        elif stat.S_IMODE(found.st_mode) & 0o077 or (stat.S_IMODE(found.st_mode) & mode) != mode:
-            wrong = True
-            was = f"{stat.S_IMODE(found.st_mode):o}"
-            if repair.mend("modes", f"{path} has mode {was}", f"mode {mode:o}"):
+            repair.tell("modes", "failed", f"{path} belongs to another user (uid {status.st_uid})", remedy)
+        elif stat.S_IMODE(status.st_mode) & 0o077 or (stat.S_IMODE(status.st_mode) & mode) != mode:
+            has_problem = True
+            current_mode = f"{stat.S_IMODE(status.st_mode):o}"
+            if repair.mend("modes", f"{path} has mode {current_mode}", f"mode {mode:o}"):
                 path.chmod(mode)
-    if not wrong:
+    if not has_problem:
         repair.tell("modes", "ok", "nobody else may read what is private")
 
 
-def _token(repair: Repair, path: Path, right: re.Pattern[str], then: str) -> None:
+def _repair_token(repair: Repair, path: Path, pattern: re.Pattern[str], consequence: str) -> None:
+    """Put a token file aside if its content has the wrong format; `consequence` is added to the finding."""
     if not path.exists():
         repair.tell(path.name, "ok", "not there; it is made when it is needed")
         return
@@ -84,13 +90,14 @@ def _token(repair: Repair, path: Path, right: re.Pattern[str], then: str) -> Non
         text = content(path).decode().strip()
     except (OSError, ValueError):
         text = ""
-    if right.fullmatch(text):
+    if pattern.fullmatch(text):
         repair.tell(path.name, "ok", str(path))
-    elif repair.mend(path.name, f"{path} holds no token", then):
+    elif repair.mend(path.name, f"{path} holds no token", consequence):
         repair.put_aside(path)
 
 
-def _named_tokens(repair: Repair) -> None:
+def _repair_named_tokens(repair: Repair) -> None:
+    """Put the file of named tokens aside if it cannot be read."""
     path = repair.home.path / "tokens.json"
     if not path.exists():
         return
@@ -98,12 +105,13 @@ def _named_tokens(repair: Repair) -> None:
         names = [str(entry["name"]) for entry in json.loads(content(path))["tokens"]]
         repair.tell("tokens.json", "ok", f"{len(names)} tokens and sign-ins")
     except (OSError, ValueError, KeyError, TypeError) as error:
-        done = "put aside; named tokens are made anew with `ao token new`, browsers sign in again"
-        if repair.mend("tokens.json", f"{path} cannot be read ({error})", done):
+        action = "put aside; named tokens are made anew with `ao token new`, browsers sign in again"
+        if repair.mend("tokens.json", f"{path} cannot be read ({error})", action):
             repair.put_aside(path)
 
 
-def _configuration(repair: Repair) -> None:
+def _repair_configuration(repair: Repair) -> None:
+    """Put the configuration aside if it is binary; report other errors, which only a person can correct."""
     path = repair.home.config
     if not path.exists():
         return
@@ -114,42 +122,45 @@ def _configuration(repair: Repair) -> None:
             return
         load(path, os.environ, keyring.read)
     except (AoError, OSError) as error:
-        # What a person wrote is for that person to correct.
+        # A person wrote this file, so it is not changed here.
         repair.tell("configuration", "warning", str(error), f"correct {path}; until then defaults are in force")
     else:
         repair.tell("configuration", "ok", str(path))
 
 
-def _leftovers(repair: Repair) -> None:
-    home, found = repair.home, False
+def _remove_leftovers(repair: Repair) -> None:
+    """Put aside the info file and socket of a daemon that is gone, and unfinished files."""
+    home, has_leftovers = repair.home, False
     info = home.info
-    if info.exists() and not _says_alive(info):
-        found = True
+    if info.exists() and not _is_daemon_alive(info):
+        has_leftovers = True
         if repair.mend("leftovers", f"{info} speaks of a daemon that is gone", "put aside"):
             repair.put_aside(info)
     sock = home.socket("daemon.sock")
-    if sock.exists() and not _answers(sock):
-        found = True
+    if sock.exists() and not _is_listening(sock):
+        has_leftovers = True
         if repair.mend("leftovers", f"nobody listens at {sock}", "removed"):
             sock.unlink()
     private = home.sessions.glob("*/") if home.sessions.is_dir() else iter(())
     for folder in (home.path, *private):
         for path in (path for pattern in _UNFINISHED for path in folder.glob(pattern) if path.is_file()):
-            found = True
+            has_leftovers = True
             if repair.mend("leftovers", f"{path} was never finished", "put aside"):
                 repair.put_aside(path)
-    if not found:
+    if not has_leftovers:
         repair.tell("leftovers", "ok", "none")
 
 
-def _says_alive(info: Path) -> bool:
+def _is_daemon_alive(info: Path) -> bool:
+    """Return whether the daemon of an info file is alive."""
     try:
         return alive(int(json.loads(content(info))["pid"]))
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
-def _answers(path: Path) -> bool:
+def _is_listening(path: Path) -> bool:
+    """Return whether a process listens at a Unix socket."""
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(2.0)
         try:

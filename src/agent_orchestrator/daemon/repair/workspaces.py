@@ -1,4 +1,4 @@
-"""What sessions have in Git: their folders, their worktrees' registration, their branches."""
+"""Repair of what sessions have in Git: their folders, their worktrees' registration, their branches."""
 
 from __future__ import annotations
 
@@ -16,59 +16,63 @@ from agent_orchestrator.errors import AoError
 from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.sessions.rescue.manifest import checkpoint_ref, rescue_ref, restored_ref
 
-_ABANDONED = 600.0
-"""Seconds after which a lock file that no process can have is a leftover."""
-_LOCKS = ("index.lock", "HEAD.lock")
+_ABANDONED_AFTER = 600.0
+"""Seconds after which a lock file that no process uses counts as left over."""
+_LOCK_NAMES = ("index.lock", "HEAD.lock")
+"""Git's lock files that are checked."""
 
 
 async def put_in_order(repair: Repair, host: Host, sessions: dict[str, SessionFacts]) -> None:
-    """Look at every session that is to have a workspace here."""
-    before = len(repair.findings)
-    here = [facts for facts in sessions.values() if not facts.stopped and not facts.remote]
-    for facts in here:
+    """Check and repair every session that is to have a workspace on this machine."""
+    findings_before = len(repair.findings)
+    local_sessions = [facts for facts in sessions.values() if not facts.stopped and not facts.remote]
+    for facts in local_sessions:
         private = repair.home.session(facts.id)
-        missing = facts.launch is not None and not private.is_dir()
-        lost = "made anew; what its terminal showed is lost"
-        if missing and repair.mend(facts.id, f"its folder {private} is gone", lost):
+        is_missing = facts.launch is not None and not private.is_dir()
+        action = "made anew; what its terminal showed is lost"
+        if is_missing and repair.mend(facts.id, f"its folder {private} is gone", action):
             private.mkdir(mode=0o700, parents=True)
         if facts.place is None or not facts.place.present:
             continue
         try:
-            await _workspace(repair, host, facts, Path(facts.place.path))
+            await _repair_workspace(repair, host, facts, Path(facts.place.path))
         except (AoError, OSError) as error:
             repair.tell(facts.id, "failed", str(error), f"look at {facts.place.path}")
-    if len(repair.findings) == before:
-        repair.tell("workspaces", "ok", f"{len(here)} sessions that are not stopped")
+    if len(repair.findings) == findings_before:
+        repair.tell("workspaces", "ok", f"{len(local_sessions)} sessions that are not stopped")
 
 
-async def _workspace(repair: Repair, host: Host, facts: SessionFacts, path: Path) -> None:
+async def _repair_workspace(repair: Repair, host: Host, facts: SessionFacts, path: Path) -> None:
+    """Repair one session's branch and workspace; a missing workspace is only reported."""
     repo = Path(facts.spec.repo)
     git = Git(host, repo)
     main = find_layout(repo)
     if main is None:
         repair.tell(facts.id, "failed", f"its repository {repo} is gone", "bring it back to where it was")
         return
-    await _branch(repair, git, facts)
+    await _restore_branch(repair, git, facts)
     if not path.is_dir():
-        saved = await _saved(git, facts)
-        back = f"`ao stop {facts.id}`, then `ao restore {facts.id}`"
-        what = f"its branch {facts.branch} is there" + (f", and {saved[0]}" if saved else "")
-        repair.tell(facts.id, "warning", f"its workspace {path} is gone; {what}", f"{back} makes it anew from these")
+        saved = await _describe_saved(git, facts)
+        commands = f"`ao stop {facts.id}`, then `ao restore {facts.id}`"
+        remains = f"its branch {facts.branch} is there" + (f", and {saved[0]}" if saved else "")
+        repair.tell(
+            facts.id, "warning", f"its workspace {path} is gone; {remains}", f"{commands} makes it anew from these"
+        )
         return
     layout = find_layout(path)
     if layout is None and facts.place is not None and facts.place.shared:
-        await _register(repair, git, facts, path, main.common)
+        await _register_worktree(repair, git, facts, path, main.common)
     elif layout is not None:
-        _locks(repair, host, facts, path, layout.git_dir)
+        _remove_locks(repair, host, facts, path, layout.git_dir)
 
 
-async def _branch(repair: Repair, git: Git, facts: SessionFacts) -> None:
-    """A branch that is gone comes back where it was last seen, or where the session's work was saved."""
+async def _restore_branch(repair: Repair, git: Git, facts: SessionFacts) -> None:
+    """Restore a missing branch at the commit where it was last seen, or at the session's saved work."""
     if not facts.branch or await git.branch_exists(facts.branch):
         return
     for commit, source in await _candidates(git, facts):
-        wrong = f"its branch {facts.branch} is gone from {git.repo}"
-        if repair.mend(facts.id, wrong, f"made anew at {commit[:12]}, {source}"):
+        problem = f"its branch {facts.branch} is gone from {git.repo}"
+        if repair.mend(facts.id, problem, f"made anew at {commit[:12]}, {source}"):
             await git.update_ref(f"refs/heads/{facts.branch}", commit, ABSENT, "ao doctor --repair")
         return
     remedy = (
@@ -78,24 +82,27 @@ async def _branch(repair: Repair, git: Git, facts: SessionFacts) -> None:
 
 
 async def _candidates(git: Git, facts: SessionFacts) -> list[tuple[str, str]]:
-    known = [(facts.head, "where it was last seen"), (facts.published, "where it was last seen")]
-    known += [(await git.resolve(f"{ref}^"), f"saved as {ref}") for ref, _ in await _refs(git, facts)]
-    known += [(facts.place.base_commit if facts.place else None, "where it began")]
-    return [(commit, source) for commit, source in known if commit and await git.resolve(commit)]
+    """Return existing commits that a branch can be restored at, best first, with where each comes from."""
+    candidates = [(facts.head, "where it was last seen"), (facts.published, "where it was last seen")]
+    candidates += [(await git.resolve(f"{ref}^"), f"saved as {ref}") for ref, _ in await _saved_refs(git, facts)]
+    candidates += [(facts.place.base_commit if facts.place else None, "where it began")]
+    return [(commit, source) for commit, source in candidates if commit and await git.resolve(commit)]
 
 
-async def _refs(git: Git, facts: SessionFacts) -> list[tuple[str, str]]:
-    refs = [make(facts.id) for make in (rescue_ref, checkpoint_ref, restored_ref)]
-    found = await git.refs(*refs)
-    return [(ref, found[ref]) for ref in refs if ref in found]
+async def _saved_refs(git: Git, facts: SessionFacts) -> list[tuple[str, str]]:
+    """Return the session's refs with saved work, and their commits."""
+    refs = [ref_of(facts.id) for ref_of in (rescue_ref, checkpoint_ref, restored_ref)]
+    commits = await git.refs(*refs)
+    return [(ref, commits[ref]) for ref in refs if ref in commits]
 
 
-async def _saved(git: Git, facts: SessionFacts) -> list[str]:
-    return [f"work saved as {ref}" for ref, _ in await _refs(git, facts)]
+async def _describe_saved(git: Git, facts: SessionFacts) -> list[str]:
+    """Return descriptions of the session's saved work."""
+    return [f"work saved as {ref}" for ref, _ in await _saved_refs(git, facts)]
 
 
-async def _register(repair: Repair, git: Git, facts: SessionFacts, path: Path, common: Path) -> None:
-    """A worktree that the repository has forgotten is made known again; its files are not touched, its index is read anew."""
+async def _register_worktree(repair: Repair, git: Git, facts: SessionFacts, path: Path, common: Path) -> None:
+    """Register a worktree that the repository has lost; its files are not touched, its index is read from HEAD if missing."""
     pointer = path / ".git"
     entry = Path(facts.place.git_dir) if facts.place else common / "worktrees" / path.name
     if entry.parent != common / "worktrees":
@@ -105,32 +112,33 @@ async def _register(repair: Repair, git: Git, facts: SessionFacts, path: Path, c
         return
     if os.path.lexists(pointer):
         repair.keep_some(pointer)
-    fresh = not (entry / "HEAD").is_file()
+    is_new = not (entry / "HEAD").is_file()
     if entry.exists():
         repair.keep_some(entry)
     entry.mkdir(parents=True, exist_ok=True)
-    _write(entry / "commondir", "../..\n")
-    _write(entry / "gitdir", f"{pointer}\n")
-    if fresh or read_symbolic_head(entry) is None:
-        _write(entry / "HEAD", f"ref: refs/heads/{facts.branch}\n")
-    _write(pointer, f"gitdir: {entry}\n")
+    _replace_file(entry / "commondir", "../..\n")
+    _replace_file(entry / "gitdir", f"{pointer}\n")
+    if is_new or read_symbolic_head(entry) is None:
+        _replace_file(entry / "HEAD", f"ref: refs/heads/{facts.branch}\n")
+    _replace_file(pointer, f"gitdir: {entry}\n")
     if not (entry / "index").is_file():
         await Git(git.host, path).run("read-tree", "HEAD")
 
 
-def _write(path: Path, text: str) -> None:
-    """In the place of whatever an agent may have put there."""
+def _replace_file(path: Path, text: str) -> None:
+    """Write a file, replacing whatever an agent may have put at its path."""
     with new_file(path) as file:
         file.write(os.fsencode(text))
 
 
-def _locks(repair: Repair, host: Host, facts: SessionFacts, path: Path, git_dir: Path) -> None:
-    for lock in (git_dir / name for name in _LOCKS):
+def _remove_locks(repair: Repair, host: Host, facts: SessionFacts, path: Path, git_dir: Path) -> None:
+    """Put aside old lock files; report those that may be in use."""
+    for lock in (git_dir / name for name in _LOCK_NAMES):
         try:
             age = time.time() - lock.stat().st_mtime
         except FileNotFoundError:
             continue
-        if age < _ABANDONED or host.users_of(path):
+        if age < _ABANDONED_AFTER or host.users_of(path):
             repair.tell(facts.id, "warning", f"{lock} is held", "if no Git command runs there, remove it")
         elif repair.mend(facts.id, f"{lock} was left {age / 60:.0f} minutes ago", "put aside"):
             repair.put_aside(lock)

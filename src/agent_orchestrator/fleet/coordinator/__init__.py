@@ -1,1 +1,1 @@
-"""The coordinating agent of a project and the digest that it is sent."""
+"""The coordinating agent of a project and the digests that it is sent."""

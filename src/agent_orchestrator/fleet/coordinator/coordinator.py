@@ -1,8 +1,10 @@
-"""The coordinating agent of a project: started on request, told of what happens by digests, and woken by them.
+"""The coordinating agent of a project: started on request, and sent digests of what happens, which also wake it.
 
-News are gathered for a while (`coordinator.digest`) and told together, when it is at rest: never in the middle of a turn, and never
-while it waits for a person's answer. How far it was told is recorded with the message itself, so that neither a restart nor a second
-look tells anything twice; what a message that was lost told of is told again.
+News is gathered for a while (`digest.py`) and sent together while the agent rests: never in the middle of a turn, and
+never while it waits for a person's answer. The message's own record says up to which event it informs, so that a
+restart repeats nothing; the content of a message that was lost is sent again.
+
+Look here when a coordinator is not started, not woken, or informed twice.
 """
 
 from __future__ import annotations
@@ -34,14 +36,14 @@ TITLE = "Coordinator"
 SENDER = "digest"
 PAGE = 2000
 LONGEST_WAIT = 300.0
-"""The clock is looked at again at least this often: it may be set, or the machine may sleep."""
+"""Seconds after which the clock is checked again at the latest: it may be set, or the machine may sleep."""
 STOPPED_WITHIN = 60.0
 
 log = structlog.get_logger()
 
 
 class Coordinators:
-    """Starts coordinating agents, gives them goals, and tells them what happens."""
+    """Starts coordinating agents, gives them goals, and sends them digests."""
 
     def __init__(
         self,
@@ -59,30 +61,30 @@ class Coordinators:
         self.inbox = inbox
         self._call_later = call_later
         self._ensuring = asyncio.Lock()
-        self._mine: dict[str, str] = {}
+        self._session_of: dict[str, str] = {}
         """Project → its coordinating session."""
-        self._since: dict[str, float] = {}
-        """Coordinating session → when the first of the news came that it is still to be told of."""
-        self._seen: dict[str, int] = {}
-        """How far there turned out to be nothing to tell."""
+        self._pending_since: dict[str, float] = {}
+        """Coordinating session → when the first event came that it has not been sent yet."""
+        self._checked_up_to: dict[str, int] = {}
+        """Coordinating session → the event up to which there was nothing to send."""
         self._timers: dict[str, Timer] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._starting: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Tell what is still to be told, and whatever happens from now on; start those that the configuration wants."""
+        """Send what is due and whatever happens from now on; start the coordinators that the configuration asks for."""
         for facts in self.flow.sessions.values():
             if facts.spec.kind == COORDINATOR:
-                self._know(facts)
+                self._register(facts)
         self.flow.on_change.append(self._on_change)
-        for session in list(self._mine.values()):
-            self._since.setdefault(session, self.flow.clock())
-            self._look(session)
+        for session in list(self._session_of.values()):
+            self._pending_since.setdefault(session, self.flow.clock())
+            self._send_if_due(session)
         if any(project.coordinator.auto for project in self.plugins.config.projects()):
-            self._starting = asyncio.get_running_loop().create_task(self._start_wanted())
+            self._starting = asyncio.get_running_loop().create_task(self._start_configured())
 
     def close(self) -> None:
-        """Tell no more."""
+        """Cancel all timers and tasks."""
         for pending in (*self._timers.values(), *self._tasks.values(), self._starting):
             if pending is not None:
                 pending.cancel()
@@ -90,10 +92,10 @@ class Coordinators:
     # -- starting ------------------------------------------------------------------------------------------------------
 
     def of(self, project: str) -> SessionFacts | None:
-        """A project's coordinating session, the last one there was."""
-        return self.flow.sessions.get(self._mine.get(project, ""))
+        """Return a project's latest coordinating session, or None."""
+        return self.flow.sessions.get(self._session_of.get(project, ""))
 
-    async def _start_wanted(self) -> None:
+    async def _start_configured(self) -> None:
         for project in self.plugins.config.projects():
             if project.coordinator.auto:
                 try:
@@ -104,38 +106,42 @@ class Coordinators:
     async def ensure(
         self, project: str, agent: str | None = None, model: str | None = None, key: str | None = None
     ) -> SessionFacts:
-        """The project's coordinating session, made or brought back if need be; one at a time."""
+        """Return the project's coordinating session, created or restored if necessary; one call at a time. Raises
+        Conflict if one by another agent or model runs.
+        """
         settings = self.plugins.project(project)
         async with self._ensuring:
             await self.sessions.projects.check_trust(settings, settings.coordinator.agent, coordinator=True)
             facts = self.of(project)
             if facts is not None and facts.wanted == "stop" and not facts.stopped:
                 facts = await self.sessions.until(facts.id, lambda now: now.stopped, STOPPED_WITHIN)
-            if facts is None or (facts.stopped and _anew(facts, settings.coordinator.conversation, agent, model)):
-                return await self._make(project, agent, model, key)
-            self._refuse_other(facts, agent, model)
+            if facts is None or (
+                facts.stopped and _needs_new_session(facts, settings.coordinator.conversation, agent, model)
+            ):
+                return await self._create(project, agent, model, key)
+            self._refuse_different_agent(facts, agent, model)
             if facts.stopped or (not facts.live and (facts.failure is not None or facts.launched_run == facts.run)):
                 await self.sessions.restore(facts.id, key)
             return self.flow.sessions[facts.id]
 
-    async def _make(self, project: str, agent: str | None, model: str | None, key: str | None) -> SessionFacts:
-        wanted = self.plugins.project(project).coordinator
+    async def _create(self, project: str, agent: str | None, model: str | None, key: str | None) -> SessionFacts:
+        settings = self.plugins.project(project).coordinator
         request = {
             "projectId": project,
             "title": TITLE,
-            "agent": agent or wanted.agent,
-            "model": model or (wanted.model if agent in (None, wanted.agent) else None),
+            "agent": agent or settings.agent,
+            "model": model or (settings.model if agent in (None, settings.agent) else None),
             "branch": BRANCH,
             "kind": COORDINATOR,
         }
-        made = await self.sessions.create(request, key, NOWHERE)
-        return self.flow.sessions[made["id"]]
+        session = await self.sessions.create(request, key, NOWHERE)
+        return self.flow.sessions[session["id"]]
 
-    def _refuse_other(self, facts: SessionFacts, agent: str | None, model: str | None) -> None:
-        same = agent in (None, facts.spec.profile, facts.spec.agent) and model in (None, facts.spec.model)
-        if not same and not facts.stopped:
-            runs = " with ".join(filter(None, (facts.spec.profile or facts.spec.agent, facts.spec.model)))
-            raise Conflict(f"{facts.id} is there already, by {runs}", "stop it first: ao orchestrator --stop")
+    def _refuse_different_agent(self, facts: SessionFacts, agent: str | None, model: str | None) -> None:
+        is_same = agent in (None, facts.spec.profile, facts.spec.agent) and model in (None, facts.spec.model)
+        if not is_same and not facts.stopped:
+            current_agent = " with ".join(filter(None, (facts.spec.profile or facts.spec.agent, facts.spec.model)))
+            raise Conflict(f"{facts.id} is there already, by {current_agent}", "stop it first: ao orchestrator --stop")
 
     async def give(
         self,
@@ -145,69 +151,69 @@ class Coordinators:
         model: str | None = None,
         key: str | None = None,
     ) -> dict[str, Any]:
-        """Start it, or find it, and give it a goal, if there is one."""
+        """Start the coordinator, or use the existing one, and send it a goal if there is one; return its view."""
         facts = await self.ensure(project, agent, model, f"coordinator:{key}" if key else None)
-        sent = None
+        message = None
         if goal is not None:
-            await self._follow(facts)
-            sent = await self.inbox.send(facts.id, goal, key=key)
-        return {**self.view(project), "message": sent}
+            await self._fast_forward_workspace(facts)
+            message = await self.inbox.send(facts.id, goal, key=key)
+        return {**self.view(project), "message": message}
 
     async def stop(self, project: str, key: str | None = None) -> dict[str, Any]:
-        """Stop it; its conversation is kept."""
+        """Stop the coordinator, keeping its conversation, and return its view."""
         facts = self.of(project)
         if facts is not None and not facts.stopped:
             await self.sessions.stop(facts.id, key=key)
         return self.view(project)
 
     def view(self, project: str) -> dict[str, Any]:
-        """How it stands, as JSON."""
+        """Return the coordinator's state as JSON."""
         facts = self.of(project)
-        told = facts.digest if facts else None
+        last_digest = facts.digest if facts else None
         return {
             "project": project,
             "session": self.sessions.view(facts.id) if facts else None,
-            "goal": next((one.text for one in reversed(facts.messages) if one.sender != SENDER), None)
+            "goal": next((message.text for message in reversed(facts.messages) if message.sender != SENDER), None)
             if facts
             else None,
             "said": facts.said or None if facts else None,
             "digest": {
-                "lastAt": rfc3339(told.at) if told and told.at else None,
-                "pending": bool(facts and facts.id in self._since),
+                "lastAt": rfc3339(last_digest.at) if last_digest and last_digest.at else None,
+                "pending": bool(facts and facts.id in self._pending_since),
             },
             "message": None,
         }
 
-    # -- telling -------------------------------------------------------------------------------------------------------
+    # -- sending digests -----------------------------------------------------------------------------------------------
 
-    def _know(self, facts: SessionFacts) -> None:
-        known = self.flow.sessions.get(self._mine.get(facts.project, ""))
-        if known is None or facts.created_at >= known.created_at:
-            self._mine[facts.project] = facts.id
+    def _register(self, facts: SessionFacts) -> None:
+        registered = self.flow.sessions.get(self._session_of.get(facts.project, ""))
+        if registered is None or facts.created_at >= registered.created_at:
+            self._session_of[facts.project] = facts.id
 
     def _on_change(self, changes: Sequence[Change]) -> None:
-        due = set()
+        to_check = set()
         for change in changes:
             event = change.event
             if isinstance(event.body, e.SessionCreated) and event.body.kind == COORDINATOR and change.after:
-                self._know(change.after)
-            me = self.flow.sessions.get(self._mine.get(event.project or "", ""))
-            if me is None:
+                self._register(change.after)
+            coordinator = self.flow.sessions.get(self._session_of.get(event.project or "", ""))
+            if coordinator is None:
                 continue
-            if event.session == me.id:
-                if me.live and lost(me):
-                    self._since.setdefault(me.id, self.flow.clock())
-                due.add(me.id)
-            elif tells(event, me):
-                self._since.setdefault(me.id, self.flow.clock())
-                due.add(me.id)
-        for session in due:
-            self._look(session)
+            if event.session == coordinator.id:
+                if coordinator.live and lost(coordinator):
+                    self._pending_since.setdefault(coordinator.id, self.flow.clock())
+                to_check.add(coordinator.id)
+            elif tells(event, coordinator):
+                self._pending_since.setdefault(coordinator.id, self.flow.clock())
+                to_check.add(coordinator.id)
+        for session in to_check:
+            self._send_if_due(session)
 
-    def _look(self, session: str) -> None:
-        """Tell what there is to tell, if it is time, and it is at rest; otherwise the clock or its next change calls again."""
+    def _send_if_due(self, session: str) -> None:
+        """Send a digest if it is time and the agent rests; otherwise the timer or the session's next change calls this again."""
         facts = self.flow.sessions[session]
-        since = self._since.get(session)
+        since = self._pending_since.get(session)
         if since is None or session in self._tasks or not at_rest(facts):
             return
         if timer := self._timers.pop(session, None):
@@ -219,44 +225,44 @@ class Coordinators:
             return  # its project is gone
         if wait > 0:
             self._timers[session] = (self._call_later or loop.call_later)(
-                min(wait, LONGEST_WAIT), lambda: self._look(session)
+                min(wait, LONGEST_WAIT), lambda: self._send_if_due(session)
             )
             return
-        task = loop.create_task(self._tell(session))
+        task = loop.create_task(self._send_digest(session))
         self._tasks[session] = task
-        task.add_done_callback(lambda done: self._told(session, done))
+        task.add_done_callback(lambda finished_task: self._on_sent(session, finished_task))
 
-    def _told(self, session: str, task: asyncio.Task[None]) -> None:
+    def _on_sent(self, session: str, task: asyncio.Task[None]) -> None:
         self._tasks.pop(session, None)
         if task.cancelled():
             return
         if error := task.exception():
             log.warning("a digest could not be sent", session=session, error=str(error))
-        self._look(session)
+        self._send_if_due(session)
 
-    async def _tell(self, session: str) -> None:
-        self._since.pop(session, None)
+    async def _send_digest(self, session: str) -> None:
+        self._pending_since.pop(session, None)
         facts = self.flow.sessions[session]
-        events, upto = await self._unread(facts)
+        events, upto = await self._unsent_news(facts)
         if not events:
-            self._seen[session] = upto
+            self._checked_up_to[session] = upto
             return
-        await self._follow(facts)
+        await self._fast_forward_workspace(facts)
         facts = self.flow.sessions[session]
-        if not at_rest(facts):  # a person was quicker
-            self._since.setdefault(session, self.flow.clock())
+        if not at_rest(facts):  # a person sent a message meanwhile
+            self._pending_since.setdefault(session, self.flow.clock())
             return
         now = self.flow.clock()
-        told = digest(events, self.flow.sessions, facts, now)
-        if told is None:
-            self._seen[session] = upto
+        news = digest(events, self.flow.sessions, facts, now)
+        if news is None:
+            self._checked_up_to[session] = upto
             return
         key = f"digest:{session}:{upto}:{facts.digest.message if lost(facts) else ''}"
         message = message_id(key)
         await self.flow.append(
-            Event(e.MessageQueued(message, told.text, SENDER), now, SENDER, key, facts.project, session),
+            Event(e.MessageQueued(message, news.text, SENDER), now, SENDER, key, facts.project, session),
             Event(
-                e.DigestSent(message, upto, told.events, told.left_out),
+                e.DigestSent(message, upto, news.events, news.left_out),
                 now,
                 SENDER,
                 f"{key}:sent",
@@ -265,19 +271,19 @@ class Coordinators:
             ),
         )
 
-    async def _unread(self, facts: SessionFacts) -> tuple[list[Event], int]:
-        """What happened in its project since it was last told, and how far that goes."""
-        after = facts.digest.since if lost(facts) else max(facts.digest.upto, self._seen.get(facts.id, 0))
-        found: list[Event] = []
+    async def _unsent_news(self, facts: SessionFacts) -> tuple[list[Event], int]:
+        """Return the news of the session's project since its last digest, and the number of the last event read."""
+        after = facts.digest.since if lost(facts) else max(facts.digest.upto, self._checked_up_to.get(facts.id, 0))
+        news: list[Event] = []
         while page := await self.flow.store.events(after=after, limit=PAGE, project=facts.project):
-            found += [event for event in page if tells(event, facts)]
+            news += [event for event in page if tells(event, facts)]
             after = page[-1].seq
             if len(page) < PAGE:
                 break
-        return found, after
+        return news, after
 
-    async def _follow(self, facts: SessionFacts) -> None:
-        """Show it the base branch as it is now, as far as nothing of its own is in the way."""
+    async def _fast_forward_workspace(self, facts: SessionFacts) -> None:
+        """Fast-forward its workspace to the base branch, unless its own changes prevent that."""
         if facts.place is None or not facts.place.present:
             return
         try:
@@ -288,13 +294,15 @@ class Coordinators:
 
 
 def lost(facts: SessionFacts) -> bool:
-    """Its last digest never reached it."""
-    known = next((one for one in facts.messages if one.id == facts.digest.message), None)
-    return known is not None and known.state == "failed"
+    """Return whether the session's last digest could not be delivered."""
+    digest_message = next((message for message in facts.messages if message.id == facts.digest.message), None)
+    return digest_message is not None and digest_message.state == "failed"
 
 
 def at_rest(facts: SessionFacts) -> bool:
-    """It may be told something: it waits for nobody, nothing waits for it, and if its agent has ended, that was not our doing."""
+    """Return whether it can be sent a digest: it waits for no person, no message waits for it, and its agent was not
+    stopped by the daemon.
+    """
     if facts.stopped or facts.wanted == "stop" or facts.failure is not None or facts.next_message is not None:
         return False
     launch = facts.launch
@@ -305,7 +313,7 @@ def at_rest(facts: SessionFacts) -> bool:
     return not launch.stopped
 
 
-def _anew(facts: SessionFacts, conversation: str, agent: str | None, model: str | None) -> bool:
-    """Does a stopped one give way to a new one, with a conversation of its own?"""
-    other = agent not in (None, facts.spec.profile, facts.spec.agent) or model not in (None, facts.spec.model)
-    return conversation == "new" or other
+def _needs_new_session(facts: SessionFacts, conversation: str, agent: str | None, model: str | None) -> bool:
+    """Return whether a stopped coordinator is replaced by a new session with a new conversation, instead of restored."""
+    is_different = agent not in (None, facts.spec.profile, facts.spec.agent) or model not in (None, facts.spec.model)
+    return conversation == "new" or is_different

@@ -1,4 +1,4 @@
-"""Is it fixed? Two measurements compared. Pure."""
+"""Decide whether failures are fixed, by comparing two measurements. Pure. Look here if a fix is accepted or refused wrongly."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from agent_orchestrator.fleet.fixes.model import EVERYTHING, Failure, Measured, Report, tally
 
 SHOWN = 12
-"""Of one kind of reason that are named."""
+"""Lines that one reason lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One failure that is to go."""
+    """One failure that is to be fixed."""
 
     tool: str
     id: str
@@ -21,7 +21,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why it does not count as fixed."""
+    """Why a change does not count as fixed."""
 
     title: str
     lines: tuple[str, ...] = ()
@@ -29,167 +29,179 @@ class Reason:
 
     @property
     def text(self) -> str:
-        """For people and agents."""
+        """The reason as text for people and agents."""
         rest = (f"and {self.more} more",) if self.more else ()
         return "\n".join([self.title, *(f"  {line}" for line in (*self.lines, *rest))])
 
 
 def judge(before: Report, after: Report, targets: Collection[Target]) -> list[Reason]:
-    """Everything that speaks against it; nothing: the targets are gone, nothing else fails, and nothing was silenced."""
-    reasons = _not_run(before, after)
-    broken = {one.tool.name for one in after.tools if one.problem}
-    wanted = {(target.tool, target.id) for target in targets if target.tool not in broken}
-    reasons += _still_there(after, wanted)
-    reasons += _not_tested(before, after, wanted)
-    reasons += _new(before, after)
-    reasons += _gone(before, after, wanted)
-    reasons += _looked_away(before, after, targets)
+    """Return every reason why a change does not count as fixed.
+
+    The list is empty if the targets are gone, nothing else fails, and nothing was silenced.
+    """
+    reasons = _tools_not_run(before, after)
+    broken_tools = {result.tool.name for result in after.tools if result.problem}
+    target_ids = {(target.tool, target.id) for target in targets if target.tool not in broken_tools}
+    reasons += _remaining_targets(after, target_ids)
+    reasons += _untested_targets(before, after, target_ids)
+    reasons += _new_failures(before, after)
+    reasons += _missing_tests(before, after, target_ids)
+    reasons += _silenced_failures(before, after, targets)
     return reasons
 
 
 def doubtful(before: Report, after: Report, targets: Collection[Target]) -> set[str]:
-    """Tools with failures that speak against it: what fails by chance should not."""
-    wanted = {(target.tool, target.id) for target in targets}
-    earlier, now = tally(before.failures), tally(after.failures)
-    return {place[0] for place, count in now.items() if place in wanted or count > earlier[place]}
+    """Return the tools whose failures prevent the fix from counting; they are run again, because a failure may be random."""
+    target_ids = {(target.tool, target.id) for target in targets}
+    earlier, later = tally(before.failures), tally(after.failures)
+    return {
+        failure_id[0] for failure_id, count in later.items() if failure_id in target_ids or count > earlier[failure_id]
+    }
 
 
 def reconciled(first: Measured, second: Measured) -> Measured:
-    """Of two measurements of the same content: what fails in both."""
+    """Return what fails in both of two measurements of the same content."""
     if first.problem or second.problem:
         return second if first.problem else first
-    left = tally(second.failures)
+    remaining = tally(second.failures)
     failures = []
-    for one in first.failures:
-        if left[one.tool, one.id] > 0:
-            left[one.tool, one.id] -= 1
-            failures.append(one)
+    for failure in first.failures:
+        if remaining[failure.tool, failure.id] > 0:
+            remaining[failure.tool, failure.id] -= 1
+            failures.append(failure)
     tests = {**first.tests, **{name: state for name, state in second.tests.items() if state == "passed"}}
     return replace(first, failures=tuple(failures), tests=tests)
 
 
-def _reason(title: str, lines: Sequence[str]) -> list[Reason]:
+def _reasons_of(title: str, lines: Sequence[str]) -> list[Reason]:
+    """Return one reason with its first lines, or an empty list if there are no lines."""
     return [Reason(title, tuple(lines[:SHOWN]), max(0, len(lines) - SHOWN))] if lines else []
 
 
-def _not_run(before: Report, after: Report) -> list[Reason]:
-    """A tool that could be run at the base must be run here too."""
+def _tools_not_run(before: Report, after: Report) -> list[Reason]:
+    """Return a reason if a tool that could be run at the base cannot be run now."""
     lines = []
-    for one in before.tools:
-        now = after.found(one.tool)
-        if not one.problem and (now is None or now.problem):
-            lines.append(f"{one.tool.name}: {now.problem if now else 'it was not run'}")
-    return _reason("error: these cannot be run any more:", lines)
+    for result in before.tools:
+        later = after.found(result.tool)
+        if not result.problem and (later is None or later.problem):
+            lines.append(f"{result.tool.name}: {later.problem if later else 'it was not run'}")
+    return _reasons_of("error: these cannot be run any more:", lines)
 
 
-def _still_there(after: Report, wanted: Collection[tuple[str, str]]) -> list[Reason]:
-    seen: dict[tuple[str, str], list[Failure]] = {}
-    for one in after.failures:
-        if (one.tool, one.id) in wanted:
-            seen.setdefault((one.tool, one.id), []).append(one)
-    lines = [_line(ones[0], len(ones)) for ones in seen.values()]
-    return _reason(f"error: {len(lines)} of {len(wanted)} failures to be fixed still fail:", lines)
+def _remaining_targets(after: Report, target_ids: Collection[tuple[str, str]]) -> list[Reason]:
+    """Return a reason if targets still fail."""
+    remaining: dict[tuple[str, str], list[Failure]] = {}
+    for failure in after.failures:
+        if (failure.tool, failure.id) in target_ids:
+            remaining.setdefault((failure.tool, failure.id), []).append(failure)
+    lines = [_failure_line(repetitions[0], len(repetitions)) for repetitions in remaining.values()]
+    return _reasons_of(f"error: {len(lines)} of {len(target_ids)} failures to be fixed still fail:", lines)
 
 
-def _not_tested(before: Report, after: Report, wanted: Collection[tuple[str, str]]) -> list[Reason]:
-    """A test that is not there any more, or is not run, is not fixed."""
-    failing = {(one.tool, one.id) for one in after.failures}
+def _untested_targets(before: Report, after: Report, target_ids: Collection[tuple[str, str]]) -> list[Reason]:
+    """Return a reason if a test to be fixed is missing or is not run: such a test is not fixed."""
+    failing_ids = {(later_failure.tool, later_failure.id) for later_failure in after.failures}
     lines = []
     for earlier in before.tools:
-        now = after.found(earlier.tool)
-        if now is None or now.problem or not (earlier.tests or now.tests):
+        later = after.found(earlier.tool)
+        if later is None or later.problem or not (earlier.tests or later.tests):
             continue
         for failure in earlier.failures:
-            place = (failure.tool, failure.id)
-            if not failure.test or place not in wanted or place in failing:
+            failure_id = (failure.tool, failure.id)
+            if not failure.test or failure_id not in target_ids or failure_id in failing_ids:
                 continue
-            state = now.tests.get(failure.id)
+            state = later.tests.get(failure.id)
             if failure.id in earlier.tests:
                 if state != "passed":
                     lines.append(f"{failure.id} ({'is skipped' if state else 'is not there any more'})")
-            elif not _runs(now, failure.id):
+            elif not _runs_tests_of(later, failure.id):
                 lines.append(f"{failure.id} (none of its tests is run)")
-    return _reason("error: these tests must pass, and were not run:", list(dict.fromkeys(lines)))
+    return _reasons_of("error: these tests must pass, and were not run:", list(dict.fromkeys(lines)))
 
 
-def _runs(now: Measured, name: str) -> bool:
-    """Are there tests of a file or package that could not be looked into before?"""
-    return any(test.startswith(name) and state != "skipped" for test, state in now.tests.items())
+def _runs_tests_of(result: Measured, name: str) -> bool:
+    """Return whether tests of a file or package are run that could not be loaded before."""
+    return any(test.startswith(name) and state != "skipped" for test, state in result.tests.items())
 
 
-def _new(before: Report, after: Report) -> list[Reason]:
-    """What fails now and did not; but what could not be looked into before is not new."""
+def _new_failures(before: Report, after: Report) -> list[Reason]:
+    """Return a reason for what fails now and did not before. What could not be checked before is not new."""
     lines = []
     earlier = tally(before.failures)
-    for one in after.tools:
-        known = before.found(one.tool)
-        if known is None or known.problem:
+    for result in after.tools:
+        earlier_result = before.found(result.tool)
+        if earlier_result is None or earlier_result.problem:
             continue
-        count = tally(one.failures)
-        for place, failures in {(each.tool, each.id): each for each in one.failures}.items():
-            more = count[place] - earlier[place]
-            if more > 0 and not _was_hidden(known, failures):
-                lines.append(_line(failures, more))
-    return _reason("error: these fail now, and did not before:", lines)
+        count = tally(result.failures)
+        for failure_id, failure in {
+            (each_failure.tool, each_failure.id): each_failure for each_failure in result.failures
+        }.items():
+            more = count[failure_id] - earlier[failure_id]
+            if more > 0 and not _was_hidden(earlier_result, failure):
+                lines.append(_failure_line(failure, more))
+    return _reasons_of("error: these fail now, and did not before:", lines)
 
 
-def _was_hidden(known: Measured, failure: Failure) -> bool:
+def _was_hidden(result: Measured, failure: Failure) -> bool:
+    """Return whether the file, package or test of a failure could not be checked in a measurement."""
     return any(
         scope == EVERYTHING
         or failure.file == scope
         or failure.id == scope
         or failure.id.startswith((f"{scope}::", f"{scope}.", f"{scope} >"))
-        for scope in known.hidden
+        for scope in result.hidden
     )
 
 
-def _gone(before: Report, after: Report, wanted: Collection[tuple[str, str]]) -> list[Reason]:
-    """Tests that passed are still there and run."""
+def _missing_tests(before: Report, after: Report, target_ids: Collection[tuple[str, str]]) -> list[Reason]:
+    """Return reasons if tests that passed before are missing or not run now, or fewer tests are run."""
     lines = []
     for earlier in before.tools:
-        now = after.found(earlier.tool)
-        if now is None or now.problem:
+        later = after.found(earlier.tool)
+        if later is None or later.problem:
             continue
         for test, state in earlier.tests.items():
             if (
                 state == "passed"
-                and now.tests.get(test) in (None, "skipped")
-                and (earlier.tool.name, test) not in wanted
+                and later.tests.get(test) in (None, "skipped")
+                and (earlier.tool.name, test) not in target_ids
             ):
-                hidden = any(scope == EVERYTHING or test.startswith(scope) for scope in now.hidden)
+                hidden = any(scope == EVERYTHING or test.startswith(scope) for scope in later.hidden)
                 if not hidden:
-                    lines.append(f"{test} ({'is skipped' if test in now.tests else 'is not there any more'})")
+                    lines.append(f"{test} ({'is skipped' if test in later.tests else 'is not there any more'})")
     fewer = [
-        f"{earlier.tool.name}: {now.tests_run} tests are run, {earlier.executed} before"
+        f"{earlier.tool.name}: {later.tests_run} tests are run, {earlier.executed} before"
         for earlier in before.tools
-        if (now := after.found(earlier.tool)) and not now.problem and now.tests_run < earlier.executed
+        if (later := after.found(earlier.tool)) and not later.problem and later.tests_run < earlier.executed
     ]
     return [
-        *_reason("error: these tests passed before, and are not run now:", lines),
-        *_reason("error: fewer tests are run than before:", fewer),
+        *_reasons_of("error: these tests passed before, and are not run now:", lines),
+        *_reasons_of("error: fewer tests are run than before:", fewer),
     ]
 
 
-def _looked_away(before: Report, after: Report, targets: Collection[Target]) -> list[Reason]:
+def _silenced_failures(before: Report, after: Report, targets: Collection[Target]) -> list[Reason]:
+    """Return reasons if marks that silence a tool were added, or settings of tools changed. Files with targets may change."""
     marks = [
         f"{mark}: {count} now, {before.silenced.get(mark, 0)} before"
         for mark, count in sorted(after.silenced.items())
         if count > before.silenced.get(mark, 0)
     ]
-    meant = {one.file for one in before.failures if Target(one.tool, one.id) in set(targets)}
+    target_files = {failure.file for failure in before.failures if Target(failure.tool, failure.id) in set(targets)}
     files = sorted(
         name
         for name in {*before.settings, *after.settings}
-        if before.settings.get(name) != after.settings.get(name) and name not in meant
+        if before.settings.get(name) != after.settings.get(name) and name not in target_files
     )
     return [
-        *_reason("error: failures are to be fixed, not silenced; these marks were added:", marks),
-        *_reason("error: what these files say to the tools was changed, and must not be:", files),
+        *_reasons_of("error: failures are to be fixed, not silenced; these marks were added:", marks),
+        *_reasons_of("error: what these files say to the tools was changed, and must not be:", files),
     ]
 
 
-def _line(failure: Failure, count: int = 1) -> str:
-    where = f"{failure.file}:{failure.line}: " if failure.file and failure.line else ""
-    named = failure.id if failure.test else f"{where}{failure.rule}" if failure.rule else where.rstrip(": ")
+def _failure_line(failure: Failure, count: int = 1) -> str:
+    """Return a failure as one line of text."""
+    position = f"{failure.file}:{failure.line}: " if failure.file and failure.line else ""
+    identity = failure.id if failure.test else f"{position}{failure.rule}" if failure.rule else position.rstrip(": ")
     times = f" ({count} times)" if count > 1 else ""
-    return " ".join(f"{failure.tool}: {named}: {failure.message}{times}".split())[:300]
+    return " ".join(f"{failure.tool}: {identity}: {failure.message}{times}".split())[:300]

@@ -1,10 +1,10 @@
-"""Measures what fails in the checkout it is run in, and judges it where the failures to be fixed are given.
+"""A program that measures what fails in the current checkout, and decides whether given failures are fixed.
 
     python -P -m agent_orchestrator.fleet.fixes.measure SPEC.json
 
-The daemon runs it as a check. `SPEC.json` says which tools (none: they are found), how long each may take, where to write the report,
-and for a verification the report of the base and the failures that are to go. Exit code 0: measured, or fixed; 1: not fixed; 2: it
-could not be done.
+The daemon runs it as a check. `SPEC.json` says which tools to run (none: find them), how long each may take, where to write the report,
+and for a verification the report of the base and the failures that must be gone. Exit code 0: measured, or fixed; 1: not fixed;
+2: it could not be measured.
 """
 
 from __future__ import annotations
@@ -42,203 +42,219 @@ from agent_orchestrator.protocols.text import writable
 
 _NOT_STARTED = (126, 127)
 """Exit codes of a command that could not be run."""
-_ABSENT = r"npx canceled due to missing packages|could not determine executable to run|[Ff]ailed to spawn: `|^Command not found: "
-"""What programs say that are to run another one."""
+_RUNNER_ERRORS = r"npx canceled due to missing packages|could not determine executable to run|[Ff]ailed to spawn: `|^Command not found: "
+"""Error texts of programs that cannot find the program they are to run."""
 NO_TESTS = "no tests were found"
-"""Said by `missing_environment`."""
+"""What `missing_environment` returns if there are no tests."""
 
 
 async def measure(top: Path, spec: Spec) -> Report:
-    """Run every tool, one after the other: what is configured first, then what the project has beside it."""
+    """Run every tool, one after the other: the configured ones first, then those found in the project's files."""
     host = LocalHost()
     if spec.tools is not None:
-        results = await _each(host, top, spec.tools, spec)
+        results = await _run_tools(host, top, spec.tools, spec)
     else:
-        known = labelled(detection.configured(top, spec.ci, spec.commands))
-        results = await _each(host, top, known, spec)
+        configured_tools = labelled(detection.configured(top, spec.ci, spec.commands))
+        results = await _run_tools(host, top, configured_tools, spec)
         if not spec.commands:
-            tested = any(one.tests or one.executed for one in results)
-            others = labelled([*known, *detection.found(top, known, tested=tested)])[len(known) :]
-            results += await _each(host, top, others, spec, optional=bool(known))
+            has_tests = any(result.tests or result.executed for result in results)
+            detected_tools = labelled([*configured_tools, *detection.found(top, configured_tools, tested=has_tests)])[
+                len(configured_tools) :
+            ]
+            results += await _run_tools(host, top, detected_tools, spec, optional=bool(configured_tools))
     listing = await host.run(["git", "ls-files", "-z"], cwd=top)
     files = [name for name in os.fsdecode(listing.out).split("\0") if name]
     return Report(tuple(results), suppressions.silenced(top, files), suppressions.settings(top, files))
 
 
-async def _each(
+async def _run_tools(
     host: LocalHost, top: Path, tools: Sequence[Tool], spec: Spec, *, optional: bool = False
 ) -> list[Measured]:
-    """Run these tools. What was found by itself and is not set up is left out: linters, and with `optional` test runners too."""
+    """Run these tools and return their results.
+
+    A linter that was found in the project's files and is not set up is left out; with `optional`, so is such a test runner.
+    """
     results: list[Measured] = []
     for number, tool in enumerate(tools, 1):
-        _say(f"{number}/{len(tools)} {tool.name} …")
-        one = await _run(host, top, tool, spec)
+        _print_line(f"{number}/{len(tools)} {tool.name} …")
+        result = await _run_tool(host, top, tool, spec)
         await _restore(host, top)
-        if (tool.source == LINT and one.lacks) or (tool.source == FOUND and one.absent and optional):
-            _say(f"{tool.name}: left out, {one.lacks}")
+        if (tool.source == LINT and result.lacks) or (tool.source == FOUND and result.absent and optional):
+            _print_line(f"{tool.name}: left out, {result.lacks}")
             continue
-        results.append(one)
-        _say(f"{tool.name}: {_summary(one)}")
+        results.append(result)
+        _print_line(f"{tool.name}: {_summary(result)}")
     return results
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
+    """Print a line at once: the daemon shows it as progress."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
-def _summary(one: Measured) -> str:
-    if one.problem:
-        return one.problem if one.lacks else f"cannot be run: {one.problem}"
-    count = len(one.failures)
-    many = len(one.tests) or one.executed
-    tests = f" in {many} tests" if many else ""
-    return f"{count} {'failure' if count == 1 else 'failures'}{tests} ({one.seconds:.1f} s)"
+def _summary(result: Measured) -> str:
+    """Return the result of a tool as one line."""
+    if result.problem:
+        return result.problem if result.lacks else f"cannot be run: {result.problem}"
+    count = len(result.failures)
+    test_count = len(result.tests) or result.executed
+    tests = f" in {test_count} tests" if test_count else ""
+    return f"{count} {'failure' if count == 1 else 'failures'}{tests} ({result.seconds:.1f} s)"
 
 
-async def _run(host: LocalHost, top: Path, tool: Tool, spec: Spec) -> Measured:
-    """Run a tool, and take its report for what it says as long as it agrees with the exit code."""
-    began = time.monotonic()
+async def _run_tool(host: LocalHost, top: Path, tool: Tool, spec: Spec) -> Measured:
+    """Run a tool, and use its report if it agrees with the exit code; otherwise the failure is the command as a whole."""
+    started_at = time.monotonic()
     scripts = detection.scripts_of(top / tool.folder)
-    with tempfile.TemporaryDirectory(prefix="ao-fix-") as scratch:
-        for way in asking(tool, str(Path(scratch) / "report"), scripts):
+    with tempfile.TemporaryDirectory(prefix="ao-fix-") as scratch_folder:
+        for attempt in asking(tool, str(Path(scratch_folder) / "report"), scripts):
             try:
-                said = await _said(host, top, tool, way, spec, Path(scratch) / PYTEST_REPORT)
+                output = await _tool_output(host, top, tool, attempt, spec, Path(scratch_folder) / PYTEST_REPORT)
             except AoError as error:
                 problem = f"it did not finish within {spec.timeout:g} s" if isinstance(error, Temporary) else error.text
-                return Measured(tool, problem=problem, seconds=time.monotonic() - began)
-            found = read(said, plain=way.plain)
-            if said.code == 0 or (found.failures and not found.problem):
+                return Measured(tool, problem=problem, seconds=time.monotonic() - started_at)
+            findings = read(output, plain=attempt.plain)
+            if output.code == 0 or (findings.failures and not findings.problem):
                 break
-    seconds = round(time.monotonic() - began, 3)
-    if said.code == 0:
-        return Measured(tool, tests=found.tests, executed=found.executed, seconds=seconds)
-    if lacks := _lacks(said, found):
-        problem, absent = f"environment not set up: {lacks}", _is_absent(said) or lacks == NO_TESTS
-        return Measured(tool, problem=problem, lacks=lacks, absent=absent, seconds=seconds)
-    failures = found.failures if found.failures and not found.problem else [as_a_whole(said)]
-    hidden = tuple(dict.fromkeys(found.hidden))
+    seconds = round(time.monotonic() - started_at, 3)
+    if output.code == 0:
+        return Measured(tool, tests=findings.tests, executed=findings.executed, seconds=seconds)
+    if missing_setup := _missing_setup(output, findings):
+        problem, is_absent = f"environment not set up: {missing_setup}", _is_absent(output) or missing_setup == NO_TESTS
+        return Measured(tool, problem=problem, lacks=missing_setup, absent=is_absent, seconds=seconds)
+    failures = findings.failures if findings.failures and not findings.problem else [as_a_whole(output)]
+    hidden = tuple(dict.fromkeys(findings.hidden))
     return Measured(
         tool,
         failures=tuple(failures),
-        tests=found.tests,
-        executed=found.executed,
+        tests=findings.tests,
+        executed=findings.executed,
         hidden=hidden,
         seconds=seconds,
     )
 
 
-def _is_absent(said: Said) -> bool:
-    """Whether the tool's own program is not installed."""
-    module = rf"No module named '?{said.tool.kind}'?(?:\s|$)"
-    return said.code in _NOT_STARTED or any(re.search(rf"{_ABSENT}|{module}", line) for line in said.lines)
+def _is_absent(output: Said) -> bool:
+    """Return whether the tool's own program is not installed."""
+    module = rf"No module named '?{output.tool.kind}'?(?:\s|$)"
+    return output.code in _NOT_STARTED or any(re.search(rf"{_RUNNER_ERRORS}|{module}", line) for line in output.lines)
 
 
-def _lacks(said: Said, found: Found) -> str:
-    """What the environment lacks, by everything that was said."""
-    text = "\n".join([*said.lines, *(one.detail for one in found.failures)])
-    outcome = read_outcome(text, said.reports, exit_code=said.code, top=Path(said.top))
-    return missing_environment(text, outcome, exit_code=said.code)
+def _missing_setup(output: Said, findings: Found) -> str:
+    """Return what the environment lacks according to a tool's output, or ""."""
+    text = "\n".join([*output.lines, *(failure.detail for failure in findings.failures)])
+    outcome = read_outcome(text, output.reports, exit_code=output.code, top=Path(output.top))
+    return missing_environment(text, outcome, exit_code=output.code)
 
 
 def read(said: Said, *, plain: bool = True) -> Found:
-    """What a tool said. What it wrote is of its own making: where it makes no sense, that is the tool's problem."""
+    """Parse a tool's output; if it has an unknown shape, return that as the tool's problem."""
     try:
-        found = PARSERS["command" if plain or said.code in _NOT_STARTED else said.tool.kind](said)
+        findings = PARSERS["command" if plain or said.code in _NOT_STARTED else said.tool.kind](said)
     except ODD as error:
         return Found(problem=f"what it wrote is of no known shape ({type(error).__name__})")
-    tests = {writable(name): state for name, state in found.tests.items()}
-    return replace(with_texts(found, writable), tests=tests)
+    tests = {writable(name): state for name, state in findings.tests.items()}
+    return replace(with_texts(findings, writable), tests=tests)
 
 
-async def _said(host: LocalHost, top: Path, tool: Tool, way: Asking, spec: Spec, pytest_report: Path) -> Said:
+async def _tool_output(
+    host: LocalHost, top: Path, tool: Tool, attempt: Asking, spec: Spec, pytest_report: Path
+) -> Said:
+    """Run a command of a tool and return its output and reports."""
     folder = top / tool.folder
     since = time.time_ns() - 20_000_000
-    argv = ["/bin/sh", "-c", way.command]
+    argv = ["/bin/sh", "-c", attempt.command]
     env = _environment(folder, tool, spec)
-    if way.plain:
-        given = env.get("PYTEST_ADDOPTS", "")
-        env["PYTEST_ADDOPTS"] = f"{given} {shlex.join(pytest_options(str(pytest_report)))}".strip()
-    done = await host.run(argv, cwd=folder, env=env, timeout=spec.timeout)
-    reports = [Path(way.report)] if way.report else []
-    if way.plain:
+    if attempt.plain:
+        configured_options = env.get("PYTEST_ADDOPTS", "")
+        env["PYTEST_ADDOPTS"] = f"{configured_options} {shlex.join(pytest_options(str(pytest_report)))}".strip()
+    result = await host.run(argv, cwd=folder, env=env, timeout=spec.timeout)
+    reports = [Path(attempt.report)] if attempt.report else []
+    if attempt.plain:
         reports = [pytest_report] if pytest_report.is_file() else junit.find_reports(top, since)
-    code = done.code if done.code >= 0 else 128 - done.code
-    out, err = done.out.decode(errors="replace"), done.err.decode(errors="replace")
+    code = result.code if result.code >= 0 else 128 - result.code
+    out, err = result.out.decode(errors="replace"), result.err.decode(errors="replace")
     return Said(tool, code, out, err, str(top), tuple(file for file in reports if file.is_file()))
 
 
 def _environment(folder: Path, tool: Tool, spec: Spec) -> dict[str, str]:
-    """The environment of the project's checks; for what is no check, with the project's own programs first."""
+    """Return the environment of the project's checks; for other tools, the project's own programs come first on the path."""
     env = dict(os.environ)
     env.setdefault("MYPY_CACHE_DIR", str(spec.cache / "mypy"))
     if tool.source == CI:
         return env
-    own = [folder / ".venv" / "bin", folder / "venv" / "bin", folder / "node_modules" / ".bin"]
-    path = [str(place) for place in own if place.is_dir()]
-    env["PATH"] = os.pathsep.join([*path, env.get("PATH", os.defpath)])
+    program_folders = [folder / ".venv" / "bin", folder / "venv" / "bin", folder / "node_modules" / ".bin"]
+    existing_folders = [str(program_folder) for program_folder in program_folders if program_folder.is_dir()]
+    env["PATH"] = os.pathsep.join([*existing_folders, env.get("PATH", os.defpath)])
     for name in ("FORCE_COLOR", "PY_COLORS"):
         env.pop(name, None)
     return env
 
 
 async def _restore(host: LocalHost, top: Path) -> None:
-    """Undo what a tool changed in the commit's own files: the next one measures the commit."""
+    """Undo what a tool changed in the commit's own files, because the next tool is to measure the commit."""
     await host.run(["git", "checkout", "-q", "--", "."], cwd=top)
 
 
-async def _looked_twice(top: Path, spec: Spec, report: Report, names: set[str]) -> Report:
-    """Run tests again that speak against the fix: what passes then fails by chance."""
-    again = [one for one in report.tools if one.tool.name in names and one.tool.kind in (*TEST_TOOLS, "command")]
-    if not again:
+async def _retry_failures(top: Path, spec: Spec, report: Report, names: set[str]) -> Report:
+    """Run tools again whose test failures prevent the fix from counting; what passes the second time fails at random."""
+    repeated_tools = [
+        result for result in report.tools if result.tool.name in names and result.tool.kind in (*TEST_TOOLS, "command")
+    ]
+    if not repeated_tools:
         return report
-    _say("once more, for what fails by chance:")
-    second = await measure(top, replace(spec, tools=tuple(one.tool for one in again)))
-    known = {one.tool: one for one in second.tools}
-    tools = tuple(reconciled(one, known[one.tool]) if one.tool in known else one for one in report.tools)
+    _print_line("once more, for what fails by chance:")
+    second = await measure(top, replace(spec, tools=tuple(result.tool for result in repeated_tools)))
+    second_results = {result.tool: result for result in second.tools}
+    tools = tuple(
+        reconciled(result, second_results[result.tool]) if result.tool in second_results else result
+        for result in report.tools
+    )
     return replace(report, tools=tools)
 
 
 def verdict(reasons: list[Reason]) -> str:
-    """What the agent is told."""
+    """Return the text that explains to the agent why the failures are not fixed."""
     return "\n".join(["", "not fixed:", *(reason.text for reason in reasons)])
 
 
 @contextlib.contextmanager
 def own_cache(folder: Path) -> Iterator[Path]:
-    """A place that no other measurement uses at the same time, and that a later one finds again."""
+    """Yield a cache folder that no other measurement uses at the same time, and that later ones use again."""
     number = 0
     while True:
         number += 1
-        place = folder / str(number)
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (place / "lock").open("a") as lock:
+        cache = folder / str(number)
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (cache / "lock").open("a") as lock:
             if not locking.take(lock):
                 continue
-            yield place
+            yield cache
             return
 
 
 async def main(file: Path) -> int:
-    """Do what the file says, in the working directory."""
-    given = spec_from(json.loads(file.read_bytes()))
-    with own_cache(given.cache) as cache:
-        return await _done(Path.cwd(), replace(given, cache=cache))
+    """Carry out a spec file in the working directory, and return the exit code."""
+    spec = spec_from(json.loads(file.read_bytes()))
+    with own_cache(spec.cache) as cache:
+        return await _measure_and_judge(Path.cwd(), replace(spec, cache=cache))
 
 
-async def _done(top: Path, spec: Spec) -> int:
+async def _measure_and_judge(top: Path, spec: Spec) -> int:
+    """Measure, write the report, and compare it with the base if the spec names targets; return the exit code."""
     report = await measure(top, spec)
     if spec.before is not None:
         before = report_from(json.loads(spec.before.read_bytes()))
-        report = await _looked_twice(top, spec, report, doubtful(before, report, spec.targets))
+        report = await _retry_failures(top, spec, report, doubtful(before, report, spec.targets))
     write_atomically(spec.output, as_json(report))
     if spec.before is None:
         return 0
     reasons = judge(before, report, spec.targets)
     if not reasons:
-        _say(f"fixed: {len(spec.targets)} failures are gone, and there are no new ones")
+        _print_line(f"fixed: {len(spec.targets)} failures are gone, and there are no new ones")
         return 0
-    _say(verdict(reasons))
+    _print_line(verdict(reasons))
     return 1
 
 
@@ -246,5 +262,5 @@ if __name__ == "__main__":
     try:
         sys.exit(asyncio.run(main(Path(sys.argv[1]))))
     except (OSError, ValueError, KeyError, IndexError, AoError) as error:
-        _say(f"error: it could not be measured: {error}")
+        _print_line(f"error: it could not be measured: {error}")
         sys.exit(2)

@@ -1,4 +1,4 @@
-"""A measurement: which tools ran, what fails, which tests there are. As dataclasses, and as JSON."""
+"""The data of a measurement: which tools ran, what fails, which tests there are; as dataclasses and as JSON."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ LONGEST_MESSAGE = 400
 LONGEST_NAME = 40
 CI, GIVEN, FOUND, LINT = "ci", "given", "found", "lint"
 EVERYTHING = ""
-"""The scope of a tool that could look at nothing at all."""
+"""The scope of a tool that could not check anything."""
 
-_VARYING = (
+_VARYING_PARTS = (
     (re.compile(r"\b(line|lines|column|col) \d+\b"), r"\1 N"),
     (re.compile(r"0x[0-9a-fA-F]{4,}"), "0xN"),
     (re.compile(r":\d+:\d+"), ":N:N"),
@@ -24,26 +24,26 @@ _VARYING = (
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """Something that finds failures, and how it is run."""
+    """A program that finds failures, and how it is run."""
 
     kind: str
-    """`pytest`, `ruff`, …, or `command` for one that is not known."""
+    """`pytest`, `ruff`, …, or `command` for an unknown one."""
     command: str
-    """As a person would run it."""
+    """The command as a person would run it."""
     folder: str = ""
-    """Where, below the repository's top."""
+    """The folder to run it in, relative to the repository's top."""
     source: str = FOUND
-    """`ci`: a configured check; `given`: a command named for this run; by the project's files: `found` for tests, `lint` for the rest."""
+    """`ci`: a configured check; `given`: a command named for this run; by the project's files: `found` for tests, `lint` for others."""
     label: str = ""
-    """What it is called where its kind is not enough: see `labelled`."""
+    """The name if the kind alone is not unique: see `labelled`."""
 
     @property
     def name(self) -> str:
-        """How it is called in tables."""
+        """The name of the tool in tables."""
         if self.label:
             return self.label
         if self.kind == "command":
-            return _shortened(self.command)
+            return _shorten(self.command)
         return f"{self.kind} ({self.folder})" if self.folder else self.kind
 
 
@@ -58,11 +58,11 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One thing that is wrong."""
+    """One failure of a tool or test."""
 
     tool: str
     id: str
-    """The same for the same failure wherever its line has moved to."""
+    """The identity of the failure, which stays the same if its line moves."""
     message: str
     file: str = ""
     line: int = 0
@@ -70,28 +70,28 @@ class Failure:
     rule: str = ""
     """The linter's rule, the compiler's code, or the exception's type."""
     test: bool = False
-    """A test fails; it must be there afterwards, and pass."""
+    """It is a failing test, which must exist and pass once it is fixed."""
     frames: tuple[Frame, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one tool said."""
+    """The result of one tool."""
 
     tool: Tool
     problem: str = ""
-    """Why it could not be run; nothing is known then."""
+    """Why the tool could not be run, in which case there are no results; "" if it was run."""
     lacks: str = ""
-    """What its environment lacks: `module humanize not found`; there is a `problem` then."""
+    """What its environment lacks: `module humanize not found`; `problem` is set then."""
     absent: bool = False
-    """Its own program is not installed."""
+    """The tool's own program is not installed."""
     failures: tuple[Failure, ...] = ()
     tests: Mapping[str, str] = field(default_factory=dict)
-    """Test → `passed`, `failed` or `skipped`; empty where not all are named."""
+    """Test → `passed`, `failed` or `skipped`; empty if not all tests are named."""
     executed: int = 0
-    """How many tests were run, where they are not named."""
+    """How many tests were run, if they are not named."""
     hidden: tuple[str, ...] = ()
-    """Files or packages that it could not look into because of a failure; `EVERYTHING`: none at all."""
+    """Files or packages that could not be checked because of a failure; `EVERYTHING` if nothing could."""
     seconds: float = 0.0
 
     @property
@@ -102,76 +102,77 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything measured at one commit."""
+    """The results of all tools at one commit."""
 
     tools: tuple[Measured, ...] = ()
     silenced: Mapping[str, int] = field(default_factory=dict)
-    """Kind of comment or mark that silences a tool → how often it stands in the repository."""
+    """Kind of comment or mark that silences a tool → how often it occurs in the repository."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """File → digest of what it says to the tools."""
+    """File → digest of the settings for tools in it."""
 
     @property
     def failures(self) -> list[Failure]:
-        """All of them."""
-        return [failure for one in self.tools for failure in one.failures]
+        """The failures of all tools."""
+        return [failure for result in self.tools for failure in result.failures]
 
     @property
     def counts(self) -> dict[str, int]:
         """Failures by tool."""
-        return {one.tool.name: len(one.failures) for one in self.tools}
+        return {result.tool.name: len(result.failures) for result in self.tools}
 
     @property
     def problems(self) -> dict[str, str]:
         """Tools that could not be run, and why."""
-        return {one.tool.name: one.problem for one in self.tools if one.problem}
+        return {result.tool.name: result.problem for result in self.tools if result.problem}
 
     @property
     def lacks(self) -> str:
-        """What the environment lacks, by the first tool that says so."""
-        return next((one.lacks for one in self.tools if one.lacks), "")
+        """What the environment lacks, by the first tool that reports it."""
+        return next((result.lacks for result in self.tools if result.lacks), "")
 
     def found(self, tool: Tool) -> Measured | None:
-        """What that tool said."""
-        return next((one for one in self.tools if one.tool == tool), None)
+        """Return the result of a tool, or None if it was not run."""
+        return next((result for result in self.tools if result.tool == tool), None)
 
 
 def labelled(tools: Sequence[Tool]) -> list[Tool]:
-    """The tools, each with a name of its own: failures are counted by name."""
-    taken: set[str] = set()
-    found = []
-    times = Counter(tool.name for tool in tools)
+    """Return the tools without repetitions, each with a unique name, because failures are counted by name."""
+    names: set[str] = set()
+    labelled_tools = []
+    name_counts = Counter(tool.name for tool in tools)
     for tool in dict.fromkeys(tools):
-        name = tool.name if times[tool.name] == 1 else _shortened(tool.command)
+        name = tool.name if name_counts[tool.name] == 1 else _shorten(tool.command)
         number = 2
         unique = name
-        while unique in taken:
+        while unique in names:
             unique = f"{name} ({number})"
             number += 1
-        taken.add(unique)
-        found.append(tool if unique == tool.name else replace(tool, label=unique))
-    return found
+        names.add(unique)
+        labelled_tools.append(tool if unique == tool.name else replace(tool, label=unique))
+    return labelled_tools
 
 
-def _shortened(command: str) -> str:
+def _shorten(command: str) -> str:
+    """Return a command as a name of limited length."""
     text = " ".join(command.split())
     return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"
 
 
 def stable_id(*parts: str) -> str:
-    """An identity that does not depend on where a line is."""
+    """Return an identity that does not depend on line numbers."""
     text = ":".join(parts)
-    for pattern, instead in _VARYING:
-        text = pattern.sub(instead, text)
+    for pattern, replacement in _VARYING_PARTS:
+        text = pattern.sub(replacement, text)
     return " ".join(text.split())[:500]
 
 
 def tally(failures: Sequence[Failure]) -> Counter[tuple[str, str]]:
-    """How often each failure is there, by tool and id."""
-    return Counter((one.tool, one.id) for one in failures)
+    """Return how often each failure occurs, by tool and id."""
+    return Counter((failure.tool, failure.id) for failure in failures)
 
 
 def cut(text: str, room: int = LONGEST_DETAIL) -> str:
-    """A text of at most so many characters: its beginning and its end."""
+    """Return a text of at most `room` characters: its beginning and its end."""
     if len(text) <= room:
         return text
     head = room // 2
@@ -179,36 +180,36 @@ def cut(text: str, room: int = LONGEST_DETAIL) -> str:
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """A report as JSON data."""
+    """Return a report as JSON data."""
     return asdict(report)
 
 
 def tool_from(data: Mapping[str, Any]) -> Tool:
-    """What `asdict` made of a tool."""
+    """Return a tool from the data that `asdict` made."""
     source, label = str(data.get("source") or FOUND), str(data.get("label") or "")
     return Tool(str(data["kind"]), str(data["command"]), str(data.get("folder") or ""), source, label)
 
 
 def failure_from(data: Mapping[str, Any]) -> Failure:
-    """What `asdict` made of a failure."""
+    """Return a failure from the data that `asdict` made."""
     frames = tuple(Frame(**frame) for frame in data.get("frames") or ())
     return Failure(**{**data, "frames": frames})
 
 
 def report_from(data: Mapping[str, Any]) -> Report:
-    """What `as_json` made of a report."""
+    """Return a report from the data that `as_json` made."""
     tools = tuple(
         Measured(
-            tool=tool_from(one["tool"]),
-            problem=one["problem"],
-            lacks=str(one.get("lacks") or ""),
-            absent=bool(one.get("absent")),
-            failures=tuple(failure_from(failure) for failure in one["failures"]),
-            tests=dict(one["tests"]),
-            executed=int(one.get("executed") or 0),
-            hidden=tuple(one["hidden"]),
-            seconds=one["seconds"],
+            tool=tool_from(tool_data["tool"]),
+            problem=tool_data["problem"],
+            lacks=str(tool_data.get("lacks") or ""),
+            absent=bool(tool_data.get("absent")),
+            failures=tuple(failure_from(failure) for failure in tool_data["failures"]),
+            tests=dict(tool_data["tests"]),
+            executed=int(tool_data.get("executed") or 0),
+            hidden=tuple(tool_data["hidden"]),
+            seconds=tool_data["seconds"],
         )
-        for one in data["tools"]
+        for tool_data in data["tools"]
     )
     return Report(tools, dict(data["silenced"]), dict(data["settings"]))

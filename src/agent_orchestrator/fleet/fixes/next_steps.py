@@ -1,4 +1,7 @@
-"""What a fixing run needs next, given what is known. Pure: after a crash the same is decided again."""
+"""Decide the next steps of a fixing run. Pure: after a crash the same steps are decided again.
+
+Look here if a run stops or continues wrongly.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +14,21 @@ from agent_orchestrator.core.pull_request import GOOD
 from agent_orchestrator.core.status import derive
 
 SENDER = "ao fix"
-"""Who speaks when an agent is reminded."""
+"""The sender of the message that reminds an agent."""
 SETTLES = 3.0
-"""Seconds after a turn before it counts that nothing came of it: what was committed is seen meanwhile."""
+"""Seconds to wait after a turn for its commits, before the turn counts as having changed nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Measure the base."""
+    """A step: measure the base branch."""
 
     round: int
 
 
 @dataclass(frozen=True, slots=True)
 class StartAgent:
-    """Give a cause to an agent."""
+    """A step: start an agent on a cause."""
 
     round: int
     group: FixGroup
@@ -33,7 +36,7 @@ class StartAgent:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """Nothing more comes of a cause."""
+    """A step: record the outcome of a cause; nothing more is done for it."""
 
     round: int
     group: FixGroup
@@ -44,7 +47,7 @@ class Settle:
 
 @dataclass(frozen=True, slots=True)
 class Land:
-    """It is verified: let it land."""
+    """A step: merge a verified fix."""
 
     session: str
     key: str
@@ -52,7 +55,7 @@ class Land:
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """It passes its project's checks, and was not verified: it was faster than the record of what it works on."""
+    """A step: verify a fix that passes the project's checks but was checked before its session was recorded as that of a cause."""
 
     session: str
     key: str
@@ -60,7 +63,7 @@ class Verify:
 
 @dataclass(frozen=True, slots=True)
 class MakeReady:
-    """Its agent has finished without saying so: its pull request is no draft any more."""
+    """A step: mark a draft pull request as ready, because its agent has finished without doing so."""
 
     session: str
     key: str
@@ -68,14 +71,14 @@ class MakeReady:
 
 @dataclass(frozen=True, slots=True)
 class Remind:
-    """Its agent ended its turn and changed nothing."""
+    """A step: remind an agent that ended its turn without a change."""
 
     session: str
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The run is over."""
+    """A step: end the run."""
 
     outcome: str
     reason: str = ""
@@ -85,14 +88,14 @@ Step = Measure | StartAgent | Settle | Land | Verify | MakeReady | Remind | End
 
 
 def next_steps(fix: Fix, sessions: Mapping[str, SessionFacts], now: float) -> list[Step]:
-    """What is to be done now; nothing: wait."""
+    """Return the steps to carry out now, or an empty list to wait."""
     if fix.ended:
         return []
     if not fix.rounds:
         return [Measure(1)]
     last = fix.rounds[-1]
-    if not any(group.session for group in last.groups) and (over := _over(fix, last)):
-        return [over]
+    if not any(group.session for group in last.groups) and (end := _end_of_run(fix, last)):
+        return [end]
     steps: list[Step] = []
     for group in last.groups:
         if group.settled:
@@ -100,14 +103,14 @@ def next_steps(fix: Fix, sessions: Mapping[str, SessionFacts], now: float) -> li
         if group.session is None:
             steps.append(StartAgent(last.number, group))
         elif (facts := sessions.get(group.session)) is not None:
-            steps += _of_session(fix, last, group, facts, now)
+            steps += _steps_of_session(fix, last, group, facts, now)
     if steps or not all(group.settled for group in last.groups):
         return steps
-    return [Measure(last.number + 1)] if fix.lands else [End("review", _for_review(last))]
+    return [Measure(last.number + 1)] if fix.lands else [End("review", _review_summary(last))]
 
 
-def _over(fix: Fix, last: FixRound) -> End | None:
-    """Return the end of the run if a fresh measurement ends it."""
+def _end_of_run(fix: Fix, last: FixRound) -> End | None:
+    """Return the end of the run if a new measurement ends it, else None."""
     if last.lacks:
         return End("not_set_up", last.lacks)
     if not fix.tools:
@@ -115,43 +118,49 @@ def _over(fix: Fix, last: FixRound) -> End | None:
             "failed", "no checks are configured, and no tests or linters were found; name a command: --command CMD"
         )
     if len(last.problems) == len(fix.tools):
-        return End("failed", f"nothing could be measured: {_problems(last)}")
+        return End("failed", f"nothing could be measured: {_problems_text(last)}")
     if not last.total:
-        return End("left", f"could not be run: {_problems(last)}") if last.problems else End("green")
+        return End("left", f"could not be run: {_problems_text(last)}") if last.problems else End("green")
     if fix.dry:
         return End("measured")
     if last.number > fix.max_rounds:
-        return End("left", f"{_failures(last.total)} left after {_rounds(fix.max_rounds)}")
+        return End("left", f"{_failures_text(last.total)} left after {_rounds_text(fix.max_rounds)}")
     before = fix.rounds[-2] if len(fix.rounds) > 1 else None
-    tried = before and not any(group.outcome in (LANDED, LATER) for group in before.groups)
-    if before and tried and last.commit == before.commit:
-        return End("left", f"{_failures(last.total)} left, and the last round fixed none")
+    is_without_progress = before and not any(group.outcome in (LANDED, LATER) for group in before.groups)
+    if before and is_without_progress and last.commit == before.commit:
+        return End("left", f"{_failures_text(last.total)} left, and the last round fixed none")
     return None
 
 
-def _failures(count: int) -> str:
+def _failures_text(count: int) -> str:
+    """Return a number of failures with its verb."""
     return "1 failure is" if count == 1 else f"{count} failures are"
 
 
-def _rounds(count: int) -> str:
+def _rounds_text(count: int) -> str:
+    """Return a number of rounds as text."""
     return "1 round" if count == 1 else f"{count} rounds"
 
 
-def _problems(last: FixRound) -> str:
+def _problems_text(last: FixRound) -> str:
+    """Return which tools could not be run in a round, and why."""
     return "; ".join(f"{tool}: {why}" for tool, why in last.problems.items())
 
 
-def _for_review(last: FixRound) -> str:
+def _review_summary(last: FixRound) -> str:
+    """Return which verified fixes are left for a person to merge."""
     ready = [group.session for group in last.groups if group.outcome == READY and group.session]
     if not ready:
         return "no fix was verified"
     return f"verified, and left for you to merge: ao merge {' '.join(ready)}"
 
 
-def _of_session(fix: Fix, last: FixRound, group: FixGroup, facts: SessionFacts, now: float) -> list[Step]:
+def _steps_of_session(fix: Fix, last: FixRound, group: FixGroup, facts: SessionFacts, now: float) -> list[Step]:
+    """Return the next steps for a cause that has a session."""
     pr, status = facts.pr, derive(facts, now)
 
     def settle(outcome: str, reason: str = "", commit: str | None = None) -> list[Step]:
+        """Return the step that settles the cause."""
         return [Settle(last.number, group, outcome, reason, commit)]
 
     if pr and pr.state == "merged":
@@ -163,17 +172,17 @@ def _of_session(fix: Fix, last: FixRound, group: FixGroup, facts: SessionFacts, 
     if status.name in ("failed", "exited"):
         return settle("failed", status.why)
     if pr and status.called and status.name in ("ci_failed", "conflicted"):
-        told = pr.red(facts.head)
-        return settle("failed", _verdict(told[0].summary) if told else status.why)
+        failed_checks = pr.red(facts.head)
+        return settle("failed", _failure_summary(failed_checks[0].summary) if failed_checks else status.why)
     if status.name == "not_set_up":
         return settle("failed", status.why)
     if pr and status.name in ("ci_running", "merging", "working", "starting"):
         return []
     if pr and pr.draft:
-        quiet = status.name == "pr_open" and facts.activity.state == "idle" and now - facts.activity.at >= SETTLES
-        return [MakeReady(facts.id, f"fix:{fix.id}:{facts.head}")] if quiet else []
+        is_quiet = status.name == "pr_open" and facts.activity.state == "idle" and now - facts.activity.at >= SETTLES
+        return [MakeReady(facts.id, f"fix:{fix.id}:{facts.head}")] if is_quiet else []
     if pr and pr.green(facts.head) and pr.mergeable(facts.head, facts.base_head) == "yes":
-        if not _verified(fix, last, group, facts):
+        if not _is_verified(fix, last, group, facts):
             return [Verify(facts.id, f"fix:{fix.id}:{facts.head}")]
         if not fix.lands:
             return settle(READY)
@@ -181,26 +190,27 @@ def _of_session(fix: Fix, last: FixRound, group: FixGroup, facts: SessionFacts, 
             return settle("failed", pr.refused)
         return [Land(facts.id, f"fix:{fix.id}:{facts.head}:{facts.base_head}")]
     if pr is None and status.name == "idle" and now - facts.activity.at >= SETTLES:
-        reminded = [one for one in facts.messages if one.sender == SENDER]
-        if not reminded:
+        reminders = [message for message in facts.messages if message.sender == SENDER]
+        if not reminders:
             return [Remind(facts.id)]
-        if not reminded[-1].pending and facts.activity.at > (reminded[-1].delivered_at or now):
+        if not reminders[-1].pending and facts.activity.at > (reminders[-1].delivered_at or now):
             return settle("failed", "its agent changed nothing")
     return []
 
 
 def check_name(fix: Fix, last: FixRound, group: FixGroup) -> str:
-    """The check that verifies a cause's fix; each has its own, for two changes may be alike."""
+    """Return the name of the check that verifies the fix of a cause. Each cause has its own check, because two fixes may be the same."""
     return f"fix-{fix.id}-{last.number}.{group.number}"
 
 
-def _verified(fix: Fix, last: FixRound, group: FixGroup, facts: SessionFacts) -> bool:
+def _is_verified(fix: Fix, last: FixRound, group: FixGroup, facts: SessionFacts) -> bool:
+    """Return whether the check that verifies the fix has passed on the session's head."""
     run = facts.pr.checks.get(check_name(fix, last, group)) if facts.pr else None
     return run is not None and run.head == facts.head and run.state in GOOD
 
 
-def _verdict(summary: str) -> str:
-    """What the verification found, in one line."""
-    _, found, rest = summary.partition("not fixed:")
-    lines = [line.strip().removeprefix("error: ") for line in (rest if found else summary).split("\n") if line.strip()]
+def _failure_summary(summary: str) -> str:
+    """Return why the verification failed, in one line."""
+    _, marker, rest = summary.partition("not fixed:")
+    lines = [line.strip().removeprefix("error: ") for line in (rest if marker else summary).split("\n") if line.strip()]
     return " ".join(lines)[:300]

@@ -1,4 +1,4 @@
-"""The task of an agent that is to fix one cause."""
+"""The text of the task of an agent that is to fix one cause."""
 
 from __future__ import annotations
 
@@ -24,30 +24,31 @@ repository at the same time. Where whole commands are to pass before you finish,
 
 
 def title(group: Group) -> str:
-    """The session's title."""
+    """Return the session's title."""
     return f"Fix: {group.title}"
 
 
 def prompt(group: Group, tools: Sequence[Tool], commit: str, base: str) -> str:
-    """The task."""
+    """Return the text of the task: the failures, how to reproduce them, and what counts as fixed."""
     count = len(group.failures)
-    many = "this failure" if count == 1 else f"these {count} failures, which likely have one cause"
-    many = "everything that fails" if group.key == ALL else many
-    lines = [f"Fix {many}: {group.title}", "", f"Measured on {base} at {commit[:12]}.", ""]
+    subject = "this failure" if count == 1 else f"these {count} failures, which likely have one cause"
+    subject = "everything that fails" if group.key == ALL else subject
+    lines = [f"Fix {subject}: {group.title}", "", f"Measured on {base} at {commit[:12]}.", ""]
     for number, failure in enumerate(group.failures[:MOST_LISTED], 1):
-        lines += _failure(number, failure)
+        lines += _failure_lines(number, failure)
     if count > MOST_LISTED:
         lines.append(f"… and {count - MOST_LISTED} more.")
     lines += ["", "Reproduce them by:"]
-    named = [tool for tool in tools if tool.name in group.tools]
-    lines += [f"    {f'cd {tool.folder} && ' if tool.folder else ''}{tool.command}" for tool in named or tools]
+    matching_tools = [tool for tool in tools if tool.name in group.tools]
+    lines += [f"    {f'cd {tool.folder} && ' if tool.folder else ''}{tool.command}" for tool in matching_tools or tools]
     return "\n".join([*lines, "", RULES])
 
 
-def _failure(number: int, failure: Failure) -> list[str]:
-    where = f" ({failure.file}:{failure.line})" if failure.file and failure.line else ""
-    named = f"{failure.rule} {failure.file}" if failure.rule and not failure.test else failure.id
-    lines = [f"{number}. {failure.tool}: {' '.join(named.split())}{where}"]
+def _failure_lines(number: int, failure: Failure) -> list[str]:
+    """Return the lines that describe one failure."""
+    position = f" ({failure.file}:{failure.line})" if failure.file and failure.line else ""
+    identity = f"{failure.rule} {failure.file}" if failure.rule and not failure.test else failure.id
+    lines = [f"{number}. {failure.tool}: {' '.join(identity.split())}{position}"]
     detail = plain(failure.detail).strip("\n")
     if number > MOST_DETAILED or not detail:
         detail = failure.message

@@ -1,7 +1,7 @@
-"""Fixing runs, carried out. Everything that a run is follows from events: whoever starts after a crash goes on where it was.
+"""Fixing runs (`ao fix`): create, list and stop them, and carry out their steps. Look here for anything that a fixing run does.
 
-Each step is recorded under a key of its own, sessions are made under the key of their cause, and measurements are remembered by content:
-nothing is done twice.
+The state of a run follows from events, so a daemon that starts after a crash continues each run where it was. Each step is recorded under
+a key of its own, sessions are created under the key of their cause, and measurements are cached by content: nothing is done twice.
 """
 
 from __future__ import annotations
@@ -67,15 +67,15 @@ from agent_orchestrator.sessions.session_view import Views
 from agent_orchestrator.sessions.sessions import Sessions
 
 MOST_GROUPS = 16
-"""Causes that get an agent in one round; the others wait for the next."""
+"""Causes that get an agent in one round; the others wait for the next round."""
 MOST_KEPT = 200
-"""Causes of one measurement that are written down."""
+"""Causes of one measurement that are recorded."""
 RUNS = 4
-"""How often a verification may run a tool: with a report and without, and both once more for what fails by chance."""
+"""How often a verification may run a tool: with and without a report, and both again for failures that may be random."""
 LOOK_AGAIN = 1.0
-"""Seconds after which a run is looked at though nothing happened: time alone may decide."""
+"""Seconds after which a run is checked again without any event, because a decision may depend on time alone."""
 PATIENCE = 30.0
-"""Seconds before what could not be done is tried again."""
+"""Seconds before a step that failed is retried."""
 REMINDER = """\
 You ended your turn without a commit. If you have changes, commit them. If you found that nothing can be changed, say why, in one line: \
 the failures of your task are still there."""
@@ -84,7 +84,7 @@ log = structlog.get_logger()
 
 
 class Fixes:
-    """All fixing runs of a home."""
+    """The fixing runs of a home."""
 
     def __init__(
         self,
@@ -111,57 +111,61 @@ class Fixes:
         self.lifecycle = lifecycle
         self.checks = checks
         self.views = views
-        self._starting = asyncio.Lock()
-        self._driving: dict[str, asyncio.Task[None]] = {}
-        self._changed: dict[str, asyncio.Event] = {}
+        self._start_lock = asyncio.Lock()
+        self._run_tasks: dict[str, asyncio.Task[None]] = {}
+        self._wake_events: dict[str, asyncio.Event] = {}
         self.progress = Progress()
-        """Run → what is done for it just now."""
+        """Run id → what is being done for it."""
 
     def start(self) -> None:
-        """Go on with every run that is not over."""
+        """Continue every run that has not ended."""
         self.flow.on_change.append(self._on_change)
         for fix in self.flow.home.fixes.values():
             self._drive(fix)
 
     def close(self) -> None:
-        """The next daemon goes on."""
-        for task in self._driving.values():
+        """Cancel the tasks of all runs; the next daemon continues the runs."""
+        for task in self._run_tasks.values():
             task.cancel()
 
-    # -- what people ask -----------------------------------------------------------------------------------------------
+    # -- requests of people --------------------------------------------------------------------------------------------
 
     async def create(self, request: Mapping[str, Any], key: str | None, context: Context) -> dict[str, Any]:
-        """Begin a run; the same key gives the same run."""
-        unique = f"fix:{key or uuid.uuid4().hex}"
-        if known := await self._made_by(unique):
-            return known
+        """Start a run and return its view; the same key returns the run that it started before.
+
+        Raises `Conflict` if another run of the project is not finished, unless this one is a dry run.
+        """
+        event_key = f"fix:{key or uuid.uuid4().hex}"
+        if existing := await self._view_by_key(event_key):
+            return existing
         project_id = await self.projects.resolve(context, request.get("projectId"), adopt=True)
         if project_id is None:
             raise UsageError("no project is named", "name one: projectId, or -p P")
         project = self.plugins.project(project_id)
-        wanted = await self._checked(project, request)
-        async with self._starting:
-            if known := await self._made_by(unique):
-                return known
-            others = [fix for fix in self.flow.home.fixes.values() if fix.project == project_id and not fix.ended]
-            running = next((fix for fix in others if not fix.dry), None)
-            if running and not wanted["dryRun"]:
+        settings = await self._complete_request(project, request)
+        async with self._start_lock:
+            if existing := await self._view_by_key(event_key):
+                return existing
+            unfinished = [fix for fix in self.flow.home.fixes.values() if fix.project == project_id and not fix.ended]
+            running = next((fix for fix in unfinished if not fix.dry), None)
+            if running and not settings["dryRun"]:
                 raise Conflict(
                     f"{running.id} fixes {project_id} already",
                     f"follow it: ao fix {running.id}, or stop it: ao fix --stop {running.id}",
                 )
-            number = max((int(one[1:]) for one in self.flow.home.fixes), default=0) + 1
-            body = e.FixStarted(f"F{number}", wanted)
-            await self.flow.append(Event(body, self.flow.clock(), "person", unique, project_id))
+            number = max((int(fix_id[1:]) for fix_id in self.flow.home.fixes), default=0) + 1
+            body = e.FixStarted(f"F{number}", settings)
+            await self.flow.append(Event(body, self.flow.clock(), "person", event_key, project_id))
         self._drive(self.flow.home.fixes[body.fix])
         return self.view(body.fix)
 
-    async def _made_by(self, unique: str) -> dict[str, Any] | None:
-        event = await self.flow.store.event_by_key(unique)
+    async def _view_by_key(self, key: str) -> dict[str, Any] | None:
+        """Return the view of the run that was started under this event key, or None."""
+        event = await self.flow.store.event_by_key(key)
         return self.view(event.body.fix) if event and isinstance(event.body, e.FixStarted) else None
 
-    async def _checked(self, project: ProjectConfig, request: Mapping[str, Any]) -> dict[str, Any]:
-        """What is asked, completed; refuses what cannot be."""
+    async def _complete_request(self, project: ProjectConfig, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the request with defaults filled in; raise an error if it cannot be carried out."""
         settings = self.plugins.config.agent(project.id, request.get("agent"))
         assert settings is not None
         self.plugins.agent(project, settings)
@@ -183,7 +187,7 @@ class Fixes:
             raise UsageError(
                 f"{project.path} has no branch {base!r}", "name the branch that is to become green: --base"
             )
-        commands = [text for one in request.get("commands") or () if (text := str(one).strip())]
+        commands = [text for command in request.get("commands") or () if (text := str(command).strip())]
         return {
             "base": base,
             "commands": commands or list(project.fix.commands),
@@ -197,58 +201,65 @@ class Fixes:
         }
 
     async def _default_base(self, project: ProjectConfig) -> str:
+        """Return the branch to fix by default: the configured default branch, else Git's, else the current one, else `main`."""
         git = Git(self.host, project.path)
         return project.default_branch or await git.default_branch() or await git.current_branch() or "main"
 
     def find(self, name: str) -> Fix:
-        """A run by its id."""
+        """Return a run by its id; raise `NotFound` if there is none."""
         fix = self.flow.home.fixes.get(name.upper())
         if fix is None:
             raise NotFound(f"there is no fixing run {name}", "see them all: ao fix --list -A")
         return fix
 
     def view(self, name: str) -> dict[str, Any]:
-        """One run as JSON."""
+        """Return one run as JSON."""
         fix = self.find(name)
         return fix_json(fix, self.flow.sessions, self.progress.get(fix.id, ""), self.views.status)
 
     def list(self, project: str | None) -> list[dict[str, Any]]:
-        """All runs, the newest first."""
-        chosen = [fix for fix in self.flow.home.fixes.values() if project in (None, fix.project)]
-        return [self.view(fix.id) for fix in reversed(chosen)]
+        """Return all runs of a project, or of all projects, newest first."""
+        fixes = [fix for fix in self.flow.home.fixes.values() if project in (None, fix.project)]
+        return [self.view(fix.id) for fix in reversed(fixes)]
 
     def report(self, name: str, number: int | None = None) -> dict[str, Any]:
-        """Every failure of one measurement, by cause."""
+        """Return every failure of one measurement by cause; `number` is the round, by default the last one."""
         fix = self.find(name)
         if not fix.rounds:
             return {"id": fix.id, "round": 0, "groups": []}
-        measured = fix.rounds[-1] if number is None else next((one for one in fix.rounds if one.number == number), None)
-        if measured is None:
+        fix_round = (
+            fix.rounds[-1] if number is None else next((item for item in fix.rounds if item.number == number), None)
+        )
+        if fix_round is None:
             raise NotFound(f"{fix.id} has no round {number}", f"it has {len(fix.rounds)}")
-        report = self._read(fix, measured.number)
-        groups = _groups(report, together=fix.together) if report else []
+        report = self._read_report(fix, fix_round.number)
+        groups = _cause_groups(report, together=fix.together) if report else []
         keys = ("tool", "id", "file", "line", "message", "detail")
-        shown = [
+        group_rows = [
             {
-                "key": one.key,
-                "title": one.title,
-                "failures": [{key: getattr(each, key) for key in keys} for each in one.failures],
+                "key": item.key,
+                "title": item.title,
+                "failures": [{key: getattr(failure, key) for key in keys} for failure in item.failures],
             }
-            for one in groups
+            for item in groups
         ]
-        return {"id": fix.id, "round": measured.number, "groups": shown}
+        return {"id": fix.id, "round": fix_round.number, "groups": group_rows}
 
     async def stop(self, name: str, key: str | None = None) -> dict[str, Any]:
-        """End a run; its agents are stopped, their work is saved."""
+        """End a run and stop the sessions of its unsettled causes; their work is saved."""
         fix = self.find(name)
         if not fix.ended:
-            await self._tell(fix, e.FixEnded(fix.id, "stopped", "a person stopped it"), "ended", "person")
-        if task := self._driving.get(fix.id):
+            await self._record(fix, e.FixEnded(fix.id, "stopped", "a person stopped it"), "ended", "person")
+        if task := self._run_tasks.get(fix.id):
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        kept = {group.session for one in fix.rounds for group in one.groups if group.settled}
-        mine = [one for one in self.flow.sessions.values() if one.spec.group == fix.id and one.id not in kept]
-        for facts in mine:
+        settled_sessions = {group.session for item in fix.rounds for group in item.groups if group.settled}
+        unsettled = [
+            item
+            for item in self.flow.sessions.values()
+            if item.spec.group == fix.id and item.id not in settled_sessions
+        ]
+        for facts in unsettled:
             if not facts.stopped and not (facts.pr and facts.pr.state == "merged"):
                 with contextlib.suppress(AoError):
                     await self.sessions.stop(facts.id, key=key)
@@ -257,79 +268,84 @@ class Fixes:
     # -- verification --------------------------------------------------------------------------------------------------
 
     def checks_of(self, facts: SessionFacts) -> Mapping[str, Check]:
-        """The check that verifies a session's fix."""
+        """Return the check that verifies a session's fix, by its name; an empty mapping if the session belongs to no run."""
         fix = self.flow.home.fixes.get(facts.spec.group) if facts.spec.group else None
-        found = fix.group_of(facts.id) if fix else None
-        if fix is None or found is None:
+        round_and_group = fix.group_of(facts.id) if fix else None
+        if fix is None or round_and_group is None:
             return {}
-        measured, mine = found
+        fix_round, fix_group = round_and_group
         project = self.plugins.config.project(facts.project)
         settings = project.fix if project else None
         timeout = (settings.timeout if settings else 1800.0) * max(1, len(fix.tools)) * RUNS + 60.0
-        command = _command(self._spec_file(fix, measured.number, mine.number))
+        command = _measure_command(self._spec_file(fix, fix_round.number, fix_group.number))
         return {
-            check_name(fix, measured, mine): Check(
+            check_name(fix, fix_round, fix_group): Check(
                 command=command, timeout=timeout, parallel=settings.parallel if settings else 1, on="done"
             )
         }
 
     def commands_of(self, facts: SessionFacts) -> tuple[str, ...]:
-        """What finds the failures that a session is to fix."""
+        """Return the commands that find the failures which a session is to fix."""
         fix = self.flow.home.fixes.get(facts.spec.group) if facts.spec.group else None
         return tuple(tool_from(tool).command for tool in fix.tools) if fix else ()
 
-    # -- driving -------------------------------------------------------------------------------------------------------
+    # -- carrying out steps --------------------------------------------------------------------------------------------
 
     def _on_change(self, changes: Sequence[Change]) -> None:
+        """Wake the runs whose sessions changed."""
         for change in changes:
             name = change.after.spec.group if change.after else ""
-            if name in self._changed:
-                self._changed[name].set()
+            if name in self._wake_events:
+                self._wake_events[name].set()
 
     def _drive(self, fix: Fix) -> None:
-        if not fix.ended and fix.id not in self._driving:
-            self._changed[fix.id] = asyncio.Event()
+        """Start the task that carries out a run, unless the run has ended or the task is there already."""
+        if not fix.ended and fix.id not in self._run_tasks:
+            self._wake_events[fix.id] = asyncio.Event()
             task = asyncio.get_running_loop().create_task(self._run(fix.id), name=f"fix {fix.id}")
-            self._driving[fix.id] = task
-            task.add_done_callback(lambda _: self._driven(fix.id))
+            self._run_tasks[fix.id] = task
+            task.add_done_callback(lambda _: self._forget_task(fix.id))
 
-    def _driven(self, fix: str) -> None:
-        self._driving.pop(fix, None)
-        self._changed.pop(fix, None)
-        self.progress.pop(fix, None)
+    def _forget_task(self, fix_id: str) -> None:
+        """Remove what is kept for the task of a run that has ended."""
+        self._run_tasks.pop(fix_id, None)
+        self._wake_events.pop(fix_id, None)
+        self.progress.pop(fix_id, None)
 
-    async def _run(self, name: str) -> None:
-        changed = self._changed[name]
-        while not (fix := self.flow.home.fixes[name]).ended:
+    async def _run(self, fix_id: str) -> None:
+        """Carry out the steps of a run until it has ended, each time after a session of it changed or a second passed."""
+        changed = self._wake_events[fix_id]
+        while not (fix := self.flow.home.fixes[fix_id]).ended:
             changed.clear()
             steps = next_steps(fix, self.flow.sessions, self.flow.clock())
             for step in steps:
                 try:
-                    await self._step(fix, step)
+                    await self._execute_step(fix, step)
                 except AoError as error:
-                    await self._failed(fix, step, error)
+                    await self._handle_error(fix, step, error)
                 except Exception:
-                    log.exception("a fixing run met a defect", fix=name, step=str(step))
+                    log.exception("a fixing run met a defect", fix=fix_id, step=str(step))
                     await asyncio.sleep(PATIENCE)
             if not steps or all(isinstance(step, Land | Verify | MakeReady | Remind) for step in steps):
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(changed.wait(), LOOK_AGAIN)
 
-    async def _failed(self, fix: Fix, step: Step, error: AoError) -> None:
-        """What cannot be measured ends the run; what cannot be started or landed ends one cause."""
+    async def _handle_error(self, fix: Fix, step: Step, error: AoError) -> None:
+        """Handle a step's error: retry a temporary one, end a run that cannot be measured, settle a cause that gets no agent."""
         log.warning("a step of a fixing run failed", fix=fix.id, step=type(step).__name__, error=str(error))
         if error.retryable:
             self.progress[fix.id] = f"tries again in {PATIENCE:.0f} s: {error.text}"
             await asyncio.sleep(PATIENCE)
         elif isinstance(step, Measure):
-            await self._tell(fix, e.FixEnded(fix.id, "failed", str(error)), "ended")
+            await self._record(fix, e.FixEnded(fix.id, "failed", str(error)), "ended")
         elif isinstance(step, StartAgent):
             body = e.FixGroupSettled(fix.id, step.round, step.group.number, "failed", None, str(error))
-            await self._tell(fix, body, f"{step.round}:{step.group.number}:settled")
+            await self._record(fix, body, f"{step.round}:{step.group.number}:settled")
         else:
-            await asyncio.sleep(LOOK_AGAIN)  # the session has moved on: look at it anew
+            await asyncio.sleep(LOOK_AGAIN)  # the session has changed meanwhile: the next steps are decided again
 
-    async def _step(self, fix: Fix, step: Step) -> None:
+    async def _execute_step(self, fix: Fix, step: Step) -> None:
+        """Carry out one step of a run."""
         match step:
             case Measure():
                 await self._measure(fix, step.round)
@@ -345,25 +361,27 @@ class Fixes:
                 await self.inbox.send(step.session, REMINDER, key=f"fix:{fix.id}:{step.session}", sender=SENDER)
             case Settle():
                 body = e.FixGroupSettled(fix.id, step.round, step.group.number, step.outcome, step.commit, step.reason)
-                await self._tell(fix, body, f"{step.round}:{step.group.number}:settled")
+                await self._record(fix, body, f"{step.round}:{step.group.number}:settled")
                 if step.outcome == "failed" and step.group.session:
-                    await self._give_up(step.group.session)
+                    await self._stop_session(step.group.session)
             case End():
-                await self._tell(fix, e.FixEnded(fix.id, step.outcome, step.reason), "ended")
+                await self._record(fix, e.FixEnded(fix.id, step.outcome, step.reason), "ended")
 
-    async def _tell(self, fix: Fix, body: e.Body, key: str, source: str = "daemon") -> None:
+    async def _record(self, fix: Fix, body: e.Body, key: str, source: str = "daemon") -> None:
+        """Append an event of a run, under a key that allows it once."""
         await self.flow.append(Event(body, self.flow.clock(), source, f"fix:{fix.id}:{key}", fix.project))
 
-    async def _give_up(self, session: str) -> None:
-        """A session whose fix does not hold is stopped, its work saved: the next round may give the cause to another."""
-        facts = self.flow.sessions[session]
+    async def _stop_session(self, session_id: str) -> None:
+        """Stop a session whose fix failed, and save its work: the next round may give the cause to another session."""
+        facts = self.flow.sessions[session_id]
         if not facts.stopped:
             with contextlib.suppress(AoError):
-                await self.sessions.stop(session)
+                await self.sessions.stop(session_id)
 
     # -- measuring -----------------------------------------------------------------------------------------------------
 
-    async def _measure(self, fix: Fix, number: int) -> None:
+    async def _measure(self, fix: Fix, round_number: int) -> None:
+        """Measure the base branch as a check, and record the failures by cause."""
         project = self.plugins.project(fix.project)
         await self.projects.check_trust(project, None, ci=True)
         await self.plugins.here.login_ready.wait()
@@ -371,35 +389,38 @@ class Fixes:
         if commit is None:
             raise NotFound(f"{project.path} has no branch {fix.base} any more", "begin anew: ao fix")
         spec = Spec(
-            output=self._report_file(fix, number),
+            output=self._report_file(fix, round_number),
             cache=self._cache(fix),
             tools=tuple(tool_from(tool) for tool in fix.tools) or None,
             commands=tuple(fix.request.get("commands") or ()),
             ci=tuple(check.command for check in project.ci.values()),
             timeout=project.fix.timeout,
         )
-        spec_file = self._folder(fix) / f"measure-{number}.json"
+        spec_file = self._folder(fix) / f"measure-{round_number}.json"
         write_atomically(spec_file, spec_json(spec))
-        await self._measured_at(fix, project, commit, spec_file, again=False)
-        report = self._read(fix, number)
-        if report is None:  # it was measured before, and what came of it is gone
-            await self._measured_at(fix, project, commit, spec_file, again=True)
-            report = self._read(fix, number)
+        await self._run_measurement(fix, project, commit, spec_file, again=False)
+        report = self._read_report(fix, round_number)
+        if report is None:  # it was measured before, and its report was deleted
+            await self._run_measurement(fix, project, commit, spec_file, again=True)
+            report = self._read_report(fix, round_number)
         if report is None:
             raise AoError("what was measured could not be written down", "see the daemon's log")
         remedy = await asyncio.to_thread(set_up_remedy, project.path, project.post_create)
-        await self._tell(fix, self._measured(fix, number, commit, report, remedy), f"{number}:measured")
+        await self._record(
+            fix, self._measured_event(fix, round_number, commit, report, remedy), f"{round_number}:measured"
+        )
 
-    async def _measured_at(
+    async def _run_measurement(
         self, fix: Fix, project: ProjectConfig, commit: str, spec_file: Path, *, again: bool
     ) -> None:
+        """Run the measurement as a check on a commit; raise `AoError` if it does not succeed. `again`: ignore a cached result."""
         env = agent_environment(self.plugins.here.login, project.env, {})
         check = CheckSpec(
             project=fix.project,
             repo=project.path,
             commit=commit,
             name=f"fix-{fix.id}",
-            command=_command(spec_file),
+            command=_measure_command(spec_file),
             timeout=project.fix.timeout * 10,
             env={key: value for key, value in env.items() if not key.startswith(("AO_", "GIT_"))},
             copy=project.copy,
@@ -410,6 +431,7 @@ class Fixes:
         )
 
         def progress(line: str) -> None:
+            """Show a line of the check's output as the run's progress."""
             if text := " ".join(line.split()):
                 self.progress[fix.id] = f"running checks on {fix.base}: {text[:200]}"
 
@@ -417,67 +439,73 @@ class Fixes:
         result = await self.checks.run(check, progress, again=again)
         self.progress.pop(fix.id, None)
         if result.state != "success":
-            why = result.summary.strip().split("\n")
-            raise AoError(f"{fix.base} could not be measured: {' '.join(why)[:500]}", f"the whole output: {result.log}")
+            summary_lines = result.summary.strip().split("\n")
+            raise AoError(
+                f"{fix.base} could not be measured: {' '.join(summary_lines)[:500]}", f"the whole output: {result.log}"
+            )
 
-    def _measured(self, fix: Fix, number: int, commit: str, report: Report, remedy: str) -> e.FixMeasured:
-        failed = {one.key for past in fix.rounds for one in past.groups if one.outcome == "failed"}
+    def _measured_event(self, fix: Fix, round_number: int, commit: str, report: Report, remedy: str) -> e.FixMeasured:
+        """Return the event that records a measurement: its causes, those that failed in earlier rounds last."""
+        failed_keys = {item.key for fix_round in fix.rounds for item in fix_round.groups if item.outcome == "failed"}
         groups = sorted(
-            _groups(report, together=fix.together), key=lambda one: one.key in failed
-        )  # what failed before comes last
-        most = MOST_GROUPS
-        described = [
+            _cause_groups(report, together=fix.together), key=lambda cause: cause.key in failed_keys
+        )  # causes that failed before come last
+        agent_limit = MOST_GROUPS
+        group_data = [
             {
-                "key": one.key,
-                "title": one.title,
-                "count": len(one.failures),
-                "tools": one.tools,
-                "files": list(one.files[:20]),
-                **({"outcome": LATER} if place >= most and not fix.dry else {}),
+                "key": item.key,
+                "title": item.title,
+                "count": len(item.failures),
+                "tools": item.tools,
+                "files": list(item.files[:20]),
+                **({"outcome": LATER} if index >= agent_limit and not fix.dry else {}),
             }
-            for place, one in enumerate(groups[:MOST_KEPT])
+            for index, item in enumerate(groups[:MOST_KEPT])
         ]
-        tools = tuple(asdict(one.tool) for one in report.tools)
+        tools = tuple(asdict(item.tool) for item in report.tools)
         lacks = f"environment not set up: {report.lacks}. {remedy}" if report.lacks else ""
-        return e.FixMeasured(fix.id, number, commit, report.counts, report.problems, tuple(described), tools, lacks)
+        return e.FixMeasured(
+            fix.id, round_number, commit, report.counts, report.problems, tuple(group_data), tools, lacks
+        )
 
     # -- agents --------------------------------------------------------------------------------------------------------
 
-    async def _start_agent(self, fix: Fix, number: int, mine: FixGroup) -> None:
-        """One session a cause: the key names the cause in its round, so there is never a second."""
-        report = self._read(fix, number)
-        groups = _groups(report, together=fix.together) if report else []
-        found = next((one for one in groups if one.key == mine.key), None)
-        if report is None or found is None:
+    async def _start_agent(self, fix: Fix, round_number: int, fix_group: FixGroup) -> None:
+        """Create the session of a cause. The key names the cause and its round, so there is never a second session."""
+        report = self._read_report(fix, round_number)
+        groups = _cause_groups(report, together=fix.together) if report else []
+        cause = next((item for item in groups if item.key == fix_group.key), None)
+        if report is None or cause is None:
             raise NotFound(f"what was measured for {fix.id} is not there any more", "begin anew: ao fix")
-        measured = next(one for one in fix.rounds if one.number == number)
-        self._write_spec(fix, measured, mine, found, report)
-        tools = [one.tool for one in report.tools if not one.problem]
+        fix_round = next(item for item in fix.rounds if item.number == round_number)
+        self._write_spec(fix, fix_round, fix_group, cause, report)
+        tools = [item.tool for item in report.tools if not item.problem]
         request = {
             "projectId": fix.project,
-            "title": prompt.title(found),
-            "prompt": prompt.prompt(found, tools, measured.commit, fix.base),
+            "title": prompt.title(cause),
+            "prompt": prompt.prompt(cause, tools, fix_round.commit, fix.base),
             "agent": fix.request.get("agent"),
             "model": fix.request.get("model"),
             "base": fix.base,
             "group": fix.id,
             "groupLimit": fix.request.get("maxAgents") or None,
-            "files": list(mine.files),
+            "files": list(fix_group.files),
         }
-        made = await self.sessions.create(request, f"fix:{fix.id}:{number}:{mine.key}", NOWHERE)
-        body = e.FixAgentStarted(fix.id, number, mine.number, made["id"])
-        await self._tell(fix, body, f"{number}:{mine.number}:started")
+        session = await self.sessions.create(request, f"fix:{fix.id}:{round_number}:{fix_group.key}", NOWHERE)
+        body = e.FixAgentStarted(fix.id, round_number, fix_group.number, session["id"])
+        await self._record(fix, body, f"{round_number}:{fix_group.number}:started")
 
-    def _write_spec(self, fix: Fix, measured: FixRound, mine: FixGroup, found: Group, report: Report) -> None:
-        targets = tuple(dict.fromkeys(Target(one.tool, one.id) for one in found.failures))
+    def _write_spec(self, fix: Fix, fix_round: FixRound, fix_group: FixGroup, cause: Group, report: Report) -> None:
+        """Write the file that tells the verification of a cause which tools to run and which failures must be gone."""
+        targets = tuple(dict.fromkeys(Target(item.tool, item.id) for item in cause.failures))
         project = self.plugins.project(fix.project)
-        file = self._spec_file(fix, measured.number, mine.number)
+        file = self._spec_file(fix, fix_round.number, fix_group.number)
         spec = Spec(
             output=file.with_suffix(".last.json"),
             cache=self._cache(fix),
-            tools=tuple(one.tool for one in report.tools if not one.problem),
+            tools=tuple(item.tool for item in report.tools if not item.problem),
             timeout=project.fix.timeout,
-            before=self._report_file(fix, measured.number),
+            before=self._report_file(fix, fix_round.number),
             targets=targets,
         )
         write_atomically(file, spec_json(spec))
@@ -485,31 +513,37 @@ class Fixes:
     # -- files ---------------------------------------------------------------------------------------------------------
 
     def _folder(self, fix: Fix) -> Path:
+        """Return the folder of a run's files; create it if necessary."""
         folder = self.home.path / "fixes" / fix.id
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder
 
     def _cache(self, fix: Fix) -> Path:
+        """Return the folder where tools keep their caches for a project."""
         return self.home.path / "fixes" / "cache" / file_name(fix.project)
 
-    def _report_file(self, fix: Fix, number: int) -> Path:
-        return self._folder(fix) / f"round-{number}.json"
+    def _report_file(self, fix: Fix, round_number: int) -> Path:
+        """Return the path of a round's measurement."""
+        return self._folder(fix) / f"round-{round_number}.json"
 
-    def _spec_file(self, fix: Fix, number: int, mine: int) -> Path:
-        return self._folder(fix) / f"round-{number}-cause-{mine}.json"
+    def _spec_file(self, fix: Fix, round_number: int, group_number: int) -> Path:
+        """Return the path of the spec that verifies one cause of a round."""
+        return self._folder(fix) / f"round-{round_number}-cause-{group_number}.json"
 
-    def _read(self, fix: Fix, number: int) -> Report | None:
+    def _read_report(self, fix: Fix, round_number: int) -> Report | None:
+        """Return the report of a round, or None if it cannot be read."""
         try:
-            return report_from(json.loads(self._report_file(fix, number).read_bytes()))
+            return report_from(json.loads(self._report_file(fix, round_number).read_bytes()))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
 
-def _groups(report: Report, *, together: bool) -> list[Group]:
-    groups = group(report.failures, {one.tool.name: one.tool.kind for one in report.tools})
+def _cause_groups(report: Report, *, together: bool) -> list[Group]:
+    """Return the failures of a report by cause, or as one group if they are to be fixed together."""
+    groups = group(report.failures, {result.tool.name: result.tool.kind for result in report.tools})
     return [as_one(groups)] if together and len(groups) > 1 else groups
 
 
-def _command(spec: Path) -> str:
-    """Runs our own program, with nothing of the checkout on its path."""
-    return shlex.join([sys.executable, "-P", "-m", "agent_orchestrator.fleet.fixes.measure", str(spec)])
+def _measure_command(spec_file: Path) -> str:
+    """Return the shell command that runs `measure.py`; nothing of the checkout is on its import path."""
+    return shlex.join([sys.executable, "-P", "-m", "agent_orchestrator.fleet.fixes.measure", str(spec_file)])

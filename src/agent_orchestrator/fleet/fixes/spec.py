@@ -1,4 +1,4 @@
-"""What `measure.py` is asked to do, as it is written to a file: `Spec`, `spec_json(spec)`, `spec_from(data)`."""
+"""What `measure.py` is asked to do, and how that is written to a file: `Spec`, `spec_json(spec)`, `spec_from(data)`."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ from agent_orchestrator.fleet.fixes.model import Tool, tool_from
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What is to be measured."""
+    """What to measure."""
 
     output: Path
-    """Where the report is written to."""
+    """The file to write the report to."""
     cache: Path
-    """For what tools keep for the next time."""
+    """The folder where tools keep their caches."""
     tools: tuple[Tool, ...] | None = None
-    """None: find them."""
+    """The tools to run; None: find them."""
     commands: tuple[str, ...] = ()
-    """Instead of what is found: what these run."""
+    """Commands to run instead of the tools found in the project's files."""
     ci: tuple[str, ...] = ()
-    """The configured checks, which are always run."""
+    """The commands of the configured checks, which are always run."""
     timeout: float = 1800.0
     """Seconds that a tool may take."""
     before: Path | None = None
-    """The report of the base."""
+    """The report of the base, for a verification."""
     targets: tuple[Target, ...] = ()
+    """The failures that must be gone, for a verification."""
 
 
 def spec_json(spec: Spec) -> dict[str, Any]:
-    """As it is written to its file."""
+    """Return a spec as JSON data."""
     return {
         "output": str(spec.output),
         "cache": str(spec.cache),
@@ -47,7 +48,7 @@ def spec_json(spec: Spec) -> dict[str, Any]:
 
 
 def spec_from(data: Mapping[str, Any]) -> Spec:
-    """What `spec_json` wrote."""
+    """Return a spec from the data that `spec_json` made."""
     return Spec(
         output=Path(data["output"]),
         cache=Path(data["cache"]),

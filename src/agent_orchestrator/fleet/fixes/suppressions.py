@@ -1,6 +1,6 @@
-"""Failures that are silenced instead of mended: comments and marks that tell a tool to look away, and the tools' own settings.
+"""Find failures that are silenced instead of fixed: by comments and marks that make a tool skip code, or by the tools' own settings.
 
-Both are counted at the base and at the fix: more of the former, or another of the latter, is no fix.
+Both are compared between the base and the fix: more marks or other settings are no fix. Look here to add a mark or a settings file.
 """
 
 from __future__ import annotations
@@ -31,71 +31,80 @@ MARKS = {
     "#[ignore]": r"#\[ignore\b",
     "#[allow]": r"#!?\[(?:allow|expect)\(",
 }
-"""What silences a tool, by what it is called."""
+"""Name → pattern of each mark that silences a tool."""
 
-_MARKS = [(name, re.compile(pattern)) for name, pattern in MARKS.items()]
-_CODE = re.compile(r"\.(?:py|pyi|js|mjs|cjs|jsx|ts|tsx|mts|cts|vue|svelte|go|rs)$")
-_SETTINGS = re.compile(
+_MARK_PATTERNS = [(name, re.compile(pattern)) for name, pattern in MARKS.items()]
+_CODE_FILE = re.compile(r"\.(?:py|pyi|js|mjs|cjs|jsx|ts|tsx|mts|cts|vue|svelte|go|rs)$")
+_SETTINGS_FILE = re.compile(
     r"(?:^|/)(?:\.?ruff\.toml|\.?mypy\.ini|\.?pytest\.ini|tox\.ini|setup\.cfg|\.flake8|\.coveragerc|eslint\.config\.\w+|\.eslintrc(?:\.\w+)?"
     r"|\.eslintignore|tsconfig[\w.-]*\.json|(?:jest|vitest)\.config\.\w+|clippy\.toml|\.golangci\.ya?ml)$"
 )
-_PARTS = {"pyproject.toml": ("ruff", "mypy", "pytest", "coverage"), "Cargo.toml": ("lints",)}
-_OF_PACKAGE = ("jest", "eslintConfig", "scripts")
+_TOML_TABLES = {"pyproject.toml": ("ruff", "mypy", "pytest", "coverage"), "Cargo.toml": ("lints",)}
+_PACKAGE_KEYS = ("jest", "eslintConfig", "scripts")
 LARGEST = 2 << 20
 
 
 def silenced(top: Path, files: Iterable[str]) -> dict[str, int]:
-    """How often each mark stands in the project's code."""
+    """Return how often each mark occurs in the project's code."""
     counts: Counter[str] = Counter()
     for name in files:
-        if not _CODE.search(name):
+        if not _CODE_FILE.search(name):
             continue
-        text = _text(top / name)
-        for mark, pattern in _MARKS:
-            if found := len(pattern.findall(text)):
-                counts[mark] += found
+        text = _read_text(top / name)
+        for mark, pattern in _MARK_PATTERNS:
+            if occurrences := len(pattern.findall(text)):
+                counts[mark] += occurrences
     return dict(counts)
 
 
 def settings(top: Path, files: Iterable[str]) -> dict[str, str]:
-    """What the files say to the tools, as digests; of shared files only the part that is the tools'."""
-    found: dict[str, str] = {}
+    """Return a digest of the tool settings in each file; of files with other content too, only the tools' part counts."""
+    digests: dict[str, str] = {}
     for name in files:
-        base = name.rpartition("/")[2]
-        text = _text(top / name) if _SETTINGS.search(name) or base in _PARTS or base == "package.json" else ""
+        file_name = name.rpartition("/")[2]
+        text = (
+            _read_text(top / name)
+            if _SETTINGS_FILE.search(name) or file_name in _TOML_TABLES or file_name == "package.json"
+            else ""
+        )
         if not text:
             continue
-        if base in _PARTS:
-            part = _part_of_toml(text, _PARTS[base], "tool" if base == "pyproject.toml" else "")
-        elif base == "package.json":
-            part = _part_of_package(text)
+        if file_name in _TOML_TABLES:
+            tool_settings = _toml_settings(
+                text, _TOML_TABLES[file_name], "tool" if file_name == "pyproject.toml" else ""
+            )
+        elif file_name == "package.json":
+            tool_settings = _package_settings(text)
         else:
-            part = text
-        if part:
-            found[name] = hashlib.sha256(part.encode()).hexdigest()[:16]
-    return found
+            tool_settings = text
+        if tool_settings:
+            digests[name] = hashlib.sha256(tool_settings.encode()).hexdigest()[:16]
+    return digests
 
 
-def _part_of_toml(text: str, names: tuple[str, ...], table: str) -> str:
+def _toml_settings(text: str, names: tuple[str, ...], table: str) -> str:
+    """Return the settings of these tools in a TOML file as JSON, or "" if the file is malformed."""
     try:
         data: Any = tomllib.loads(text)
     except tomllib.TOMLDecodeError:
-        return ""  # the tools themselves will complain
+        return ""  # the tools themselves report this error
     data = (data.get(table) or {}) if table else data
     return json.dumps({name: data[name] for name in names if name in data}, sort_keys=True, default=str)
 
 
-def _part_of_package(text: str) -> str:
+def _package_settings(text: str) -> str:
+    """Return the settings of tools in a package.json as JSON, or "" if it is malformed."""
     try:
         data = json.loads(text)
     except ValueError:
         return ""
     if not isinstance(data, dict):
         return ""
-    return json.dumps({name: data[name] for name in _OF_PACKAGE if name in data}, sort_keys=True)
+    return json.dumps({name: data[name] for name in _PACKAGE_KEYS if name in data}, sort_keys=True)
 
 
-def _text(file: Path) -> str:
+def _read_text(file: Path) -> str:
+    """Return the text of a file, or "" if it cannot be read."""
     try:
         return read_plain(file, LARGEST).decode(errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""A fixing run as people and programs see it."""
+"""Fixing runs as JSON, for the API and the command line."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from agent_orchestrator.fleet.fixes.model import tool_from
 def fix_json(
     fix: Fix, sessions: Mapping[str, SessionFacts], progress: str, status: Callable[[SessionFacts], Status]
 ) -> dict[str, Any]:
-    """Every key is always there."""
+    """Return a run as JSON; every key is always present."""
     first, last = (fix.rounds[0], fix.rounds[-1]) if fix.rounds else (None, None)
     return {
         "id": fix.id,
         "project": fix.project,
-        "state": fix.outcome or ("working" if last and any(one.session for one in last.groups) else "measuring"),
+        "state": fix.outcome or ("working" if last and any(item.session for item in last.groups) else "measuring"),
         "ended": fix.ended,
         "reason": fix.reason or None,
         "base": fix.base,
@@ -35,13 +35,14 @@ def fix_json(
         "before": first.total if first else None,
         "after": last.total if last else None,
         "tools": [_tool(data, first, last) for data in fix.tools],
-        "rounds": [_round(one, sessions, status) for one in fix.rounds],
+        "rounds": [_round(item, sessions, status) for item in fix.rounds],
         "createdAt": rfc3339(fix.created_at),
         "updatedAt": rfc3339(fix.updated_at),
     }
 
 
 def _progress(last: FixRound | None) -> str | None:
+    """Return how many causes of the last round are settled, or None before the first measurement."""
     if last is None:
         return None
     settled = sum(group.settled for group in last.groups)
@@ -49,6 +50,7 @@ def _progress(last: FixRound | None) -> str | None:
 
 
 def _tool(data: Mapping[str, Any], first: FixRound | None, last: FixRound | None) -> dict[str, Any]:
+    """Return one tool with its failures in the first and the last round."""
     tool = tool_from(data)
     return {
         "name": tool.name,
@@ -61,24 +63,26 @@ def _tool(data: Mapping[str, Any], first: FixRound | None, last: FixRound | None
 
 
 def _round(
-    one: FixRound, sessions: Mapping[str, SessionFacts], status: Callable[[SessionFacts], Status]
+    fix_round: FixRound, sessions: Mapping[str, SessionFacts], status: Callable[[SessionFacts], Status]
 ) -> dict[str, Any]:
+    """Return one round with its causes."""
     return {
-        "number": one.number,
-        "commit": one.commit,
-        "at": rfc3339(one.at),
-        "total": one.total,
-        "counts": dict(one.counts),
-        "problems": dict(one.problems),
-        "groups": [_group(group, sessions, status) for group in one.groups],
+        "number": fix_round.number,
+        "commit": fix_round.commit,
+        "at": rfc3339(fix_round.at),
+        "total": fix_round.total,
+        "counts": dict(fix_round.counts),
+        "problems": dict(fix_round.problems),
+        "groups": [_group(group, sessions, status) for group in fix_round.groups],
     }
 
 
 def _group(
     group: FixGroup, sessions: Mapping[str, SessionFacts], status: Callable[[SessionFacts], Status]
 ) -> dict[str, Any]:
+    """Return one cause with its session's status."""
     facts = sessions.get(group.session or "")
-    now = status(facts) if facts else None
+    session_status = status(facts) if facts else None
     return {
         "number": group.number,
         "title": group.title,
@@ -86,8 +90,8 @@ def _group(
         "tools": dict(group.tools),
         "files": list(group.files),
         "session": group.session,
-        "status": now.name if now else None,
-        "why": now.why if now else None,
+        "status": session_status.name if session_status else None,
+        "why": session_status.why if session_status else None,
         "outcome": group.outcome or None,
         "commit": group.commit,
         "reason": group.reason or None,

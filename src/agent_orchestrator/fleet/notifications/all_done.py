@@ -1,4 +1,4 @@
-"""When every session of a project is done, that is told once, with what each of them came to."""
+"""Reports once, when every session of a project is done, how each of them ended."""
 
 from __future__ import annotations
 
@@ -20,43 +20,43 @@ log = structlog.get_logger()
 
 
 class Completion:
-    """Watches for the end of all work."""
+    """Records the event that all sessions of a project are done."""
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Look whenever a session is done."""
+        """Check whenever a session is done."""
         self.flow.on_change.append(self._on_change)
 
     def close(self) -> None:
-        """Look no more."""
+        """Cancel all recordings under way."""
         for task in self._tasks:
             task.cancel()
 
     def _on_change(self, changes: Sequence[Change]) -> None:
-        ended = {
+        ended_sessions = {
             change.after.project: change.after
             for change in changes
             if change.after and is_over(change.after) and not (change.before and is_over(change.before))
         }
-        for last in ended.values():
-            if event := self._told(last):
-                task = asyncio.get_running_loop().create_task(self._tell(event))
+        for last in ended_sessions.values():
+            if event := self._completion_event(last):
+                task = asyncio.get_running_loop().create_task(self._record(event))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
-    def _told(self, last: SessionFacts) -> Event | None:
-        mine = {one.id: one for one in self.flow.sessions.values() if one.project == last.project}
-        body = all_complete(mine, self.flow.home.completed.get(last.project, ()))
+    def _completion_event(self, last: SessionFacts) -> Event | None:
+        project_sessions = {facts.id: facts for facts in self.flow.sessions.values() if facts.project == last.project}
+        body = all_complete(project_sessions, self.flow.home.completed.get(last.project, ()))
         if body is None:
             return None
-        runs = ",".join(f"{name}:{mine[name].run}" for name in sorted(mine))
+        runs = ",".join(f"{name}:{project_sessions[name].run}" for name in sorted(project_sessions))
         key = f"all-complete:{last.project}:{hashlib.sha256(runs.encode()).hexdigest()[:16]}"
         return Event(body, self.flow.clock(), "daemon", key, last.project, last.id)
 
-    async def _tell(self, event: Event) -> None:
+    async def _record(self, event: Event) -> None:
         try:
             await self.flow.append(event)
         except AoError as error:
@@ -64,25 +64,25 @@ class Completion:
 
 
 def all_complete(sessions: Mapping[str, SessionFacts], told: Sequence[str]) -> e.AllComplete | None:
-    """What there is to tell when all are done; nothing while one is not, or when nothing is new.
+    """Return the event that all sessions are done, or None while one is not or if no session is new since the last event.
 
-    One without a task does not count, and a coordinating agent is never done.
+    A session without a task does not count, and a coordinating agent is never done.
     """
-    real = [
+    counted = [
         facts
         for facts in sessions.values()
         if facts.spec.kind != COORDINATOR and (facts.launch or not facts.spec.defer or facts.stopped)
     ]
-    if not real or not all(is_over(facts) for facts in real):
+    if not counted or not all(is_over(facts) for facts in counted):
         return None
-    new = [facts for facts in real if facts.id not in told and facts.spec.reviews is None]
-    if not new:
+    unreported = [facts for facts in counted if facts.id not in told and facts.spec.reviews is None]
+    if not unreported:
         return None
-    return e.AllComplete(tuple(facts.id for facts in new), "\n".join(_line(facts) for facts in new[:50]))
+    return e.AllComplete(tuple(facts.id for facts in unreported), "\n".join(_line(facts) for facts in unreported[:50]))
 
 
 def _line(facts: SessionFacts) -> str:
     pr = facts.pr
-    how = f"{pr.state} (#{pr.number})" if pr and pr.state != "open" else "stopped" if facts.stopped else "done"
-    said = (facts.done or "").partition("\n")[0]
-    return f"- {facts.id}: {how}{f', {said}' if said else ''}"
+    outcome = f"{pr.state} (#{pr.number})" if pr and pr.state != "open" else "stopped" if facts.stopped else "done"
+    summary = (facts.done or "").partition("\n")[0]
+    return f"- {facts.id}: {outcome}{f', {summary}' if summary else ''}"

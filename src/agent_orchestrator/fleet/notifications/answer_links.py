@@ -1,9 +1,9 @@
-"""Answers from outside the dashboard: links and buttons that say yes or no to one request, once, for a while.
+"""Answers from outside the dashboard: links and buttons that allow or deny one request, once, until they expire.
 
-What they open is an address with a word that only this daemon can have signed. It names the very request that was shown: a permission
-asked at that moment for that command, an action offered by that rule. Once that is answered, by whomever, or no longer asked, the word
-is good for nothing. Opening the address changes nothing; what is sent there by POST does. The word behind a button that only some may
-press can be read by everybody who sees the button: it opens no address.
+A link contains a token that only this daemon can have signed. It names the exact request that was shown: a permission
+requested at that moment for that command, an action offered by that rule. Once the request is answered or withdrawn,
+the token is worthless. Opening the address changes nothing; only a POST to it does. The token of a button that only
+some people may press is readable by all who see the button, so it does not work as a link.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from agent_orchestrator.sessions.messages import Inbox
 
 GOOD_FOR = 12 * 3600.0
-"""Seconds for which a link is good."""
+"""Seconds for which a link is valid."""
 PREFIX = "aoa_"
 _PERMISSION = ("agent-blocked", "agent-needs-input")
 _LABELS = {"merge": "Merge", "raise-budget": "Let it use as much again"}
@@ -43,7 +43,7 @@ _LABELS = {"merge": "Merge", "raise-budget": "Let it use as much again"}
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """What a link says, if it is used."""
+    """The content of a link's token."""
 
     session: str
     asked: str
@@ -54,7 +54,7 @@ class Word:
     notice: str
     until: float
     pressed: bool
-    """It counts only by the button, of whoever may press it."""
+    """Whether it is valid only as a button, pressed by a person who may press it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,145 +65,150 @@ class Shown:
     title: str
     text: str
     note: str = ""
-    """What else he should know."""
+    """What else the person should know."""
 
 
 class Answers:
-    """Makes links, and takes what they say."""
+    """Creates links and carries out the answers that they contain."""
 
     def __init__(self, flow: Flow, tokens: Tokens) -> None:
         self.flow = flow
         self.tokens = tokens
         self.inbox: Inbox | None = None
 
-    # -- asking ------------------------------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------------
 
     def asked(self, facts: SessionFacts, trigger: str) -> str:
-        """Names what a session waits for that a notification of this trigger tells of; nothing: nothing that is answered by yes or no."""
-        offer = next((one for one in facts.offers if one.trigger == trigger), None)
+        """Return the reference of the offer or permission request that a notification of this trigger is about, or ""
+        if none can be answered by yes or no.
+        """
+        offer = next((candidate for candidate in facts.offers if candidate.trigger == trigger), None)
         if offer is not None:
             return f"offer {offer.id}"
-        asked = facts.permission
-        if asked is None or trigger not in _PERMISSION or facts.activity.state != "blocked":
+        permission = facts.permission
+        if permission is None or trigger not in _PERMISSION or facts.activity.state != "blocked":
             return ""
         return f"permission {request_of(facts, 'permission', '')}"
 
     def offered(self, notice: Notice, target: Target, url: str) -> tuple[Notice, list[NotificationAction]]:
-        """The notice with what is asked in full, and the answers that it may be given from where it is read."""
+        """Return the notice with the full request in its text, and the actions by which its reader may answer."""
         facts = self.flow.sessions.get(notice.session)
-        asked = self.asked(facts, notice.trigger) if facts else ""
-        if facts is None or not asked or not target.settings.actions or not url:
+        reference = self.asked(facts, notice.trigger) if facts else ""
+        if facts is None or not reference or not target.settings.actions or not url:
             return notice, []
-        said = self._request(facts, asked)
-        whole = notice.message in (said, f"{WAITS_FOR}{said}")  # a part of it may be another request's
-        message = notice.message if whole else f"{notice.message}\n{said}".strip()
-        yes = "Allow"
-        if asked.startswith("offer "):
-            action = next(one.action for one in facts.offers if f"offer {one.id}" == asked)
-            yes = _LABELS.get(action, f"Do it: {action}")
+        request_text = self._request_text(facts, reference)
+        is_full = notice.message in (
+            request_text,
+            f"{WAITS_FOR}{request_text}",
+        )  # a part of it may be another request's
+        message = notice.message if is_full else f"{notice.message}\n{request_text}".strip()
+        allow_label = "Allow"
+        if reference.startswith("offer "):
+            action = next(offer.action for offer in facts.offers if f"offer {offer.id}" == reference)
+            allow_label = _LABELS.get(action, f"Do it: {action}")
         until = self.flow.clock() + GOOD_FOR
         actions = []
-        verbs = {"allow": yes, "deny": "Deny"} if is_whole(said) else {"deny": "Deny"}
+        verbs = {"allow": allow_label, "deny": "Deny"} if is_whole(request_text) else {"deny": "Deny"}
         for verb, label in verbs.items():
-            token = self._token(Word(facts.id, asked, verb, target.name, notice.id, until, target.pressed))
+            token = self._token(Word(facts.id, reference, verb, target.name, notice.id, until, target.pressed))
             name = "merge" if label == "Merge" else verb
             actions.append(NotificationAction(name, label, f"{url}/answer/{token}", token))
         return replace(notice, message=message), actions
 
-    def _request(self, facts: SessionFacts, asked: str) -> str:
-        """What is asked, in full."""
-        if asked.startswith("permission ") and facts.permission is not None:
+    def _request_text(self, facts: SessionFacts, reference: str) -> str:
+        """Return the full text of a request, or "" if it is no longer there."""
+        if reference.startswith("permission ") and facts.permission is not None:
             return f"{facts.permission.tool}: {facts.permission.command}".rstrip(": ")
-        offer = next((one for one in facts.offers if f"offer {one.id}" == asked), None)
+        offer = next((candidate for candidate in facts.offers if f"offer {candidate.id}" == reference), None)
         return f"{offer.trigger}: {offer.action}" if offer else ""
 
     # -- answering ---------------------------------------------------------------------------------------------------------
 
     def show(self, token: str) -> Shown:
-        """What a link would answer; `Denied` and `Conflict` say why it is good for nothing."""
-        word = self._linked(token)
-        facts = self._still(word)
-        verb = "Allow" if word.verb == "allow" else "Deny"
-        said = self._request(facts, word.asked)
-        note = "" if is_whole(said) else f"This is not all of it: {_elsewhere(facts)}"
-        return Shown(word, f"{verb}: {facts.id}", said, note)
+        """Return what a link would answer. Raises Denied or Conflict if it is not valid."""
+        link = self._read_link(token)
+        facts = self._require_pending(link)
+        verb = "Allow" if link.verb == "allow" else "Deny"
+        request_text = self._request_text(facts, link.asked)
+        note = "" if is_whole(request_text) else f"This is not all of it: {_terminal_remedy(facts)}"
+        return Shown(link, f"{verb}: {facts.id}", request_text, note)
 
     def sent_by(self, token: str) -> tuple[str, str]:
-        """The project and the notifier that a word was sent for."""
-        word = self._word(token)
-        return self._still(word).project, word.notifier
+        """Return the project and the notifier that a token was sent for."""
+        link = self._word(token)
+        return self._require_pending(link).project, link.notifier
 
     async def answer(self, token: str, by: str = "") -> dict[str, Any]:
-        """Give the answer, once. `by`: who pressed, where that is known."""
+        """Give the answer, once; `by` is the person who pressed, if known. Raises Denied or Conflict if the token is not valid."""
         assert self.inbox is not None
-        word = self._word(token) if by else self._linked(token)
-        facts = self._still(word)
-        who = by or f"link {word.notifier}"
-        if (behalf := current()) is not None:
-            behalf.actor = who
-        used = e.AnswerLinkUsed(word.verb, who, word.notice)
-        key = f"answer-link:{word.session}:{word.asked}"
-        if not await self.flow.append(Event(used, self.flow.clock(), "person", key, facts.project, facts.id)):
+        link = self._word(token) if by else self._read_link(token)
+        facts = self._require_pending(link)
+        answerer = by or f"link {link.notifier}"
+        if (actor := current()) is not None:
+            actor.actor = answerer
+        link_used = e.AnswerLinkUsed(link.verb, answerer, link.notice)
+        key = f"answer-link:{link.session}:{link.asked}"
+        if not await self.flow.append(Event(link_used, self.flow.clock(), "person", key, facts.project, facts.id)):
             raise Conflict("this was answered already", f"see what it does now: ao status {facts.id}")
-        self._still(word)
-        kind, _, reference = word.asked.partition(" ")
-        named = {"offer": reference} if kind == "offer" else {"request": reference}
-        await self.inbox.answer(facts.id, decision=word.verb, **named, key=key)
-        return {"session": facts.id, "verb": word.verb, "by": who}
+        self._require_pending(link)
+        kind, _, reference = link.asked.partition(" ")
+        target = {"offer": reference} if kind == "offer" else {"request": reference}
+        await self.inbox.answer(facts.id, decision=link.verb, **target, key=key)
+        return {"session": facts.id, "verb": link.verb, "by": answerer}
 
-    def _linked(self, token: str) -> Word:
-        """What a link says; what was sent as a button is none."""
-        word = self._word(token)
-        if word.pressed:
-            raise Denied("this is no link, but a button", f"press it, or answer by: ao answer {word.session}")
-        return word
+    def _read_link(self, token: str) -> Word:
+        """Return what a link says. Raises Denied for a token that was sent as a button."""
+        link = self._word(token)
+        if link.pressed:
+            raise Denied("this is no link, but a button", f"press it, or answer by: ao answer {link.session}")
+        return link
 
-    def _still(self, word: Word) -> SessionFacts:
-        """The session, if it asks the very thing that the link was made for."""
-        facts = self.flow.sessions.get(word.session)
+    def _require_pending(self, link: Word) -> SessionFacts:
+        """Return the session if it still waits for the request that the token names. Raises NotFound or Conflict otherwise."""
+        facts = self.flow.sessions.get(link.session)
         if facts is None:
-            raise NotFound(f"there is no session {word.session} any more", "see what there is: ao status")
-        kind, _, reference = word.asked.partition(" ")
-        still = (
-            any(one.id == reference for one in facts.offers)
+            raise NotFound(f"there is no session {link.session} any more", "see what there is: ao status")
+        kind, _, reference = link.asked.partition(" ")
+        is_pending = (
+            any(offer.id == reference for offer in facts.offers)
             if kind == "offer"
-            else self.asked(facts, _PERMISSION[0]) == word.asked
+            else self.asked(facts, _PERMISSION[0]) == link.asked
         )
-        if not still:
+        if not is_pending:
             raise Conflict(f"{facts.id} does not ask this any more", f"see what it does now: ao status {facts.id}")
-        if word.verb == "allow" and not is_whole(self._request(facts, word.asked)):
-            raise Conflict(f"what {facts.id} asks is too long to be shown here", _elsewhere(facts))
+        if link.verb == "allow" and not is_whole(self._request_text(facts, link.asked)):
+            raise Conflict(f"what {facts.id} asks is too long to be shown here", _terminal_remedy(facts))
         return facts
 
     # -- signing -----------------------------------------------------------------------------------------------------------
 
-    def _token(self, word: Word) -> str:
-        said: Sequence[Any] = (
-            *(word.session, word.asked, word.verb, word.notifier, word.notice, int(word.until)),
-            *([1] if word.pressed else []),
+    def _token(self, link: Word) -> str:
+        fields: Sequence[Any] = (
+            *(link.session, link.asked, link.verb, link.notifier, link.notice, int(link.until)),
+            *([1] if link.pressed else []),
         )
-        body = base64.urlsafe_b64encode(json.dumps(said, separators=(",", ":")).encode()).decode().rstrip("=")
+        body = base64.urlsafe_b64encode(json.dumps(fields, separators=(",", ":")).encode()).decode().rstrip("=")
         return f"{PREFIX}{body}.{self.tokens.seal(body)}"
 
     def _word(self, token: str) -> Word:
         body, _, seal = token.removeprefix(PREFIX).partition(".")
-        good = token.startswith(PREFIX) and token.isascii() and len(token) < 2000
-        if not good or not hmac.compare_digest(self.tokens.seal(body).encode(), seal.encode()):
+        is_well_formed = token.startswith(PREFIX) and token.isascii() and len(token) < 2000
+        if not is_well_formed or not hmac.compare_digest(self.tokens.seal(body).encode(), seal.encode()):
             raise Denied("this link was not made here, or is not whole", "open it from the notification itself")
         try:
-            session, asked, verb, notifier, notice, until, *pressed = json.loads(
+            session, reference, verb, notifier, notice, until, *pressed = json.loads(
                 base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))
             )
         except (ValueError, binascii.Error) as error:
             raise Denied(
                 f"this link cannot be read: {one_line(str(error), 80)}", "open it from the notification itself"
             ) from None
-        word = Word(session, asked, verb, notifier, notice, float(until), bool(pressed))
-        if self.flow.clock() > word.until:
-            raise Denied("this link is too old", f"answer in the dashboard, or: ao answer {word.session}")
-        return word
+        link = Word(session, reference, verb, notifier, notice, float(until), bool(pressed))
+        if self.flow.clock() > link.until:
+            raise Denied("this link is too old", f"answer in the dashboard, or: ao answer {link.session}")
+        return link
 
 
-def _elsewhere(facts: SessionFacts) -> str:
-    """How a request is allowed that cannot be shown whole."""
+def _terminal_remedy(facts: SessionFacts) -> str:
+    """Return how to allow a request that cannot be shown in full."""
     return f"look at it in its terminal, then: ao answer {facts.id} --allow --request {request_of(facts, 'permission', '')}"

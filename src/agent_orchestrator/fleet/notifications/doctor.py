@@ -1,4 +1,4 @@
-"""Trying notifiers on request, and what `ao doctor` says of them."""
+"""Tests notifiers on request (`ao notify test`), and checks them for `ao doctor`."""
 
 from __future__ import annotations
 
@@ -15,21 +15,23 @@ from agent_orchestrator.protocols import Checked
 
 
 class Trial:
-    """Sends a test by each notifier, and says what came of it."""
+    """Sends test notifications and reports the results."""
 
     def __init__(self, notifying: Notifying) -> None:
         self.notifying = notifying
 
     async def run(self, project: str | None, names: Sequence[str] = ()) -> list[dict[str, Any]]:
-        """Test a project's notifiers, all or those that are named; each is tried once, at once, whatever the hour."""
+        """Send a test by a project's notifiers, all or those named, regardless of quiet hours and rates; return the
+        results as JSON. Raises NotFound for an unknown name.
+        """
         targets = self.notifying.targets.of(project) if project else self.notifying.targets.everywhere()
-        known = list(dict.fromkeys(target.name for target in targets))
+        known_names = list(dict.fromkeys(target.name for target in targets))
         for name in names:
-            if name not in known:
-                raise NotFound(f"there is no notifier {name!r}", f"known: {', '.join(known) or 'none'}")
-        return [await self._one(target) for target in targets if not names or target.name in names]
+            if name not in known_names:
+                raise NotFound(f"there is no notifier {name!r}", f"known: {', '.join(known_names) or 'none'}")
+        return [await self._test_one(target) for target in targets if not names or target.name in names]
 
-    async def _one(self, target: Target) -> dict[str, Any]:
+    async def _test_one(self, target: Target) -> dict[str, Any]:
         test = Notice(
             id=f"test-{uuid.uuid4().hex[:8]}",
             title="Agent Orchestrator: a test",
@@ -55,7 +57,7 @@ class Trial:
         }
 
     async def checkup(self) -> list[dict[str, Any]]:
-        """How each notifier stands; sends nothing."""
+        """Return a finding for each notifier, without sending anything."""
         return [await self._check(target) for target in self.notifying.targets.everywhere()]
 
     async def _check(self, target: Target) -> dict[str, Any]:

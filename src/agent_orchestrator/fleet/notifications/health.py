@@ -1,6 +1,7 @@
-"""Which receivers do not take what they are sent, since when, and when they are tried again.
+"""Records which receivers fail, since when, and when they are tried again.
 
-It is told once, by an event, that a notifier fails, and once that it works again: what the log says last is where a new daemon begins.
+An event reports once that a notifier fails and once that it works again; a new daemon starts from the last of these
+events in the log.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from agent_orchestrator.errors import AoError
 FIRST, MOST = 10.0, 900.0
 """Seconds between two attempts at a receiver that fails: at first, and at most."""
 TOLD_AFTER = 2
-"""Failures in a row of the kind that mostly passes by itself before somebody is told."""
+"""Failures in a row, of the kind that mostly passes without action, before a person is notified."""
 
 
 @dataclass(slots=True)
@@ -31,19 +32,19 @@ class Trouble:
     remedy: str = ""
     failures: int = 0
     until: float = 0.0
-    """It is left alone before."""
+    """The time before which it is not tried again."""
     told: bool = False
 
 
 class Health:
-    """How receivers are."""
+    """The state of all receivers."""
 
     def __init__(self, jitter: Callable[[], float] | None = None) -> None:
         self._troubles: dict[str, Trouble] = {}
         self._jitter = jitter
 
     def recall(self, events: Sequence[Event]) -> None:
-        """Go on from what the log says, oldest first."""
+        """Restore the state from these events, oldest first."""
         for event in events:
             body = event.body
             if isinstance(body, e.NotifierFailing):
@@ -53,48 +54,48 @@ class Health:
                 self._troubles.pop(body.receiver, None)
 
     def left_alone(self, receiver: str, now: float) -> float:
-        """Until when a receiver is not to be tried; 0: it may be."""
+        """Return until when a receiver is not to be tried, or 0 if it may be tried."""
         trouble = self._troubles.get(receiver)
         return trouble.until if trouble and now < trouble.until <= now + MOST * 4 else 0.0
 
     def failed(
         self, notifier: str, receiver: str, project: str, error: AoError, now: float
     ) -> e.NotifierFailing | None:
-        """A receiver did not take something; returns what is to be told, once."""
+        """Record that a receiver failed; return the event that reports it, or None if it is not to be reported now."""
         trouble = self._troubles.setdefault(receiver, Trouble(notifier, project, now))
         trouble.failures += 1
         trouble.error, trouble.remedy = error.text, error.remedy
-        later = pause(trouble.failures - 1, FIRST, MOST, *([self._jitter] if self._jitter else []))
-        trouble.until = max(now + later, getattr(error, "until", None) or 0.0) if error.retryable else 0.0
+        delay = pause(trouble.failures - 1, FIRST, MOST, *([self._jitter] if self._jitter else []))
+        trouble.until = max(now + delay, getattr(error, "until", None) or 0.0) if error.retryable else 0.0
         if trouble.told or (error.retryable and trouble.failures < TOLD_AFTER):
             return None
         trouble.told = True
         return e.NotifierFailing(notifier, receiver, error.text, error.remedy)
 
     def works(self, notifier: str, receiver: str) -> e.NotifierRecovered | None:
-        """A receiver took something; returns what is to be told if it did not before."""
+        """Record that a receiver works; return the event that reports it if its failure was reported, else None."""
         trouble = self._troubles.pop(receiver, None)
         return e.NotifierRecovered(notifier, receiver) if trouble and trouble.told else None
 
     def forgive(self, receivers: Sequence[str]) -> None:
-        """The configuration changed: those in it are tried at once, and nobody fails who is not in it any more."""
-        self._troubles = {name: one for name, one in self._troubles.items() if name in receivers}
+        """Try the receivers of the changed configuration again at once, and forget the failures of all others."""
+        self._troubles = {name: failure for name, failure in self._troubles.items() if name in receivers}
         for trouble in self._troubles.values():
             trouble.until = 0.0
 
     def troubles(self, project: str | None = None) -> list[dict[str, Any]]:
-        """Those that somebody was told of, for people."""
+        """Return the reported failures as JSON."""
         return [
             {
-                "notifier": one.notifier,
-                "project": one.project or None,
-                "since": rfc3339(one.since),
-                "why": f"{one.error}: {one.remedy}" if one.remedy else one.error,
+                "notifier": trouble.notifier,
+                "project": trouble.project or None,
+                "since": rfc3339(trouble.since),
+                "why": f"{trouble.error}: {trouble.remedy}" if trouble.remedy else trouble.error,
             }
-            for one in self._troubles.values()
-            if one.told and (project is None or one.project in ("", project))
+            for trouble in self._troubles.values()
+            if trouble.told and (project is None or trouble.project in ("", project))
         ]
 
     def of(self, receiver: str) -> Trouble | None:
-        """What is wrong with one."""
+        """Return a receiver's failure, or None."""
         return self._troubles.get(receiver)

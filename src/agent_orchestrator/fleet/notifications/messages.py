@@ -1,4 +1,4 @@
-"""Notices as the notification that a notifier sends: one as it is, several as a list."""
+"""The text of notifications: one notice as it is, several notices as a list."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from agent_orchestrator.protocols import Notification, NotificationAction
 from agent_orchestrator.protocols.text import one_line
 
 MOST_LINES = 40
-"""Notices that a list tells of; of the others it tells how many."""
+"""The most notices that a list shows; the rest is counted."""
 LONGEST_LINE = 300
 
 
 def alone(notice: Notice, url: str, actions: Sequence[NotificationAction] = ()) -> Notification:
-    """One notice, with what can be done about it."""
-    place = f"{url}/sessions/{quote(notice.session)}" if notice.session else url
+    """Return the notification of one notice, with the actions that are possible."""
+    address = f"{url}/sessions/{quote(notice.session)}" if notice.session else url
     return Notification(
         title=notice.title,
         message=notice.message,
@@ -27,18 +27,18 @@ def alone(notice: Notice, url: str, actions: Sequence[NotificationAction] = ()) 
         trigger=notice.trigger,
         id=notice.id,
         time=notice.at,
-        url=place if url else "",
+        url=address if url else "",
         actions=tuple(actions),
     )
 
 
 def together(notices: Sequence[Notice], url: str) -> Notification:
-    """Several notices as one message, the most urgent first."""
-    ordered = sorted(notices, key=lambda one: (_urgency(one.level), one.at))
-    lines = [one_line(f"• {one.title}: {one.message}", LONGEST_LINE) for one in ordered[:MOST_LINES]]
+    """Return several notices as one notification, the most urgent first."""
+    ordered = sorted(notices, key=lambda notice: (_urgency_rank(notice.level), notice.at))
+    lines = [one_line(f"• {notice.title}: {notice.message}", LONGEST_LINE) for notice in ordered[:MOST_LINES]]
     if len(ordered) > MOST_LINES:
         lines.append(f"… and {len(ordered) - MOST_LINES} more: ao events")
-    projects, sessions = {one.project for one in notices}, {one.session for one in notices}
+    projects, sessions = {notice.project for notice in notices}, {notice.session for notice in notices}
     project = projects.pop() if len(projects) == 1 else ""
     session = sessions.pop() if len(sessions) == 1 else ""
     return Notification(
@@ -49,10 +49,10 @@ def together(notices: Sequence[Notice], url: str) -> Notification:
         project=project or None,
         trigger="digest",
         id=f"{notices[0].id}+{len(notices) - 1}",
-        time=max(one.at for one in notices),
+        time=max(notice.at for notice in notices),
         url=url,
     )
 
 
-def _urgency(level: str) -> int:
+def _urgency_rank(level: str) -> int:
     return PRIORITIES.index(level) if level in PRIORITIES else len(PRIORITIES)

@@ -1,4 +1,6 @@
-"""Quiet hours: what is not urgent, or everything, is kept while they last, and told together when they are over."""
+"""Quiet hours: notifications are held while they last and sent together at their end; urgent ones are sent at once
+unless configured otherwise.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,11 @@ from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.rules import PRIORITIES
 
 LONGEST_WAIT = 300.0
-"""The clock is looked at again at least this often: it may be set, or the machine may sleep."""
+"""Seconds after which the clock is checked again at the latest: it may be set, or the machine may sleep."""
 
 
 class Quiet:
-    """Holds notifications back, and lets them go."""
+    """Holds notifications during quiet hours and releases them afterwards."""
 
     def __init__(
         self,
@@ -30,27 +32,27 @@ class Quiet:
     ) -> None:
         self.flow = flow
         self.hours = hours
-        """Project → its quiet hours."""
+        """Returns a project's quiet hours, or None."""
         self.zone = zone
-        """None: the machine's own."""
+        """The time zone of quiet hours that name none; None: the machine's own."""
         self._call_later = call_later
         self._timer: Timer | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Tell what has become due, and look whenever something is held."""
+        """Release what has become due, and from now on whatever is held when its time comes."""
         self.flow.on_change.append(self._on_change)
-        self._look()
+        self._release_or_wait()
 
     def close(self) -> None:
-        """Look no more."""
+        """Cancel the timer and all recordings under way."""
         if self._timer:
             self._timer.cancel()
         for task in self._tasks:
             task.cancel()
 
     def gate(self, project: str, told: e.Notified) -> e.Body:
-        """The notification itself, or, in quiet hours, the note that it is held."""
+        """Return the event to record: the notification itself, or in quiet hours the event that holds it."""
         until = quiet_until(self.hours(project), self.flow.clock(), self.zone)
         hours = self.hours(project)
         if until is None or (told.level == "urgent" and (hours is None or hours.urgent)):
@@ -59,39 +61,39 @@ class Quiet:
 
     def _on_change(self, changes: Sequence[Change]) -> None:
         if any(isinstance(change.event.body, e.NotificationHeld) for change in changes):
-            self._look()
+            self._release_or_wait()
 
-    def _look(self) -> None:
+    def _release_or_wait(self) -> None:
         if self._timer:
             self._timer.cancel()
             self._timer = None
-        moments = [one.until for held in self.flow.home.quiet.values() for one in held]
+        moments = [notice.until for notices in self.flow.home.quiet.values() for notice in notices]
         if not moments:
             return
         loop = asyncio.get_running_loop()
         wait = min(moments) - self.flow.clock()
         if wait > 0:
-            self._timer = (self._call_later or loop.call_later)(min(wait, LONGEST_WAIT), self._look)
+            self._timer = (self._call_later or loop.call_later)(min(wait, LONGEST_WAIT), self._release_or_wait)
             return
-        task = loop.create_task(self._let_go())
+        task = loop.create_task(self._release())
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(self._on_released)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _on_released(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is None:
-            self._look()
+            self._release_or_wait()
 
-    async def _let_go(self) -> None:
+    async def _release(self) -> None:
         now = self.flow.clock()
-        for project, held in self.flow.home.quiet.items():
-            due = [one for one in held if one.until <= now]
+        for project, notices in self.flow.home.quiet.items():
+            due = [notice for notice in notices if notice.until <= now]
             if not due:
                 continue
-            until = max(one.until for one in due)
-            level = min((one.level for one in due), key=_urgency)
+            until = max(notice.until for notice in due)
+            level = min((notice.level for notice in due), key=_urgency_rank)
             title = f"{len(due)} notification{'' if len(due) == 1 else 's'} from the quiet hours"
-            lines = "\n".join(f"{one.title}: {one.message}" for one in due)
+            lines = "\n".join(f"{notice.title}: {notice.message}" for notice in due)
             key = f"quiet:{project}:{now:.6f}"
             await self.flow.append(
                 Event(e.Notified("quiet-hours", title, lines, level), now, "clock", f"{key}:told", project),
@@ -99,21 +101,21 @@ class Quiet:
             )
 
 
-def _urgency(level: str) -> int:
+def _urgency_rank(level: str) -> int:
     return PRIORITIES.index(level) if level in PRIORITIES else len(PRIORITIES)
 
 
 def quiet_until(hours: values.Quiet | None, now: float, zone: tzinfo | None = None) -> float | None:
-    """When the quiet hours end that `now` is in; none: it is in none."""
+    """Return when the quiet hours end that `now` is in, or None if it is in none."""
     if hours is None:
         return None
     zone = ZoneInfo(hours.zone) if hours.zone else zone
-    here = datetime.fromtimestamp(now, zone).astimezone(zone)
-    minute = here.hour * 60 + here.minute
+    local_time = datetime.fromtimestamp(now, zone).astimezone(zone)
+    minute = local_time.hour * 60 + local_time.minute
     over_midnight = hours.end <= hours.start
-    inside = minute >= hours.start or minute < hours.end if over_midnight else hours.start <= minute < hours.end
-    if not inside:
+    is_inside = minute >= hours.start or minute < hours.end if over_midnight else hours.start <= minute < hours.end
+    if not is_inside:
         return None
-    day = here.date() + timedelta(days=1) if over_midnight and minute >= hours.start else here.date()
+    day = local_time.date() + timedelta(days=1) if over_midnight and minute >= hours.start else local_time.date()
     end = datetime(day.year, day.month, day.day, hours.end // 60, hours.end % 60, tzinfo=zone)
     return end.timestamp()

@@ -1,7 +1,7 @@
-"""When a notification is sent, and together with which others: digest, rate limit, repetition. Pure; the clock is an input.
+"""Decides when a notification is sent and with which others: digest, rate limit, repetition. Pure; the clock is an input.
 
-What is urgent and what is not are counted apart: however much there is to know, somebody who must act is told at once. Nothing is
-dropped for being too much: the last message that a limit allows takes along all that waits.
+Urgent messages and others are counted separately, so that many others never delay an urgent one. Nothing is dropped
+because of the rate limit: the last message that it allows includes all that wait.
 """
 
 from __future__ import annotations
@@ -17,43 +17,43 @@ DIGESTED = ("warning", "info")
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often somebody may be told."""
+    """How often a receiver may be sent messages."""
 
     digest: float = 0.0
-    """Seconds for which what is no more than a warning is collected; 0: it is sent at once."""
+    """Seconds for which notices of a warning's level or less are collected; 0: they are sent at once."""
     most: int = 20
-    """Messages that may be sent …"""
+    """The most messages in `per` seconds."""
     per: float = 600.0
-    """… in so many seconds."""
+    """The seconds that `most` refers to."""
     repeat_after: float = 600.0
-    """Seconds in which the same is not said again."""
+    """Seconds in which the same notice is not sent again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What was sent to somebody."""
+    """What was sent to a receiver."""
 
     messages: tuple[tuple[float, bool], ...] = ()
-    """When, and whether it was urgent."""
+    """When each message was sent, and whether it was urgent."""
     marks: Mapping[str, float] = field(default_factory=dict)
-    """What it said, and when last."""
+    """Mark of a notice → when it was last sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Not before this time."""
+    """The notification is not to be sent before this time."""
 
     until: float
 
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """The same was said a moment ago."""
+    """The notification is not to be sent, because the same was sent a short time ago."""
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Now, with these others in the same message; those that say the same as another of them are taken for said."""
+    """The notification is to be sent now, with these others in one message; `taken` are repetitions that count as sent."""
 
     notices: tuple[Notice, ...]
     taken: tuple[Notice, ...] = ()
@@ -65,64 +65,70 @@ Decision = Wait | Skip | Send
 def decide(
     notice: Notice, waiting: Sequence[Notice], marks: Mapping[str, str], pace: Pace, past: Past, now: float
 ) -> Decision:
-    """What becomes of a notification now. `waiting`: all that are to be sent to the same receiver, this one or not; `marks`: the
-    mark of each, by its id."""
+    """Return whether a notification is sent now, later or not at all.
+
+    `waiting` are all notices for the same receiver, with or without this one; `marks` has the mark of each by its id.
+    """
     if repeated(marks[notice.id], pace, past, now):
         return Skip()
     collected = pace.digest > 0 and notice.level in DIGESTED
     due = notice.at + pace.digest if collected else notice.at
-    if due > now and notice.at <= now:  # what comes from the future is of a clock that was set back
+    if due > now and notice.at <= now:  # a time in the future is of a clock that was set back
         return Wait(due)
-    room = room_at(notice.urgent, pace, past, now)
-    if room > now:
-        return Wait(room)
-    alike = [one for one in waiting if one.id != notice.id and one.urgent == notice.urgent]
-    last = left(notice.urgent, pace, past, now) <= 1
-    joined = [one for one in alike if (collected and one.level in DIGESTED) or (last and not _collects(one, pace, now))]
-    return _together([notice, *joined], marks, pace, past, now)
+    free_at = room_at(notice.urgent, pace, past, now)
+    if free_at > now:
+        return Wait(free_at)
+    candidates = [other for other in waiting if other.id != notice.id and other.urgent == notice.urgent]
+    is_last = left(notice.urgent, pace, past, now) <= 1
+    joined = [
+        other
+        for other in candidates
+        if (collected and other.level in DIGESTED) or (is_last and not _is_collected(other, pace, now))
+    ]
+    return _join([notice, *joined], marks, pace, past, now)
 
 
 def repeated(mark: str, pace: Pace, past: Past, now: float) -> bool:
-    """Was the same said so lately that it need not be said again?"""
-    said = past.marks.get(mark)
-    return said is not None and 0 <= now - said < pace.repeat_after
+    """Return whether a notice with this mark was sent so recently that it is not sent again."""
+    sent_at = past.marks.get(mark)
+    return sent_at is not None and 0 <= now - sent_at < pace.repeat_after
 
 
 def left(urgent: bool, pace: Pace, past: Past, now: float) -> int:
-    """How many messages may still be sent now."""
-    lately = [at for at, was in past.messages if was == urgent and now - pace.per < at <= now]
-    return max(0, pace.most - len(lately))
+    """Return how many messages may still be sent now."""
+    recent = [at for at, was_urgent in past.messages if was_urgent == urgent and now - pace.per < at <= now]
+    return max(0, pace.most - len(recent))
 
 
 def room_at(urgent: bool, pace: Pace, past: Past, now: float) -> float:
-    """From when on one more message may be sent."""
-    lately = sorted(at for at, was in past.messages if was == urgent and now - pace.per < at <= now)
-    if len(lately) < pace.most:
+    """Return the time from which one more message may be sent."""
+    recent = sorted(at for at, was_urgent in past.messages if was_urgent == urgent and now - pace.per < at <= now)
+    if len(recent) < pace.most:
         return now
-    return lately[len(lately) - pace.most] + pace.per
+    return recent[len(recent) - pace.most] + pace.per
 
 
 def remember(past: Past, notices: Sequence[str], *, urgent: bool, pace: Pace, at: float) -> Past:
-    """The past with one more message, that had these marks; what no longer counts is forgotten."""
+    """Return the past with one more message that had these marks, without what no longer counts."""
     longest = max(pace.per, pace.repeat_after)
-    messages = tuple(one for one in past.messages if at - one[0] < longest)
-    marks = {mark: said for mark, said in past.marks.items() if at - said < longest}
+    messages = tuple(message for message in past.messages if at - message[0] < longest)
+    marks = {mark: sent_at for mark, sent_at in past.marks.items() if at - sent_at < longest}
     return Past((*messages, (at, urgent)), {**marks, **dict.fromkeys(notices, at)})
 
 
-def _collects(notice: Notice, pace: Pace, now: float) -> bool:
-    """Is it still being collected for a digest?"""
+def _is_collected(notice: Notice, pace: Pace, now: float) -> bool:
+    """Return whether a notice is still being collected for a digest."""
     return pace.digest > 0 and notice.level in DIGESTED and notice.at <= now < notice.at + pace.digest
 
 
-def _together(notices: Sequence[Notice], marks: Mapping[str, str], pace: Pace, past: Past, now: float) -> Send:
-    seen: set[str] = set()
-    said, taken = [], []
-    for one in sorted(notices, key=lambda each: each.at):
-        mark = marks[one.id]
-        if mark in seen or repeated(mark, pace, past, now):
-            taken.append(one)
+def _join(notices: Sequence[Notice], marks: Mapping[str, str], pace: Pace, past: Past, now: float) -> Send:
+    used_marks: set[str] = set()
+    distinct, repeated_notices = [], []
+    for notice in sorted(notices, key=lambda item: item.at):
+        mark = marks[notice.id]
+        if mark in used_marks or repeated(mark, pace, past, now):
+            repeated_notices.append(notice)
         else:
-            seen.add(mark)
-            said.append(one)
-    return Send(tuple(said), tuple(taken))
+            used_marks.add(mark)
+            distinct.append(notice)
+    return Send(tuple(distinct), tuple(repeated_notices))

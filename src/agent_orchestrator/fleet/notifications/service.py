@@ -1,8 +1,11 @@
-"""Sends notifications: each is an effect of the outbox, recorded with its event, and its result an event again.
+"""Sends notifications: each is an effect of the outbox, recorded with its event, and its result is again an event.
 
-A receiver that says that it did not take a message is tried again, with growing pauses, for a day. One that may have taken it, since it
-did not answer or the daemon died meanwhile, gets it once more under the same id, and then no more; unless it knows ids, as our webhook's
-receivers do. What a row's `attempts` counts are these doubtful ones alone. Nothing waits for a notification.
+A receiver that reports a failure is tried again, with growing pauses, for a day. If it may have received the message,
+because it did not answer or the daemon died meanwhile, it gets the message once more under the same id, and then no
+more; receivers that recognize ids, as those of our webhook do, are tried until they confirm. A row's `attempts` counts
+only these doubtful attempts. Nothing waits for a notification.
+
+Look here when a notification did not arrive or arrived twice.
 """
 
 from __future__ import annotations
@@ -28,141 +31,147 @@ from agent_orchestrator.protocols import Notification, Notifier
 from agent_orchestrator.protocols.text import one_line
 
 LATE = 86_400.0
-"""Seconds after which a notification that could not be sent is of no use."""
+"""Seconds after which a notification that could not be sent is dropped."""
 WITHIN = 90.0
-"""Seconds that a notifier may take."""
+"""Seconds that a notifier may take to send a message."""
 ASKING = ("agent-needs-input", "agent-blocked")
 SOON = 60.0
-"""Seconds after which it is looked at whether a question is still one."""
+"""Seconds after which it is checked whether a question still waits for an answer."""
 AGAIN_AFTER = 30.0
-"""Seconds before what may have arrived is sent once more."""
+"""Seconds before a message that may have arrived is sent once more."""
 RECALLED = 1000
-"""Events that a new daemon looks back on."""
+"""The number of past events of a kind that a new daemon reads."""
 
 log = structlog.get_logger()
 
 
 class Notifying:
-    """Tells people, by whatever they configured."""
+    """Sends notifications to people by the notifiers that they configured."""
 
     def __init__(self, flow: Flow, targets: Targets, answers: Answers, url: Callable[[], str]) -> None:
         self.flow = flow
         self.targets = targets
         self.answers = answers
         self.url = url
-        """Where the dashboard is."""
+        """Returns the dashboard's address."""
         self.health = Health()
         self._past: dict[str, rate.Past] = {}
         self._settled: dict[str, None] = {}
-        """Receiver and notice of what came to its end as part of another's message."""
-        self._recalled = False
+        """Keys of receiver and notice that are settled, perhaps as part of another notice's message."""
+        self._has_recalled = False
 
     def effects(self) -> dict[str, Effect]:
-        """How a notification is sent."""
+        """Return the effect that sends a notification."""
         return {NOTIFY: Effect(self.deliver, ambiguous=True)}
 
     def reload(self) -> None:
-        """Other settings are in force."""
+        """Apply changed settings: forget the notifiers that were made, and try failing receivers again at once."""
         self.targets.forget()
         self.health.forgive(self.targets.receivers())
 
-    # -- one notification --------------------------------------------------------------------------------------------------
+    # -- sending one notification --------------------------------------------------------------------------------------
 
     async def deliver(self, intent: Intent, attempts: int) -> Sequence[Event]:
-        """Send it, alone or with others, now or later; `attempts`: how often it may have been sent already."""
+        """Send a notification, alone or with others, or postpone it by raising Again; `attempts` is how often it may
+        have been sent already.
+        """
         await self.recall()
         notice, now = notice_of(intent), self.flow.clock()
         target = self.targets.find(notice.project, str(intent.args["notifier"]))
         if target is None or self._is_settled(target, notice):
             return []
         if now - notice.at > LATE:
-            return self._end(target, intent, [notice], "late", reason="it could not be sent for a day")
-        if self._answered(notice, now):
-            return self._end(target, intent, [notice], "late", reason="it is not asked any more")
+            return self._settle(target, intent, [notice], "late", reason="it could not be sent for a day")
+        if self._is_answered(notice, now):
+            return self._settle(target, intent, [notice], "late", reason="it is not asked any more")
         if until := self.health.left_alone(target.receiver, now):
             raise Again(until - now)
-        waiting = await self._waiting(target)
-        marks = {one.id: self._mark(one) for one in (notice, *waiting)}
+        waiting = await self._pending_for(target)
+        marks = {candidate.id: self._mark(candidate) for candidate in (notice, *waiting)}
         past = self._past.get(target.receiver, rate.Past())
         match rate.decide(notice, waiting, marks, target.pace, past, now):
             case rate.Wait(until):
                 raise Again(until - now)
             case rate.Skip():
-                return self._end(target, intent, [notice], "repeated", reason="the same was said a moment ago")
-            case rate.Send(said, taken):
-                return await self._send(target, intent, attempts, said, (*said, *taken), marks)
+                return self._settle(target, intent, [notice], "repeated", reason="the same was said a moment ago")
+            case rate.Send(notices, repeated):
+                return await self._send(target, intent, attempts, notices, (*notices, *repeated), marks)
 
     async def _send(
         self,
         target: Target,
         intent: Intent,
         attempts: int,
-        said: Sequence[Notice],
-        every: Sequence[Notice],
+        notices: Sequence[Notice],
+        settled: Sequence[Notice],
         marks: Mapping[str, str],
     ) -> Sequence[Event]:
-        told = [marks[one.id] for one in said]
+        sent_marks = [marks[notice.id] for notice in notices]
         try:
             notifier = self.targets.make(target)
             keyed = bool(getattr(notifier, "keyed", False))
             if attempts >= 2 and not keyed:
-                return self._end(target, intent, every, "doubtful", marks=told, reason="it may have arrived, twice")
-            await send(notifier, self.message(target, said))
+                return self._settle(
+                    target, intent, settled, "doubtful", marks=sent_marks, reason="it may have arrived, twice"
+                )
+            await send(notifier, self.message(target, notices))
         except Doubtful as error:
             if not keyed and attempts >= 1:
-                return self._end(target, intent, every, "doubtful", marks=told, reason=error.text)
+                return self._settle(target, intent, settled, "doubtful", marks=sent_marks, reason=error.text)
             if keyed:
-                raise self._later(target, intent, error) from None
+                raise self._retry_later(target, intent, error) from None
             raise Temporary(error.text, error.remedy, self.flow.clock() + AGAIN_AFTER) from None
         except AoError as error:
-            return self._refused(target, intent, every, error)
-        return self._end(target, intent, every, "sent", marks=told)
+            return self._handle_failure(target, intent, settled, error)
+        return self._settle(target, intent, settled, "sent", marks=sent_marks)
 
     def message(self, target: Target, notices: Sequence[Notice]) -> Notification:
-        """What is sent: without a secret, whatever the notices say."""
+        """Return what is sent for these notices, with secrets redacted."""
         url = (target.project.notifications.url or self.url()).rstrip("/")
         if len(notices) > 1:
-            made = messages.together(notices, url)
+            notification = messages.together(notices, url)
         else:
-            asked, actions = self.answers.offered(notices[0], target, url)
-            made = messages.alone(asked, url, actions)
-        return KNOWN.tree(made, ("id", "url", "token", "session_id", "project"))
+            full_notice, actions = self.answers.offered(notices[0], target, url)
+            notification = messages.alone(full_notice, url, actions)
+        return KNOWN.tree(notification, ("id", "url", "token", "session_id", "project"))
 
-    def _answered(self, notice: Notice, now: float) -> bool:
-        """Was a question that could not be told at once answered meanwhile?"""
+    def _is_answered(self, notice: Notice, now: float) -> bool:
+        """Return whether a question that could not be sent at once has been answered meanwhile."""
         facts = self.flow.sessions.get(notice.session)
-        late = now - notice.at > SOON and notice.trigger in ASKING
-        return late and facts is not None and facts.activity.state not in ("blocked", "waiting_input")
+        is_late_question = now - notice.at > SOON and notice.trigger in ASKING
+        return is_late_question and facts is not None and facts.activity.state not in ("blocked", "waiting_input")
 
-    # -- what came of it ---------------------------------------------------------------------------------------------------
+    # -- results -------------------------------------------------------------------------------------------------------
 
-    def _refused(self, target: Target, intent: Intent, notices: Sequence[Notice], error: AoError) -> Sequence[Event]:
+    def _handle_failure(
+        self, target: Target, intent: Intent, notices: Sequence[Notice], error: AoError
+    ) -> Sequence[Event]:
         if isinstance(error, Missing) and target.settings.plugin == "desktop":
             log.debug("no desktop here", error=error.text)
-            return []  # there is nobody to be told here; `ao doctor` says so
+            return []  # there is no desktop to notify on; `ao doctor` reports that
         if error.retryable:
-            raise self._later(target, intent, error) from None
-        told = self._trouble(target, notices[0], error)
-        return [*told, *self._end(target, intent, notices, "failed", reason=error.text)]
+            raise self._retry_later(target, intent, error) from None
+        events = self._failure_events(target, notices[0], error)
+        return [*events, *self._settle(target, intent, notices, "failed", reason=error.text)]
 
-    def _later(self, target: Target, intent: Intent, error: AoError) -> Again:
+    def _retry_later(self, target: Target, intent: Intent, error: AoError) -> Again:
         now = self.flow.clock()
-        told = self._trouble(target, notice_of(intent), error)
-        return Again(max(1.0, self.health.left_alone(target.receiver, now) - now), *told)
+        events = self._failure_events(target, notice_of(intent), error)
+        return Again(max(1.0, self.health.left_alone(target.receiver, now) - now), *events)
 
-    def _trouble(self, target: Target, notice: Notice, error: AoError) -> list[Event]:
+    def _failure_events(self, target: Target, notice: Notice, error: AoError) -> list[Event]:
         now = self.flow.clock()
         body = self.health.failed(target.name, target.receiver, notice.project, error, now)
         if body is None:
             return []
         log.warning("a notifier fails", notifier=target.name, error=str(error))
         key = f"notifier-failing:{target.receiver}:{now:.6f}"
-        return [Event(body, now, "daemon", key, notice.project or None, self._known(notice.session))]
+        return [Event(body, now, "daemon", key, notice.project or None, self._existing_session(notice.session))]
 
-    def _known(self, session: str) -> str | None:
+    def _existing_session(self, session: str) -> str | None:
         return session if session in self.flow.sessions else None
 
-    def _end(
+    def _settle(
         self,
         target: Target,
         intent: Intent,
@@ -172,37 +181,39 @@ class Notifying:
         marks: Sequence[str] = (),
         reason: str = "",
     ) -> list[Event]:
-        """They have come to their end, all of them: those that are rows of their own find that so when it is their turn."""
-        now, first = self.flow.clock(), notices[0]
-        urgent = first.urgent
+        """Mark all these notices as settled and return the events that record it; their own rows find that out when they are due."""
+        now, first_notice = self.flow.clock(), notices[0]
+        urgent = first_notice.urgent
         if outcome in ("sent", "doubtful"):
             self._remember(target.receiver, marks, urgent, target.pace, now)
-        for one in notices:
-            self._settled[f"{target.receiver} {one.id}"] = None
+        for notice in notices:
+            self._settled[f"{target.receiver} {notice.id}"] = None
         for oldest in list(self._settled)[: -2 * RECALLED]:
             del self._settled[oldest]
-        ids = tuple(one.id for one in notices)
+        ids = tuple(notice.id for notice in notices)
         body = e.NotificationSettled(target.name, ids, outcome, target.receiver, urgent, tuple(marks), reason)
-        session = self._known(first.session) if len({one.session for one in notices}) == 1 else None
-        events = [Event(body, now, "daemon", f"{intent.key}:settled", first.project or None, session)]
-        if outcome == "sent" and (well := self.health.works(target.name, target.receiver)):
+        session = (
+            self._existing_session(first_notice.session) if len({notice.session for notice in notices}) == 1 else None
+        )
+        events = [Event(body, now, "daemon", f"{intent.key}:settled", first_notice.project or None, session)]
+        if outcome == "sent" and (recovered := self.health.works(target.name, target.receiver)):
             key = f"notifier-recovered:{target.receiver}:{now:.6f}"
-            events.append(Event(well, now, "daemon", key, first.project or None))
+            events.append(Event(recovered, now, "daemon", key, first_notice.project or None))
         return events
 
-    # -- what is known -----------------------------------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------------------------------
 
-    async def _waiting(self, target: Target) -> list[Notice]:
-        """All that are to be sent to the same receiver."""
-        found = []
+    async def _pending_for(self, target: Target) -> list[Notice]:
+        """Return all notices that are to be sent to the same receiver."""
+        notices = []
         for row in await self.flow.store.pending():
             if row.intent.kind != NOTIFY or row.intent.args["notifier"] != target.name:
                 continue
             notice = notice_of(row.intent)
             other = self.targets.find(notice.project, target.name)
             if other and other.receiver == target.receiver and not self._is_settled(target, notice):
-                found.append(notice)
-        return found
+                notices.append(notice)
+        return notices
 
     def _mark(self, notice: Notice) -> str:
         facts = self.flow.sessions.get(notice.session)
@@ -216,30 +227,30 @@ class Notifying:
         self._past[receiver] = rate.remember(past, marks, urgent=urgent, pace=pace, at=at)
 
     async def recall(self) -> None:
-        """What an earlier daemon sent counts, too, and so does who did not take it."""
-        if self._recalled:
+        """Restore from the event log, once, what an earlier daemon sent and which receivers were failing."""
+        if self._has_recalled:
             return
         read = self.flow.store.events
         kinds = ("notifier-failing", "notifier-recovered")
         health = [event for kind in kinds for event in await read(0, RECALLED, kind=kind, newest=True)]
         past = await read(0, RECALLED, kind="notification-settled", newest=True)
-        if self._recalled:
+        if self._has_recalled:
             return
-        self._recalled = True
+        self._has_recalled = True
         self.health.recall(sorted(health, key=lambda event: event.seq))
         self.health.forgive(self.targets.receivers())
-        long = rate.Pace(per=LATE, repeat_after=LATE)
+        longest_pace = rate.Pace(per=LATE, repeat_after=LATE)
         for event in past:
             body = event.body
             if not isinstance(body, e.NotificationSettled):
                 continue
-            self._settled |= dict.fromkeys(f"{body.receiver} {one}" for one in body.notices)
+            self._settled |= dict.fromkeys(f"{body.receiver} {notice_id}" for notice_id in body.notices)
             if body.outcome in ("sent", "doubtful"):
-                self._remember(body.receiver, body.marks, body.urgent, long, event.time)
+                self._remember(body.receiver, body.marks, body.urgent, longest_pace, event.time)
 
 
 async def send(notifier: Notifier, notification: Notification) -> None:
-    """Send it; whatever a plugin does wrong is an error of ours, with no secret in it."""
+    """Send a notification. Raises Doubtful after a timeout and NotFound for any other error of the plugin, with secrets redacted."""
     try:
         async with asyncio.timeout(WITHIN):
             await notifier.notify(notification)
@@ -249,5 +260,5 @@ async def send(notifier: Notifier, notification: Notification) -> None:
         error.text, error.remedy = KNOWN.text(error.text), KNOWN.text(error.remedy)
         raise
     except Exception as error:
-        said = one_line(KNOWN.text(str(error)), 200)
-        raise NotFound(f"{type(error).__name__}: {said}", "see the notifier's own documentation") from None
+        error_text = one_line(KNOWN.text(str(error)), 200)
+        raise NotFound(f"{type(error).__name__}: {error_text}", "see the notifier's own documentation") from None

@@ -1,6 +1,6 @@
-"""Buttons that were pressed in Slack: what its interactivity endpoint is sent, believed only with the app's signature.
+"""Handles buttons that were pressed in Slack: requests to its interactivity endpoint, accepted only with the app's signature.
 
-Everybody in a channel sees its buttons, so they count only for the people that `users` names.
+Everyone in a channel sees its buttons, so they count only for the people that `users` names.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from agent_orchestrator.plugins.notifiers import http
 from agent_orchestrator.protocols.text import one_line
 
 OLDEST = 300.0
-"""Seconds after which what Slack signed is not believed any more: somebody may have kept it."""
+"""Seconds after which a request that Slack signed is rejected: it may be a recorded one."""
 HOSTS = ("hooks.slack.com",)
-"""Where Slack takes what is to be said to whoever pressed."""
+"""Hosts of Slack to which replies are posted."""
 
 log = structlog.get_logger()
 
 
 class SlackButtons:
-    """Takes answers from Slack."""
+    """Receives answers from Slack."""
 
     def __init__(self, targets: Targets, answers: Answers, clock: Callable[[], float]) -> None:
         self.targets = targets
@@ -40,63 +40,69 @@ class SlackButtons:
         self._replies: set[asyncio.Task[None]] = set()
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> bool:
-        """Take what was pressed; false: it was no button of ours that answers."""
-        target = self._sender(headers, body)
-        pressed = _pressed(body)
-        if pressed is None:
+        """Carry out the answer of a pressed button; return False if the request is not about a button of ours."""
+        target = self._verified_target(headers, body)
+        button = _parse_button(body)
+        if button is None:
             return False
-        token, user, reply_to = pressed
+        token, user, reply_to = button
         text = await self._answer(_secret(target), token, user)
-        self._say(reply_to, text, target)
+        self._reply_in_background(reply_to, text, target)
         return True
 
     async def _answer(self, secret: str, token: str, user: str) -> str:
-        """`secret`: of the app that signed it, which projects with other people may share."""
+        """Give the button's answer and return the reply text; `secret` is that of the app which signed, since projects
+        with other people may share an app.
+        """
         try:
             project, name = self.answers.sent_by(token)
             target = self.targets.find(project, name)
             if target is None or _secret(target) != secret:
                 return "Nothing was done: this button is of another app."
-            if user not in _users(target):
+            if user not in _allowed_users(target):
                 return f"You are not among notifiers.{target.name}.users: nothing was done."
-            done = await self.answers.answer(token, by=f"slack {user}")
+            answer = await self.answers.answer(token, by=f"slack {user}")
         except AoError as error:
             return f"Nothing was done: {one_line(str(error), 300)}"
-        return f"{done['verb']}: {done['session']}"
+        return f"{answer['verb']}: {answer['session']}"
 
-    def _sender(self, headers: Mapping[str, str], body: bytes) -> Target:
-        """The notifier whose app signed it; `Unsigned` where none did, or too long ago."""
-        stamp, given = headers.get("x-slack-request-timestamp", ""), headers.get("x-slack-signature", "")
-        targets = [one for one in self.targets.everywhere() if one.settings.plugin == "slack" and _secret(one)]
-        why = "its signature matches no signingSecret" if targets else "no signingSecret is configured"
+    def _verified_target(self, headers: Mapping[str, str], body: bytes) -> Target:
+        """Return the notifier whose app signed the request. Raises Unsigned if none did, or too long ago."""
+        stamp, signature = headers.get("x-slack-request-timestamp", ""), headers.get("x-slack-signature", "")
+        targets = [
+            candidate
+            for candidate in self.targets.everywhere()
+            if candidate.settings.plugin == "slack" and _secret(candidate)
+        ]
+        reason = "its signature matches no signingSecret" if targets else "no signingSecret is configured"
         if targets and stamp.isascii() and stamp.isdigit() and len(stamp) < 16:
             if abs(self.clock() - int(stamp)) > OLDEST:
-                why, targets = "it is too old", []
+                reason, targets = "it is too old", []
             signed = b":".join((b"v0", stamp.encode(), body))
             for target in targets:
-                mine = (
+                expected = (
                     "v0="
                     + hmac.new(_secret(target).encode("utf-8", "surrogateescape"), signed, hashlib.sha256).hexdigest()
                 )
-                if hmac.compare_digest(mine.encode(), given.encode(errors="replace")):
+                if hmac.compare_digest(expected.encode(), signature.encode(errors="replace")):
                     return target
         raise Unsigned(
-            f"this slack request is not taken: {why}", "set signingSecret of the notifier: docs/notifiers.md"
+            f"this slack request is not taken: {reason}", "set signingSecret of the notifier: docs/notifiers.md"
         )
 
-    def _say(self, url: str, text: str, target: Target) -> None:
-        """Tell whoever pressed, and nobody else; that it fails is no matter."""
-        own = urlsplit(str(target.settings.options.get("apiUrl") or "")).hostname
-        if http.host_of(url) not in (*HOSTS, own):
+    def _reply_in_background(self, url: str, text: str, target: Target) -> None:
+        """Reply to the person who pressed, and only to that person; a failure is only logged."""
+        configured_host = urlsplit(str(target.settings.options.get("apiUrl") or "")).hostname
+        if http.host_of(url) not in (*HOSTS, configured_host):
             return
-        said = {"response_type": "ephemeral", "replace_original": False, "text": text}
-        task = asyncio.get_running_loop().create_task(self._reply(url, said))
+        reply = {"response_type": "ephemeral", "replace_original": False, "text": text}
+        task = asyncio.get_running_loop().create_task(self._reply(url, reply))
         self._replies.add(task)
         task.add_done_callback(self._replies.discard)
 
-    async def _reply(self, url: str, said: Mapping[str, Any]) -> None:
+    async def _reply(self, url: str, reply: Mapping[str, Any]) -> None:
         try:
-            await http.post("slack", url, said)
+            await http.post("slack", url, reply)
         except AoError as error:
             log.info("nobody could be told what came of a button", error=error.text)
 
@@ -105,18 +111,18 @@ def _secret(target: Target) -> str:
     return str(target.settings.options.get("signingSecret") or "")
 
 
-def _users(target: Target) -> list[str]:
+def _allowed_users(target: Target) -> list[str]:
     users = target.settings.options.get("users") or ()
-    return [str(one) for one in users] if isinstance(users, list | tuple) else [str(users)]
+    return [str(user) for user in users] if isinstance(users, list | tuple) else [str(users)]
 
 
-def _pressed(body: bytes) -> tuple[str, str, str] | None:
-    """The button's word, who pressed it, and where to reply; none: it was another one."""
+def _parse_button(body: bytes) -> tuple[str, str, str] | None:
+    """Return the button's token, who pressed it and the reply address, or None for another kind of button."""
     try:
         payload = json.loads(parse_qs(body.decode()).get("payload", ["null"])[0])
         kind, actions = payload["type"], payload.get("actions") or ()
         user, reply_to = str(payload["user"]["id"]), str(payload.get("response_url") or "")
-        values = [str(one.get("value") or "") for one in actions]
+        values = [str(action.get("value") or "") for action in actions]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise UsageError(
             "this is no interaction of Slack", "set the address as the app's interactivity request URL"

@@ -1,4 +1,4 @@
-"""Who is told: a project's notifiers as the configuration in force has them, each made once."""
+"""The notifiers of each project as the configuration in force names them; each plugin is made once."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Target:
     settings: Settings
     project: ProjectConfig
     receiver: str
-    """The same for whoever has the same settings, in whichever project; tells nothing of them."""
+    """Identifies the receiver: the same for the same settings in any project; reveals nothing of the settings."""
     pace: Pace
 
     @property
     def pressed(self) -> bool:
-        """Whether it is answered by buttons, which count for some people only."""
+        """Whether it is answered by buttons, which count only for configured people."""
         return self.settings.plugin == "slack" and bool(self.settings.options.get("signingSecret"))
 
 
@@ -39,51 +39,51 @@ class Targets:
     def __init__(self, config: ConfigSet, plugins: Plugins) -> None:
         self.config = config
         self.plugins = plugins
-        self._made: dict[str, Notifier] = {}
+        self._notifiers: dict[str, Notifier] = {}
 
     def routes(self, project: str | None, level: str) -> Sequence[str]:
-        """The notifiers that a notification of this level goes to."""
+        """Return the names of the notifiers that a notification of this level goes to."""
         return self._settings(project).routing.get(level, ())
 
     def find(self, project: str | None, name: str) -> Target | None:
-        """A project's notifier by its name; none: nobody has that name any more."""
+        """Return a project's notifier by its name, or None if no notifier has that name."""
         settings = self._settings(project)
-        found = settings.notifiers.get(name)
-        return _target(name, found, settings) if found else None
+        notifier = settings.notifiers.get(name)
+        return _make_target(name, notifier, settings) if notifier else None
 
     def of(self, project: str | None) -> list[Target]:
-        """All notifiers of a project that somebody named, in the order of who is told of what is most urgent."""
+        """Return all notifiers of a project, in the order of its routing (most urgent level first), then the others."""
         settings = self._settings(project)
         named = dict.fromkeys([*(name for names in settings.routing.values() for name in names), *settings.notifiers])
-        return [_target(name, settings.notifiers[name], settings) for name in named]
+        return [_make_target(name, settings.notifiers[name], settings) for name in named]
 
     def everywhere(self) -> list[Target]:
-        """The notifiers of all projects, each receiver once."""
-        places = [project.id for project in self.config.projects()] or [""]
-        found = [target for project in places for target in self.of(project)]
-        return list({target.receiver: target for target in reversed(found)}.values())[::-1]
+        """Return the notifiers of all projects, each receiver once."""
+        project_ids = [project.id for project in self.config.projects()] or [""]
+        targets = [target for project in project_ids for target in self.of(project)]
+        return list({target.receiver: target for target in reversed(targets)}.values())[::-1]
 
     def receivers(self) -> list[str]:
-        """All who may be sent something, that which belongs to no project included."""
+        """Return all receivers that may be sent something, including those for notifications without a project."""
         return [target.receiver for target in (*self.everywhere(), *self.of(""))]
 
     def make(self, target: Target) -> Notifier:
-        """The plugin; the error says what of its configuration is wrong."""
-        if target.receiver not in self._made:
+        """Return the notifier plugin; the error names what is wrong in its configuration."""
+        if target.receiver not in self._notifiers:
             registry = self.plugins.registry(target.project)
-            made = registry.make("notifier", target.settings.plugin, target.settings.options, self.plugins.host)
-            self._made[target.receiver] = cast("Notifier", made)
-        return self._made[target.receiver]
+            notifier = registry.make("notifier", target.settings.plugin, target.settings.options, self.plugins.host)
+            self._notifiers[target.receiver] = cast("Notifier", notifier)
+        return self._notifiers[target.receiver]
 
     def forget(self) -> None:
-        """The configuration changed."""
-        self._made.clear()
+        """Drop all plugins that were made, because the configuration changed."""
+        self._notifiers.clear()
 
     def _settings(self, project: str | None) -> ProjectConfig:
         return (self.config.project(project) if project else None) or self.config.unowned()
 
 
-def _target(name: str, settings: Settings, project: ProjectConfig) -> Target:
+def _make_target(name: str, settings: Settings, project: ProjectConfig) -> Target:
     common = project.notifications
     rate = settings.rate_limit or common.rate_limit
     pace = Pace(
@@ -92,6 +92,6 @@ def _target(name: str, settings: Settings, project: ProjectConfig) -> Target:
         per=rate.per,
         repeat_after=common.repeat_after if settings.repeat_after is None else settings.repeat_after,
     )
-    known = json.dumps([settings.plugin, settings.options], sort_keys=True, default=str)
-    receiver = f"{name}-{hashlib.sha256(known.encode()).hexdigest()[:8]}"
+    identity = json.dumps([settings.plugin, settings.options], sort_keys=True, default=str)
+    receiver = f"{name}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
     return Target(name, settings, project, receiver, pace)

@@ -1,8 +1,8 @@
-"""The tasks of a plan become issues: all of them, each once, whenever the daemon dies.
+"""Make issues of a plan's tasks: all of them, each exactly once, even if the daemon dies meanwhile.
 
-Here that is one transaction. At a tracker each issue is made by itself, with a mark in its text that no other has; what bears a mark is
-never made again, and whoever reads such an issue first, the planner or the tracker's poll, tells with it what the plan says of it. The
-issues are free to be taken when all of them are there.
+For the local tracker that is one transaction. At another tracker each issue is created separately, with a unique mark in its text; no
+second issue is created for a mark. Whichever reads such an issue first, this module or the tracker's poll, records with it what the plan
+says about it. Work on the issues may start when all of them exist.
 """
 
 from __future__ import annotations
@@ -28,71 +28,79 @@ from agent_orchestrator.protocols.forge import Issue as Told
 from agent_orchestrator.protocols.forge import Tracker
 
 CLOCKS_APART = 3600.0
-"""Seconds that a tracker's clock and ours may differ by."""
+"""Seconds that the tracker's clock and ours may differ by."""
 _MARK = re.compile(r"ao plan (P\d+) task (\S+) ([0-9a-f]{12})", re.ASCII)
-_HIDDEN = ("github", "gitlab")
-"""Trackers whose texts have comments that nobody is shown."""
+_TRACKERS_WITH_COMMENTS = ("github", "gitlab")
+"""Trackers whose texts may contain comments that are not shown."""
 
 
 def issue_text(task: PlannedTask, mark: str = "") -> str:
-    """What stands in a task's issue."""
+    """Return the text of a task's issue, with the mark at its end."""
     parts = [task.description]
     if task.acceptance:
-        parts.append("## Acceptance criteria\n\n" + "\n".join(f"- {one}" for one in task.acceptance))
+        parts.append("## Acceptance criteria\n\n" + "\n".join(f"- {line}" for line in task.acceptance))
     if task.files:
-        parts.append("## Expected files\n\n" + "\n".join(f"- `{one}`" for one in task.files))
+        parts.append("## Expected files\n\n" + "\n".join(f"- `{line}`" for line in task.files))
     return "\n\n".join(part for part in (*parts, mark) if part)
 
 
 def mark_of(plan: Plan, task: str) -> str:
-    """By which a task's issue is known at a tracker; nobody can tell it from that of another task."""
+    """Return the mark that identifies a task's issue at a tracker; it cannot be derived from the mark of another task."""
     digest = hashlib.sha256(f"{plan.token} {task}".encode()).hexdigest()[:12]
     return f"ao plan {plan.id} task {task} {digest}"
 
 
 class Applying:
-    """Makes issues."""
+    """Makes issues of plans."""
 
     def __init__(self, flow: Flow, repositories: Repositories, tracking: Tracking) -> None:
         self.flow = flow
         self.repositories = repositories
         self.tracking = tracking
         self.progress = Progress()
-        """Plan → how far it is."""
+        """Plan id → how far its application is."""
         tracking.planned = self.planned
 
-    # -- here ----------------------------------------------------------------------------------------------------------
+    # -- local tracker -------------------------------------------------------------------------------------------------
 
     def at_once(self, plan: Plan, how: e.PlanApplyRequested, key: str, by: str) -> list[Event]:
-        """Everything that happens to a plan of the local tracker, as one transaction; numbers must not be given meanwhile."""
+        """Return all events that apply a plan of the local tracker; no issue numbers may be assigned until they are recorded."""
         number, numbers = next_number(self.flow, plan.project), dict[str, int]()
         bodies: list[tuple[str, e.Body]] = [("apply", how)]
         for task in in_order(plan.tasks):
-            before = tuple(numbers[name] for name in task.dependencies)
+            dependencies = tuple(numbers[name] for name in task.dependencies)
             if task.issue is None:
                 numbers[task.id] = number
-                opened = e.IssueOpened(number, task.title, issue_text(task), task.labels, "plan", before)
+                opened = e.IssueOpened(number, task.title, issue_text(task), task.labels, "plan", dependencies)
                 bodies.append((f"issue:{task.id}", opened))
                 number += 1
             else:
                 numbers[task.id] = task.issue
-            bodies.append((f"planned:{task.id}", self._planned(plan, task, numbers, start=how.start)))
+            bodies.append((f"planned:{task.id}", self._planned_event(plan, task, numbers, start=how.start)))
         bodies.append(("applied", e.PlanApplied(plan.id, numbers)))
-        now = self.flow.clock()
-        return [Event(body, now, by, f"{key}:{name}", plan.project) for name, body in bodies]
+        created_at = self.flow.clock()
+        return [Event(body, created_at, by, f"{key}:{name}", plan.project) for name, body in bodies]
 
-    def _planned(self, plan: Plan, task: PlannedTask, numbers: Mapping[str, int], *, start: bool) -> e.IssuePlanned:
-        """What the plan says of a task's issue; what the issue waits for already, it goes on waiting for."""
+    def _planned_event(
+        self, plan: Plan, task: PlannedTask, numbers: Mapping[str, int], *, start: bool
+    ) -> e.IssuePlanned:
+        """Return the event that says what the plan says about a task's issue; what the issue waits for already is kept."""
         number = numbers[task.id]
-        known = self.flow.home.issues.get(issue_key(plan.project, number))
-        before = (*(known.after if known else ()), *(numbers[name] for name in task.dependencies if name in numbers))
-        after = tuple(dict.fromkeys(before))
+        existing = self.flow.home.issues.get(issue_key(plan.project, number))
+        predecessors = (
+            *(existing.after if existing else ()),
+            *(numbers[name] for name in task.dependencies if name in numbers),
+        )
+        after = tuple(dict.fromkeys(predecessors))
         return e.IssuePlanned(number, plan.id, task.id, task.profile, task.priority, task.files, after, start)
 
     # -- at a tracker --------------------------------------------------------------------------------------------------
 
     async def run(self, intent: Intent, _attempts: int) -> Sequence[Event]:
-        """Make the issues that are not there yet, then let all of them be taken."""
+        """Create the issues that do not exist yet, and return the events that let work on all of them start.
+
+        A temporary error of the tracker is raised, so that the effect is retried; any other error is recorded as a refused plan.
+        """
         plan = self.flow.home.plans.get(str(intent.args["plan"]))
         if plan is None or plan.state != APPLYING:
             return []
@@ -105,34 +113,35 @@ class Applying:
             bodies = [e.PlanRefused(plan.id, str(error))]
         self.progress.pop(plan.id, None)
         now, key = self.flow.clock(), f"{intent.key}:done"
-        return [Event(body, now, "daemon", f"{key}:{place}", plan.project) for place, body in enumerate(bodies)]
+        return [Event(body, now, "daemon", f"{key}:{index}", plan.project) for index, body in enumerate(bodies)]
 
     async def _bodies(self, plan: Plan) -> list[e.Body]:
+        """Create the missing issues at the tracker, and return the events for all tasks of the plan."""
         name = await self.repositories.tracker_name(self.repositories.plugins.project(plan.project))
         tracker = await self.repositories.reach_tracker(plan.project, name)
-        wanted = [task for task in in_order(plan.tasks) if task.issue is None]
-        if any(task.id not in self.made(plan) for task in wanted):
-            await self._find(plan, name, tracker)
-        for place, task in enumerate(wanted, 1):
+        tasks_without_issue = [task for task in in_order(plan.tasks) if task.issue is None]
+        if any(task.id not in self.made(plan) for task in tasks_without_issue):
+            await self._find_created_issues(plan, name, tracker)
+        for position, task in enumerate(tasks_without_issue, 1):
             if task.id in self.made(plan):
                 continue
-            self.progress[plan.id] = f"making issue {place} of {len(wanted)}"
+            self.progress[plan.id] = f"making issue {position} of {len(tasks_without_issue)}"
             mark = mark_of(plan, task.id)
-            hidden = f"<!-- {mark} -->" if name in _HIDDEN else f"({mark})"
-            made = await tracker.create(task.title, issue_text(task, hidden), task.labels)
-            await self.tracking.tell(plan.project, name, made, whole=True)
+            hidden = f"<!-- {mark} -->" if name in _TRACKERS_WITH_COMMENTS else f"({mark})"
+            created = await tracker.create(task.title, issue_text(task, hidden), task.labels)
+            await self.tracking.tell(plan.project, name, created, whole=True)
         numbers = {**self.made(plan), **{task.id: task.issue for task in plan.tasks if task.issue is not None}}
-        planned = [self._planned(plan, task, numbers, start=plan.start) for task in plan.tasks]
+        planned = [self._planned_event(plan, task, numbers, start=plan.start) for task in plan.tasks]
         return [*planned, e.PlanApplied(plan.id, numbers)]
 
-    async def _find(self, plan: Plan, name: str, tracker: Tracker) -> None:
-        """Learn of issues of this plan that were made by somebody who did not live to tell."""
+    async def _find_created_issues(self, plan: Plan, name: str, tracker: Tracker) -> None:
+        """Record the issues of this plan that an earlier daemon created but did not record before it died."""
         for issue in await tracker.list(state="all", since=plan.created_at - CLOCKS_APART):
-            if self._task(plan.project, issue) is not None:
+            if self._task_of_mark(plan.project, issue) is not None:
                 await self.tracking.tell(plan.project, name, issue, whole=False)
 
     def made(self, plan: Plan) -> dict[str, int]:
-        """Task → number of the issue that was made for it."""
+        """Return task → number of the issue that was created for it."""
         return {
             issue.planned.task: issue.number
             for issue in self.flow.home.issues.values()
@@ -140,21 +149,22 @@ class Applying:
         }
 
     def planned(self, project: str, told: Told, known: Issue | None) -> list[e.Body]:
-        """What is to be told of an issue that bears the mark of a plan which is being applied, together with the issue itself."""
-        found, number = self._task(project, told), issue_number(told.id)
-        if found is None or number is None or (known is not None and known.planned is not None):
+        """Return the events to record with an issue that has the mark of a plan which is being applied, else an empty list."""
+        plan_and_task, number = self._task_of_mark(project, told), issue_number(told.id)
+        if plan_and_task is None or number is None or (known is not None and known.planned is not None):
             return []
-        plan, task = found
+        plan, task = plan_and_task
         if task.id in self.made(plan):
             return []
-        return [self._planned(plan, task, {**self.made(plan), task.id: number}, start=False)]
+        return [self._planned_event(plan, task, {**self.made(plan), task.id: number}, start=False)]
 
-    def _task(self, project: str, told: Told) -> tuple[Plan, PlannedTask] | None:
-        for name, task_id, _ in _MARK.findall(told.body):
-            plan = self.flow.home.plans.get(name)
+    def _task_of_mark(self, project: str, issue: Told) -> tuple[Plan, PlannedTask] | None:
+        """Return the plan and the task whose mark an issue has, or None."""
+        for plan_id, task_id, _ in _MARK.findall(issue.body):
+            plan = self.flow.home.plans.get(plan_id)
             if plan is None or plan.state != APPLYING or plan.project != project:
                 continue
             for task in plan.tasks:
-                if task.id == task_id and task.issue is None and mark_of(plan, task_id) in told.body:
+                if task.id == task_id and task.issue is None and mark_of(plan, task_id) in issue.body:
                     return plan, task
         return None

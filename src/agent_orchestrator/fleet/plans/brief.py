@@ -1,6 +1,7 @@
-"""What a planning agent is told: the goal, what the repository looks like, and what is going on there. Bounded, whatever the repository.
+"""The brief of a planning agent: the goal, the repository, its issues, sessions and conflicts. Look here for what such an agent is asked.
 
-What others wrote stands quoted, with their names; words of strangers to the repository are left out.
+Its length is limited for any repository. Texts of other people are quoted, with the names of their authors; texts of people without write
+access are left out.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ MOST_ISSUES, LONGEST_BODY, LONGEST_ISSUES = 100, 1500, 40_000
 LONGEST_README, LONGEST_SESSIONS = 4000, 12_000
 MOST_FILES = 20
 LONGEST_LINE = 300
-"""Of a title, a name or a path."""
+"""Characters of a title, a name or a path."""
 
 SYSTEM = """\
 You plan work for a team of coding agents; you do none of it yourself. Look at the repository in this folder, which you cannot change, \
@@ -44,19 +45,20 @@ has landed. So:
 - `issue`: the number of the open issue that the task is; null if it is none of them."""
 
 
-def _strings() -> dict[str, Any]:
+def _string_list_schema() -> dict[str, Any]:
+    """Return the JSON schema of a list of texts."""
     return {"type": "array", "items": {"type": "string"}}
 
 
-_TASK: dict[str, Any] = {
+_TASK_SCHEMA: dict[str, Any] = {
     "id": {"type": "string", "description": "short, for example t1"},
     "title": {"type": "string"},
     "description": {"type": "string"},
-    "acceptance": _strings(),
-    "dependencies": _strings(),
+    "acceptance": _string_list_schema(),
+    "dependencies": _string_list_schema(),
     "effort": {"type": "string", "enum": list(EFFORTS)},
-    "labels": _strings(),
-    "files": _strings(),
+    "labels": _string_list_schema(),
+    "files": _string_list_schema(),
     "profile": {"type": ["string", "null"]},
     "priority": {"type": "integer"},
     "issue": {"type": ["integer", "null"]},
@@ -70,18 +72,18 @@ SCHEMA = json.dumps(
                 "type": "array",
                 "items": {
                     "type": "object",
-                    "properties": _TASK,
-                    "required": list(_TASK),
+                    "properties": _TASK_SCHEMA,
+                    "required": list(_TASK_SCHEMA),
                     "additionalProperties": False,
                 },
             },
-            "notes": _strings(),
+            "notes": _string_list_schema(),
         },
         "required": ["tasks", "notes"],
         "additionalProperties": False,
     }
 )
-"""What an answer looks like. Every key is required: some agents' models take no other schema."""
+"""The JSON schema of an answer. Every key is required, because the models of some agents accept no other schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,40 +93,40 @@ class Surroundings:
     paths: Sequence[str]
     readme: str
     issues: Sequence[Issue]
-    """The open ones."""
+    """The open issues."""
     sessions: Sequence[tuple[str, str, frozenset[str]]]
-    """Those at work: id, title, files."""
+    """The unfinished sessions: id, title, files."""
     conflicts: Mapping[str, int]
-    """File → how often branches collided on it."""
+    """File → how often branches conflicted on it."""
 
 
 def brief(plan: Plan, project: ProjectConfig, seen: Surroundings) -> str:
-    """The whole of it."""
-    asked = (
+    """Return the whole brief."""
+    request = (
         f"Make a plan for this goal:\n\n<goal>\n{plan.goal}\n</goal>"
         if plan.goal
         else "Make a plan of the open issues below: one task for each that is to be done, with its number as `issue`."
     )
     if plan.goal and plan.from_issues:
-        asked += "\n\nIts tasks are open issues from below: one task for each that serves the goal, with its number as `issue`."
+        request += "\n\nIts tasks are open issues from below: one task for each that serves the goal, with its number as `issue`."
     parts = [
-        asked,
+        request,
         _RULES,
         f"At most {project.planner.max_tasks} tasks; fewer are better.",
-        _map(seen.paths),
-        _readme(seen.readme),
-        _checks(project),
-        _profiles(project),
-        _issues(seen.issues, project.trusted_authors),
-        _sessions(seen.sessions),
-        _conflicts(seen.conflicts),
+        _file_map(seen.paths),
+        _readme_section(seen.readme),
+        _checks_section(project),
+        _profiles_section(project),
+        _issues_section(seen.issues, project.trusted_authors),
+        _sessions_section(seen.sessions),
+        _conflicts_section(seen.conflicts),
         f"Answer with one JSON object that follows this schema, and nothing else:\n\n{SCHEMA}",
     ]
     return clean_text("\n\n".join(part for part in parts if part))
 
 
 def again(faults: Iterable[str]) -> str:
-    """What is said to an agent whose plan cannot be used."""
+    """Return the message for an agent whose plan cannot be used."""
     return (
         "This plan cannot be used:\n"
         + "\n".join(f"- {fault}" for fault in faults)
@@ -132,39 +134,42 @@ def again(faults: Iterable[str]) -> str:
     )
 
 
-def _map(paths: Sequence[str]) -> str:
-    """Folders with how many files they have, and the names of a few."""
+def _file_map(paths: Sequence[str]) -> str:
+    """Return folders with the number of their files, and some of the file names."""
     folders: dict[str, list[str]] = {}
-    kinds: Counter[str] = Counter()
+    extensions: Counter[str] = Counter()
     for path in paths:
         folder, _, name = path.rpartition("/")
         folders.setdefault(folder or ".", []).append(name)
-        if dot := name.rpartition(".")[0]:
-            kinds[name[len(dot) :]] += 1
+        if stem := name.rpartition(".")[0]:
+            extensions[name[len(stem) :]] += 1
     lines = [
         f"The repository has {len(paths)} files: "
-        + ", ".join(f"{count} {_name(kind)}" for kind, count in kinds.most_common(8))
+        + ", ".join(f"{count} {_safe_name(kind)}" for kind, count in extensions.most_common(8))
     ]
     shallow = sorted(folders, key=lambda folder: (folder.count("/") + (folder != "."), folder))
     for folder in shallow[:MOST_FOLDERS]:
-        names = sorted(map(_name, folders[folder]))
+        names = sorted(map(_safe_name, folders[folder]))
         more = f" … ({len(names)} files)" if len(names) > MOST_NAMES else ""
-        lines.append(f"{'' if folder == '.' else _name(folder)}/: {' '.join(names[:MOST_NAMES])}{more}")
+        lines.append(f"{'' if folder == '.' else _safe_name(folder)}/: {' '.join(names[:MOST_NAMES])}{more}")
     if len(shallow) > MOST_FOLDERS:
         lines.append(f"… and {len(shallow) - MOST_FOLDERS} more folders")
-    return _cut("\n".join(lines), LONGEST_MAP)
+    return _truncate("\n".join(lines), LONGEST_MAP)
 
 
-def _readme(text: str) -> str:
-    return f"Its README begins:\n{_quoted(_cut(text, LONGEST_README))}" if text.strip() else ""
+def _readme_section(text: str) -> str:
+    """Return the section with the beginning of the README, or ""."""
+    return f"Its README begins:\n{_quote(_truncate(text, LONGEST_README))}" if text.strip() else ""
 
 
-def _checks(project: ProjectConfig) -> str:
-    named = prompts.checks(project)
-    return f"Each change must pass: {', '.join(f'`{one}`' for one in named)}" if named else ""
+def _checks_section(project: ProjectConfig) -> str:
+    """Return the section that names the checks which each change must pass, or ""."""
+    checks = prompts.checks(project)
+    return f"Each change must pass: {', '.join(f'`{check}`' for check in checks)}" if checks else ""
 
 
-def _profiles(project: ProjectConfig) -> str:
+def _profiles_section(project: ProjectConfig) -> str:
+    """Return the section that lists profiles of workers and the work that they take."""
     rows = []
     for name, profile in project.profiles.items():
         if profile.role != "worker":
@@ -177,48 +182,56 @@ def _profiles(project: ProjectConfig) -> str:
             "languages": filters.languages,
             "paths": filters.paths,
         }
-        told = "; ".join(f"{key}: {', '.join(value)}" for key, value in facts.items() if value)
-        rows.append(f"- {name}{f' ({told})' if told else ''}")
+        details = "; ".join(f"{key}: {', '.join(value)}" for key, value in facts.items() if value)
+        rows.append(f"- {name}{f' ({details})' if details else ''}")
     return "Profiles that take work:\n" + "\n".join(rows) if rows else "There are no profiles: `profile` is null."
 
 
-def _issues(issues: Sequence[Issue], trusted: Sequence[str]) -> str:
-    mine = visible(issues, trusted)
-    strange = len(issues) - len(mine)
-    left = f"\n({strange} by authors who may not write to the repository are left out.)" if strange else ""
-    if not mine:
-        return f"No issue is open.{left}"
+def _issues_section(issues: Sequence[Issue], trusted_authors: Sequence[str]) -> str:
+    """Return the section with the open issues; texts beyond the size limit are left out."""
+    visible_issues = visible(issues, trusted_authors)
+    hidden_count = len(issues) - len(visible_issues)
+    hidden_note = (
+        f"\n({hidden_count} by authors who may not write to the repository are left out.)" if hidden_count else ""
+    )
+    if not visible_issues:
+        return f"No issue is open.{hidden_note}"
     rows, size = [], 0
-    for issue in mine[:MOST_ISSUES]:
-        labels = f" [{_line(', '.join(issue.labels))}]" if issue.labels else ""
-        after = f" (after {', '.join(map(str, issue.after))})" if issue.after else ""
+    for issue in visible_issues[:MOST_ISSUES]:
+        labels = f" [{_one_line(', '.join(issue.labels))}]" if issue.labels else ""
+        dependencies = f" (after {', '.join(map(str, issue.after))})" if issue.after else ""
         body = (
-            f"\n{_line(issue.author)} wrote:\n{_quoted(_cut(issue.body, LONGEST_BODY))}" if issue.body.strip() else ""
+            f"\n{_one_line(issue.author)} wrote:\n{_quote(_truncate(issue.body, LONGEST_BODY))}"
+            if issue.body.strip()
+            else ""
         )
-        row = f"Issue {issue.number}: {_line(issue.title)}{labels}{after}"
+        row = f"Issue {issue.number}: {_one_line(issue.title)}{labels}{dependencies}"
         size += len(row) + len(body)
         rows.append(row + (body if size <= LONGEST_ISSUES else ""))
-    more = f"\n… and {len(mine) - MOST_ISSUES} more" if len(mine) > MOST_ISSUES else ""
-    return "<issues>\n" + "\n\n".join(rows) + f"\n</issues>{more}{left}"
+    more = f"\n… and {len(visible_issues) - MOST_ISSUES} more" if len(visible_issues) > MOST_ISSUES else ""
+    return "<issues>\n" + "\n\n".join(rows) + f"\n</issues>{more}{hidden_note}"
 
 
 def visible(issues: Sequence[Issue], trusted: Sequence[str]) -> list[Issue]:
-    """Those whose words may reach an agent by themselves."""
+    """Return the issues whose texts may reach an agent without a person's approval."""
     return [issue for issue in issues if free(issue, trusted)]
 
 
-def _sessions(sessions: Sequence[tuple[str, str, frozenset[str]]]) -> str:
+def _sessions_section(sessions: Sequence[tuple[str, str, frozenset[str]]]) -> str:
+    """Return the section with the unfinished sessions and their files, or ""."""
     rows = [
-        f"- {name}: {_line(title)}" + (f"; files: {', '.join(map(_name, sorted(files)[:MOST_FILES]))}" if files else "")
+        f"- {name}: {_one_line(title)}"
+        + (f"; files: {', '.join(map(_safe_name, sorted(files)[:MOST_FILES]))}" if files else "")
         for name, title, files in sessions[:50]
     ]
-    told = _cut("\n".join(rows), LONGEST_SESSIONS)
-    return f"At work just now (do not plan the same again):\n{told}" if rows else ""
+    listing = _truncate("\n".join(rows), LONGEST_SESSIONS)
+    return f"At work just now (do not plan the same again):\n{listing}" if rows else ""
 
 
-def _conflicts(files: Mapping[str, int]) -> str:
-    most = sorted(files.items(), key=lambda pair: (-pair[1], pair[0]))[:MOST_FILES]
-    rows = [f"- {_name(path)} ({count} times)" for path, count in most]
+def _conflicts_section(files: Mapping[str, int]) -> str:
+    """Return the section with the files that branches conflicted on most often, or ""."""
+    most_frequent = sorted(files.items(), key=lambda pair: (-pair[1], pair[0]))[:MOST_FILES]
+    rows = [f"- {_safe_name(path)} ({count} times)" for path, count in most_frequent]
     return (
         "Branches have collided on these files before; keep tasks that touch them apart:\n" + "\n".join(rows)
         if rows
@@ -226,20 +239,23 @@ def _conflicts(files: Mapping[str, int]) -> str:
     )
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
+    """Return a text quoted as in Markdown, with `> ` in front of each line."""
     return "\n".join(f"> {line}".rstrip() for line in text.strip().splitlines())
 
 
-def _line(text: str) -> str:
+def _one_line(text: str) -> str:
+    """Return a text on one line of limited length."""
     line = " ".join(text.split())
     return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…"
 
 
-def _name(path: str) -> str:
-    """A file's name as one word: what would look like anything else is written as in JSON."""
+def _safe_name(path: str) -> str:
+    """Return a path as one word; one with spaces or control characters is written as JSON."""
     short = path if len(path) <= LONGEST_LINE else f"{path[:LONGEST_LINE]}…"
     return short if short.isprintable() and " " not in short else json.dumps(short)
 
 
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[:most].rstrip()}\n…"
+def _truncate(text: str, max_length: int) -> str:
+    """Return the beginning of a text, marked if something was left out."""
+    return text if len(text) <= max_length else f"{text[:max_length].rstrip()}\n…"

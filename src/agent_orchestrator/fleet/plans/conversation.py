@@ -1,4 +1,4 @@
-"""One conversation with an agent without a terminal: each thing that is said to it is a run of its command, to its end."""
+"""A conversation with a planning agent that has no terminal: each prompt is one run of its command, to its end."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from agent_orchestrator.protocols import reports as r
 from agent_orchestrator.protocols.host import Host
 
 GRACE = 3.0
-"""Seconds that a run which is ended gets to end by itself."""
+"""Seconds that a cancelled run gets to end before it is killed."""
 MARK = "AO_PLANNING"
-"""The variable by which a run that outlived its daemon is found."""
+"""The environment variable by which the processes of a planning are found, even after its daemon has died."""
 LONGEST_WORDS = 500
 
 
 class Limited(Conflict):
-    """The agent's account refused; `limit` says until when, as far as known."""
+    """The agent's account has reached a usage limit; `limit` says until when, if known."""
 
     def __init__(self, name: str, limit: r.LimitReport) -> None:
         until = limit.resets_at
@@ -37,7 +37,7 @@ class Limited(Conflict):
 
 
 class Conversation:
-    """What was said so far, and what it took."""
+    """A conversation with an agent, and what it has used so far."""
 
     def __init__(
         self,
@@ -56,22 +56,25 @@ class Conversation:
         self.progress = progress
         self.spent = Spent()
         self.id: str | None = None
-        """By which the agent goes on with it; none: each run begins anew."""
+        """The id under which the agent continues the conversation; None: each run starts a new one."""
 
     def end_leftovers(self) -> None:
-        """End what an earlier daemon had started for the same plan, and did not live to end."""
+        """Kill all remaining processes of this plan's conversations: an earlier daemon or the agent may have left some."""
         for process in self.host.marked(MARK, self.context.env[MARK]):
             self.host.kill(process, signal.SIGKILL)
 
     async def say(self, prompt: str, seconds: float) -> str:
-        """Its last words in answer. Raises what is wrong, in its own words."""
-        heard = _Heard(self)
+        """Send a prompt and return the agent's last text.
+
+        Raises `Temporary` if it does not answer in time, `Limited` at a usage limit, and `AoError` with its last line if it fails.
+        """
+        output = _AgentOutput(self)
         turn = await aside(self.agent.turn, self.context, KNOWN.text(prompt), self.id)
         try:
             async with asyncio.timeout(seconds):
                 code = await self.host.stream(
                     turn.argv,
-                    heard.line,
+                    output.line,
                     cwd=self.context.workspace,
                     env={**self.context.env, **turn.env},
                     input=None if turn.stdin is None else turn.stdin.encode(errors="replace"),
@@ -81,60 +84,63 @@ class Conversation:
             raise Temporary(
                 f"{self.name} did not finish in time", "raise orchestrator.planner.timeout, or ask for less"
             ) from None
-        if heard.limited:
-            raise Limited(self.name, heard.limited)
+        if output.limited:
+            raise Limited(self.name, output.limited)
         if code:
             raise AoError(
-                f"{self.name} ended with exit code {code}: {heard.words() or 'it said nothing'}",
+                f"{self.name} ended with exit code {code}: {output.words() or 'it said nothing'}",
                 "run it once by hand: it may have to be logged in",
             )
-        return heard.said
+        return output.said
 
 
-class _Heard:
-    """What one run printed."""
+class _AgentOutput:
+    """The output of one run."""
 
     def __init__(self, conversation: Conversation) -> None:
         self.conversation = conversation
         self.said = ""
         self.limited: r.LimitReport | None = None
-        self._shown: list[str] = []
+        self._last_lines: list[str] = []
 
     def line(self, text: str) -> None:
-        read = read_line(self.conversation.agent, text)
-        if shown := clean_text(read.show).strip():
-            self._shown = [*self._shown[-20:], shown]
-            self.conversation.progress(shown.splitlines()[-1])
-        for report in read.reports:
-            self._take(report)
+        """Read a line that the agent's command printed."""
+        record = read_line(self.conversation.agent, text)
+        if visible_text := clean_text(record.show).strip():
+            self._last_lines = [*self._last_lines[-20:], visible_text]
+            self.conversation.progress(visible_text.splitlines()[-1])
+        for report in record.reports:
+            self._apply_report(report)
 
-    def _take(self, report: r.Report) -> None:
-        talk = self.conversation
+    def _apply_report(self, report: r.Report) -> None:
+        """Apply what the agent's plugin read from a line."""
+        conversation = self.conversation
         match report:
             case r.ConversationReport():
-                talk.id = report.conversation or talk.id
+                conversation.id = report.conversation or conversation.id
             case r.TurnReport():
                 self.said = report.text or self.said
             case r.LimitReport():
                 self.limited = report
             case r.ProgressReport() if report.step:
-                talk.progress(report.step)
+                conversation.progress(report.step)
             case r.UsageReport():
-                talk.spent = _plus(talk.spent, report, talk.prices)
+                conversation.spent = _add_usage(conversation.spent, report, conversation.prices)
 
     def words(self) -> str:
-        """The last thing that it showed, in one line."""
-        return " ".join(self._shown[-1].split())[-LONGEST_WORDS:] if self._shown else ""
+        """Return the end of the last output, on one line."""
+        return " ".join(self._last_lines[-1].split())[-LONGEST_WORDS:] if self._last_lines else ""
 
 
-def _plus(spent: Spent, used: r.UsageReport, prices: Prices) -> Spent:
-    tokens = (used.input, used.output, used.cache_read, used.cache_write)
-    usd = used.usd if used.usd is not None else prices.usd(used.model, *tokens)
-    whole = spent.usd if usd is None else (spent.usd or 0.0) + usd
-    read = used.input + used.cache_read + used.cache_write
-    return Spent(spent.input + read, spent.output + used.output, whole)
+def _add_usage(spent: Spent, report: r.UsageReport, prices: Prices) -> Spent:
+    """Return the usage with that of one report added; its price is computed if the report has none."""
+    tokens = (report.input, report.output, report.cache_read, report.cache_write)
+    usd = report.usd if report.usd is not None else prices.usd(report.model, *tokens)
+    total_usd = spent.usd if usd is None else (spent.usd or 0.0) + usd
+    input_tokens = report.input + report.cache_read + report.cache_write
+    return Spent(spent.input + input_tokens, spent.output + report.output, total_usd)
 
 
 def environment(base: Mapping[str, str], home: Path, plan: str) -> dict[str, str]:
-    """The agent's environment with the mark of its plan."""
+    """Return the agent's environment with the variable that identifies the plan."""
     return {**base, MARK: f"{home}#{plan}"}

@@ -1,4 +1,7 @@
-"""Having an agent plan: the effect behind `ao plan`. Carried out again from its beginning when the daemon died in the middle."""
+"""Let an agent draft a plan: the effect behind `ao plan`. Look here for how a planning starts and how its answer is read.
+
+If the daemon dies during a planning, the next one starts it again from the beginning.
+"""
 
 from __future__ import annotations
 
@@ -38,19 +41,21 @@ from agent_orchestrator.sessions.lifecycle import Lifecycle
 from agent_orchestrator.sessions.plugins import Plugins
 
 MOST_BEGINNINGS = 3
-"""Daemons that may die in the middle of one planning before it is given up."""
+"""How often one planning is started; after that many daemons ended during it, the plan fails."""
 MOST_AT_ONCE = 3
-"""Plannings that go on together; whoever asks for more waits."""
+"""Plannings that run at the same time; further ones wait."""
 TRACKER_WITHIN = 15.0
-"""Seconds that a tracker which has not been read yet is waited for."""
+"""Seconds to wait for a tracker that has not been read yet."""
 LOOK_EVERY = 0.5
+"""Seconds between two checks whether the tracker was read."""
 MOST_HISTORY = 300
+"""Events of each kind that past conflicts are counted from."""
 
 log = structlog.get_logger()
 
 
 class Drafting:
-    """Plans, one conversation each."""
+    """The plannings of a home: one conversation with an agent per plan."""
 
     def __init__(
         self,
@@ -72,93 +77,98 @@ class Drafting:
         self.conflicts = conflicts
         self.tracking = tracking
         self.spent_for: Callable[[str, str | None], str] = lambda _project, _profile: ""
-        """Project and profile → which budget is spent."""
+        """Takes a project and a profile; returns which budget is used up, or "" if none is."""
         self.scratches = Scratches(home.path / "planning", host)
         self.prices = Prices(home.prices)
         self.progress = Progress()
-        """Plan → what its agent does just now."""
-        self._spent: dict[str, Spent] = {}
+        """Plan id → what its agent is doing."""
+        self._usage: dict[str, Spent] = {}
         self._running: dict[str, asyncio.Task[Checked]] = {}
-        self._places = asyncio.Semaphore(MOST_AT_ONCE)
+        self._slots = asyncio.Semaphore(MOST_AT_ONCE)
 
     def settings(self, project: ProjectConfig, name: str) -> tuple[AgentSettings, Headless]:
-        """The agent that is to plan; `UsageError` names those that can, where this one cannot."""
+        """Return the settings and the plugin of the agent that is to plan.
+
+        Raises `UsageError`, with the names of the agents that can plan, if this one has no headless mode.
+        """
         settings = self.plugins.config.agent(project.id, name)
         assert settings is not None
         agent = self.plugins.agent(project, settings)
         if not isinstance(agent, Headless):
             raise UsageError(
                 f"{name} has no headless mode, so it cannot plan",
-                f"name one that has, by --agent or orchestrator.planner.agent: {', '.join(self._able(project))}",
+                f"name one that has, by --agent or orchestrator.planner.agent: {', '.join(self._headless_agents(project))}",
             )
         return settings, agent
 
-    def _able(self, project: ProjectConfig) -> list[str]:
-        registry, found = self.plugins.registry(project), []
+    def _headless_agents(self, project: ProjectConfig) -> list[str]:
+        """Return the names of the agents that have a headless mode."""
+        registry, names = self.plugins.registry(project), []
         for name in registry.names("agent"):
             try:
                 factory = registry.get("agent", name)
             except AoError:
                 continue
             if all(hasattr(factory, member) for member in ("turn", "read_turn")):
-                found.append(name)
-        return found
+                names.append(name)
+        return names
 
     def stop(self, plan: str) -> None:
-        """End a planning that nobody wants any more."""
+        """Cancel the planning of a plan, if it is running."""
         if task := self._running.get(plan):
             task.cancel()
 
     async def run(self, intent: Intent, attempts: int) -> Sequence[Event]:
-        """Plan, and tell what came of it; whatever goes wrong is told as a plan that failed."""
+        """Draft a plan and return the events that record the result; any failure is recorded as a failed plan."""
         plan = self.flow.home.plans.get(str(intent.args["plan"]))
         if plan is None or plan.state != PLANNING:
             return []
-        self._spent[plan.id] = Spent()
+        self._usage[plan.id] = Spent()
         held: list[e.Body] = []
-        asking = self._running[plan.id] = asyncio.create_task(self._checked(plan, attempts))
+        planning_task = self._running[plan.id] = asyncio.create_task(self._draft(plan, attempts))
         try:
-            found = await asking
-            spent = self._spent[plan.id]
-            tasks = tuple(task.data() for task in found.tasks)
-            body: e.Body = e.PlanDrafted(plan.id, tasks, found.notes, spent.input, spent.output, spent.usd)
+            checked = await planning_task
+            spent = self._usage[plan.id]
+            tasks = tuple(task.data() for task in checked.tasks)
+            body: e.Body = e.PlanDrafted(plan.id, tasks, checked.notes, spent.input, spent.output, spent.usd)
         except asyncio.CancelledError:
-            if not asking.cancelled() or self.flow.home.plans[plan.id].state == PLANNING:
-                asking.cancel()
-                await asyncio.gather(asking, return_exceptions=True)
+            if not planning_task.cancelled() or self.flow.home.plans[plan.id].state == PLANNING:
+                planning_task.cancel()
+                await asyncio.gather(planning_task, return_exceptions=True)
                 raise
             return []
         except AoError as error:
-            body = self._failed(plan, str(error))
-            held = self._held(plan, error) if isinstance(error, Limited) else []
+            body = self._failed_event(plan, str(error))
+            held = self._hold_events(plan, error) if isinstance(error, Limited) else []
         except Exception as error:
             log.error("a planning failed unexpectedly", plan=plan.id, exc_info=error)
-            body = self._failed(plan, f"{type(error).__name__}: {error}: see the daemon's log")
+            body = self._failed_event(plan, f"{type(error).__name__}: {error}: see the daemon's log")
         finally:
             del self._running[plan.id]
             self.progress.pop(plan.id, None)
-            self._spent.pop(plan.id, None)
+            self._usage.pop(plan.id, None)
         now = self.flow.clock()
         return [
-            Event(one, now, "daemon", f"{intent.key}:{one.type if held else 'done'}", plan.project)
-            for one in (*held, body)
+            Event(event_body, now, "daemon", f"{intent.key}:{event_body.type if held else 'done'}", plan.project)
+            for event_body in (*held, body)
         ]
 
-    def _failed(self, plan: Plan, error: str) -> e.PlanFailed:
-        spent = self._spent[plan.id]
+    def _failed_event(self, plan: Plan, error: str) -> e.PlanFailed:
+        """Return the event that records a failed planning and what it used."""
+        spent = self._usage[plan.id]
         return e.PlanFailed(plan.id, error, spent.input, spent.output, spent.usd)
 
-    def _held(self, plan: Plan, refused: Limited) -> list[e.Body]:
-        """Who else uses the account waits with it."""
+    def _hold_events(self, plan: Plan, error: Limited) -> list[e.Body]:
+        """Return the event that holds the agent's account because of its usage limit; other users of the account wait too."""
         settings = self.plugins.config.agent(plan.project, plan.agent)
         if settings is None:
             return []
-        limit, until = refused.limit, refused.limit.resets_at
-        resets = until.timestamp() if until else None
-        return [next_hold(self.flow.home.accounts, settings.account, limit.model, resets, self.flow.clock())]
+        limit, until = error.limit, error.limit.resets_at
+        resets_at = until.timestamp() if until else None
+        return [next_hold(self.flow.home.accounts, settings.account, limit.model, resets_at, self.flow.clock())]
 
-    def _refuse_held(self, settings: AgentSettings, model: str | None) -> None:
-        """An account that is known to refuse is not asked."""
+    def _require_free_account(self, settings: AgentSettings, model: str | None) -> None:
+        """Raise `Conflict` if the account is held because of a usage limit."""
         hold = is_held(self.flow.home.accounts, settings.account, model or "", self.flow.clock())
         if hold is not None:
             when = rfc3339(hold.until)[:16].replace("T", " ")
@@ -169,7 +179,11 @@ class Drafting:
 
     # -- one planning --------------------------------------------------------------------------------------------------
 
-    async def _checked(self, plan: Plan, attempts: int) -> Checked:
+    async def _draft(self, plan: Plan, attempts: int) -> Checked:
+        """Draft a plan in a copy of the repository, and return the checked answer.
+
+        Raises `Conflict` if the daemon ended too often meanwhile, the account is held, the budget is used up, or there is no issue to plan.
+        """
         if attempts >= MOST_BEGINNINGS:
             raise Conflict(
                 f"the daemon ended {attempts} times in the middle of it", "see its log, then ask for the plan again"
@@ -179,50 +193,56 @@ class Drafting:
         project = self.plugins.project(plan.project)
         settings, agent = self.settings(project, plan.agent)
         await self.projects.check_trust(project, settings.profile)
-        self._refuse_held(settings, self._model(plan, project, settings))
+        self._require_free_account(settings, self._model(plan, project, settings))
         if spent := self.spent_for(project.id, settings.profile):
             raise Conflict(spent, "plan again when there is more, or raise the budget")
-        unread = await self._unread(plan)
+        tracker_note = await self._wait_for_tracker(plan)
         issues = open_issues(self.flow, project.id)
         if plan.from_issues and not brief.visible(issues, project.trusted_authors):
             raise Conflict("no issue is open that could be planned", 'open one: ao issue new "what is wanted"')
-        if self._places.locked():
+        if self._slots.locked():
             self.progress[plan.id] = "waiting for another planning to end"
-        async with self._places, self.scratches.of(project) as scratch:
-            seen = await self._surroundings(project, scratch, issues)
-            talk = self._conversation(plan, project, settings, agent, scratch)
-            whole = await asyncio.to_thread(brief.brief, plan, project, seen)
+        async with self._slots, self.scratches.of(project) as scratch:
+            surroundings = await self._collect_surroundings(project, scratch, issues)
+            conversation = self._conversation(plan, project, settings, agent, scratch)
+            brief_text = await asyncio.to_thread(brief.brief, plan, project, surroundings)
             try:
-                found = await self._agree(plan, project, talk, whole, issues)
+                checked = await self._converse(plan, project, conversation, brief_text, issues)
             finally:
-                talk.end_leftovers()  # what its agent left behind, in whatever process group
-            notes = [*found.notes, *([unread] if unread else [])]
+                conversation.end_leftovers()  # processes that its agent left behind may be in other process groups
+            notes = [*checked.notes, *([tracker_note] if tracker_note else [])]
             if changed := await scratch.changed():
                 notes.append(
                     f"{plan.agent} wrote to the copy that it was to read only; that was thrown away: {changed[0]}"
                 )
-        return replace(found, notes=tuple(notes))
+        return replace(checked, notes=tuple(notes))
 
-    async def _unread(self, plan: Plan) -> str:
-        """What cannot be known because the tracker does not answer; `Temporary` where the plan would be made of it."""
-        end = asyncio.get_running_loop().time() + TRACKER_WITHIN
-        while found := self.tracking.unread(plan.project):
-            known = plan.project in self.tracking.problems
-            if known or asyncio.get_running_loop().time() >= end:
-                why = found[0]["why"]
+    async def _wait_for_tracker(self, plan: Plan) -> str:
+        """Wait for the tracker's issues, and return a note for the plan if they cannot be read, or "" if they were read.
+
+        Raises `Temporary` if the plan is to be made from these issues.
+        """
+        deadline = asyncio.get_running_loop().time() + TRACKER_WITHIN
+        while unread_issues := self.tracking.unread(plan.project):
+            has_failed = plan.project in self.tracking.problems
+            if has_failed or asyncio.get_running_loop().time() >= deadline:
+                why = unread_issues[0]["why"]
                 if plan.from_issues:
                     raise Temporary(f"the issues of {plan.project} cannot be read: {why}", "plan again when they can")
                 return f"the tracker's issues could not be read, so the plan may repeat some: {why}"
             await asyncio.sleep(LOOK_EVERY)
         return ""
 
-    async def _surroundings(
+    async def _collect_surroundings(
         self, project: ProjectConfig, scratch: Scratch, issues: Sequence[Issue]
     ) -> brief.Surroundings:
+        """Return what the agent's brief says about the project: files, README, issues, sessions and past conflicts."""
         git = Git(self.host, project.path)
-        listed = (await git.run("ls-tree", "-r", "-z", "--name-only", "--full-tree", scratch.commit)).out
-        paths = [path for path in listed.decode(errors="replace").split("\0") if path]
-        at_work = [facts for facts in self.flow.sessions.values() if facts.project == project.id and _goes_on(facts)]
+        listing = (await git.run("ls-tree", "-r", "-z", "--name-only", "--full-tree", scratch.commit)).out
+        paths = [path for path in listing.decode(errors="replace").split("\0") if path]
+        at_work = [
+            facts for facts in self.flow.sessions.values() if facts.project == project.id and _is_unfinished(facts)
+        ]
         try:
             files: Mapping[str, frozenset[str]] = await self.conflicts.expected(at_work)
         except AoError:
@@ -232,27 +252,31 @@ class Drafting:
             readme=await asyncio.to_thread(_readme, scratch.tree, paths),
             issues=issues,
             sessions=[(facts.id, facts.spec.title, files.get(facts.id, frozenset())) for facts in at_work],
-            conflicts=await self._history(project.id),
+            conflicts=await self._conflict_counts(project.id),
         )
 
-    async def _history(self, project: str) -> Counter[str]:
-        """On which files branches collided, as far back as it is worth looking."""
-        counted: Counter[str] = Counter()
+    async def _conflict_counts(self, project: str) -> Counter[str]:
+        """Return how often branches conflicted on each file, by the most recent events."""
+        counts: Counter[str] = Counter()
         for kind in ("conflict-predicted", "conflicts-seen"):
             for event in await self.flow.store.events(limit=MOST_HISTORY, project=project, kind=kind, newest=True):
                 if isinstance(event.body, e.ConflictPredicted | e.ConflictsSeen):
-                    counted.update(event.body.files)
-        return counted
+                    counts.update(event.body.files)
+        return counts
 
     def _model(self, plan: Plan, project: ProjectConfig, settings: AgentSettings) -> str | None:
-        own = project.planner.model if project.planner.agent in (None, plan.agent) else None
-        return plan.model or own or settings.model
+        """Return the model to plan with: the plan's own, else the planner's if it is configured for this agent, else the agent's."""
+        planner_model = project.planner.model if project.planner.agent in (None, plan.agent) else None
+        return plan.model or planner_model or settings.model
 
     def _conversation(
         self, plan: Plan, project: ProjectConfig, settings: AgentSettings, agent: Headless, scratch: Scratch
     ) -> Conversation:
-        own = {"AO_PROJECT": project.id, "AO_HOME": str(self.home.path)}
-        whole = agent_environment(self.plugins.here.login, settings.env, own, AGENT_SECRETS.get(settings.tool, ()))
+        """Return a new conversation with the agent in the copy of the repository; end processes that an earlier one left."""
+        ao_variables = {"AO_PROJECT": project.id, "AO_HOME": str(self.home.path)}
+        variables = agent_environment(
+            self.plugins.here.login, settings.env, ao_variables, AGENT_SECRETS.get(settings.tool, ())
+        )
         context = AgentContext(
             session=f"plan-{plan.id.lower()}",
             project=project.id,
@@ -267,67 +291,76 @@ class Drafting:
             model=self._model(plan, project, settings),
             permissions="plan",
             mode="headless",
-            env=environment(whole, self.home.path, plan.id),
+            env=environment(variables, self.home.path, plan.id),
             schema=brief.SCHEMA,
         )
 
         def progress(line: str) -> None:
+            """Show what the agent is doing as the plan's progress."""
             self.progress[plan.id] = " ".join(line.split())[:200]
 
-        talk = Conversation(agent, plan.agent, context, self.host, self.prices, progress)
-        talk.end_leftovers()
-        return talk
+        conversation = Conversation(agent, plan.agent, context, self.host, self.prices, progress)
+        conversation.end_leftovers()
+        return conversation
 
-    async def _agree(
-        self, plan: Plan, project: ProjectConfig, talk: Conversation, whole: str, issues: Sequence[Issue]
+    async def _converse(
+        self, plan: Plan, project: ProjectConfig, conversation: Conversation, brief_text: str, issues: Sequence[Issue]
     ) -> Checked:
-        """Ask until the answer can be used, a few times at most."""
+        """Send the brief, and ask again while the answer has faults; return the usable plan.
+
+        Raises `UsageError` if there is none after the configured number of attempts.
+        """
         visible = brief.visible(issues, project.trusted_authors)
-        known = known_of(project, visible)
+        context = known_of(project, visible)
         loop = asyncio.get_running_loop()
-        end = loop.time() + project.planner.timeout
-        prompt, most = whole, project.planner.attempts
+        deadline = loop.time() + project.planner.timeout
+        prompt, max_attempts = brief_text, project.planner.attempts
         faults: Sequence[str] = ()
-        for number in range(1, most + 1):
-            self.progress[plan.id] = f"{plan.agent} plans" + (f", attempt {number} of {most}" if number > 1 else "")
+        for attempt in range(1, max_attempts + 1):
+            self.progress[plan.id] = f"{plan.agent} plans" + (
+                f", attempt {attempt} of {max_attempts}" if attempt > 1 else ""
+            )
             try:
-                said = await talk.say(prompt, max(0.0, end - loop.time()))
+                answer = await conversation.say(prompt, max(0.0, deadline - loop.time()))
             finally:
-                self._spent[plan.id] = talk.spent
-            found = self._read(plan, said, known)
-            if not found.faults:
-                return found
-            faults = found.faults
-            log.info("a plan could not be used", plan=plan.id, attempt=number, faults=list(faults))
+                self._usage[plan.id] = conversation.spent
+            checked = self._parse_answer(plan, answer, context)
+            if not checked.faults:
+                return checked
+            faults = checked.faults
+            log.info("a plan could not be used", plan=plan.id, attempt=attempt, faults=list(faults))
             prompt = brief.again(faults)
-            if talk.id is None:
-                prompt = f"{whole}\n\nYou answered before:\n\n{said[:20_000]}\n\n{prompt}"
-        tries = "once" if most == 1 else f"{most} times"
+            if conversation.id is None:
+                prompt = f"{brief_text}\n\nYou answered before:\n\n{answer[:20_000]}\n\n{prompt}"
+        tries = "once" if max_attempts == 1 else f"{max_attempts} times"
         raise UsageError(
             f"{plan.agent} was asked {tries}, and its plan cannot be used: {'; '.join(faults)}",
             "say the goal otherwise, or name another agent",
         )
 
-    def _read(self, plan: Plan, said: str, known: Known) -> Checked:
+    def _parse_answer(self, plan: Plan, text: str, context: Known) -> Checked:
+        """Parse and check an agent's answer; one that is not JSON, or uses no open issue although it must, has faults."""
         try:
-            answer = json_in(said)
+            answer = json_in(text)
         except ValueError:
-            begins = " ".join(said.split())[:80]
-            return Checked(faults=(f"it is no JSON document: {begins!r}" if begins else "it said nothing",))
-        found = check(answer, known)
-        if plan.from_issues and not found.faults and all(task.issue is None for task in found.tasks):
-            return replace(found, faults=("no task has the number of an open issue as `issue`",))
-        return found
+            beginning = " ".join(text.split())[:80]
+            return Checked(faults=(f"it is no JSON document: {beginning!r}" if beginning else "it said nothing",))
+        checked = check(answer, context)
+        if plan.from_issues and not checked.faults and all(task.issue is None for task in checked.tasks):
+            return replace(checked, faults=("no task has the number of an open issue as `issue`",))
+        return checked
 
 
 def open_issues(flow: Flow, project: str) -> list[Issue]:
-    """A project's open issues, by number."""
-    mine = [issue for issue in flow.home.issues.values() if issue.project == project and issue.state == "open"]
-    return sorted(mine, key=lambda issue: issue.number)
+    """Return a project's open issues, sorted by number."""
+    issues_of_project = [
+        issue for issue in flow.home.issues.values() if issue.project == project and issue.state == "open"
+    ]
+    return sorted(issues_of_project, key=lambda issue: issue.number)
 
 
 def known_of(project: ProjectConfig, issues: Sequence[Issue], most: int = 0) -> Known:
-    """What a plan of this project is checked against; an agent's may have as many tasks as are configured."""
+    """Return what a plan of this project is checked against. `most` raises the number of tasks above the one configured for agents."""
     return Known(
         most=max(most, project.planner.max_tasks),
         profiles=frozenset(project.profiles),
@@ -336,15 +369,16 @@ def known_of(project: ProjectConfig, issues: Sequence[Issue], most: int = 0) -> 
     )
 
 
-def _goes_on(facts: SessionFacts) -> bool:
+def _is_unfinished(facts: SessionFacts) -> bool:
+    """Return whether a session still works on a change that may be merged."""
     return not facts.stopped and facts.wanted == "run" and (facts.pr is None or facts.pr.state == "open")
 
 
 def _readme(tree: Path, paths: Sequence[str]) -> str:
-    """The first README at the top."""
+    """Return the beginning of the first README at the top of the repository, or "" if there is none."""
     name = next((path for path in sorted(paths) if "/" not in path and path.lower().startswith("readme")), None)
     file = tree / name if name else None
     if file is None or file.is_symlink() or not file.is_file():
         return ""
-    with file.open(encoding="utf-8", errors="replace") as opened:
-        return opened.read(brief.LONGEST_README + 1)
+    with file.open(encoding="utf-8", errors="replace") as stream:
+        return stream.read(brief.LONGEST_README + 1)

@@ -1,7 +1,7 @@
-"""A copy of the base for an agent that is to look and touch nothing: made for one planning, not writable, always removed.
+"""A read-only copy of the base branch for an agent that plans: made for one planning, and always removed.
 
-It is a checkout as checks have it (`changes/checks/checkout.py`), a repository of its own that borrows the user's objects; whatever
-became of it would reach nobody.
+It is a checkout like that of a check (`changes/checks/checkout.py`): a repository of its own that shares the user's objects. Nothing that
+happens in it affects the user's repository.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from agent_orchestrator.protocols.host import Host
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """The copy, and a folder beside it for our own files."""
+    """The copy, and a folder next to it for our own files."""
 
     tree: Path
     private: Path
@@ -33,11 +33,11 @@ class Scratch:
     commit: str
     git: Git
     found: tuple[str, ...]
-    """What differed from the commit when it was made."""
+    """What differed from the commit when the copy was made."""
 
     async def changed(self) -> list[str]:
-        """What somebody changed in it all the same."""
-        return sorted(set(await _state(self.git)) - set(self.found))
+        """Return what has been changed in the copy although it is read-only."""
+        return sorted(set(await _repository_state(self.git)) - set(self.found))
 
 
 class Scratches:
@@ -48,27 +48,30 @@ class Scratches:
         self._checkouts = Checkouts(folder, host, Limits())
 
     async def recover(self) -> None:
-        """Remove what a daemon that is no more left."""
+        """Remove copies that an earlier daemon left."""
         await self._checkouts.recover()
 
     @asynccontextmanager
     async def of(self, project: ProjectConfig) -> AsyncIterator[Scratch]:
-        """A copy of the project's base as it is now."""
-        branch, commit = await self._base(project)
+        """Yield a copy of the project's base branch as it is now."""
+        branch, commit = await self._base_commit(project)
         spec = CheckSpec(project.id, project.path, commit, "plan", "", base=branch)
-        asked = await find(self.host, spec)
-        checkout = await self._checkouts.take(spec, asked, await made_at(spec, asked), _nothing, lambda _line: None)
+        resolved = await find(self.host, spec)
+        checkout = await self._checkouts.take(
+            spec, resolved, await made_at(spec, resolved), _skip_setup, lambda _line: None
+        )
         try:
             git = Git(self.host, checkout.tree)
             private = checkout.beside / "private"
             private.mkdir(mode=0o700)
-            found = tuple(await _state(git))
-            await asyncio.to_thread(_lock, checkout.tree)
-            yield Scratch(checkout.tree, private, branch, commit, git, found)
+            initial_state = tuple(await _repository_state(git))
+            await asyncio.to_thread(_make_read_only, checkout.tree)
+            yield Scratch(checkout.tree, private, branch, commit, git, initial_state)
         finally:
             await asyncio.shield(self._checkouts.discard(checkout))
 
-    async def _base(self, project: ProjectConfig) -> tuple[str, str]:
+    async def _base_commit(self, project: ProjectConfig) -> tuple[str, str]:
+        """Return the base branch and its commit, local if possible; raise `Conflict` if there is no commit."""
         git = Git(self.host, project.path)
         branch = project.default_branch or default_branch(project.path) or "HEAD"
         for ref in (f"refs/heads/{branch}", f"refs/remotes/origin/{branch}", "HEAD"):
@@ -77,17 +80,18 @@ class Scratches:
         raise Conflict(f"{project.path} has no commit yet", "make a first one: git commit --allow-empty -m start")
 
 
-async def _nothing(_beside: Path) -> None:
-    """There is no set-up: nothing is run in it."""
+async def _skip_setup(_beside: Path) -> None:
+    """Set up nothing, because nothing is run in the copy."""
 
 
-async def _state(git: Git) -> list[str]:
+async def _repository_state(git: Git) -> list[str]:
+    """Return the changed, untracked and ignored files of a copy, and its HEAD."""
     changes = [f"{change.xy} {change.path}" for change in await git.status(ignored=True)]
     return [*changes, f"HEAD {await git.resolve('HEAD')}"]
 
 
-def _lock(tree: Path) -> None:
-    """Take the right to write from everybody; what a symlink leads to is not ours."""
+def _make_read_only(tree: Path) -> None:
+    """Remove the write permission from all files and folders; symlinks are left alone, because their targets may be elsewhere."""
     for folder, names, files in os.walk(tree, topdown=False):
         for name in (*files, *names):
             child = Path(folder, name)

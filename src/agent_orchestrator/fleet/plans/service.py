@@ -1,4 +1,4 @@
-"""Plans, as people ask for them: made, shown, changed, applied, discarded."""
+"""Requests about plans: create, show, change, apply and discard them. Look here for what `ao plan` and the API can do."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ from agent_orchestrator.sessions.session_view import Views
 
 LONGEST_GOAL = 20_000
 MOST_BY_HAND = 500
-"""Tasks of a plan that a person, or his program, wrote."""
+"""Tasks of a plan that a person or a program wrote."""
 
 
 class Planner:
-    """The plans of this home."""
+    """The plans of a home."""
 
     def __init__(
         self,
@@ -63,60 +63,63 @@ class Planner:
         self.drafting = drafting
         self.applying = applying
         self.numbering = numbering
-        self._changing = asyncio.Lock()
+        self._change_lock = asyncio.Lock()
 
     def effects(self) -> dict[str, Effect]:
-        """By kind of intent."""
+        """Return the effects of plans by kind of intent."""
         return {
             "draft-plan": Effect(self.drafting.run, ambiguous=True),
             "apply-plan": Effect(patient(self.applying.run, of_the_host)),
         }
 
-    # -- looking -------------------------------------------------------------------------------------------------------
+    # -- showing -------------------------------------------------------------------------------------------------------
 
     def list(self, project: str | None) -> list[dict[str, Any]]:
-        """The plans of a project, or of all, that nobody discarded; the newest first."""
-        mine = [plan for plan in self.flow.home.plans.values() if project in (None, plan.project)]
-        shown = [plan for plan in mine if plan.state != DISCARDED]
-        return [self._json(plan) for plan in sorted(shown, key=lambda plan: -plan_number(plan.id))]
+        """Return the plans of a project, or of all projects, that are not discarded, newest first."""
+        plans = [plan for plan in self.flow.home.plans.values() if project in (None, plan.project)]
+        visible_plans = [plan for plan in plans if plan.state != DISCARDED]
+        return [self._plan_json(plan) for plan in sorted(visible_plans, key=lambda plan: -plan_number(plan.id))]
 
     def get(self, plan: str) -> dict[str, Any]:
-        """One plan."""
-        return self._json(self.find(plan))
+        """Return one plan as JSON."""
+        return self._plan_json(self.find(plan))
 
     def text(self, plan: str) -> str:
-        """One plan as YAML."""
-        found = self.find(plan)
-        return as_yaml(found, self._project(found.project).profiles)
+        """Return one plan as YAML."""
+        current = self.find(plan)
+        return as_yaml(current, self._project(current.project).profiles)
 
     def find(self, plan: str, only: str | None = None) -> Plan:
-        """The plan with this id, in whatever case it is written; `only`: those of other projects are not there."""
-        found = self.flow.home.plans.get(plan.upper())
-        if found is None or only not in (None, found.project):
+        """Return the plan with this id, in upper or lower case; raise `NotFound` if there is none. `only`: search in this project only."""
+        match = self.flow.home.plans.get(plan.upper())
+        if match is None or only not in (None, match.project):
             raise NotFound(f"there is no plan {plan}", "see them: ao plan -A")
-        return found
+        return match
 
-    def _project(self, project: str) -> ProjectConfig:
-        return self.repositories.plugins.project(project)
+    def _project(self, project_id: str) -> ProjectConfig:
+        """Return the configuration of a project."""
+        return self.repositories.plugins.project(project_id)
 
-    def _json(self, plan: Plan) -> dict[str, Any]:
-        doing = self.drafting.progress.get(plan.id) or self.applying.progress.get(plan.id)
+    def _plan_json(self, plan: Plan) -> dict[str, Any]:
+        """Return a plan as JSON."""
+        progress = self.drafting.progress.get(plan.id) or self.applying.progress.get(plan.id)
         return {
             "id": plan.id,
             "project": plan.project,
             "goal": plan.goal,
             "state": plan.state,
-            "tasks": [self._task(plan, task) for task in plan.tasks],
+            "tasks": [self._task_json(plan, task) for task in plan.tasks],
             "notes": list(plan.notes),
             "error": plan.error or None,
-            "progress": doing if plan.state in (PLANNING, APPLYING) else None,
+            "progress": progress if plan.state in (PLANNING, APPLYING) else None,
             "agent": plan.agent or None,
             "usage": {"input": plan.spent.input, "output": plan.spent.output, "usd": plan.spent.usd},
             "createdAt": rfc3339(plan.created_at),
             "updatedAt": rfc3339(plan.updated_at),
         }
 
-    def _task(self, plan: Plan, task: PlannedTask) -> dict[str, Any]:
+    def _task_json(self, plan: Plan, task: PlannedTask) -> dict[str, Any]:
+        """Return a task as JSON, with the issue and the sessions that it has."""
         number = plan.issues.get(task.id, task.issue)
         issue = self.flow.home.issues.get(issue_key(plan.project, number)) if number is not None else None
         sessions = [facts for facts in self.flow.sessions.values() if is_about(issue, facts)] if issue else []
@@ -126,21 +129,27 @@ class Planner:
             "issue": number,
             "issueKey": issue.name if issue else None,
             "sessions": [facts.id for facts in sessions] if applied else [],
-            "status": self._status(issue, [self.views.status(facts).name for facts in sessions]) if applied else None,
+            "status": self._task_status(issue, [self.views.status(facts).name for facts in sessions])
+            if applied
+            else None,
         }
 
-    def _status(self, issue: Issue | None, sessions: Sequence[str]) -> str | None:
-        """How far a task is: `done`, its last session's status, `waiting` for others, or `ready`."""
+    def _task_status(self, issue: Issue | None, session_statuses: Sequence[str]) -> str | None:
+        """Return how far a task is: `done`, its last session's status, `waiting` for others, or `ready`; None without an issue."""
         if issue is None:
             return None
         if issue.state == "closed":
             return "done"
-        if sessions:
-            return sessions[-1]
-        ahead = [self.flow.home.issues.get(issue_key(issue.project, number)) for number in issue.after]
-        return "waiting" if any(one is not None and one.state == "open" for one in ahead) else "ready"
+        if session_statuses:
+            return session_statuses[-1]
+        predecessors = [self.flow.home.issues.get(issue_key(issue.project, number)) for number in issue.after]
+        return (
+            "waiting"
+            if any(predecessor is not None and predecessor.state == "open" for predecessor in predecessors)
+            else "ready"
+        )
 
-    # -- asking --------------------------------------------------------------------------------------------------------
+    # -- creating ------------------------------------------------------------------------------------------------------
 
     async def request(
         self,
@@ -154,73 +163,77 @@ class Planner:
         key: str | None = None,
         by: str = "person",
     ) -> dict[str, Any]:
-        """Have a goal planned, or the open issues where there is none; with tasks it is a draft at once."""
+        """Create a plan and return it: an agent plans the goal, or the open issues if there is no goal.
+
+        With `tasks` the plan is a draft at once, without an agent. The same key returns the plan that it created before.
+        """
         goal = clean_text(goal).strip()
         if len(goal) > LONGEST_GOAL:
             raise UsageError(f"the goal has {len(goal)} characters", f"{LONGEST_GOAL} at most")
         config = self._project(project)
-        unique = f"plan:{project}:{key or uuid.uuid4().hex}"
-        given = None if tasks is None else self._usable(config, list(tasks))
-        who = "" if given else agent or config.planner.agent or config.agent
-        if given is None:
-            self.drafting.settings(config, who)
-        async with self._changing:
-            known = await self.flow.store.event_by_key(unique) if key else None
-            if known is not None and isinstance(known.body, e.PlanRequested):
-                return self.get(known.body.plan)
+        event_key = f"plan:{project}:{key or uuid.uuid4().hex}"
+        checked = None if tasks is None else self._check_tasks(config, list(tasks))
+        agent_name = "" if checked else agent or config.planner.agent or config.agent
+        if checked is None:
+            self.drafting.settings(config, agent_name)
+        async with self._change_lock:
+            earlier_event = await self.flow.store.event_by_key(event_key) if key else None
+            if earlier_event is not None and isinstance(earlier_event.body, e.PlanRequested):
+                return self.get(earlier_event.body.plan)
             plan, now = next_plan(self.flow.home.plans), self.flow.clock()
-            asked = e.PlanRequested(plan, goal, who, model, from_issues or not (goal or given))
-            events = [Event(asked, now, by, unique, project)]
+            request_event = e.PlanRequested(plan, goal, agent_name, model, from_issues or not (goal or checked))
+            events = [Event(request_event, now, by, event_key, project)]
             rows = []
-            if given:
-                drafted = e.PlanDrafted(plan, tuple(task.data() for task in given.tasks), given.notes)
-                events.append(Event(drafted, now, by, f"{unique}:drafted", project))
+            if checked:
+                draft_event = e.PlanDrafted(plan, tuple(task.data() for task in checked.tasks), checked.notes)
+                events.append(Event(draft_event, now, by, f"{event_key}:drafted", project))
             else:
-                rows.append(self._row("draft-plan", plan))
+                rows.append(self._outbox_row("draft-plan", plan))
             await self.flow.append(*events, rows=rows)
         return self.get(plan)
 
-    def _row(self, kind: str, plan: str) -> Row:
-        """To be done once; recorded with the event that it comes from."""
+    def _outbox_row(self, kind: str, plan: str) -> Row:
+        """Return the outbox row of an intent for a plan; it is recorded together with the event that causes it."""
         seq = self.flow.seq + 1
         return Row(Intent(kind, f"{kind}:{plan}:{seq}", "", args={"plan": plan}), seq, seq * 100, 0.0)
 
-    def _usable(self, project: ProjectConfig, tasks: Any) -> Checked:
-        found = check(tasks, known_of(project, open_issues(self.flow, project.id), MOST_BY_HAND))
-        if found.faults:
-            raise UsageError(f"this plan cannot be used: {'; '.join(found.faults)}", "correct it")
-        return found
+    def _check_tasks(self, project: ProjectConfig, tasks: Any) -> Checked:
+        """Check the tasks of a plan that a person or program wrote; raise `UsageError` if they have faults."""
+        checked = check(tasks, known_of(project, open_issues(self.flow, project.id), MOST_BY_HAND))
+        if checked.faults:
+            raise UsageError(f"this plan cannot be used: {'; '.join(checked.faults)}", "correct it")
+        return checked
 
     # -- changing ------------------------------------------------------------------------------------------------------
 
     async def change(self, plan: str, tasks: Any, goal: str | None = None, by: str = "person") -> dict[str, Any]:
-        """Put other tasks in the place of a plan's; also of one that failed."""
-        async with self._changing:
-            found = self.find(plan)
-            if found.state not in (DRAFT, FAILED):
-                raise Conflict(f"{found.id} is {found.state}, and cannot be changed", _INSTEAD[found.state])
-            checked = self._usable(self._project(found.project), tasks)
+        """Replace the tasks of a plan that is a draft or has failed; raise `Conflict` in other states."""
+        async with self._change_lock:
+            current = self.find(plan)
+            if current.state not in (DRAFT, FAILED):
+                raise Conflict(f"{current.id} is {current.state}, and cannot be changed", _REMEDIES[current.state])
+            checked = self._check_tasks(self._project(current.project), tasks)
             data = tuple(task.data() for task in checked.tasks)
-            new = found.goal if goal is None else clean_text(goal).strip()[:LONGEST_GOAL]
-            if (found.state, data, new) != (DRAFT, tuple(task.data() for task in found.tasks), found.goal):
-                changed = e.PlanChanged(found.id, data, checked.notes, new)
-                await self._tell(found, changed, by)
+            new_goal = current.goal if goal is None else clean_text(goal).strip()[:LONGEST_GOAL]
+            if (current.state, data, new_goal) != (DRAFT, tuple(task.data() for task in current.tasks), current.goal):
+                change_event = e.PlanChanged(current.id, data, checked.notes, new_goal)
+                await self._record(current, change_event, by)
         return self.get(plan)
 
     async def change_text(self, plan: str, text: str, by: str = "person") -> dict[str, Any]:
-        """The same by the YAML that somebody edited."""
+        """Replace the tasks of a plan with those of an edited YAML text."""
         goal, tasks = from_yaml(text)
         return await self.change(plan, tasks, goal, by)
 
     async def discard(self, plan: str, by: str = "person") -> dict[str, Any]:
-        """Nobody wants it: its agent is ended, if it is still being planned."""
-        async with self._changing:
-            found = self.find(plan)
-            if found.state in (APPLYING, APPLIED):
-                raise Conflict(f"{found.id} is {found.state}, and cannot be discarded", _INSTEAD[found.state])
-            if found.state != DISCARDED:
-                await self._tell(found, e.PlanDiscarded(found.id), by)
-                self.drafting.stop(found.id)
+        """Discard a plan, and stop its agent if it is still being planned; raise `Conflict` if it is being applied or was."""
+        async with self._change_lock:
+            current = self.find(plan)
+            if current.state in (APPLYING, APPLIED):
+                raise Conflict(f"{current.id} is {current.state}, and cannot be discarded", _REMEDIES[current.state])
+            if current.state != DISCARDED:
+                await self._record(current, e.PlanDiscarded(current.id), by)
+                self.drafting.stop(current.id)
         return self.get(plan)
 
     # -- applying ------------------------------------------------------------------------------------------------------
@@ -228,31 +241,32 @@ class Planner:
     async def apply(
         self, plan: str, *, start: bool = True, group_limit: int | None = None, by: str = "person"
     ) -> dict[str, Any]:
-        """Make issues of its tasks; a second time changes nothing."""
-        async with self._changing:
-            found = self.find(plan)
-            if found.state in (APPLYING, APPLIED):
-                return self._json(found)
-            if found.state != DRAFT:
-                raise Conflict(f"{found.id} is {found.state}, and cannot be applied", _INSTEAD[found.state])
-            project = self._project(found.project)
-            self._usable(project, [task.data() for task in found.tasks])
-            how = e.PlanApplyRequested(found.id, start, group_limit or 0)
+        """Make issues of a plan's tasks; applying it again changes nothing. Raises `Conflict` if it is not a draft."""
+        async with self._change_lock:
+            current = self.find(plan)
+            if current.state in (APPLYING, APPLIED):
+                return self._plan_json(current)
+            if current.state != DRAFT:
+                raise Conflict(f"{current.id} is {current.state}, and cannot be applied", _REMEDIES[current.state])
+            project = self._project(current.project)
+            self._check_tasks(project, [task.data() for task in current.tasks])
+            request_event = e.PlanApplyRequested(current.id, start, group_limit or 0)
             if await self.repositories.tracker_name(project) == LOCAL:
                 async with self.numbering:
-                    key = f"apply-plan:{found.id}:{self.flow.seq + 1}"
-                    await self.flow.append(*self.applying.at_once(found, how, key, by))
+                    key = f"apply-plan:{current.id}:{self.flow.seq + 1}"
+                    await self.flow.append(*self.applying.at_once(current, request_event, key, by))
             else:
-                row = self._row("apply-plan", found.id)
-                event = Event(how, self.flow.clock(), by, f"{row.intent.key}:asked", found.project)
+                row = self._outbox_row("apply-plan", current.id)
+                event = Event(request_event, self.flow.clock(), by, f"{row.intent.key}:asked", current.project)
                 await self.flow.append(event, rows=[row])
         return self.get(plan)
 
-    async def _tell(self, plan: Plan, body: e.Body, by: str) -> None:
+    async def _record(self, plan: Plan, body: e.Body, by: str) -> None:
+        """Append an event of a plan."""
         await self.flow.append(Event(body, self.flow.clock(), by, uuid.uuid4().hex, plan.project))
 
 
-_INSTEAD = {
+_REMEDIES = {
     PLANNING: "wait for it, or discard it: ao plan ID --discard",
     FAILED: "ask for another: ao plan GOAL; or write its tasks: ao plan ID --edit",
     APPLYING: "its issues are being made; change those: ao issues",

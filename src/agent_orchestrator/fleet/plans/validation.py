@@ -1,7 +1,7 @@
-"""What is wrong with a plan: `check(answer, known) -> tasks, faults, notes`. Pure.
+"""Check a plan: `check(answer, known) -> tasks, faults, notes`. Pure. Look here for the rules that a plan's tasks must follow.
 
-A *fault* makes a plan unusable: whoever made it is told the list of them, and asked again. A *note* is something that a person should
-know before he applies it.
+A *fault* makes a plan unusable: its author gets the list of faults and is asked again. A *note* is something that a person should know
+before applying the plan.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ from agent_orchestrator.protocols.text import UNSEEN
 
 LONGEST_TITLE, LONGEST_TEXT, LONGEST_LINE, LONGEST_LABEL = 200, 20_000, 500, 80
 MOST_LINES = 50
-MOST_PRIORITY, MOST_NUMBER = 1000, 1_000_000_000
 """Acceptance criteria, labels, files or dependencies of one task."""
+MOST_PRIORITY, MOST_NUMBER = 1000, 1_000_000_000
+"""The highest absolute priority of a task, and the highest issue number."""
 MOST_FENCED = 20
-"""Fenced documents of an answer that are tried."""
+"""Fenced documents of an answer that are tried, from its end."""
 MOST_FAULTS = 20
-"""Of one answer that are named."""
+"""Faults of one answer that are listed."""
 MOST_COMPARED = 50_000
-"""Patterns times files: more are not compared."""
+"""Patterns times files; if there are more, they are not compared."""
 MOST_OVERLAPS = 100
-"""Pairs of tasks that are named because they change the same file."""
+"""Pairs of tasks that are listed because they change the same file."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}", re.ASCII)
 _FENCE = re.compile(r"^[ \t]*```[a-zA-Z]*[ \t]*$", re.MULTILINE)
 LONGEST_ANSWER = 2_000_000
-"""Characters of an answer, from its end, that are looked at."""
+"""Characters of an answer, from its end, that are read."""
 _CONTROL = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff{UNSEEN}]")
 
 
@@ -41,17 +42,17 @@ class Known:
     """What a plan is checked against."""
 
     most: int = 20
-    """Tasks that it may have."""
+    """The number of tasks that a plan may have."""
     profiles: frozenset[str] = frozenset()
     issues: Mapping[int, str] = field(default_factory=dict)
     """Open issues: number → title."""
     after: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    """Open issues: number → those that must be closed before."""
+    """Open issues: number → numbers of the issues that must be closed first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The tasks as far as they can be read, what makes them unusable, and what a person should know."""
+    """The tasks that could be read, the faults that make them unusable, and notes for a person."""
 
     tasks: tuple[PlannedTask, ...] = ()
     faults: tuple[str, ...] = ()
@@ -59,44 +60,48 @@ class Checked:
 
 
 def json_in(text: str) -> Any:
-    """The JSON document that a text is, or that stands in it last, fenced or bare. Raises `ValueError`."""
+    """Return the JSON document that a text is, or the last one in it, fenced or bare. Raises `ValueError` if there is none."""
     text = text[-LONGEST_ANSWER:]
     fences = list(_FENCE.finditer(text))[-2 * MOST_FENCED :]
     fenced = [text[begin.end() : end.start()] for begin, end in pairwise(fences)]
     for candidate in (text, *reversed(fenced), text[text.find("{") : text.rfind("}") + 1]):
         try:
-            found = json.loads(candidate)
+            document = json.loads(candidate)
         except (ValueError, RecursionError):
             continue
-        if isinstance(found, dict | list):
-            return found
+        if isinstance(document, dict | list):
+            return document
     raise ValueError("there is no JSON document in it")
 
 
 def check(answer: Any, known: Known) -> Checked:
-    """Look at a whole answer: `{"tasks": […], "notes": […]}`, or the tasks alone."""
+    """Check a whole answer: `{"tasks": […], "notes": […]}`, or the tasks alone."""
     data = answer if isinstance(answer, Mapping) else {"tasks": answer}
-    given = data.get("tasks")
-    if not isinstance(given, list | tuple):
+    task_items = data.get("tasks")
+    if not isinstance(task_items, list | tuple):
         return Checked(faults=("it has no list `tasks`",))
-    if not given:
+    if not task_items:
         return Checked(faults=("it has no task",))
-    if len(given) > known.most:
-        return Checked(faults=(f"it has {len(given)} tasks, and {known.most} at most are wanted: make larger ones",))
-    reader = _Reader(known)
-    tasks = tuple(task for place, one in enumerate(given, 1) if (task := reader.task(place, one)) is not None)
-    reader.faults += _references(tasks, known)
-    notes = [*_lines(data.get("notes")), *reader.notes]
+    if len(task_items) > known.most:
+        return Checked(
+            faults=(f"it has {len(task_items)} tasks, and {known.most} at most are wanted: make larger ones",)
+        )
+    reader = _TaskReader(known)
+    tasks = tuple(
+        task for position, item in enumerate(task_items, 1) if (task := reader.task(position, item)) is not None
+    )
+    reader.faults += _reference_faults(tasks, known)
+    notes = [*_clean_notes(data.get("notes")), *reader.notes]
     if not reader.faults:
-        notes += [*_overlaps(tasks), *_duplicates(tasks, known)]
+        notes += [*_overlap_notes(tasks), *_duplicate_notes(tasks, known)]
     faults = reader.faults[:MOST_FAULTS]
     if len(reader.faults) > MOST_FAULTS:
         faults.append(f"and {len(reader.faults) - MOST_FAULTS} more like these")
     return Checked(tasks, tuple(faults), tuple(dict.fromkeys(notes)))
 
 
-class _Reader:
-    """Reads tasks, and keeps what is wrong with them."""
+class _TaskReader:
+    """Reads tasks from JSON data, and collects their faults and notes."""
 
     def __init__(self, known: Known) -> None:
         self.known = known
@@ -104,6 +109,7 @@ class _Reader:
         self.notes: list[str] = []
 
     def task(self, place: int, given: Any) -> PlannedTask | None:
+        """Return a task of the plan, or None if the data is not an object; `place` is its position, counted from 1."""
         if not isinstance(given, Mapping):
             self.faults.append(f"task {place} is no object")
             return None
@@ -125,218 +131,247 @@ class _Reader:
             issue=self._issue(called, given.get("issue")),
         )
 
-    def _title(self, called: str, given: Any) -> str:
-        title = " ".join(self._text(called, "title", given, LONGEST_TITLE).split())
+    def _title(self, label: str, value: Any) -> str:
+        """Return the title on one line; an empty one is a fault."""
+        title = " ".join(self._text(label, "title", value, LONGEST_TITLE).split())
         if not title:
-            self.faults.append(f"{called} has no title")
+            self.faults.append(f"{label} has no title")
         return title
 
-    def _text(self, called: str, key: str, given: Any, most: int) -> str:
-        if given is None:
+    def _text(self, label: str, key: str, value: Any, max_length: int) -> str:
+        """Return a text without control characters, or "" if it is missing; another type or too long a text is a fault."""
+        if value is None:
             return ""
-        if not isinstance(given, str):
-            self.faults.append(f"{called}: {key} is no text")
+        if not isinstance(value, str):
+            self.faults.append(f"{label}: {key} is no text")
             return ""
-        if len(given) > most:
-            self.faults.append(f"{called}: {key} has {len(given)} characters, {most} at most")
-        return _clean(given)[:most]
+        if len(value) > max_length:
+            self.faults.append(f"{label}: {key} has {len(value)} characters, {max_length} at most")
+        return _without_control_characters(value)[:max_length]
 
-    def _list(self, called: str, key: str, given: Any, longest: int = LONGEST_LINE) -> tuple[str, ...]:
-        if given is None:
+    def _list(self, label: str, key: str, value: Any, max_length: int = LONGEST_LINE) -> tuple[str, ...]:
+        """Return a list of one-line texts without repetitions; a single text counts as a list of one."""
+        if value is None:
             return ()
-        if isinstance(given, str):
-            given = [given]
-        if not isinstance(given, list | tuple) or not all(isinstance(one, str | int) for one in given):
-            self.faults.append(f"{called}: {key} is no list of texts")
+        if isinstance(value, str):
+            value = [value]
+        if not isinstance(value, list | tuple) or not all(isinstance(item, str | int) for item in value):
+            self.faults.append(f"{label}: {key} is no list of texts")
             return ()
-        lines = tuple(dict.fromkeys(line for one in given if (line := " ".join(_clean(str(one)).split()))))
-        if len(lines) > MOST_LINES or any(len(line) > longest for line in lines):
-            self.faults.append(f"{called}: {key} is too long: {MOST_LINES} at most, of {longest} characters")
+        lines = tuple(
+            dict.fromkeys(line for item in value if (line := " ".join(_without_control_characters(str(item)).split())))
+        )
+        if len(lines) > MOST_LINES or any(len(line) > max_length for line in lines):
+            self.faults.append(f"{label}: {key} is too long: {MOST_LINES} at most, of {max_length} characters")
         return lines[:MOST_LINES]
 
-    def _files(self, called: str, given: Any) -> tuple[str, ...]:
-        found = []
-        for path in self._list(called, "files", given):
-            plain = path.removeprefix("./")
-            if plain.startswith(("/", "~")) or ".." in plain.split("/"):
-                self.notes.append(f"{called}: {path} is no path inside the repository, and was left out")
+    def _files(self, label: str, value: Any) -> tuple[str, ...]:
+        """Return the expected files; a path outside the repository is left out with a note."""
+        paths = []
+        for path in self._list(label, "files", value):
+            relative_path = path.removeprefix("./")
+            if relative_path.startswith(("/", "~")) or ".." in relative_path.split("/"):
+                self.notes.append(f"{label}: {path} is no path inside the repository, and was left out")
             else:
-                found.append(plain)
-        return tuple(found)
+                paths.append(relative_path)
+        return tuple(paths)
 
-    def _effort(self, called: str, given: Any) -> str:
-        effort = str(given or "medium").strip().lower()
+    def _effort(self, label: str, value: Any) -> str:
+        """Return the effort; an unknown one is a fault and counts as medium."""
+        effort = str(value or "medium").strip().lower()
         if effort not in EFFORTS:
-            self.faults.append(f"{called}: effort is {effort[:40]!r}, not one of {', '.join(EFFORTS)}")
+            self.faults.append(f"{label}: effort is {effort[:40]!r}, not one of {', '.join(EFFORTS)}")
             return "medium"
         return effort
 
-    def _profile(self, called: str, given: Any) -> str | None:
-        name = self._text(called, "profile", given, LONGEST_LABEL).strip()
+    def _profile(self, label: str, value: Any) -> str | None:
+        """Return the profile, or None if none is named; one that does not exist is left out with a note."""
+        name = self._text(label, "profile", value, LONGEST_LABEL).strip()
         if not name:
             return None
         if name not in self.known.profiles:
-            self.notes.append(f"{called}: there is no profile {name}; whoever fits takes it")
+            self.notes.append(f"{label}: there is no profile {name}; whoever fits takes it")
             return None
         return name
 
-    def _whole(self, called: str, key: str, given: Any, most: int) -> int | None:
-        if given is None:
+    def _whole(self, label: str, key: str, value: Any, limit: int) -> int | None:
+        """Return a whole number, or None if it is missing; another type or too large a number is a fault."""
+        if value is None:
             return None
-        if isinstance(given, bool) or not isinstance(given, int) or abs(given) > most:
-            self.faults.append(f"{called}: {key} is no whole number of at most {most}")
+        if isinstance(value, bool) or not isinstance(value, int) or abs(value) > limit:
+            self.faults.append(f"{label}: {key} is no whole number of at most {limit}")
             return None
-        return given
+        return value
 
-    def _issue(self, called: str, given: Any) -> int | None:
-        number = self._whole(called, "issue", given, MOST_NUMBER)
+    def _issue(self, label: str, value: Any) -> int | None:
+        """Return the number of an open issue, or None; an issue that is not open is a fault."""
+        number = self._whole(label, "issue", value, MOST_NUMBER)
         if number is not None and number not in self.known.issues:
-            self.faults.append(f"{called}: there is no open issue {number}")
+            self.faults.append(f"{label}: there is no open issue {number}")
         return number
 
 
-def _clean(text: str) -> str:
+def _without_control_characters(text: str) -> str:
+    """Return a text with plain line ends, without control and invisible characters."""
     return _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n")).strip()
 
 
-def _lines(given: Any) -> list[str]:
-    found = [given] if isinstance(given, str) else given if isinstance(given, list | tuple) else []
-    return [" ".join(_clean(one).split())[:LONGEST_LINE] for one in found if isinstance(one, str) and one.strip()][:20]
+def _clean_notes(value: Any) -> list[str]:
+    """Return the notes of an answer, each on one line, 20 at most."""
+    items = [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else []
+    return [
+        " ".join(_without_control_characters(item).split())[:LONGEST_LINE]
+        for item in items
+        if isinstance(item, str) and item.strip()
+    ][:20]
 
 
-def _references(tasks: Sequence[PlannedTask], known: Known) -> list[str]:
+def _reference_faults(tasks: Sequence[PlannedTask], context: Known) -> list[str]:
+    """Return the faults of ids, issues and dependencies: duplicates, unknown ids and cycles."""
     faults: list[str] = []
-    seen: set[str] = set()
+    task_ids: set[str] = set()
     issues: set[int] = set()
     for task in tasks:
-        if task.id in seen:
+        if task.id in task_ids:
             faults.append(f"two tasks have the id {task.id}")
-        seen.add(task.id)
+        task_ids.add(task.id)
         if task.issue is not None and task.issue in issues:
             faults.append(f"two tasks are issue {task.issue}")
         issues |= {task.issue} - {None}  # type: ignore[arg-type]
     for task in tasks:
         if task.id in task.dependencies:
             faults.append(f"task {task.id} depends on itself")
-        unknown = [name for name in task.dependencies if name not in seen]
+        unknown = [name for name in task.dependencies if name not in task_ids]
         faults += [f"task {task.id} depends on {name}, and there is no such task" for name in unknown]
-    circle = cycle(_edges(tasks, known))
-    if circle and len(circle) > 2:
-        faults.append(f"these tasks wait for one another: {' → '.join(circle)}")
+    loop = cycle(_edges(tasks, context))
+    if loop and len(loop) > 2:
+        faults.append(f"these tasks wait for one another: {' → '.join(loop)}")
     return faults
 
 
-def _edges(tasks: Sequence[PlannedTask], known: Known) -> dict[str, tuple[str, ...]]:
-    """Task → those before it: by the plan, and by what its issue waits for already, on whatever way."""
+def _edges(tasks: Sequence[PlannedTask], context: Known) -> dict[str, tuple[str, ...]]:
+    """Return task → the tasks before it: its dependencies, and tasks whose issues its own issue comes after, directly or indirectly."""
     by_issue = {task.issue: task.id for task in tasks if task.issue is not None}
     edges: dict[str, tuple[str, ...]] = {}
     for task in tasks:
-        before = list(task.dependencies)
-        ahead, seen = list(known.after.get(task.issue or 0, ())), set[int]()
-        while ahead:
-            number = ahead.pop()
-            if number in seen:
+        predecessors = list(task.dependencies)
+        pending_issues, visited_issues = list(context.after.get(task.issue or 0, ())), set[int]()
+        while pending_issues:
+            number = pending_issues.pop()
+            if number in visited_issues:
                 continue
-            seen.add(number)
+            visited_issues.add(number)
             if number in by_issue:
-                before.append(by_issue[number])
+                predecessors.append(by_issue[number])
             else:
-                ahead += known.after.get(number, ())
-        edges[task.id] = tuple(dict.fromkeys(name for name in before if name != task.id))
+                pending_issues += context.after.get(number, ())
+        edges[task.id] = tuple(dict.fromkeys(name for name in predecessors if name != task.id))
     return edges
 
 
 def cycle(edges: Mapping[str, Sequence[str]]) -> list[str]:
-    """A way from a task back to itself, begun and ended by it; none: an empty list."""
-    over: set[str] = set()
+    """Return a path from a task back to itself, which both begins and ends with it, or an empty list if there is no cycle."""
+    finished: set[str] = set()
     for start in edges:
-        way, ahead = [start], [iter(edges[start])]
-        if start in over:
+        path, iterators = [start], [iter(edges[start])]
+        if start in finished:
             continue
-        while ahead:
-            name = next(ahead[-1], None)
+        while iterators:
+            name = next(iterators[-1], None)
             if name is None:
-                over.add(way.pop())
-                ahead.pop()
-            elif name in way:
-                return [*way[way.index(name) :], name]
-            elif name in edges and name not in over:
-                way.append(name)
-                ahead.append(iter(edges[name]))
+                finished.add(path.pop())
+                iterators.pop()
+            elif name in path:
+                return [*path[path.index(name) :], name]
+            elif name in edges and name not in finished:
+                path.append(name)
+                iterators.append(iter(edges[name]))
     return []
 
 
 def in_order(tasks: Sequence[PlannedTask]) -> list[PlannedTask]:
-    """Each after those that it depends on, otherwise as they stand."""
-    left, done, found = list(tasks), set[str](), list[PlannedTask]()
-    while left:
-        ready = next((task for task in left if done.issuperset(task.dependencies)), left[0])
-        left.remove(ready)
-        done.add(ready.id)
-        found.append(ready)
-    return found
+    """Return the tasks so that each comes after its dependencies, otherwise in their given order."""
+    remaining, done_ids, ordered = list(tasks), set[str](), list[PlannedTask]()
+    while remaining:
+        ready = next((task for task in remaining if done_ids.issuperset(task.dependencies)), remaining[0])
+        remaining.remove(ready)
+        done_ids.add(ready.id)
+        ordered.append(ready)
+    return ordered
 
 
 def layers(tasks: Sequence[PlannedTask]) -> list[list[str]]:
-    """What may be worked on at once: those that wait for nothing, those that wait for these only, and so on."""
+    """Return the ids of tasks in stages: first those without dependencies, then those that depend on these only, and so on."""
     depth: dict[str, int] = {}
     for task in in_order(tasks):
         depth[task.id] = max((depth.get(name, 0) + 1 for name in task.dependencies), default=0)
-    return [[name for name, at in depth.items() if at == level] for level in range(max(depth.values(), default=-1) + 1)]
-
-
-def before(tasks: Sequence[PlannedTask]) -> dict[str, frozenset[str]]:
-    """Task → all that come before it, by whatever way."""
-    found: dict[str, frozenset[str]] = {}
-    for task in in_order(tasks):
-        found[task.id] = frozenset(task.dependencies).union(*(found.get(name, ()) for name in task.dependencies))
-    return found
-
-
-def _overlaps(tasks: Sequence[PlannedTask]) -> list[str]:
-    """Two that may run at once and are expected to change the same file."""
-    meeting, notes = _meeting({path for task in tasks for path in task.files})
-    earlier = before(tasks)
-    files = {task.id: frozenset(task.files) for task in tasks}
-    for place, one in enumerate(tasks):
-        for other in tasks[place + 1 :]:
-            if one.id in earlier[other.id] or other.id in earlier[one.id]:
-                continue
-            if len(notes) >= MOST_OVERLAPS:
-                return [*notes, "more of them may change the same files"]
-            shared = [path for path in one.files if not files[other.id].isdisjoint(meeting[path])]
-            if shared:
-                named = ", ".join(shared[:3]) + (f" and {len(shared) - 3} more" if len(shared) > 3 else "")
-                notes.append(f"{one.id} and {other.id} may run at once, and both change {named}")
-    return notes
-
-
-def _meeting(paths: Collection[str]) -> tuple[dict[str, set[str]], list[str]]:
-    """Each path with those that may be the same file: one names it, a folder around it, or a pattern that it follows."""
-    found = {path: {path} for path in paths}
-    bare: dict[str, list[str]] = {}
-    for path in paths:
-        bare.setdefault(path.rstrip("/"), []).append(path)
-    meet = [(path, around) for path in paths for name in folders(path) for around in bare.get(name, ())]
-    patterns = [path for path in paths if has_wildcard(path)]
-    few = len(patterns) * len(paths) <= MOST_COMPARED
-    for pattern in patterns if few else ():
-        meet += [(path, pattern) for path in covered([pattern], paths)]
-    for one, other in meet:
-        found[one].add(other)
-        found[other].add(one)
-    return found, [] if few else ["it has too many patterns of files for a look at which of them meet"]
-
-
-def _duplicates(tasks: Sequence[PlannedTask], known: Known) -> list[str]:
-    titles = {_words(title): number for number, title in known.issues.items()}
-    taken = {task.issue for task in tasks}
     return [
-        f"{task.id} looks like issue {number}, which is open: write issue: {number} if it is the same"
-        for task in tasks
-        if task.issue is None and (number := titles.get(_words(task.title))) is not None and number not in taken
+        [name for name, task_depth in depth.items() if task_depth == level]
+        for level in range(max(depth.values(), default=-1) + 1)
     ]
 
 
-def _words(title: str) -> str:
+def before(tasks: Sequence[PlannedTask]) -> dict[str, frozenset[str]]:
+    """Return task → all tasks that come before it, directly or indirectly."""
+    predecessors: dict[str, frozenset[str]] = {}
+    for task in in_order(tasks):
+        predecessors[task.id] = frozenset(task.dependencies).union(
+            *(predecessors.get(name, ()) for name in task.dependencies)
+        )
+    return predecessors
+
+
+def _overlap_notes(tasks: Sequence[PlannedTask]) -> list[str]:
+    """Return a note for each pair of tasks that may run at the same time and are expected to change the same file."""
+    matching_paths, notes = _overlapping_paths({path for each_task in tasks for path in each_task.files})
+    earlier = before(tasks)
+    files = {each_task.id: frozenset(each_task.files) for each_task in tasks}
+    for index, task in enumerate(tasks):
+        for later_task in tasks[index + 1 :]:
+            if task.id in earlier[later_task.id] or later_task.id in earlier[task.id]:
+                continue
+            if len(notes) >= MOST_OVERLAPS:
+                return [*notes, "more of them may change the same files"]
+            shared = [path for path in task.files if not files[later_task.id].isdisjoint(matching_paths[path])]
+            if shared:
+                file_names = ", ".join(shared[:3]) + (f" and {len(shared) - 3} more" if len(shared) > 3 else "")
+                notes.append(f"{task.id} and {later_task.id} may run at once, and both change {file_names}")
+    return notes
+
+
+def _overlapping_paths(paths: Collection[str]) -> tuple[dict[str, set[str]], list[str]]:
+    """Return path → the paths that may mean the same file: the same path, a folder that contains it, or a pattern that matches it.
+
+    The second value is a note if there are too many patterns to compare.
+    """
+    matches = {path: {path} for path in paths}
+    by_plain_path: dict[str, list[str]] = {}
+    for path in paths:
+        by_plain_path.setdefault(path.rstrip("/"), []).append(path)
+    pairs = [(path, container) for path in paths for name in folders(path) for container in by_plain_path.get(name, ())]
+    patterns = [path for path in paths if has_wildcard(path)]
+    is_comparable = len(patterns) * len(paths) <= MOST_COMPARED
+    for pattern in patterns if is_comparable else ():
+        pairs += [(path, pattern) for path in covered([pattern], paths)]
+    for path_a, path_b in pairs:
+        matches[path_a].add(path_b)
+        matches[path_b].add(path_a)
+    return matches, [] if is_comparable else ["it has too many patterns of files for a look at which of them meet"]
+
+
+def _duplicate_notes(tasks: Sequence[PlannedTask], context: Known) -> list[str]:
+    """Return a note for each task whose title is that of an open issue which no task names."""
+    titles = {_normalized_title(title): number for number, title in context.issues.items()}
+    planned_issues = {task.issue for task in tasks}
+    return [
+        f"{task.id} looks like issue {number}, which is open: write issue: {number} if it is the same"
+        for task in tasks
+        if task.issue is None
+        and (number := titles.get(_normalized_title(task.title))) is not None
+        and number not in planned_issues
+    ]
+
+
+def _normalized_title(title: str) -> str:
+    """Return the words of a title in lower case without punctuation, to compare titles."""
     return " ".join(re.findall(r"\w+", title.casefold()))

@@ -1,4 +1,4 @@
-"""A plan as YAML for a person's editor, and what he made of it."""
+"""Write a plan as YAML for a person's editor, and read the edited text."""
 
 from __future__ import annotations
 
@@ -31,52 +31,56 @@ _HEAD = """\
 
 
 def as_yaml(plan: Plan, profiles: Iterable[str]) -> str:
-    """The text that is edited."""
-    named = ", ".join(profiles)
+    """Return a plan as YAML, with a description of its keys."""
+    profile_names = ", ".join(profiles)
     head = _HEAD.format(
         plan=plan.id,
         project=plan.project,
         efforts=", ".join(EFFORTS),
-        profiles=f"who is to take it: {named}" if named else "none is configured here",
+        profiles=f"who is to take it: {profile_names}" if profile_names else "none is configured here",
     )
     notes = "".join(f"# Note: {note}\n" for note in plan.notes)
-    data = {"goal": _text(plan.goal), "tasks": [_task(task) for task in plan.tasks]}
-    out = io.StringIO()
+    data = {"goal": _yaml_string(plan.goal), "tasks": [_task_data(task) for task in plan.tasks]}
+    stream = io.StringIO()
     yaml = YAML()
     yaml.indent(mapping=2, sequence=4, offset=2)
     yaml.width = 120
-    yaml.dump(data, out)
-    return f"{head}{notes}\n{out.getvalue()}"
+    yaml.dump(data, stream)
+    return f"{head}{notes}\n{stream.getvalue()}"
 
 
-def _task(task: PlannedTask) -> dict[str, Any]:
-    shown = {key: value for key, value in task.data().items() if value or key in ("title", "dependencies", "effort")}
-    return {key: _text(value) if isinstance(value, str) else value for key, value in shown.items()}
+def _task_data(task: PlannedTask) -> dict[str, Any]:
+    """Return the data of a task, without empty values."""
+    non_empty = {
+        key: value for key, value in task.data().items() if value or key in ("title", "dependencies", "effort")
+    }
+    return {key: _yaml_string(value) if isinstance(value, str) else value for key, value in non_empty.items()}
 
 
-def _text(text: str) -> str:
+def _yaml_string(text: str) -> str:
+    """Return a text that is written as a block if it has several lines."""
     return LiteralScalarString(f"{text}\n") if "\n" in text else text
 
 
 def from_yaml(text: str) -> tuple[str | None, Any]:
-    """Goal, if there is one, and tasks, unchecked. Raises `UsageError` with the line that is wrong."""
+    """Return the goal, or None if there is none, and the unchecked tasks. Raises `UsageError` with the line that is wrong."""
     try:
         data = YAML(typ="safe", pure=True).load(text)
     except MarkedYAMLError as error:
-        where = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        what = " ".join(str(error.problem or error.context).split())
-        raise UsageError(f"this is no YAML{where}: {what}", "correct it") from None
+        position = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        problem = " ".join(str(error.problem or error.context).split())
+        raise UsageError(f"this is no YAML{position}: {problem}", "correct it") from None
     except (YAMLError, ValueError, RecursionError) as error:
         raise UsageError(f"this is no YAML: {' '.join(str(error).split())[:200]}", "correct it") from None
     if not isinstance(data, dict):
         raise UsageError("the plan is no map with `goal` and `tasks`", "begin it with `tasks:`")
-    if unknown := sorted(str(key) for key in data if key not in ("goal", "tasks")):
-        raise UsageError(f"there is no key {unknown[0]}", "a plan has `goal` and `tasks`")
+    if unknown_names := sorted(str(key) for key in data if key not in ("goal", "tasks")):
+        raise UsageError(f"there is no key {unknown_names[0]}", "a plan has `goal` and `tasks`")
     names = set(PlannedTask.__dataclass_fields__)
-    for place, task in enumerate(data.get("tasks") or (), 1):
-        extra = sorted(str(key) for key in task if key not in names) if isinstance(task, dict) else []
-        if extra:
-            known = ", ".join(PlannedTask.__dataclass_fields__)
-            raise UsageError(f"task {place}: there is no key {extra[0]}", f"a task has {known}")
+    for task_number, task in enumerate(data.get("tasks") or (), 1):
+        unknown_keys = sorted(str(key) for key in task if key not in names) if isinstance(task, dict) else []
+        if unknown_keys:
+            task_keys = ", ".join(PlannedTask.__dataclass_fields__)
+            raise UsageError(f"task {task_number}: there is no key {unknown_keys[0]}", f"a task has {task_keys}")
     goal = data.get("goal")
     return (str(goal).strip() if goal is not None else None), data.get("tasks")

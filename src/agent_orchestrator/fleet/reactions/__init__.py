@@ -1,1 +1,1 @@
-"""Reaction rules carried out: what a rule sends, spawns or runs when its trigger applies."""
+"""Carries out reaction rules: what a rule sends, spawns or runs when its trigger applies."""

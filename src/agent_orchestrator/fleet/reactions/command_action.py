@@ -1,7 +1,8 @@
-"""The action `command`: runs what the configuration says in the session's workspace, with the session's environment, in bounded time.
+"""The action `command` of rules: run a configured command in the session's workspace, with the session's environment
+and a time limit.
 
-Nothing from outside becomes part of the command: what happened is handed over as a JSON file, named by `$AO_REACTION_FILE`. A command
-that ran when the daemon died is ended, run again, and says so (`$AO_REPEATED`, and in its event).
+Nothing from outside becomes part of the command: what happened is passed as a JSON file, named by `$AO_REACTION_FILE`.
+A command that was running when the daemon died is ended and run again; `$AO_REPEATED` and its event say so.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ from agent_orchestrator.sessions.plugins import Plugins
 
 LAST_LINES = 20
 LONGEST_LOG = 4 << 20
-"""Bytes of output that are kept."""
+"""The most bytes of output that are kept in the log."""
 
 
 class Commanding:
-    """Runs rules' commands."""
+    """Runs the commands of rules."""
 
     def __init__(
         self,
@@ -59,50 +60,50 @@ class Commanding:
         self.quiet = quiet
 
     def effects(self) -> dict[str, Effect]:
-        """By kind of intent."""
+        """Return the effects by kind of intent."""
         return {"command": Effect(self.run, ambiguous=True)}
 
     async def run(self, intent: Intent, attempts: int) -> Sequence[Event]:
-        """Run a rule's command to its end; what it printed and how it ended is told."""
+        """Run a rule's command to its end; return the event with its output and exit code, and a notification if it failed."""
         facts = self.flow.sessions[intent.session]
-        told = self._told(facts, intent)
+        reaction_file = self._reaction_file(facts, intent)
         if attempts:
-            await self._end_leftover(told)
+            await self._stop_leftover(reaction_file)
         rules = self.flow.rules(facts.project, facts.spec.profile)
-        rule = next((one for one in rules if one.name == intent.args["rule"] and one.command), None)
+        rule = next((item for item in rules if item.name == intent.args["rule"] and item.command), None)
         if rule is None:
             return []
         try:
-            body = await self._run(facts, rule, intent, told, repeated=attempts > 0)
+            body = await self._run(facts, rule, intent, reaction_file, repeated=attempts > 0)
         except AoError as error:
             body = e.CommandFinished(rule.name, None, f"it could not be run: {error}", repeated=attempts > 0)
         events: list[e.Body] = [body]
         if body.code != 0:
-            how = "was ended by its time limit" if body.code is None and body.log else f"exited with {body.code}"
-            text = f"the command {how if body.log else 'did not run'}\n{body.output}".strip()
+            outcome = "was ended by its time limit" if body.code is None and body.log else f"exited with {body.code}"
+            text = f"the command {outcome if body.log else 'did not run'}\n{body.output}".strip()
             title = f"{facts.id}: the command of rule {rule.name} failed"
             events.append(
                 self.quiet.gate(facts.project, e.Notified(rule.trigger, title, text, rule.priority or "warning"))
             )
         now, source = self.flow.clock(), f"rule {rule.name}"
         return [
-            Event(one, now, source, f"{intent.key}:{number}", facts.project, facts.id)
-            for number, one in enumerate(events)
+            Event(item, now, source, f"{intent.key}:{number}", facts.project, facts.id)
+            for number, item in enumerate(events)
         ]
 
-    def _told(self, facts: SessionFacts, intent: Intent) -> Path:
-        """The file that tells the command what happened; no other command's."""
-        unique = hashlib.sha256(intent.key.encode()).hexdigest()[:12]
+    def _reaction_file(self, facts: SessionFacts, intent: Intent) -> Path:
+        """Return the path of the JSON file that describes to the command what happened; unique per command."""
+        digest = hashlib.sha256(intent.key.encode()).hexdigest()[:12]
         name = re.sub(r"[^A-Za-z0-9._-]", "-", str(intent.args["rule"]))
-        return self.home.session(facts.id) / "reactions" / f"{name}-{unique}.json"
+        return self.home.session(facts.id) / "reactions" / f"{name}-{digest}.json"
 
-    async def _end_leftover(self, told: Path) -> None:
-        """End what a daemon that is no more left running of this command: its file's name is in its environment."""
-        while strays := self.host.marked("AO_REACTION_FILE", str(told)):
-            await asyncio.gather(*(stop_family(self.host, stray, 0.0) for stray in strays))
+    async def _stop_leftover(self, reaction_file: Path) -> None:
+        """Stop the processes of this command that an earlier daemon left running; they have the file's name in their environment."""
+        while processes := self.host.marked("AO_REACTION_FILE", str(reaction_file)):
+            await asyncio.gather(*(stop_family(self.host, process, 0.0) for process in processes))
 
     async def _run(
-        self, facts: SessionFacts, rule: Rule, intent: Intent, told: Path, *, repeated: bool
+        self, facts: SessionFacts, rule: Rule, intent: Intent, reaction_file: Path, *, repeated: bool
     ) -> e.CommandFinished:
         project = self.plugins.project(facts.project)
         await self.projects.check_trust(project, facts.spec.profile, reactions=True)
@@ -110,40 +111,42 @@ class Commanding:
         if facts.place is None or not facts.place.present or not await site.present(Path(facts.place.path)):
             raise Conflict(f"{facts.id} has no workspace", f"bring it back: ao restore {facts.id}")
         await self.plugins.here.login_ready.wait()
-        told.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        log = told.with_suffix(".log")
-        told.write_text(json.dumps(dict(intent.args.get("variables") or {}), ensure_ascii=False), encoding="utf-8")
+        reaction_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        log = reaction_file.with_suffix(".log")
+        reaction_file.write_text(
+            json.dumps(dict(intent.args.get("variables") or {}), ensure_ascii=False), encoding="utf-8"
+        )
         env = {
             **self.lifecycle.environment(facts, agent=False),
             "AO_RULE": rule.name,
             "AO_TRIGGER": rule.trigger,
             "AO_ATTEMPT": str(intent.args.get("attempt", 1)),
-            "AO_REACTION_FILE": str(told),
+            "AO_REACTION_FILE": str(reaction_file),
             **({"AO_REPEATED": "1"} if repeated else {}),
         }
         last: deque[str] = deque(maxlen=LAST_LINES)
         loop = asyncio.get_running_loop()
-        begun, kept = loop.time(), 0
+        started_at, logged_bytes = loop.time(), 0
         code: int | None
         with log.open("w", encoding="utf-8", errors="replace") as file:
 
-            def keep(line: str) -> None:
-                nonlocal kept
+            def write_line(line: str) -> None:
+                nonlocal logged_bytes
                 last.append(clean_text(line)[:500])
-                kept += len(line) + 1
-                if kept <= LONGEST_LOG:
+                logged_bytes += len(line) + 1
+                if logged_bytes <= LONGEST_LOG:
                     file.write(f"{line}\n")
 
-            said = KNOWN.lines(keep)
+            output = KNOWN.lines(write_line)
             try:
                 code = await site.host.stream(
-                    rule.command, said.feed, cwd=Path(facts.place.path), env=env, timeout=rule.timeout, grace=2.0
+                    rule.command, output.feed, cwd=Path(facts.place.path), env=env, timeout=rule.timeout, grace=2.0
                 )
             except Temporary:
                 code = None
-                said.feed(f"ended: it ran for over {rule.timeout:g} s")
+                output.feed(f"ended: it ran for over {rule.timeout:g} s")
             finally:
-                said.rest()
+                output.rest()
         return e.CommandFinished(
-            rule.name, code, "\n".join(last), str(log), round(loop.time() - begun, 3), repeated=repeated
+            rule.name, code, "\n".join(last), str(log), round(loop.time() - started_at, 3), repeated=repeated
         )

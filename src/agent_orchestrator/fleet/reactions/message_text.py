@@ -1,4 +1,4 @@
-"""What rules say: the variables of their templates, and plain words where a rule has no text of its own."""
+"""The text that rules send: the variables of their templates, and a plain description if a rule has no message of its own."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from agent_orchestrator.protocols.text import clean_text, file_name, one_line
 from agent_orchestrator.sessions.session_view import Views
 
 MOST = 12_000
-"""Characters of errors or comments that a message carries."""
+"""The most characters of errors or comments that a message carries."""
 LEAST = 200
-"""Characters of a failing check's log that it carries at least."""
+"""The fewest characters of a failing check's log that a message carries."""
 TOLD = MOST // LEAST
-"""Failing checks that it tells of."""
+"""The most failing checks that a message lists."""
 
 
 class Wording:
-    """Text from outside is data here: values of variables, fenced and attributed, never part of a template."""
+    """Builds the text of messages. Text from outside is data: values of variables, quoted and attributed, never part of a template."""
 
     def __init__(self, views: Views, trusted: Callable[[str], Collection[str]]) -> None:
         self.views = views
         self.trusted = trusted
-        """Project → authors whose words need no person's."""
+        """Returns the authors of a project whose text needs no approval by a person."""
 
     def variables(
         self, facts: SessionFacts, rule: Rule, args: Mapping[str, Any], material: Material | None = None
     ) -> dict[str, Any]:
-        """Everything that a rule's message or condition may speak of."""
-        shown = self.views.session(facts)
-        pr, told, given = facts.pr, dict(args.get("event") or {}), material or Material()
-        author, by = self._author(facts, rule.trigger, args)
-        known = {
+        """Return all variables that a rule's message or condition may use; those without a value are ""."""
+        view = self.views.session(facts)
+        pr, event, attachments = facts.pr, dict(args.get("event") or {}), material or Material()
+        author, by = self._author_and_kind(facts, rule.trigger, args)
+        values = {
             "trigger": rule.trigger,
-            "session": shown,
+            "session": view,
             "project": facts.project,
             "task": facts.spec.prompt,
             "title": facts.spec.title,
@@ -51,109 +51,113 @@ class Wording:
             "base": facts.base,
             "agent": facts.spec.agent,
             "issue": {"id": facts.spec.issue, "title": facts.spec.title, "labels": list(facts.spec.labels)},
-            "pr": shown["pr"] or {},
-            "checks": (shown["pr"] or {}).get("checks", []),
-            "errors": errors(facts, pr, given.logs),
+            "pr": view["pr"] or {},
+            "checks": (view["pr"] or {}).get("checks", []),
+            "errors": errors(facts, pr, attachments.logs),
             "comments": comments(
-                pr, self._said(facts, rule.trigger, args), rule.trigger, given.hunks, self.trusted(facts.project)
+                pr,
+                self._comments_of(facts, rule.trigger, args),
+                rule.trigger,
+                attachments.hunks,
+                self.trusted(facts.project),
             ),
-            "files": _files(pr, told),
-            "ours": given.ours,
-            "theirs": given.theirs,
-            "update": _update(facts),
-            "other": told.get("other", ""),
+            "files": _file_list(pr, event),
+            "ours": attachments.ours,
+            "theirs": attachments.theirs,
+            "update": _update_command(facts),
+            "other": event.get("other", ""),
             "labels": list(facts.spec.labels),
-            "label": told.get("label", ""),
-            "comment": _fenced(str(told.get("body", ""))),
+            "label": event.get("label", ""),
+            "comment": _fenced(str(event.get("body", ""))),
             "author": author,
             "by": by,
-            "event": told,
+            "event": event,
             "question": facts.question,
-            "reason": told.get("reason") or shown["why"],
-            "exit_code": shown["exitCode"],
+            "reason": event.get("reason") or view["why"],
+            "exit_code": view["exitCode"],
             "resets_at": rfc3339(limited_until(facts)) if facts.limited else "",
-            "usage": shown["usage"],
-            "budget": told.get("budget", ""),
-            "summary": told.get("summary") or facts.done or "",
+            "usage": view["usage"],
+            "budget": event.get("budget", ""),
+            "summary": event.get("summary") or facts.done or "",
             "attempt": args.get("attempt", 1),
             "retries": rule.retries,
         }
-        return {name: known.get(name, "") for name in TEMPLATE_VARIABLES}
+        return {name: values.get(name, "") for name in TEMPLATE_VARIABLES}
 
-    def _author(self, facts: SessionFacts, trigger: str, args: Mapping[str, Any]) -> tuple[str, str]:
-        """Who did what triggered it, and what he is."""
-        told = args.get("event") or {}
-        if told.get("author") or told.get("body"):  # whoever uses the command line here is not named
-            author = str(told.get("author") or "person")
-            return author, str(told.get("kind") or kind_of(author))
-        said: Review | Comment | None = None
+    def _author_and_kind(self, facts: SessionFacts, trigger: str, args: Mapping[str, Any]) -> tuple[str, str]:
+        """Return who did what triggered the rule, and the kind of that author; two empty strings if unknown."""
+        event = args.get("event") or {}
+        if event.get("author") or event.get("body"):  # a person at the command line on this machine is not named
+            author = str(event.get("author") or "person")
+            return author, str(event.get("kind") or kind_of(author))
+        comment: Review | Comment | None = None
         if facts.pr and trigger == "changes-requested":
-            said = last_request(facts.pr)
+            comment = last_request(facts.pr)
         elif facts.pr and trigger == "review-comment":
-            said = self._newest(facts, args)
-        return (said.author, said.kind) if said else ("", "")
+            comment = self._comment_reacted_to(facts, args)
+        return (comment.author, comment.kind) if comment else ("", "")
 
     def hold(self, facts: SessionFacts, rule: Rule, args: Mapping[str, Any]) -> str:
-        """Why what the rule sends waits for a person's word: it has words of strangers in it. Nothing: it need not."""
-        told = args.get("event") or {}
-        words: list[Said] = [*self._said(facts, rule.trigger, args)]
-        words.append(Words(str(told.get("author", "person")), str(told.get("writeAccess", WRITES))))
-        return held(words, self.trusted(facts.project))
+        """Return why the rule's message waits for a person's approval (it contains text by untrusted authors), or "" if it need not."""
+        event = args.get("event") or {}
+        texts: list[Said] = [*self._comments_of(facts, rule.trigger, args)]
+        texts.append(Words(str(event.get("author", "person")), str(event.get("writeAccess", WRITES))))
+        return held(texts, self.trusted(facts.project))
 
-    def _said(self, facts: SessionFacts, trigger: str, args: Mapping[str, Any]) -> list[Comment]:
-        """The comments that a message is about: a stranger's brings all, and anybody else's brings no stranger's along."""
-        newest = self._newest(facts, args) if trigger == "review-comment" else None
+    def _comments_of(self, facts: SessionFacts, trigger: str, args: Mapping[str, Any]) -> list[Comment]:
+        """Return the comments that a message is about: an untrusted author's brings all of them, any other leaves untrusted ones out."""
+        newest = self._comment_reacted_to(facts, args) if trigger == "review-comment" else None
         if newest is None or facts.pr is None:
             return []
         trusted = self.trusted(facts.project)
         until = facts.pr.comments.index(newest) + 1
-        here = [
-            one
-            for one in facts.pr.comments[:until]
-            if not one.by_agent and one.stands_at == newest.stands_at and not one.resolved
+        comments = [
+            comment
+            for comment in facts.pr.comments[:until]
+            if not comment.by_agent and comment.stands_at == newest.stands_at and not comment.resolved
         ]
-        return [one for one in here if free(one, trusted) or not free(newest, trusted)]
+        return [comment for comment in comments if free(comment, trusted) or not free(newest, trusted)]
 
-    def _newest(self, facts: SessionFacts, args: Mapping[str, Any]) -> Comment | None:
-        """The comment that is reacted to; none is named: the one that there would be to react to."""
-        what = str(args.get("occurrence"))
-        named = stands_since(facts, what) or self.overtaken(facts, what)
-        return named or (open_comment(facts, facts.pr) if facts.pr else None)
+    def _comment_reacted_to(self, facts: SessionFacts, args: Mapping[str, Any]) -> Comment | None:
+        """Return the comment that is reacted to: the one that the occurrence names, else the one that is open now."""
+        occurrence = str(args.get("occurrence"))
+        named_comment = stands_since(facts, occurrence) or self.overtaken(facts, occurrence)
+        return named_comment or (open_comment(facts, facts.pr) if facts.pr else None)
 
     def overtaken(self, facts: SessionFacts, comment: str) -> Comment | None:
-        """A stranger's comment that only words of others followed, which do not bring it along: it is to wait for a person all the same."""
+        """Return an untrusted author's comment followed only by others that do not include it, or None; it still waits for a person."""
         trusted = self.trusted(facts.project)
-        return stands_since(facts, comment, lambda one: free(one, trusted))
+        return stands_since(facts, comment, lambda later: free(later, trusted))
 
     def plain(self, facts: SessionFacts, rule: Rule, told: Mapping[str, Any] | None = None) -> str:
-        """What happened, in one line; with a summary where the rule wants one."""
-        why = self.views.status(facts).why
+        """Return what happened in one line, followed by a summary if the rule asks for one."""
+        reason = self.views.status(facts).why
         if rule.trigger == "budget-exceeded" and told:
             text = f"{told.get('spent')} spent of {told.get('budget')} a {told.get('scope')}"
         elif rule.trigger == "all-complete":
             text = f"every session of {facts.project} is done"
         elif told and told.get("files"):
-            with_whom = f" with {told['other']}" if told.get("other") else ""
-            text = f"{rule.trigger}{with_whom}: {', '.join(map(str, told['files'][:5]))}"
+            other_session = f" with {told['other']}" if told.get("other") else ""
+            text = f"{rule.trigger}{other_session}: {', '.join(map(str, told['files'][:5]))}"
         else:
-            text = why if rule.trigger.startswith("agent-") else f"{rule.trigger}: {why}"
+            text = reason if rule.trigger.startswith("agent-") else f"{rule.trigger}: {reason}"
         summary = str((told or {}).get("summary") or facts.done or "")
         return f"{text}\n{summary}" if rule.include_summary and summary else text
 
     def restart_text(self, rule: Rule) -> str:
-        """What an agent is told that was started again."""
-        known = RESTART_TEXTS.get(rule.trigger)
-        return rule.message or known or "You were started again. Go on where you left off."
+        """Return the message for an agent that was started again."""
+        default_text = RESTART_TEXTS.get(rule.trigger)
+        return rule.message or default_text or "You were started again. Go on where you left off."
 
 
 def errors(facts: SessionFacts, pr: PullRequest | None, logs: Mapping[str, str] | None = None) -> str:
-    """The failing checks with the relevant part of their logs, each with a fair share of the room."""
+    """Return the failing checks with the relevant part of their logs; the available length is divided among them."""
     failing = pr.failing(facts.head) if pr else []
     room = max(LEAST, MOST // max(1, len(failing)) - 300)
-    whole = logs or {}
+    log_files = logs or {}
     parts = [
-        f"{one_line(run.name)} ({run.state}):\n{_fenced(_cut(run.summary, room))}\n"
-        f"whole log: {whole.get(run.name) or run.log}"
+        f"{one_line(run.name)} ({run.state}):\n{_fenced(_truncate(run.summary, room))}\n"
+        f"whole log: {log_files.get(run.name) or run.log}"
         for run in failing[:TOLD]
     ]
     if len(failing) > TOLD:
@@ -168,30 +172,33 @@ def comments(
     hunks: Mapping[str, str] | None = None,
     trusted: Collection[str] = (),
 ) -> str:
-    """What reviewers said, with file, line, the lines around it, author and thread; no thread brings a stranger's words along."""
+    """Return the review comments with file, line, surrounding lines, author and thread; threads leave untrusted authors' text out."""
     if pr is None:
         return ""
-    around = hunks or {}
+    hunks_by_comment = hunks or {}
     if trigger == "review-comment":
-        return _cut("\n\n".join(_first(_said(pr, comment, around, trusted) for comment in said)), MOST)
+        return _truncate(
+            "\n\n".join(_take_until_full(_comment_text(pr, comment, hunks_by_comment, trusted) for comment in said)),
+            MOST,
+        )
     review = last_request(pr)
     if review is None:
         return ""
-    opening = [f"{_who(review)}:\n{_fenced(review.body)}"] if review.body else []
-    below = (
-        _said(pr, comment, around, trusted)
+    review_text = [f"{_author_label(review)}:\n{_fenced(review.body)}"] if review.body else []
+    comment_texts = (
+        _comment_text(pr, comment, hunks_by_comment, trusted)
         for comment in pr.comments
         if comment.review == review.id and not comment.resolved
     )
-    return _cut("\n\n".join(_first(chain(opening, below))), MOST)
+    return _truncate("\n\n".join(_take_until_full(chain(review_text, comment_texts))), MOST)
 
 
 def last_request(pr: PullRequest) -> Review | None:
-    """The last review that asks for changes."""
-    return next((one for one in reversed(pr.judgements) if one.verdict == "changes_requested"), None)
+    """Return the last review that asks for changes, or None."""
+    return next((review for review in reversed(pr.judgements) if review.verdict == "changes_requested"), None)
 
 
-def _said(pr: PullRequest, comment: Comment, hunks: Mapping[str, str], trusted: Collection[str]) -> str:
+def _comment_text(pr: PullRequest, comment: Comment, hunks: Mapping[str, str], trusted: Collection[str]) -> str:
     where = (
         f"{file_name(comment.path)}:{comment.line} "
         if comment.path and comment.line
@@ -199,26 +206,30 @@ def _said(pr: PullRequest, comment: Comment, hunks: Mapping[str, str], trusted: 
         if comment.path
         else ""
     )
-    return "\n".join(_first(_lines(pr, comment, where, hunks, trusted)))
+    return "\n".join(_take_until_full(_comment_lines(pr, comment, where, hunks, trusted)))
 
 
-def _lines(
+def _comment_lines(
     pr: PullRequest, comment: Comment, where: str, hunks: Mapping[str, str], trusted: Collection[str]
 ) -> Iterator[str]:
-    yield f"{where}{_who(comment)} (comment {comment.id}):"
+    yield f"{where}{_author_label(comment)} (comment {comment.id}):"
     if hunk := hunks.get(comment.id):
         yield from (f"| {line}" for line in hunk.splitlines())
-    if earlier := _thread(pr, comment):
+    if earlier := _earlier_in_thread(pr, comment):
         yield "in answer to:"
-        every = not free(comment, trusted)  # a person reads all of it before the agent does
-        for one in earlier:
-            fits = every or free(one, trusted)
-            yield _fenced(f"{_who(one)}: {one.body}", "> > ") if fits else f"(left out: {held([one], trusted)})"
+        include_all = not free(comment, trusted)  # a person reads all of it before the agent does
+        for earlier_comment in earlier:
+            fits = include_all or free(earlier_comment, trusted)
+            yield (
+                _fenced(f"{_author_label(earlier_comment)}: {earlier_comment.body}", "> > ")
+                if fits
+                else f"(left out: {held([earlier_comment], trusted)})"
+            )
     yield _fenced(comment.body)
 
 
-def _first(parts: Iterable[str]) -> Iterator[str]:
-    """Those for which there is room, and one more: what would be cut off anyway is not put into words."""
+def _take_until_full(parts: Iterable[str]) -> Iterator[str]:
+    """Yield the parts that fit into the limit and one more: what would be cut off anyway is not rendered."""
     size = 0
     for part in parts:
         yield part
@@ -227,26 +238,28 @@ def _first(parts: Iterable[str]) -> Iterator[str]:
             return
 
 
-def _thread(pr: PullRequest, comment: Comment) -> list[Comment]:
-    """What was said before in the same thread."""
+def _earlier_in_thread(pr: PullRequest, comment: Comment) -> list[Comment]:
+    """Return the earlier comments of the same thread."""
     if comment.thread is None:
         return []
     return [
-        one
-        for one in pr.comments
-        if one.id != comment.id and one.at <= comment.at and comment.thread in (one.id, one.thread)
+        other
+        for other in pr.comments
+        if other.id != comment.id and other.at <= comment.at and comment.thread in (other.id, other.thread)
     ]
 
 
-def _who(said: Comment | Review) -> str:
-    """An author; what is no person is told apart."""
-    if isinstance(said, Comment) and said.by_agent:
-        return f"{one_line(said.author)} (you)"
-    return one_line(said.author) if said.kind == "person" else f"{one_line(said.author)} ({said.kind})"
+def _author_label(item: Comment | Review) -> str:
+    """Return an author's name, marked if the author is not a person."""
+    if isinstance(item, Comment) and item.by_agent:
+        return f"{one_line(item.author)} (you)"
+    return one_line(item.author) if item.kind == "person" else f"{one_line(item.author)} ({item.kind})"
 
 
-def _update(facts: SessionFacts) -> str:
-    """The command that begins to bring a change up to date; a clone has to fetch the base first, from where it lands."""
+def _update_command(facts: SessionFacts) -> str:
+    """Return the command that begins to update a branch; a clone first fetches the base branch, from origin or from the
+    registered repository.
+    """
     fetch, base = "", quote(facts.base)
     if facts.place and not facts.place.shared:
         fetch, base = f"git fetch {'origin' if facts.remote else quote(facts.spec.repo)} {base} && ", "FETCH_HEAD"
@@ -255,17 +268,17 @@ def _update(facts: SessionFacts) -> str:
     return f"{fetch}git rebase --onto {base} {facts.below}" if facts.below else f"{fetch}git rebase {base}"
 
 
-def _files(pr: PullRequest | None, told: Mapping[str, Any]) -> str:
-    names = told.get("files") or (pr.conflicts if pr else ())
+def _file_list(pr: PullRequest | None, event: Mapping[str, Any]) -> str:
+    names = event.get("files") or (pr.conflicts if pr else ())
     return "\n".join(f"- {file_name(str(name))}" for name in names)
 
 
-def _cut(text: str, room: int) -> str:
+def _truncate(text: str, room: int) -> str:
     if len(text) <= room:
         return text
     return f"{text[:room].rpartition(chr(10))[0] or text[:room]}\n… (cut)"
 
 
 def _fenced(text: str, mark: str = "> ") -> str:
-    """As a quotation: whatever it says, it is somebody's words."""
+    """Return text as a quotation, so that it is recognizable as another author's words."""
     return "\n".join(f"{mark}{line}" for line in clean_text(text).splitlines())

@@ -1,4 +1,4 @@
-"""Rules as people ask about them: which are in force, how far each is, and what one would do now, without doing it."""
+"""The rules in force, the state of each, and what one would do now without doing it: `ao reactions list` and `ao reactions test`."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _SAMPLES: Mapping[str, Mapping[str, Any]] = {
     "budget-exceeded": {"scope": "session", "budget": "5 USD", "spent": "5.01 USD"},
     "all-complete": {"sessions": ["a-session"], "summary": "- a-session: merged (#1)"},
 }
-"""What stands in for an event that has not happened."""
+"""Sample fields for an event that has not happened."""
 
 
 class Reactions:
-    """Looks at rules; carries none out."""
+    """Lists and tests rules; carries out none."""
 
     def __init__(self, flow: Flow, views: Views, reacting: Reacting) -> None:
         self.flow = flow
@@ -44,75 +44,80 @@ class Reactions:
     # -- listing -------------------------------------------------------------------------------------------------------
 
     def list(self, project: str | None, session: str | None = None) -> Rows:
-        """The rules in force for a session, or for a project's sessions without a profile."""
+        """Return the rules in force for a session, or for a project's sessions without a profile, as JSON."""
         facts = self.flow.sessions[session] if session else None
         rules = self.flow.rules(facts.project if facts else project or "", facts.spec.profile if facts else None)
         return [self._json(rule, facts) for rule in rules]
 
     def _json(self, rule: Rule, facts: SessionFacts | None) -> dict[str, Any]:
-        now = self._occurrence(rule, facts) if facts else None
+        current_occurrence = self._current_occurrence(rule, facts) if facts else None
         episode = facts.episodes.get(rule.trigger) if facts else None
         return {
             **rule_json(rule),
-            "holds": None if facts is None or not is_state(rule.trigger) else now is not None,
+            "holds": None if facts is None or not is_state(rule.trigger) else current_occurrence is not None,
             "attempts": episode.attempts if episode else 0,
             "escalated": bool(episode and episode.escalated),
             "since": rfc3339(episode.since) if episode else None,
         }
 
-    def _occurrence(self, rule: Rule, facts: SessionFacts) -> str | None:
+    def _current_occurrence(self, rule: Rule, facts: SessionFacts) -> str | None:
         return occurrence(rule.trigger, facts, self.views.status(facts)) if is_state(rule.trigger) else None
 
     # -- trying --------------------------------------------------------------------------------------------------------
 
     async def test(self, trigger: str, session: str) -> dict[str, Any]:
-        """What each rule of a trigger would do for a session just now; sends nothing, tells nobody, changes nothing."""
+        """Return what each rule of a trigger would do for a session now; sends and changes nothing. Raises NotFound for
+        an unknown trigger.
+        """
         facts = self.flow.sessions[session]
         rules = [
-            one for one in self.flow.rules(facts.project, facts.spec.profile) if trigger in (one.trigger, one.name)
+            candidate
+            for candidate in self.flow.rules(facts.project, facts.spec.profile)
+            if trigger in (candidate.trigger, candidate.name)
         ]
-        known = {*TRIGGERS, *KINDS}
-        if not rules and trigger not in known:
-            near = ", ".join(sorted(name for name in known if trigger[:5] and name.startswith(trigger[:5])))
+        triggers = {*TRIGGERS, *KINDS}
+        if not rules and trigger not in triggers:
+            suggestions = ", ".join(sorted(name for name in triggers if trigger[:5] and name.startswith(trigger[:5])))
             raise NotFound(
-                f"there is no trigger {trigger}", f"did you mean {near}?" if near else "see: ao reactions list"
+                f"there is no trigger {trigger}",
+                f"did you mean {suggestions}?" if suggestions else "see: ao reactions list",
             )
         return {
             "session": session,
             "trigger": trigger,
-            "rules": [await self._would(rule, facts) for rule in rules],
+            "rules": [await self._planned_json(rule, facts) for rule in rules],
         }
 
-    async def _would(self, rule: Rule, facts: SessionFacts) -> dict[str, Any]:
-        now = self._occurrence(rule, facts)
-        shown, told, sample = with_samples(rule.trigger, facts, now is not None)
+    async def _planned_json(self, rule: Rule, facts: SessionFacts) -> dict[str, Any]:
+        current = self._current_occurrence(rule, facts)
+        sample_facts, event, sample = with_samples(rule.trigger, facts, current is not None)
         episode = facts.episodes.get(rule.trigger)
         attempt = (episode.attempts if episode else 0) + 1
-        args = {"occurrence": now or "sample", "attempt": attempt, "event": told}
+        args = {"occurrence": current or "sample", "attempt": attempt, "event": event}
         planned: Planned | None = None
-        wrong = ""
+        error_text = ""
         try:
-            planned = await self.reacting.plan(shown, rule, args, keep=False)
+            planned = await self.reacting.plan(sample_facts, rule, args, keep=False)
         except AoError as error:  # a template that is wrong for these values
-            wrong = str(error)
+            error_text = str(error)
         exhausted = rule.retries is not None and attempt > rule.retries
-        pause = waits(rule) if attempt == 1 else backoff(rule, attempt, f"{rule.name}:{facts.id}:{now}")
+        delay = waits(rule) if attempt == 1 else backoff(rule, attempt, f"{rule.name}:{facts.id}:{current}")
         return {
             "rule": rule.name,
             "action": rule.action,
-            "holds": now is not None if is_state(rule.trigger) else None,
+            "holds": current is not None if is_state(rule.trigger) else None,
             "sample": sample,
             "condition": rule.condition or None,
             "applies": bool(planned and planned.applies),
             "offered": bool(planned and planned.offered),
             "attempt": attempt,
             "exhausted": exhausted,
-            "after": round(pause, 3),
+            "after": round(delay, 3),
             "text": planned.text if planned else None,
             "heldFor": (planned.hold or None) if planned else None,
             "to": self._receiver(rule, facts, offered=bool(planned and planned.offered)),
             "command": list(rule.command) or None,
-            "problem": wrong or self._problem(rule, facts) or None,
+            "problem": error_text or self._problem(rule, facts) or None,
         }
 
     def _receiver(self, rule: Rule, facts: SessionFacts, *, offered: bool) -> str:
@@ -139,12 +144,14 @@ class Reactions:
 
 
 def with_samples(trigger: str, facts: SessionFacts, holds: bool) -> tuple[SessionFacts, dict[str, Any], list[str]]:
-    """The facts with sample values where there is nothing to speak of yet, the event, and the names of what is a sample."""
+    """Return the facts with sample values where the trigger's data does not exist yet, the event, and the names of the
+    sample variables.
+    """
     sample: list[str] = []
-    told: dict[str, Any] = {}
+    event: dict[str, Any] = {}
     if not is_state(trigger):
-        told = {"type": trigger, **_SAMPLES.get(trigger, {})}
-        return facts, told, ["event"]
+        event = {"type": trigger, **_SAMPLES.get(trigger, {})}
+        return facts, event, ["event"]
     head = facts.head or "0" * 40
     pr = facts.pr or PullRequest(0, facts.spec.title, facts.base, draft=False)
     if not holds and trigger == "ci-failed":
@@ -152,24 +159,27 @@ def with_samples(trigger: str, facts: SessionFacts, holds: bool) -> tuple[Sessio
         pr, sample = replace(pr, checks={**pr.checks, run.name: run}), ["errors", "checks"]
     elif not holds and trigger == "changes-requested":
         review = Review("v-sample", "changes_requested", head, "somebody", "A sample request.", facts.updated_at)
-        said = Comment(
+        comment = Comment(
             "c-sample", "A sample comment.", "somebody", facts.updated_at, "sample.txt", 1, review="v-sample"
         )
-        pr, sample = replace(pr, reviews=(*pr.reviews, review), comments=(*pr.comments, said)), ["comments", "author"]
+        pr, sample = (
+            replace(pr, reviews=(*pr.reviews, review), comments=(*pr.comments, comment)),
+            ["comments", "author"],
+        )
     elif not holds and trigger == "review-comment":
-        said = Comment("c-sample", "A sample comment.", "somebody", facts.updated_at, "sample.txt", 1, head=head)
-        pr, sample = replace(pr, comments=(*pr.comments, said)), ["comments", "author"]
+        comment = Comment("c-sample", "A sample comment.", "somebody", facts.updated_at, "sample.txt", 1, head=head)
+        pr, sample = replace(pr, comments=(*pr.comments, comment)), ["comments", "author"]
     elif not holds and trigger == "merge-conflicts":
         pr = replace(pr, conflicts=("sample.txt",), compared=(head, facts.base_head or ""))
         sample = ["files", "ours", "theirs"]
     elif not holds:
-        return facts, told, ["reason"]
-    return replace(facts, head=head, pr=pr), told, sample
+        return facts, event, ["reason"]
+    return replace(facts, head=head, pr=pr), event, sample
 
 
 def rule_json(rule: Rule) -> dict[str, Any]:
-    """A rule in the spelling of the configuration."""
-    by_name = {one.name: one for one in DEFAULT_RULES}
+    """Return a rule in the spelling of the configuration."""
+    by_name = {default.name: default for default in DEFAULT_RULES}
     escalate_after: int | float | None = rule.escalate_after_count
     return {
         "name": rule.name,

@@ -1,5 +1,8 @@
-"""The action `spawn`: another session because of this one, by a rule. A reviewer judges this one's change; a worker begins where this
-one's change is, or on the base once that has landed. No rule leads to itself: what it led to does not follow it again."""
+"""The action `spawn` of rules: create another session because of this one.
+
+A reviewer reviews this session's change. A worker begins on this session's branch, or on the base branch once the
+change is merged. A rule does not apply to sessions that it spawned, so that it cannot cause itself.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +30,11 @@ from agent_orchestrator.sessions.plugins import Plugins
 from agent_orchestrator.sessions.sessions import Sessions
 
 MOST_SPAWNED = 20
-"""Sessions that one rule makes because of one session."""
+"""The most sessions that one rule creates because of one session."""
 
 
 class Spawning:
-    """Makes sessions that rules want."""
+    """Creates the sessions that rules ask for."""
 
     def __init__(self, flow: Flow, plugins: Plugins, sessions: Sessions, reviews: AgentReviews, quiet: Quiet) -> None:
         self.flow = flow
@@ -41,104 +44,108 @@ class Spawning:
         self.quiet = quiet
 
     def effects(self) -> dict[str, Effect]:
-        """By kind of intent."""
+        """Return the effects by kind of intent."""
         return {"spawn": Effect(self.spawn), "react-to-issue": Effect(self.react_to_issue)}
 
     async def spawn(self, intent: Intent, _attempts: int) -> Sequence[Event]:
-        """Make the session that a rule wants; the intent's key makes it one, however often this is tried."""
+        """Create the session that a rule asks for; the intent's key prevents a second one when this is retried."""
         facts = self.flow.sessions[intent.session]
         rule, agent = str(intent.args["rule"]), str(intent.args.get("agent") or "") or None
-        if why := self._refused(facts, rule):
-            return self._told(facts, intent, f"no session was spawned: {why}")
+        if reason := self._refusal(facts, rule):
+            return self._notification_events(facts, intent, f"no session was spawned: {reason}")
         settings = self.plugins.config.agent(facts.project, agent)
         text = str(intent.args.get("prompt") or "")
         try:
             if settings is not None and settings.role == "reviewer":
-                asked = "" if text == facts.spec.prompt else text
-                await self.reviews.request(facts.id, agent, asked, key=intent.key, rule=rule)
+                instructions = "" if text == facts.spec.prompt else text
+                await self.reviews.request(facts.id, agent, instructions, key=intent.key, rule=rule)
             else:
                 await self.sessions.create(self._request(facts, agent, text, rule), intent.key, NOWHERE)
         except AoError as error:
             if error.retryable:
                 raise
-            return self._told(facts, intent, f"no session was spawned: {error}")
+            return self._notification_events(facts, intent, f"no session was spawned: {error}")
         return []
 
     async def react_to_issue(self, intent: Intent, _attempts: int) -> Sequence[Event]:
-        """Follow a rule for an issue that nobody works on: have it taken up, or tell of it."""
-        project, told = str(intent.args["project"]), dict(intent.args["event"])
+        """Follow a rule for an issue that no session works on: create a session for it, or notify a person."""
+        project, event = str(intent.args["project"]), dict(intent.args["event"])
         rules = self.flow.rules(project, None)
-        rule = next((one for one in rules if one.name == intent.args["rule"]), None)
-        issue = self.flow.home.issues.get(issue_key(project, int(told["number"])))
+        rule = next((candidate for candidate in rules if candidate.name == intent.args["rule"]), None)
+        issue = self.flow.home.issues.get(issue_key(project, int(event["number"])))
         if rule is None or issue is None or issue.state != "open" or works_on(issue, self.flow.sessions.values()):
             return []
-        variables = of_issue(issue, rule, told)
+        variables = of_issue(issue, rule, event)
         if rule.condition and not holds(rule.condition, variables):
             return []
         text = render(rule.message, variables) if rule.message else ""
-        if rule.action == "spawn" and rule.auto and not self._strange(project, told):
+        if rule.action == "spawn" and rule.auto and not self._approval_reason(project, event):
             try:
-                wanted = {
+                request = {
                     "projectId": project,
                     "issue": str(issue.number),
                     "title": issue.title,
                     "agent": rule.agent,
                 }
-                made = await self.sessions.create({**wanted, **({"prompt": text} if text else {})}, intent.key, NOWHERE)
-                done = e.Reacted(rule.name, rule.trigger, intent.key, rule.action)
-                return [Event(done, self.flow.clock(), f"rule {rule.name}", f"{intent.key}:done", project, made["id"])]
+                session = await self.sessions.create(
+                    {**request, **({"prompt": text} if text else {})}, intent.key, NOWHERE
+                )
+                reacted = e.Reacted(rule.name, rule.trigger, intent.key, rule.action)
+                return [
+                    Event(reacted, self.flow.clock(), f"rule {rule.name}", f"{intent.key}:done", project, session["id"])
+                ]
             except AoError as error:
                 if error.retryable:
                     raise
                 text = f"no session was made: {error}"
-        what = text or f"{rule.trigger}: {issue.title}"
+        description = text or f"{rule.trigger}: {issue.title}"
         if rule.action == "spawn":
-            what += f"; take it up: ao new {issue.number}"
+            description += f"; take it up: ao new {issue.number}"
         level = rule.priority or ("action" if rule.action == "spawn" else "info")
         notice = self.quiet.gate(
-            project, e.Notified(rule.trigger, f"issue {issue.number}: {rule.trigger}", what, level)
+            project, e.Notified(rule.trigger, f"issue {issue.number}: {rule.trigger}", description, level)
         )
         return [Event(notice, self.flow.clock(), f"rule {rule.name}", f"{intent.key}:told", project)]
 
-    def _strange(self, project: str, told: Mapping[str, Any]) -> str:
-        """Words of strangers take nothing up, be they a title alone."""
-        words = Words(str(told.get("author", "person")), str(told.get("writeAccess", WRITES)))
-        return held([words], self.plugins.project(project).trusted_authors)
+    def _approval_reason(self, project: str, event: Mapping[str, Any]) -> str:
+        """Return why the event needs a person's approval, or "": text by untrusted authors, even a title alone, creates no session."""
+        text = Words(str(event.get("author", "person")), str(event.get("writeAccess", WRITES)))
+        return held([text], self.plugins.project(project).trusted_authors)
 
-    def _refused(self, facts: SessionFacts, rule: str) -> str:
+    def _refusal(self, facts: SessionFacts, rule: str) -> str:
         if rule in facts.spec.spawned:
             return f"{facts.id} itself comes from rule {rule}"
-        made = [
-            one
-            for one in self.flow.sessions.values()
-            if one.spec.parent == facts.id and one.spec.spawned[-1:] == (rule,)
+        spawned = [
+            session
+            for session in self.flow.sessions.values()
+            if session.spec.parent == facts.id and session.spec.spawned[-1:] == (rule,)
         ]
-        return f"rule {rule} made {len(made)} for {facts.id} already" if len(made) >= MOST_SPAWNED else ""
+        return f"rule {rule} made {len(spawned)} for {facts.id} already" if len(spawned) >= MOST_SPAWNED else ""
 
     def _request(self, facts: SessionFacts, agent: str | None, text: str, rule: str) -> dict[str, Any]:
-        """Where its change is not on the base yet, the new session begins on top of it."""
-        open_change = facts.committed and (facts.pr is None or facts.pr.state == "open")
+        """Return the request for the new session; it begins on this session's branch while its change is not on the base branch."""
+        is_unmerged = facts.committed and (facts.pr is None or facts.pr.state == "open")
         return {
             "projectId": facts.project,
             "title": title_of(text) or facts.spec.title,
             "prompt": text,
             "agent": agent,
-            "base": facts.branch if open_change else facts.base,
+            "base": facts.branch if is_unmerged else facts.base,
             "labels": list(facts.spec.labels),
             "spawned": (*facts.spec.spawned, rule),
             "parent": facts.id,
         }
 
-    def _told(self, facts: SessionFacts, intent: Intent, text: str) -> Sequence[Event]:
+    def _notification_events(self, facts: SessionFacts, intent: Intent, text: str) -> Sequence[Event]:
         rule, trigger = str(intent.args["rule"]), str(intent.args["trigger"])
         body = self.quiet.gate(facts.project, e.Notified(trigger, f"{facts.id}: rule {rule}", text, "warning"))
         return [Event(body, self.flow.clock(), f"rule {rule}", f"{intent.key}:refused", facts.project, facts.id)]
 
 
 def of_issue(issue: Issue, rule: Rule, told: Mapping[str, Any]) -> dict[str, Any]:
-    """What a rule's templates may speak of where there is an issue and no session."""
+    """Return all variables that a rule's templates may use if there is an issue and no session."""
     author = str(told.get("author") or ("person" if told.get("body") else ""))
-    known = {
+    values = {
         "trigger": rule.trigger,
         "project": issue.project,
         "title": issue.title,
@@ -152,4 +159,4 @@ def of_issue(issue: Issue, rule: Rule, told: Mapping[str, Any]) -> dict[str, Any
         "attempt": 1,
         "retries": rule.retries,
     }
-    return {name: known.get(name, "") for name in TEMPLATE_VARIABLES}
+    return {name: values.get(name, "") for name in TEMPLATE_VARIABLES}

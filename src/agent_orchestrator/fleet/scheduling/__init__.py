@@ -1,1 +1,1 @@
-"""Which session starts when, and which agent takes which issue."""
+"""Decide when each session starts, and which agent takes which issue."""

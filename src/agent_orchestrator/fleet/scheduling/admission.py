@@ -1,4 +1,7 @@
-"""Letting sessions start: asks the scheduler whenever something changed that it looks at, and records its verdicts."""
+"""Start waiting sessions: asks `slots.py` for verdicts whenever something changed that they depend on, and records them.
+
+Look here if a session is not started although it could be.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +35,12 @@ from agent_orchestrator.fleet.scheduling.slots import (
 log = structlog.get_logger()
 
 Expected = Callable[[Sequence[SessionFacts]], Awaitable[Mapping[str, frozenset[str]]]]
-"""Sessions → the files that each is about."""
+"""Takes sessions; returns session id → the files that the session is expected to change."""
 
 LOOK_AGAIN = 15.0
-"""Seconds after which scarce memory or disk is looked at again."""
+"""Seconds after which memory and disk space are checked again if a session waits."""
 
-_CHATTER = (
+_IRRELEVANT_EVENTS = (
     e.SessionAdmitted,
     e.SessionWaiting,
     e.AgentOutput,
@@ -56,11 +59,11 @@ _CHATTER = (
     e.WorkCheckpointed,
     e.WorkspaceCreated,
 )
-"""Events that make room for nobody."""
+"""Events that cannot let another session start."""
 
 
 class Admission:
-    """Admits sessions as there is room."""
+    """Starts sessions when the limits and the machine allow it."""
 
     def __init__(self, flow: Flow, home: Home, config: ConfigSet, expected: Expected) -> None:
         self.flow = flow
@@ -68,70 +71,79 @@ class Admission:
         self.config = config
         self.expected = expected
         self.gates: list[Gate] = []
-        """What else may hold a start."""
-        self._due = False
-        self._deciding = asyncio.Lock()
-        self._about: Mapping[str, frozenset[str]] = {}
-        """The files that each was about when that mattered last."""
-        self._again: asyncio.TimerHandle | None = None
+        """Further conditions that may delay a start."""
+        self._is_due = False
+        self._decision_lock = asyncio.Lock()
+        self._expected_files: Mapping[str, frozenset[str]] = {}
+        """Session id → the files that it was expected to change when that was last asked for."""
+        self._check_timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Look now, and at every change."""
+        """Check the waiting sessions now and after every relevant change."""
         self.flow.on_change.append(self._on_change)
         self.look()
 
     def close(self) -> None:
-        """Look no more."""
-        if self._again:
-            self._again.cancel()
+        """Stop checking."""
+        if self._check_timer:
+            self._check_timer.cancel()
         for task in self._tasks:
             task.cancel()
 
     def look(self) -> None:
-        """Look at who waits; calls that come together are one."""
-        if not self._due and any(not one.admitted and one.wanted == "run" for one in self.flow.sessions.values()):
-            self._due = True
+        """Schedule a check of the waiting sessions; several calls before it runs cause one check."""
+        if not self._is_due and any(
+            not session.admitted and session.wanted == "run" for session in self.flow.sessions.values()
+        ):
+            self._is_due = True
             task = asyncio.get_running_loop().create_task(self._decide())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     def _on_change(self, changes: Sequence[Change]) -> None:
-        if any(_matters(change) for change in changes):
+        """Schedule a check if one of the changes may let a session start or wait."""
+        if any(_affects_admission(change) for change in changes):
             self.look()
 
     async def _decide(self) -> None:
-        async with self._deciding:  # two at a time would give the same place away twice
-            self._due = False
+        """Decide and record which sessions start."""
+        async with self._decision_lock:  # two decisions at the same time would assign the same slot twice
+            self._is_due = False
             try:
                 await self._record(await self.verdicts())
             except (AoError, OSError) as error:
                 log.warning("nobody could be let start; it is tried again", error=str(error))
-                self._look_later()
+                self._schedule_check()
 
     async def verdicts(self) -> list[Verdict]:
-        """Who may start now. Only where some may and some may not does it matter which files each is about."""
-        verdicts = self._admit(self._about)
+        """Return a verdict for each waiting session.
+
+        The expected files are asked for only if some sessions may start and others wait for their turn: only then they matter.
+        """
+        verdicts = self._admit(self._expected_files)
         if len({bool(verdict.reason) for verdict in verdicts if verdict.turn or not verdict.reason}) < 2:
             return verdicts
         sessions = list(self.flow.sessions.values())
-        at_work = [facts for facts in sessions if holds_slot(facts)]
-        self._about = await self.expected([*waiting(sessions), *at_work])
-        return self._admit(self._about)
+        working = [facts for facts in sessions if holds_slot(facts)]
+        self._expected_files = await self.expected([*waiting(sessions), *working])
+        return self._admit(self._expected_files)
 
     def _admit(self, expected: Mapping[str, frozenset[str]]) -> list[Verdict]:
-        sessions, free = list(self.flow.sessions.values()), resources(self.home.path)
+        """Return the verdicts, given the files that sessions are expected to change."""
+        sessions, free_resources = list(self.flow.sessions.values()), resources(self.home.path)
         issues, now = self.flow.home.issues, self.flow.clock()
-        return admit(sessions, self.config.limits(), free, issues, expected, self.gates, now)
+        return admit(sessions, self.config.limits(), free_resources, issues, expected, self.gates, now)
 
     async def _record(self, verdicts: Sequence[Verdict]) -> None:
+        """Append the events for sessions that may start or whose reason to wait changed."""
         events = []
         for verdict in verdicts:
             facts = self.flow.sessions[verdict.session]
             if not verdict.reason:
-                # Who lost his node before he was started is admitted again.
-                moved = f":{facts.moves}" if facts.moves else ""
-                key = f"admitted:{facts.id}:{facts.run}{moved}"
+                # A session whose node was lost before the start is admitted again, so its key differs.
+                move_suffix = f":{facts.moves}" if facts.moves else ""
+                key = f"admitted:{facts.id}:{facts.run}{move_suffix}"
                 events.append(self._event(e.SessionAdmitted(), facts.project, facts.id, key))
             elif verdict.reason != CHOOSING and (
                 not same_reason(verdict.reason, facts.waiting_for) or verdict.turn != (facts.turn_since is not None)
@@ -141,21 +153,23 @@ class Admission:
         if events:
             await self.flow.append(*events)
         if any(verdict.reason for verdict in verdicts):
-            self._look_later()
+            self._schedule_check()
 
-    def _look_later(self) -> None:
-        if self._again:
-            self._again.cancel()
-        self._again = asyncio.get_running_loop().call_later(LOOK_AGAIN, self.look)
+    def _schedule_check(self) -> None:
+        """Schedule a check after `LOOK_AGAIN` seconds."""
+        if self._check_timer:
+            self._check_timer.cancel()
+        self._check_timer = asyncio.get_running_loop().call_later(LOOK_AGAIN, self.look)
 
     def _event(self, body: e.Body, project: str, session: str, key: str) -> Event:
+        """Return an event of the scheduler."""
         return Event(body, self.flow.clock(), "scheduler", key, project, session)
 
 
-def _matters(change: Change) -> bool:
-    """May it make room, or somebody wait?"""
+def _affects_admission(change: Change) -> bool:
+    """Return whether a change may let a session start, or make one wait."""
     body = change.event.body
-    if isinstance(body, _CHATTER):
+    if isinstance(body, _IRRELEVANT_EVENTS):
         return False
     if isinstance(body, e.AgentActivity) and change.before and change.after:
         return holds_slot(change.before) != holds_slot(change.after)
@@ -163,11 +177,12 @@ def _matters(change: Change) -> bool:
 
 
 def resources(folder: Path) -> Resources:
-    """Free memory and disk of this machine."""
+    """Return the free memory and disk space of this machine, in bytes."""
     return Resources(_free_memory(), shutil.disk_usage(folder).free)
 
 
 def _free_memory() -> int:
+    """Return the free memory in bytes: Linux's estimate, else all memory, else a number that never limits a start."""
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):

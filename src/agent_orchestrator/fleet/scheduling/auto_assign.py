@@ -1,7 +1,7 @@
-"""Taking issues by itself: where `autoAssign` is on, or an applied plan says so, whatever the backlog says may be taken now, is.
+"""Take issues automatically: if `autoAssign` is on, or an applied plan says so, take each issue that the backlog shows as ready.
 
-Each issue is taken once: the session that takes it is made under the issue's own key, so neither a restart nor a second look makes
-another. Who wants another attempt asks for it. An issue that could not be taken is tried again after a while, longer each time.
+Each issue is taken once: its session is created under the issue's own key, so neither a restart nor a second check creates another one.
+Further attempts are started by a person. An issue that could not be taken is retried, after a longer pause each time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from agent_orchestrator.fleet.scheduling.slots import holds_slot
 from agent_orchestrator.sessions.sessions import Sessions
 
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 600.0
-"""Seconds after which an issue that could not be taken is tried again: doubling, spread at random."""
+"""Seconds after which an issue that could not be taken is retried: the first and the longest pause. It doubles, with random variation."""
 
 Told = Callable[[str, e.Notified], e.Body]
 
@@ -38,7 +38,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """An issue that could not be taken."""
+    """Why an issue could not be taken, and until when it is not retried."""
 
     reason: str
     until: float
@@ -46,75 +46,79 @@ class _Refusal:
 
 
 class Assigning:
-    """Takes issues as there is room."""
+    """Takes issues automatically when the limits allow it."""
 
     def __init__(self, flow: Flow, backlog: Backlog, sessions: Sessions, told: Told) -> None:
         self.flow = flow
         self.backlog = backlog
         self.sessions = sessions
         self.told = told
-        """What a person is told may have to wait."""
+        """Turns a notification for a person into an event, which may delay it."""
         self._refusals: dict[str, _Refusal] = {}
         self._task: asyncio.Task[None] | None = None
-        self._again: asyncio.TimerHandle | None = None
-        self._due = False
-        self._running = False
+        self._check_timer: asyncio.TimerHandle | None = None
+        self._is_due = False
+        self._is_running = False
         backlog.refused = self.refused
 
     def start(self) -> None:
-        """Look now, and whenever an issue or a session changed."""
-        self._running = True
+        """Check the backlog now, and whenever an issue or a session changes."""
+        self._is_running = True
         self.flow.on_change.append(self._on_change)
         self.look()
 
     def close(self) -> None:
-        """Take no more."""
-        self._running = False
-        for pending in (self._again, self._task):
+        """Take no more issues."""
+        self._is_running = False
+        for pending in (self._check_timer, self._task):
             if pending is not None:
                 pending.cancel()
 
     def reload(self) -> None:
-        """The configuration changed: what could not be taken may be now."""
+        """Retry all issues, because the configuration has changed."""
         self._refusals.clear()
         self.look()
 
     def refused(self) -> Mapping[str, str]:
-        """Issue → why it could not be taken, until it is tried again."""
+        """Return issue key → why the issue could not be taken, until it is retried."""
         now = self.flow.clock()
         return {
-            key: f"it could not be taken: {one.reason}; tried again at {rfc3339(one.until)}"
-            for key, one in self._refusals.items()
-            if one.until > now
+            key: f"it could not be taken: {refusal.reason}; tried again at {rfc3339(refusal.until)}"
+            for key, refusal in self._refusals.items()
+            if refusal.until > now
         }
 
     def _on_change(self, changes: Sequence[Change]) -> None:
-        if any(_matters(change) for change in changes):
+        """Check the backlog if one of the changes may free a slot or an issue."""
+        if any(_affects_backlog(change) for change in changes):
             self.look()
 
     def look(self) -> None:
-        """Look at the backlog; calls that come together are one."""
-        self._due = True
-        if self._running and self._task is None and self._any_to_take():
-            self._task = asyncio.get_running_loop().create_task(self._take())
+        """Schedule a check of the backlog; several calls before it runs cause one check."""
+        self._is_due = True
+        if self._is_running and self._task is None and self._has_automatic_issues():
+            self._task = asyncio.get_running_loop().create_task(self._take_ready_issues())
 
-    def _any_to_take(self) -> bool:
+    def _has_automatic_issues(self) -> bool:
+        """Return whether any issue may be taken automatically."""
         if any(project.auto_assign for project in self.backlog.config.projects()):
             return True
         issues = self.flow.home.issues.values()
-        return any(one.planned is not None and one.planned.start and one.state == "open" for one in issues)
+        return any(issue.planned is not None and issue.planned.start and issue.state == "open" for issue in issues)
 
-    async def _take(self) -> None:
+    async def _take_ready_issues(self) -> None:
+        """Take all issues that are ready, until nothing has changed meanwhile."""
         try:
-            while self._due:
-                self._due = False
+            while self._is_due:
+                self._is_due = False
                 entries = [entry for entry in self.backlog.entries(None) if entry.ready and not entry.asked]
                 for entry in entries:
-                    await self._take_one(entry)
+                    await self._take_issue(entry)
         finally:
             self._task = None
 
-    async def _take_one(self, entry: Entry) -> None:
+    async def _take_issue(self, entry: Entry) -> None:
+        """Create the session of an issue; if that fails, schedule another attempt and notify a person if necessary."""
         issue = entry.issue
         key = issue_key(issue.project, issue.number)
         try:
@@ -122,55 +126,61 @@ class Assigning:
             self._refusals.pop(key, None)
         except AoError as error:
             log.warning("an issue could not be taken", project=issue.project, issue=issue.name, error=str(error))
-            known = self._refusals.get(key)
-            attempts = known.attempts + 1 if known else 1
-            wait = pause(attempts - 1, FIRST_PAUSE, LONGEST_PAUSE)
-            self._refusals[key] = _Refusal(str(error), self.flow.clock() + wait, attempts)
-            self._due = True  # its place is free for another one
-            self._look_in(wait)
+            earlier_refusal = self._refusals.get(key)
+            attempts = earlier_refusal.attempts + 1 if earlier_refusal else 1
+            delay = pause(attempts - 1, FIRST_PAUSE, LONGEST_PAUSE)
+            self._refusals[key] = _Refusal(str(error), self.flow.clock() + delay, attempts)
+            self._is_due = True  # its slot is free for another issue
+            self._schedule_check(delay)
             if not error.retryable or attempts > 1:
-                await self._tell(entry, error)
+                await self._notify(entry, error)
 
     def _request(self, entry: Entry) -> dict[str, Any]:
+        """Return the request that creates the session of an issue."""
         issue, planned = entry.issue, entry.issue.planned
-        wanted = {"projectId": issue.project, "issue": issue.name, "agent": entry.taker}
+        request = {"projectId": issue.project, "issue": issue.name, "agent": entry.taker}
         if entry.parent:
-            wanted["parent"] = entry.parent
+            request["parent"] = entry.parent
         if planned is None:
-            return wanted
-        made = self.flow.home.plans.get(planned.plan)
-        group = {"group": planned.plan, "groupLimit": made.group_limit if made else 0}
-        return {**wanted, **group, "priority": planned.priority}
+            return request
+        plan = self.flow.home.plans.get(planned.plan)
+        group = {"group": planned.plan, "groupLimit": plan.group_limit if plan else 0}
+        return {**request, **group, "priority": planned.priority}
 
-    def _look_in(self, wait: float) -> None:
-        """Look again when the next one may be tried."""
+    def _schedule_check(self, delay: float) -> None:
+        """Schedule a check after some seconds, or earlier if one is already scheduled earlier."""
         loop = asyncio.get_running_loop()
-        if self._again is not None and not self._again.cancelled() and self._again.when() > loop.time():
-            wait = min(wait, self._again.when() - loop.time())
-            self._again.cancel()
-        self._again = loop.call_later(wait, self.look)
+        if (
+            self._check_timer is not None
+            and not self._check_timer.cancelled()
+            and self._check_timer.when() > loop.time()
+        ):
+            delay = min(delay, self._check_timer.when() - loop.time())
+            self._check_timer.cancel()
+        self._check_timer = loop.call_later(delay, self.look)
 
-    async def _tell(self, entry: Entry, error: AoError) -> None:
-        """Once for each reason: somebody must do something about it."""
+    async def _notify(self, entry: Entry, error: AoError) -> None:
+        """Notify a person that an issue could not be taken, once for each reason."""
         issue, reason = entry.issue, str(error)
-        what = f"{reason}; it is tried again, or take it yourself: ao new {issue.name} --agent A"
-        notice = e.Notified("issue-refused", f"issue {issue.name}: {entry.taker} could not take it", what, "warning")
-        name = hashlib.sha256(reason.encode()).hexdigest()[:16]
-        key = f"refused:{issue.project}:{issue.number}:{name}"
+        text = f"{reason}; it is tried again, or take it yourself: ao new {issue.name} --agent A"
+        notice = e.Notified("issue-refused", f"issue {issue.name}: {entry.taker} could not take it", text, "warning")
+        reason_hash = hashlib.sha256(reason.encode()).hexdigest()[:16]
+        key = f"refused:{issue.project}:{issue.number}:{reason_hash}"
         body = self.told(issue.project, notice)
         await self.flow.append(Event(body, self.flow.clock(), "scheduler", key, issue.project))
 
 
-_OF_ISSUES = (e.IssueOpened, e.IssueChanged, e.IssuePlanned, e.LabelAdded, e.LabelRemoved)
+_ISSUE_EVENTS = (e.IssueOpened, e.IssueChanged, e.IssuePlanned, e.LabelAdded, e.LabelRemoved)
 
 
-def _matters(change: Change) -> bool:
-    """May it free a place, or an issue?"""
+def _affects_backlog(change: Change) -> bool:
+    """Return whether a change may free a slot or an issue."""
     before, after = change.before, change.after
-    if isinstance(change.event.body, _OF_ISSUES):
+    if isinstance(change.event.body, _ISSUE_EVENTS):
         return True
-    return after is not None and after is not before and (before is None or _place(before) != _place(after))
+    return after is not None and after is not before and (before is None or _slot_state(before) != _slot_state(after))
 
 
-def _place(facts: SessionFacts) -> tuple[bool, ...]:
+def _slot_state(facts: SessionFacts) -> tuple[bool, ...]:
+    """Return the parts of a session's state that decide whether it uses a slot or an issue."""
     return holds_slot(facts), is_past(facts), facts.admitted, facts.turn_since is None, bool(facts.waiting_for)

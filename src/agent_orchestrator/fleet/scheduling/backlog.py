@@ -1,4 +1,4 @@
-"""What would be taken up next, by whom, and why not yet: the tracker's open issues, put to `assignment.py`."""
+"""The backlog: which open issues would be taken next, by which agent, and why not yet. Collects what `assignment.py` decides on."""
 
 from __future__ import annotations
 
@@ -20,70 +20,82 @@ from agent_orchestrator.fleet.usage.account_limits import is_held
 
 
 class Backlog:
-    """Reads, and changes nothing."""
+    """Reads the backlog, and changes nothing."""
 
     def __init__(self, flow: Flow, config: ConfigSet) -> None:
         self.flow = flow
         self.config = config
         self.refused: Callable[[], Mapping[str, str]] = dict
-        """Issue → why it could not be taken when that was tried last."""
+        """Returns issue key → why the last attempt to take the issue failed."""
 
     def entries(self, project: str | None) -> list[Entry]:
-        """The open issues of a project, or of all, in the order that they would be taken."""
-        teams = [self._team(one) for one in self.config.projects() if project in (None, one.id)]
+        """Return the open issues of a project, or of all, in the order in which they would be taken."""
+        teams = [self._team(item) for item in self.config.projects() if project in (None, item.id)]
         home, sessions = self.flow.home, list(self.flow.sessions.values())
-        group_limits = {one.id: one.group_limit for one in home.plans.values()}
-        wanted = self._wanted(project)
-        return plan(home.issues, sessions, teams, self.config.limits(), self.refused(), group_limits, wanted)
+        group_limits = {item.id: item.group_limit for item in home.plans.values()}
+        coordinated_issues = self._wanted(project)
+        return plan(
+            home.issues, sessions, teams, self.config.limits(), self.refused(), group_limits, coordinated_issues
+        )
 
     def _wanted(self, project: str | None) -> Wanted:
-        """Which open issues are coordinating sessions' doing."""
-        makers = {
+        """Return which open issues coordinating sessions want."""
+        coordinators = {
             f"session {facts.id}": facts
             for facts in self.flow.sessions.values()
             if facts.spec.kind == COORDINATOR and project in (None, facts.project)
         }
-        if not makers:
+        if not coordinators:
             return NOBODYS
-        plans, by = self.flow.home.plans, dict[str, str]()
+        plans, opened_by = self.flow.home.plans, dict[str, str]()
         for key, issue in self.flow.home.issues.items():
-            applied = plans.get(issue.planned.plan) if issue.planned else None
-            if issue.state == "open" and (maker := makers.get(applied.applied_by if applied else issue.author)):
-                by[key] = maker.id
-        return Wanted(by, {facts.id: self._room(facts) for facts in makers.values()})
+            applied_plan = plans.get(issue.planned.plan) if issue.planned else None
+            if issue.state == "open" and (
+                coordinator := coordinators.get(applied_plan.applied_by if applied_plan else issue.author)
+            ):
+                opened_by[key] = coordinator.id
+        return Wanted(opened_by, {facts.id: self._remaining_sessions(facts) for facts in coordinators.values()})
 
-    def _room(self, maker: SessionFacts) -> int:
-        """How many more sessions a coordinating one may have."""
-        settings = self.config.project(maker.project)
-        return settings.coordinator.max_sessions - made_by(maker, self.flow.sessions.values()) if settings else 0
+    def _remaining_sessions(self, coordinator: SessionFacts) -> int:
+        """Return how many more sessions a coordinating session may have."""
+        settings = self.config.project(coordinator.project)
+        return settings.coordinator.max_sessions - made_by(coordinator, self.flow.sessions.values()) if settings else 0
 
     def _team(self, project: ProjectConfig) -> Team:
-        """Who takes its issues, with those marked whose account met a usage limit."""
+        """Return the agents that take a project's issues; those whose account has reached a usage limit are marked."""
         team, holds, now = team_of(project), self.flow.home.accounts, self.flow.clock()
         if not holds:
             return team
 
-        def held(taker: Taker) -> bool:
+        def has_held_account(taker: Taker) -> bool:
+            """Return whether the account of an agent has reached a usage limit."""
             settings = agent_settings(project, taker.name)
             return is_held(holds, settings.account, settings.model or "", now) is not None
 
-        return replace(team, takers=tuple(replace(one, held=held(one)) for one in team.takers))
+        return replace(
+            team, takers=tuple(replace(each_taker, held=has_held_account(each_taker)) for each_taker in team.takers)
+        )
 
     def list(self, project: str | None) -> list[dict[str, Any]]:
-        """The same as JSON."""
+        """Return the backlog as JSON."""
         entries = self.entries(project)
-        tools = {place: self._tool(*place) for place in {(entry.issue.project, entry.taker) for entry in entries}}
+        tools = {
+            project_and_taker: self._agent_of(*project_and_taker)
+            for project_and_taker in {(entry.issue.project, entry.taker) for entry in entries}
+        }
         return [
-            _json(position, entry, tools[entry.issue.project, entry.taker]) for position, entry in enumerate(entries, 1)
+            _entry_json(position, entry, tools[entry.issue.project, entry.taker])
+            for position, entry in enumerate(entries, 1)
         ]
 
-    def _tool(self, project_id: str, taker: str | None) -> str | None:
-        """The agent that a profile is."""
+    def _agent_of(self, project_id: str, taker: str | None) -> str | None:
+        """Return the agent that a profile uses, or None if there is no profile."""
         project = self.config.project(project_id)
         return agent_settings(project, taker).tool if project and taker else None
 
 
-def _json(position: int, entry: Entry, tool: str | None) -> dict[str, Any]:
+def _entry_json(position: int, entry: Entry, tool: str | None) -> dict[str, Any]:
+    """Return one entry as JSON."""
     issue = entry.issue
     return {
         "position": position,
@@ -107,7 +119,7 @@ def _json(position: int, entry: Entry, tool: str | None) -> dict[str, Any]:
 
 
 def team_of(project: ProjectConfig) -> Team:
-    """Who takes a project's issues, as it is configured: its profiles but those that review; without any, its agent."""
+    """Return the agents that take a project's issues by its configuration: its profiles except reviewers; without profiles, its agent."""
     takers = [
         Taker(
             name,
@@ -121,11 +133,11 @@ def team_of(project: ProjectConfig) -> Team:
         for name, profile in project.profiles.items()
         if profile.role == "worker"
     ]
-    own = Taker(project.agent, project.agent in project.profiles)
-    return Team(project.id, tuple(takers) or (own,), project.auto_assign, project.trusted_authors)
+    default_agent = Taker(project.agent, project.agent in project.profiles)
+    return Team(project.id, tuple(takers) or (default_agent,), project.auto_assign, project.trusted_authors)
 
 
 def profile_for(project: ProjectConfig, issue: Issue, load: Mapping[str, int]) -> str | None:
-    """The profile that an issue is for, by something that it names; none: the project's agent is as good."""
-    found = choose(team_of(project).takers, work_of(issue), load)
-    return found[0].name if found and found[0].profile and found[1].named else None
+    """Return the profile that explicitly matches an issue, or None if the project's agent is just as suitable."""
+    choice = choose(team_of(project).takers, work_of(issue), load)
+    return choice[0].name if choice and choice[0].profile and choice[1].named else None

@@ -1,8 +1,8 @@
-"""Those that come after something that ended without landing: they wait, and a person is asked, once, whether they go on.
+"""Handle sessions that depend on something that ended without being merged: they wait, and a person is asked once whether they continue.
 
-The question is an offer of the session that waits: `ao answer S --allow` starts it all the same, `--deny` stops it. When what it comes
-after is brought back, the question is taken back; when that lands, all goes on by itself. Issues that come after another one have no
-session yet to ask for: there a person is told what they wait for.
+The question is an offer of the waiting session: `ao answer S --allow` starts it anyway, `--deny` stops it. If the dependency is restored,
+the question is withdrawn; if its change is then merged, the waiting session starts automatically. Issues that depend on another one have
+no session yet that could ask; for these a person is notified of what they wait for.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from agent_orchestrator.core.pull_request import DEPENDENCY_ENDED, Issue
 from agent_orchestrator.errors import AoError
 
 RULE = "dependencies"
-"""Whose offer it is."""
+"""The rule under which the offers are recorded."""
 
 Told = Callable[[str, e.Notified], e.Body]
 
@@ -32,131 +32,163 @@ log = structlog.get_logger()
 
 
 class Dependents:
-    """Asks for those that wait for something that does not come."""
+    """Asks about sessions and issues that wait for something which has ended."""
 
     def __init__(self, flow: Flow, told: Told) -> None:
         self.flow = flow
         self.told = told
-        """What a person is told may have to wait."""
-        self._after: dict[str, list[str]] = {}
-        """Session → those that come after it."""
+        """Turns a notification for a person into an event, which may delay it."""
+        self._dependents: dict[str, list[str]] = {}
+        """Session id → the sessions that depend on it."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Look at what ended while nobody looked, and at what ends."""
+        """Check all sessions now, because some may have ended while the daemon was stopped, and each one that ends later."""
         for facts in self.flow.sessions.values():
-            self._learn(facts)
+            self._index_dependents(facts)
         self.flow.on_change.append(self._on_change)
-        self._look([*self.flow.sessions.values()])
+        self._check_dependents([*self.flow.sessions.values()])
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         for task in self._tasks:
             task.cancel()
 
-    def _learn(self, facts: SessionFacts) -> None:
-        for other in facts.spec.after:
-            self._after.setdefault(other, []).append(facts.id)
+    def _index_dependents(self, facts: SessionFacts) -> None:
+        """Remember which sessions a session depends on."""
+        for dependency in facts.spec.after:
+            self._dependents.setdefault(dependency, []).append(facts.id)
 
     def _on_change(self, changes: Sequence[Change]) -> None:
+        """Check the sessions that are new, ended, or were admitted."""
         changed: dict[str, SessionFacts] = {}
         for change in changes:
             before, after = change.before, change.after
             if after is None or after is before:
                 continue
             if before is None:
-                self._learn(after)
-            if before is None or _end(before) != _end(after) or before.admitted != after.admitted:
+                self._index_dependents(after)
+            if before is None or _end_state(before) != _end_state(after) or before.admitted != after.admitted:
                 changed[after.id] = after
         if changed:
-            self._look([*changed.values()])
+            self._check_dependents([*changed.values()])
 
-    def _look(self, changed: Sequence[SessionFacts]) -> None:
-        pairs = {(name, one.id): None for one in changed for name in self._after.get(one.id, ())}
-        pairs |= {(one.id, other): None for one in changed for other in one.spec.after if not one.admitted}
-        events = [event for name, other in pairs for event in self._of_session(name, other)]
-        events += [event for one in changed for event in self._of_issue(one)]
+    def _check_dependents(self, changed: Sequence[SessionFacts]) -> None:
+        """Record the questions and notifications that these sessions cause, as dependents and as dependencies."""
+        pairs = {(name, session.id): None for session in changed for name in self._dependents.get(session.id, ())}
+        pairs |= {
+            (session.id, dependency): None
+            for session in changed
+            for dependency in session.spec.after
+            if not session.admitted
+        }
+        events = [event for name, dependency in pairs for event in self._events_for_session(name, dependency)]
+        events += [event for session in changed for event in self._events_for_issue(session)]
         if events:
-            task = asyncio.get_running_loop().create_task(self._tell(events))
+            task = asyncio.get_running_loop().create_task(self._record(events))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _tell(self, events: Sequence[Event]) -> None:
+    async def _record(self, events: Sequence[Event]) -> None:
+        """Append events; a failure is logged, and they are decided again at the next start."""
         try:
             await self.flow.append(*events)
         except AoError as error:
             log.warning("a question could not be recorded; it is at the next start", error=str(error))
 
-    def _of_session(self, name: str, before: str) -> list[Event]:
-        """Ask for a session, or take back what was asked."""
-        facts, other = self.flow.sessions[name], self.flow.sessions.get(before)
-        if other is None:
+    def _events_for_session(self, session_id: str, dependency_id: str) -> list[Event]:
+        """Return the events that ask whether a session continues, or that withdraw the question."""
+        facts, dependency = self.flow.sessions[session_id], self.flow.sessions.get(dependency_id)
+        if dependency is None:
             return []
-        waits = not facts.admitted and facts.wanted == "run" and not facts.stopped
-        why = ended_before(facts, other) if waits and not self._comes_back(other) else ""
-        asked = [one for one in facts.offers if one.trigger == DEPENDENCY_ENDED and one.event.get("other") == before]
-        if why and not asked:
-            return self._ask(facts, other, why)
-        return [] if why else [self._withdrawn(facts, one) for one in asked]
+        is_waiting = not facts.admitted and facts.wanted == "run" and not facts.stopped
+        why = ended_before(facts, dependency) if is_waiting and not self._is_restarted_by_rule(dependency) else ""
+        offers = [
+            offer
+            for offer in facts.offers
+            if offer.trigger == DEPENDENCY_ENDED and offer.event.get("other") == dependency_id
+        ]
+        if why and not offers:
+            return self._offer_events(facts, dependency, why)
+        return [] if why else [self._withdrawal(facts, offer) for offer in offers]
 
-    def _ask(self, facts: SessionFacts, other: SessionFacts, why: str) -> list[Event]:
-        occurrence = f"{facts.run}:{other.id}:{other.run}:{other.generation}:{why}"
-        name = hashlib.sha256(f"{facts.id}:{occurrence}".encode()).hexdigest()[:16]
+    def _offer_events(self, facts: SessionFacts, dependency: SessionFacts, why: str) -> list[Event]:
+        """Return the offer that starts or stops a session, and the notification of it."""
+        occurrence = f"{facts.run}:{dependency.id}:{dependency.run}:{dependency.generation}:{why}"
+        offer_hash = hashlib.sha256(f"{facts.id}:{occurrence}".encode()).hexdigest()[:16]
         text = f"{why}; {facts.id} comes after it and waits"
         choice = "Allowed, it starts all the same; denied, it is stopped."
         offer = e.ActionOffered(
-            f"o-{name}", RULE, DEPENDENCY_ENDED, occurrence, "start", f"{text}\n{choice}", event={"other": other.id}
+            f"o-{offer_hash}",
+            RULE,
+            DEPENDENCY_ENDED,
+            occurrence,
+            "start",
+            f"{text}\n{choice}",
+            event={"other": dependency.id},
         )
         answer = f"start it all the same: ao answer {facts.id} --allow; stop it: ao answer {facts.id} --deny"
-        more = f"; or bring back what it waits for: ao restore {other.id}"
-        notice = e.Notified(DEPENDENCY_ENDED, f"{facts.id}: {why}", f"{text}; {answer}{more}", "action")
+        restore_hint = f"; or bring back what it waits for: ao restore {dependency.id}"
+        notice = e.Notified(DEPENDENCY_ENDED, f"{facts.id}: {why}", f"{text}; {answer}{restore_hint}", "action")
         return [
             self._event(offer, facts.project, facts.id, f"offer:{offer.offer}"),
             self._event(self.told(facts.project, notice), facts.project, facts.id, f"offer:{offer.offer}:told"),
         ]
 
-    def _withdrawn(self, facts: SessionFacts, offer: Offer) -> Event:
+    def _withdrawal(self, facts: SessionFacts, offer: Offer) -> Event:
+        """Return the event that withdraws an offer."""
         return self._event(e.OfferWithdrawn(offer.id), facts.project, facts.id, f"offer:{offer.id}:withdrawn")
 
-    def _of_issue(self, facts: SessionFacts) -> list[Event]:
-        """Issues that come after one whose attempt ended without landing."""
+    def _events_for_issue(self, facts: SessionFacts) -> list[Event]:
+        """Return the notification for issues that depend on one whose attempt ended without being merged."""
         issues, why = self.flow.home.issues, how_it_ended(facts)
         issue = issue_of(issues, facts.project, facts.spec.issue) if why else None
-        if issue is None or issue.state != "open" or self._comes_back(facts) or self._another(issue, facts):
+        if (
+            issue is None
+            or issue.state != "open"
+            or self._is_restarted_by_rule(facts)
+            or self._has_other_session(issue, facts)
+        ):
             return []
-        behind = [
-            one.name
-            for one in issues.values()
-            if one.project == issue.project and one.state == "open" and issue.number in one.after
+        waiting_issues = [
+            other_issue.name
+            for other_issue in issues.values()
+            if other_issue.project == issue.project
+            and other_issue.state == "open"
+            and issue.number in other_issue.after
         ]
-        if not behind:
+        if not waiting_issues:
             return []
-        waits = f"issue {', '.join(behind)} wait{'s' if len(behind) == 1 else ''} for issue {issue.name}"
-        again = f"ao restore {facts.id}, or ao new {issue.name}"
-        what = f"{why}; {waits}. Try again: {again}. Let them go on without: ao issue close {issue.name}"
-        notice = e.Notified(DEPENDENCY_ENDED, f"{facts.id}: {waits}", what, "action")
+        wait_text = (
+            f"issue {', '.join(waiting_issues)} wait{'s' if len(waiting_issues) == 1 else ''} for issue {issue.name}"
+        )
+        retry_commands = f"ao restore {facts.id}, or ao new {issue.name}"
+        text = f"{why}; {wait_text}. Try again: {retry_commands}. Let them go on without: ao issue close {issue.name}"
+        notice = e.Notified(DEPENDENCY_ENDED, f"{facts.id}: {wait_text}", text, "action")
         key = f"behind:{facts.id}:{facts.run}:{facts.generation}:{hashlib.sha256(why.encode()).hexdigest()[:8]}"
         return [self._event(self.told(facts.project, notice), facts.project, facts.id, key)]
 
-    def _another(self, issue: Issue, facts: SessionFacts) -> bool:
-        others = (one for one in self.flow.sessions.values() if one.id != facts.id)
-        return works_on(issue, others) is not None
+    def _has_other_session(self, issue: Issue, facts: SessionFacts) -> bool:
+        """Return whether another session works on an issue."""
+        other_sessions = (session for session in self.flow.sessions.values() if session.id != facts.id)
+        return works_on(issue, other_sessions) is not None
 
-    def _comes_back(self, facts: SessionFacts) -> bool:
-        """A rule starts its agent again by itself."""
+    def _is_restarted_by_rule(self, facts: SessionFacts) -> bool:
+        """Return whether a rule restarts the session's agent automatically."""
         if facts.stopped or facts.failure is not None or facts.wanted == "stop":
             return False
         episode = facts.episodes.get("agent-exited")
         if episode is not None and episode.escalated:
             return False
         rules = self.flow.rules(facts.project, facts.spec.profile)
-        return any(one.trigger == "agent-exited" and one.action == "restart" and one.auto for one in rules)
+        return any(rule.trigger == "agent-exited" and rule.action == "restart" and rule.auto for rule in rules)
 
     def _event(self, body: e.Body, project: str, session: str, key: str) -> Event:
+        """Return an event of the scheduler."""
         return Event(body, self.flow.clock(), "scheduler", key, project, session)
 
 
-def _end(facts: SessionFacts) -> tuple[str, bool]:
-    """What of a session others look at; and whether a rule has given up on it."""
+def _end_state(facts: SessionFacts) -> tuple[str, bool]:
+    """Return how a session ended, and whether a rule has given up restarting it."""
     episode = facts.episodes.get("agent-exited")
     return how_it_ended(facts), episode is not None and episode.escalated

@@ -1,7 +1,7 @@
-"""Idle sleep of the machine is held off while agents are in a turn (`power.preventIdleSleep`), and let come again when they rest.
+"""Prevent idle sleep of the machine while agents are in a turn (`power.preventIdleSleep`), and allow it when they are idle.
 
-By wakepy, which knows macOS's `caffeinate`, Windows and the desktops of Linux; on a Linux without a desktop by systemd's inhibitor. A
-lid that is closed, or a person who says sleep, is obeyed.
+This uses wakepy, which supports macOS's `caffeinate`, Windows and Linux desktops; on Linux without a desktop it uses systemd's inhibitor.
+Closing the lid, or a person's command to sleep, still works.
 """
 
 from __future__ import annotations
@@ -26,104 +26,114 @@ from agent_orchestrator.protocols.host import Host
 log = structlog.get_logger()
 
 REST = 30.0
-"""Seconds without a turn after which the machine may sleep: often the next one follows at once."""
+"""Seconds without a turn after which the machine may sleep: often the next turn follows at once."""
 AGAIN = 600.0
-"""Seconds after which what did not work is tried again: it costs programs, and most machines that cannot never can."""
+"""Seconds after which a failed attempt is repeated: an attempt starts programs, and it fails again on most machines."""
 _REMEDY = "set power.preventIdleSleep to false, or keep it awake by other means"
-_INHIBIT = ("systemd-inhibit", "--what=idle", "--mode=block", "--who=Agent Orchestrator", "--why=agents are at work")
+_INHIBIT_COMMAND = (
+    "systemd-inhibit",
+    "--what=idle",
+    "--mode=block",
+    "--who=Agent Orchestrator",
+    "--why=agents are at work",
+)
 
 Hold = Callable[[], contextlib.AbstractAsyncContextManager[str]]
-"""Keeps the machine awake within the block; gives what does it. Raises `Missing` where nothing can."""
+"""Keeps the machine awake within the block, and yields the name of what does so. Raises `Missing` if nothing can."""
 
 
 class Power:
-    """Keeps the machine awake while there is work."""
+    """Keeps the machine awake while agents work."""
 
     def __init__(self, flow: Flow, wanted: Callable[[], bool], hold: Hold, rest: float = REST) -> None:
         self.flow = flow
         self.wanted = wanted
         self._hold = hold
         self._rest = rest
-        self._news = asyncio.Event()
+        self._change_event = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.held = ""
-        """By what the machine is kept awake just now; nothing: it is not."""
+        """The name of what keeps the machine awake; "" if it may sleep."""
         self.problem: AoError | None = None
         """Why it cannot be kept awake."""
-        self._not_before = 0.0
+        self._retry_at = 0.0
 
     def start(self) -> None:
-        """Follow what agents do."""
+        """Start watching the agents."""
         self.flow.on_change.append(self._on_change)
-        self._news.set()
-        self._task = asyncio.get_running_loop().create_task(self._follow())
+        self._change_event.set()
+        self._task = asyncio.get_running_loop().create_task(self._watch())
 
     async def close(self) -> None:
-        """Let it sleep."""
+        """Allow the machine to sleep."""
         if self._task:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     def look(self) -> None:
-        """The configuration may say otherwise now."""
-        self._not_before = 0.0
-        self._news.set()
+        """Check again, because the configuration may have changed."""
+        self._retry_at = 0.0
+        self._change_event.set()
 
     async def checkup(self) -> list[dict[str, Any]]:
-        """For `ao doctor`."""
+        """Return the finding for `ao doctor`."""
         if not self.wanted():
             return [finding("power", "ok", "may sleep: power.preventIdleSleep is false")]
         if self.problem:
             text = f"idle sleep is not held off: {self.problem.text}"
             return [finding("power", "warning", text, self.problem.remedy)]
-        said = f"kept awake by {self.held}" if self.held else "may sleep: no agent is in a turn"
-        return [finding("power", "ok", said)]
+        status_text = f"kept awake by {self.held}" if self.held else "may sleep: no agent is in a turn"
+        return [finding("power", "ok", status_text)]
 
     def _on_change(self, changes: Sequence[Change]) -> None:
-        if any(_turning(change) for change in changes):
-            self._news.set()
+        """Wake the watching task if a turn began or ended."""
+        if any(_changes_turn(change) for change in changes):
+            self._change_event.set()
 
-    def _needed(self) -> bool:
+    def _is_needed(self) -> bool:
+        """Return whether idle sleep is to be prevented: the setting is on, and an agent on this machine is in a turn."""
         return self.wanted() and any(
             facts.live and facts.activity.state in IN_TURN and not self.flow.elsewhere(facts.id)
             for facts in self.flow.sessions.values()
         )
 
-    async def _follow(self) -> None:
+    async def _watch(self) -> None:
+        """Keep the machine awake whenever that is needed."""
         while True:
-            await self._news.wait()
-            self._news.clear()
-            if self._needed() and self.flow.clock() >= self._not_before:
-                await self._while_needed()
+            await self._change_event.wait()
+            self._change_event.clear()
+            if self._is_needed() and self.flow.clock() >= self._retry_at:
+                await self._keep_awake()
 
-    async def _while_needed(self) -> None:
+    async def _keep_awake(self) -> None:
+        """Keep the machine awake until no agent has been in a turn for a while; after a failure, note when to retry."""
         try:
-            async with self._hold() as by:
-                self.held, self.problem = by, None
-                while self._needed() or not await self._rested():
-                    await self._news.wait()
-                    self._news.clear()
+            async with self._hold() as holder:
+                self.held, self.problem = holder, None
+                while self._is_needed() or not await self._has_rested():
+                    await self._change_event.wait()
+                    self._change_event.clear()
         except (AoError, OSError) as error:
             problem = error if isinstance(error, AoError) else machine_short(error) or Missing(str(error), _REMEDY)
             if self.problem is None or self.problem.text != problem.text:
                 log.warning("the machine is not kept awake while agents work", error=str(problem))
-            self.problem, self._not_before = problem, self.flow.clock() + AGAIN
+            self.problem, self._retry_at = problem, self.flow.clock() + AGAIN
         finally:
             self.held = ""
 
-    async def _rested(self) -> bool:
-        """Has nothing come for a while? What comes is left to be looked at."""
+    async def _has_rested(self) -> bool:
+        """Return whether nothing changed for `REST` seconds, or the setting is off. A change stays set, so that the caller sees it."""
         if not self.wanted():
             return True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._rest):
-                await self._news.wait()
+                await self._change_event.wait()
                 return False
         return True
 
 
-def _turning(change: Change) -> bool:
-    """Does somebody's turn begin or end by it?"""
+def _changes_turn(change: Change) -> bool:
+    """Return whether an agent's turn begins or ends with a change."""
     before, after = (
         bool(facts and facts.live and facts.activity.state in IN_TURN) for facts in (change.before, change.after)
     )
@@ -131,63 +141,65 @@ def _turning(change: Change) -> bool:
 
 
 class Machine:
-    """This machine's own means."""
+    """Keeps this machine awake, by the first way that works."""
 
     def __init__(self, host: Host, platform: str = sys.platform, bus: str | None = None) -> None:
-        """`bus`: the address of a desktop's message bus; nothing: there is none."""
+        """`bus`: the address of a desktop's message bus; "" if there is none, None to find it."""
         self._host = host
         self._platform = platform
         self._bus = _session_bus() if bus is None else bus
 
     @contextlib.asynccontextmanager
     async def __call__(self) -> AsyncIterator[str]:
-        """The first of them that works."""
-        said = []
-        for means in (self._by_wakepy, self._by_systemd):
+        """Keep the machine awake by the first method that works; raise `Missing` if none does."""
+        errors = []
+        for method in (self._by_wakepy, self._by_systemd):
             async with contextlib.AsyncExitStack() as stack:
                 try:
-                    by = await stack.enter_async_context(means())
+                    holder = await stack.enter_async_context(method())
                 except Missing as error:
-                    said.append(error.text)
+                    errors.append(error.text)
                     continue
-                yield by
+                yield holder
                 return
-        raise Missing("; ".join(said), _REMEDY)
+        raise Missing("; ".join(errors), _REMEDY)
 
     @contextlib.asynccontextmanager
     async def _by_wakepy(self) -> AsyncIterator[str]:
+        """Keep the machine awake by wakepy."""
         if self._platform == "linux" and not self._bus:
             raise Missing("there is no desktop")
         loop = asyncio.get_running_loop()
-        # It wants to be let go by the thread that took it.
-        thread = ThreadPoolExecutor(1, "power")
+        # wakepy must be left in the thread that entered it.
+        executor = ThreadPoolExecutor(1, "power")
         try:
-            mode, by = await loop.run_in_executor(thread, _enter)
+            mode, holder = await loop.run_in_executor(executor, _start_wakepy)
             try:
-                yield by
+                yield holder
             finally:
-                await asyncio.shield(loop.run_in_executor(thread, _leave, mode))
+                await asyncio.shield(loop.run_in_executor(executor, _stop_wakepy, mode))
         finally:
-            thread.shutdown(wait=False)  # a bus that does not answer holds up nobody
+            executor.shutdown(wait=False)  # do not wait for a message bus that does not answer
 
     @contextlib.asynccontextmanager
     async def _by_systemd(self) -> AsyncIterator[str]:
-        """The inhibitor's program ends with its input, so with us, however we end."""
-        if self._platform != "linux" or not self._host.which(_INHIBIT[0]):
+        """Keep the machine awake by systemd's inhibitor. Its program ends with its input, so it ends with the daemon in any case."""
+        if self._platform != "linux" or not self._host.which(_INHIBIT_COMMAND[0]):
             raise Missing("there is no systemd-inhibit")
-        argv = [*_INHIBIT, "sh", "-c", "echo held; exec cat"]
+        argv = [*_INHIBIT_COMMAND, "sh", "-c", "echo held; exec cat"]
         async with self._host.talk(argv, log=Path(os.devnull)) as process:
             assert process.stdout is not None
-            said = b""
+            answer = b""
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(10):
-                    said = await process.stdout.readline()
-            if said.strip() != b"held":
+                    answer = await process.stdout.readline()
+            if answer.strip() != b"held":
                 raise Missing("systemd-inhibit was refused")
-            yield _INHIBIT[0]
+            yield _INHIBIT_COMMAND[0]
 
 
-def _enter() -> tuple[Any, str]:
+def _start_wakepy() -> tuple[Any, str]:
+    """Enter wakepy's mode, and return it with its name. Raises `Missing` if that fails."""
     try:
         from wakepy import keep
     except ImportError:
@@ -195,24 +207,27 @@ def _enter() -> tuple[Any, str]:
     mode = keep.running(on_fail="pass")
     try:
         mode.__enter__()
-    except Exception as error:  # whatever a desktop's bus answers
-        raise Missing(f"wakepy failed ({_short(str(error) or type(error).__name__)})") from error
+    except Exception as error:  # a desktop's message bus may raise any error
+        raise Missing(f"wakepy failed ({_shorten(str(error) or type(error).__name__)})") from error
     if not mode.active:
-        _leave(mode)
-        raise Missing(f"wakepy found no way ({_short(mode.result.get_failure_text(style='inline'))})")
+        _stop_wakepy(mode)
+        raise Missing(f"wakepy found no way ({_shorten(mode.result.get_failure_text(style='inline'))})")
     return mode, f"wakepy ({mode.method.name})" if mode.method else "wakepy"
 
 
-def _leave(mode: Any) -> None:
+def _stop_wakepy(mode: Any) -> None:
+    """Leave wakepy's mode."""
     mode.__exit__(None, None, None)
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
+    """Return a text on one line of limited length."""
     line = " ".join(text.split())
     return line if len(line) <= 160 else f"{line[:159]}…"
 
 
 def _session_bus() -> str:
-    named = os.environ.get("DBUS_SESSION_BUS_ADDRESS", "")
-    own = Path(os.environ.get("XDG_RUNTIME_DIR") or "/nowhere") / "bus"
-    return named or (str(own) if own.exists() else "")
+    """Return the address of the desktop's message bus, or "" if there is none."""
+    configured_address = os.environ.get("DBUS_SESSION_BUS_ADDRESS", "")
+    socket = Path(os.environ.get("XDG_RUNTIME_DIR") or "/nowhere") / "bus"
+    return configured_address or (str(socket) if socket.exists() else "")

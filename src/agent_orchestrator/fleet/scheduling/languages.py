@@ -1,4 +1,4 @@
-"""Which programming language a file is written in, by its name. Pure."""
+"""Return the programming language of a file, by its name. Pure."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ _ENDINGS = {
 _NAMES = {"dockerfile": "docker", "makefile": "make", "gemfile": "ruby", "rakefile": "ruby"}
 _ALIASES = {"js": "javascript", "ts": "typescript", "py": "python", "golang": "go", "cpp": "c++", "csharp": "c#"}
 
-_OF: dict[str, set[str]] = {}
+_LANGUAGES_BY_ENDING: dict[str, set[str]] = {}
 for _language, _endings in _ENDINGS.items():
     for _ending in _endings.split():
-        _OF.setdefault(_ending, set()).add(_language)
+        _LANGUAGES_BY_ENDING.setdefault(_ending, set()).add(_language)
 
 
 def languages_of(path: str) -> frozenset[str]:
-    """The languages that a file may be written in."""
+    """Return the languages that a file may be written in."""
     name = path.rpartition("/")[2].lower()
-    found = set(_OF.get(name.rpartition(".")[2], ())) if "." in name else set()
-    return frozenset(found | ({_NAMES[name]} if name in _NAMES else set()))
+    languages = set(_LANGUAGES_BY_ENDING.get(name.rpartition(".")[2], ())) if "." in name else set()
+    return frozenset(languages | ({_NAMES[name]} if name in _NAMES else set()))
 
 
 def language_named(text: str) -> str:
-    """A language as it is called here."""
-    plain = text.strip().casefold()
-    return _ALIASES.get(plain, plain)
+    """Return the name that this module uses for a language; an alias is replaced."""
+    normalized = text.strip().casefold()
+    return _ALIASES.get(normalized, normalized)

@@ -1,8 +1,12 @@
-"""Which profile fits which work: by labels, by the files that it is about, by their languages, and by skills. Pure.
+"""Match profiles and issues: by labels, by the files that the work is about, by their languages, and by skills. Pure.
 
-What a profile excludes it never takes. Otherwise one that names labels, paths or languages takes what has any of these; paths and languages
-alone keep it only from work whose files a plan names. One that names nothing takes anything. Each label that fits counts 4, paths 3,
-languages 2, each skill 1; the most wins, among equals the one with less to do, then the first by name.
+Look here if an issue goes to the wrong profile.
+
+A profile never takes what it excludes. Otherwise a profile that names labels, paths or languages takes work that matches any of them; if it
+names paths or languages but no labels, it also takes other work, unless a plan names that work's files. A profile that names none of these
+takes any work.
+Each matching label counts 4, matching paths 3, a language 2, a skill 1; the highest sum wins, then the agent with the fewest unfinished
+sessions, then the first by name.
 """
 
 from __future__ import annotations
@@ -20,8 +24,8 @@ from agent_orchestrator.fleet.scheduling.languages import language_named, langua
 LABEL, PATHS, LANGUAGES, SKILL = 4, 3, 2, 1
 
 _WORD = re.compile(r"[a-z0-9+#]{2,}")
-_GENERIC = frozenset({"development", "engineering", "programming", "coding", "and", "the", "for", "with"})
-"""Words of a skill's name that say nothing of what it is about."""
+_GENERIC_WORDS = frozenset({"development", "engineering", "programming", "coding", "and", "the", "for", "with"})
+"""Words of a skill's name that do not say what it is about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,84 +40,89 @@ class Taker:
     paths: tuple[str, ...] = ()
     skills: tuple[str, ...] = ()
     held: bool = False
-    """Its account met a usage limit: whoever else fits goes first."""
+    """Its account has reached a usage limit: any other agent that fits goes first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is known of a task that somebody is to take."""
+    """What is known of a task that is to be assigned."""
 
     labels: tuple[str, ...] = ()
     files: frozenset[str] = frozenset()
-    """Those that it is about, as far as known."""
+    """The files that it is about, as far as known."""
     planned: bool = False
-    """They are all that it is about, by its plan; otherwise its text names them, and there may be others."""
+    """The files come from a plan and are complete; otherwise they come from its text, and there may be others."""
     title: str = ""
     profile: str | None = None
-    """Who is to take it by its plan."""
+    """The profile that its plan names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How well work and profile fit, and by what."""
+    """How well an agent fits some work, and why."""
 
     points: int
     why: str
     named: bool
-    """By something that the profile names, and not because it takes anything."""
+    """It matches something that the profile names, not only because the profile takes any work."""
 
 
 def work_of(issue: Issue) -> Work:
-    """What an issue says of itself, and its plan of it; where the plan names no files, those of its text count."""
+    """Return what an issue and its plan say about the work; if the plan names no files, those in the issue's text count."""
     planned = issue.planned
     profile = planned.profile if planned else None
     if planned and planned.files:
         return Work(issue.labels, frozenset(planned.files), True, issue.title, profile)
-    return Work(issue.labels, _named(issue.title, issue.body), False, issue.title, profile)
+    return Work(issue.labels, _mentioned_paths(issue.title, issue.body), False, issue.title, profile)
 
 
 @lru_cache(maxsize=4096)
-def _named(title: str, body: str) -> frozenset[str]:
+def _mentioned_paths(title: str, body: str) -> frozenset[str]:
+    """Return the words of a text that may be paths, without URLs."""
     return frozenset(word for word in words(f"{title}\n{body}") if "://" not in word)
 
 
 @lru_cache(maxsize=16384)
 def match(taker: Taker, work: Work) -> Fit | None:
-    """How well work fits; none: it is not for him."""
+    """Return how well an agent fits some work, or None if it does not take it."""
     if _excludes(taker, work):
         return None
-    there = {label.casefold() for label in work.labels}
-    labels = [label for label in taker.labels if label.casefold() in there]
+    work_labels = {label.casefold() for label in work.labels}
+    labels = [label for label in taker.labels if label.casefold() in work_labels]
     paths = [pattern for pattern in taker.paths if covered([pattern], work.files)]
-    spoken = {language for path in work.files for language in languages_of(path)} if taker.languages else set()
-    languages = [language for language in taker.languages if language_named(language) in spoken]
-    named = bool(labels or paths or languages)
-    if not named and (taker.labels or (work.planned and (taker.paths or taker.languages))):
+    work_languages = {language for path in work.files for language in languages_of(path)} if taker.languages else set()
+    languages = [language for language in taker.languages if language_named(language) in work_languages]
+    has_explicit_match = bool(labels or paths or languages)
+    if not has_explicit_match and (taker.labels or (work.planned and (taker.paths or taker.languages))):
         return None
-    skills = _skills(taker.skills, there, work.title)
+    skills = _matching_skills(taker.skills, work_labels, work.title)
     points = LABEL * len(labels) + PATHS * bool(paths) + LANGUAGES * bool(languages) + SKILL * len(skills)
-    found = {"labels": labels, "paths": paths, "languages": languages, "skills": skills}
-    why = "; ".join(f"{name} {', '.join(values)}" for name, values in found.items() if values)
-    return Fit(points, why or "it takes any work", named)
+    matches = {"labels": labels, "paths": paths, "languages": languages, "skills": skills}
+    reason = "; ".join(f"{name} {', '.join(values)}" for name, values in matches.items() if values)
+    return Fit(points, reason or "it takes any work", has_explicit_match)
 
 
-def _skills(skills: Iterable[str], labels: Iterable[str], title: str) -> list[str]:
-    """Those whose name, or a word of it that says something, is a label or in the title."""
-    spoken = {word for text in (*labels, title) for word in _WORD.findall(text.casefold())}
-    return [skill for skill in skills if (set(_WORD.findall(skill.casefold())) - _GENERIC) & spoken]
+def _matching_skills(skills: Iterable[str], labels: Iterable[str], title: str) -> list[str]:
+    """Return the skills of which a word, other than a generic one, is in a label or the title."""
+    work_words = {word for text in (*labels, title) for word in _WORD.findall(text.casefold())}
+    return [skill for skill in skills if (set(_WORD.findall(skill.casefold())) - _GENERIC_WORDS) & work_words]
 
 
 def choose(takers: Iterable[Taker], work: Work, load: Mapping[str, int]) -> tuple[Taker, Fit] | None:
-    """The one that the plan names, unless it excludes such work; else the best match among those whose account is free."""
-    found = []
+    """Return the best agent and its fit, or None if none fits.
+
+    That is the profile that the plan names, unless it excludes the work; else the best match, first among agents with a free account.
+    """
+    candidates = []
     for taker in takers:
         if taker.profile and taker.name == work.profile and not _excludes(taker, work):
             return taker, Fit(0, "its plan names it", True)
         if (fit := match(taker, work)) is not None:
-            found.append((taker.held, -fit.points, load.get(taker.name, 0), taker.name, taker, fit))
-    return min(found, key=lambda one: one[:4])[4:] if found else None
+            candidates.append((taker.held, -fit.points, load.get(taker.name, 0), taker.name, taker, fit))
+    return min(candidates, key=lambda candidate: candidate[:4])[4:] if candidates else None
 
 
 def _excludes(taker: Taker, work: Work) -> bool:
+    """Return whether a label of the work is one that the agent excludes."""
     excluded = {label.casefold() for label in taker.excluded}
     return any(label.casefold() in excluded for label in work.labels)

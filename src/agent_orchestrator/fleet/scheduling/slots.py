@@ -1,7 +1,9 @@
-"""Who may start: `admit(sessions, limits, resources, …) -> verdicts`. Pure; the daemon tells it what is free.
+"""Decide which sessions may start: `admit(sessions, limits, resources, …) -> verdicts`. Pure; the caller measures what is free.
 
-The most urgent go first. Among equals the project with the fewest agents at work has the next place, and in a project the oldest task.
-Who has waited long for his turn counts as more urgent, so that nobody waits for ever.
+Look here for the order of sessions and for what they wait for.
+
+Sessions with the highest priority go first; if priorities are equal, the project with the fewest working agents, and in a project the
+oldest task. The longer a session waits for its turn, the higher its priority counts, so that none waits forever.
 """
 
 from __future__ import annotations
@@ -20,27 +22,30 @@ from agent_orchestrator.core.reactions import COORDINATOR
 from agent_orchestrator.core.status import IN_TURN
 
 LEAST_MEMORY = 512 << 20
+"""Bytes of free memory without which no session starts."""
 LEAST_DISK = 512 << 20
+"""Bytes of free disk space without which no session starts."""
 MEMORY_A_START = 512 << 20
-"""What an agent that is about to start is expected to take: it is not seen in what is free yet."""
+"""Bytes that an agent which is about to start is expected to use; the measured free memory does not show that yet."""
 DISK_A_START = 128 << 20
+"""Bytes of disk space that an agent which is about to start is expected to use."""
 AGING = 600.0
-"""Seconds of waiting for his turn that count as much as one more point of priority."""
-_FIGURE = re.compile(r"\d[\d,.]*|, \d+ about to start")
+"""Seconds of waiting for a turn that count as one more point of priority."""
+_MEASURED_FIGURE = re.compile(r"\d[\d,.]*|, \d+ about to start")
 
 MEASURED = ("memory (", "disk space (", "room in ", "tomorrow: ", "a greater budget: ")
-"""How reasons begin whose figures are measured, and change all the time."""
+"""How reasons begin that contain measured figures, which change all the time."""
 
 CHOOSING = "a node that is being chosen"
-"""Said by a gate of a moment that nobody need be told of."""
+"""The reason of a gate that waits only for a moment, so that it need not be recorded."""
 
 Gate = Callable[[SessionFacts, Sequence[SessionFacts]], str]
-"""Who wants to start, and those at work with those that may start now → what he is to wait for; nothing: this one lets him go."""
+"""Takes a session that may start, and those that work or may start now; returns what it must wait for, or "" if it may start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What the machine has left."""
+    """The free memory and disk space of a machine, in bytes."""
 
     memory: int
     disk: int
@@ -48,17 +53,17 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A session that waits, and what for; nothing: it may start."""
+    """A session, and what it waits for; without a reason it may start."""
 
     session: str
     reason: str = ""
     turn: bool = field(default=False, compare=False)
-    """All that it waits for is its turn."""
+    """It only waits for its turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """What limits count an agent by."""
+    """The properties of a session by which limits count it."""
 
     project: str
     profile: str | None = None
@@ -66,94 +71,101 @@ class Seat:
     group: str = ""
     group_limit: int = 0
     placed: bool = True
-    """Its machine is known; whoever gives it one looks at what that one bears."""
+    """Its machine is known; otherwise its machine's limits are checked when one is chosen."""
 
 
 def same_reason(one: str, other: str) -> bool:
-    """Do these say the same, apart from figures that are measured anew at each look?"""
+    """Return whether two reasons are the same except for figures that are measured again each time."""
     if one == other:
         return True
-    measured = next((begin for begin in MEASURED if one.startswith(begin) and other.startswith(begin)), None)
-    return measured is not None and _FIGURE.sub("", one) == _FIGURE.sub("", other)
+    shared_beginning = next(
+        (beginning for beginning in MEASURED if one.startswith(beginning) and other.startswith(beginning)), None
+    )
+    return shared_beginning is not None and _MEASURED_FIGURE.sub("", one) == _MEASURED_FIGURE.sub("", other)
 
 
 def seat_of(facts: SessionFacts) -> Seat:
-    """What limits count a session by."""
+    """Return the properties of a session by which limits count it."""
     spec = facts.spec
     placed = not facts.remote or facts.node is not None
     return Seat(facts.project, spec.profile, facts.node, spec.group, spec.group_limit, placed)
 
 
 class Places:
-    """How many are at work under each limit."""
+    """How many sessions work under each limit."""
 
     def __init__(self, limits: Sequence[Limit], taken: Iterable[Seat] = ()) -> None:
         self._limits = limits
-        self._of_project: dict[str, list[tuple[int, Limit]]] = {}
+        self._limits_by_project: dict[str, list[tuple[int, Limit]]] = {}
         self._counts: Counter[tuple[int, str | None]] = Counter()
-        self._groups: Counter[str] = Counter()
+        self._group_counts: Counter[str] = Counter()
         self.projects: Counter[str] = Counter()
         for seat in taken:
             self.take(seat)
 
     def take(self, seat: Seat) -> None:
-        """One more is at work."""
+        """Count one more working session."""
         self.projects[seat.project] += 1
-        self._groups[seat.group] += 1
-        for number, limit in self._over(seat):
+        self._group_counts[seat.group] += 1
+        for number, limit in self._limits_for(seat):
             self._counts[number, seat.node if limit.machine else None] += 1
 
     def full(self, seat: Seat) -> str:
-        """Why there is no place for one more, in words: whose places, and how many of them are taken."""
-        for number, limit in self._over(seat):
+        """Return the limit that allows no more sessions, as the part of a text with its numbers, or "" if none does."""
+        for number, limit in self._limits_for(seat):
             count = self._counts[number, seat.node if limit.machine else None]
             if count >= limit.count:
-                return f"{_whose(seat, limit)} ({count} of {limit.count}"
-        if seat.group and seat.group_limit and self._groups[seat.group] >= seat.group_limit:
-            return f" in {seat.group} ({self._groups[seat.group]} of {seat.group_limit}"
+                return f"{_limit_scope(seat, limit)} ({count} of {limit.count}"
+        if seat.group and seat.group_limit and self._group_counts[seat.group] >= seat.group_limit:
+            return f" in {seat.group} ({self._group_counts[seat.group]} of {seat.group_limit}"
         return ""
 
-    def _over(self, seat: Seat) -> Iterator[tuple[int, Limit]]:
-        """The limits that count him."""
-        mine = self._of_project.get(seat.project)
-        if mine is None:
-            mine = [(number, one) for number, one in enumerate(self._limits) if seat.project in one.projects]
-            self._of_project[seat.project] = mine
+    def _limits_for(self, seat: Seat) -> Iterator[tuple[int, Limit]]:
+        """Return the limits that count a session, each with its number."""
+        project_limits = self._limits_by_project.get(seat.project)
+        if project_limits is None:
+            project_limits = [
+                (number, limit) for number, limit in enumerate(self._limits) if seat.project in limit.projects
+            ]
+            self._limits_by_project[seat.project] = project_limits
         return (
-            found
-            for found in mine
-            if found[1].profile in (None, seat.profile) and (seat.placed or not found[1].machine)
+            numbered_limit
+            for numbered_limit in project_limits
+            if numbered_limit[1].profile in (None, seat.profile) and (seat.placed or not numbered_limit[1].machine)
         )
 
 
-def _whose(seat: Seat, limit: Limit) -> str:
+def _limit_scope(seat: Seat, limit: Limit) -> str:
+    """Return what a limit applies to, as the part of a text."""
     if limit.profile:
         return f" for {limit.profile}"
     return f" on {seat.node or 'this machine'}" if limit.machine else ""
 
 
 def holds_slot(facts: SessionFacts) -> bool:
-    """Its agent is starting or in a turn. One that waits for a person holds no slot, and a coordinating one never does."""
+    """Return whether a session's agent is starting or in a turn. A session that waits for a person, or coordinates, holds no slot."""
     if facts.spec.kind == COORDINATOR:
         return False
     if facts.stopped or facts.wanted == "stop" or not facts.admitted or facts.failure:
         return False
     if facts.live:
         return facts.activity.state in IN_TURN
-    return _to_start(facts)
+    return _has_launch_due(facts)
 
 
-def _to_start(facts: SessionFacts) -> bool:
-    """A launch is due; a named session without a task waits for its first message."""
+def _has_launch_due(facts: SessionFacts) -> bool:
+    """Return whether a launch is due; a named session without a task waits for its first message."""
     return facts.launched_run != facts.run and not (
         facts.spec.defer and facts.launch is None and facts.next_message is None
     )
 
 
 def waiting(sessions: Iterable[SessionFacts]) -> list[SessionFacts]:
-    """Sessions that want to start, the most urgent first."""
-    found = [facts for facts in sessions if not facts.admitted and facts.wanted == "run" and not facts.stopped]
-    return sorted(found, key=lambda facts: (-facts.spec.priority, facts.created_at))
+    """Return the sessions that wait to start, the highest priority first."""
+    waiting_sessions = [
+        facts for facts in sessions if not facts.admitted and facts.wanted == "run" and not facts.stopped
+    ]
+    return sorted(waiting_sessions, key=lambda session: (-session.spec.priority, session.created_at))
 
 
 def admit(
@@ -165,25 +177,27 @@ def admit(
     gates: Sequence[Gate] = (),
     now: float = 0.0,
 ) -> list[Verdict]:
-    """A verdict for each session that waits; each that may start counts against the limits of the next.
+    """Return a verdict for each waiting session; each one that may start counts against the limits of the next.
 
-    One that is about a file (`expected`: session → files) that somebody at work is about too lets the others go first, and starts where
-    they leave a place. Gates say what else holds somebody who could start.
+    A session that is expected to change a file (`expected`: session → files) which a working session changes too lets the others go first,
+    and starts if they leave a slot. Gates may delay sessions that could otherwise start.
     """
     by_id = {facts.id: facts for facts in sessions}
-    free: list[SessionFacts] = []
+    startable: list[SessionFacts] = []
     verdicts: list[Verdict] = []
     for facts in waiting(sessions):
         if reason := unfinished(facts, by_id, issues or {}):
             verdicts.append(Verdict(facts.id, reason))
         else:
-            free.append(facts)
-    decision = _Decision([one for one in sessions if holds_slot(one)], limits, resources, expected or {}, gates)
-    return decision.decide(free, now) + verdicts
+            startable.append(facts)
+    decision = _Decision(
+        [session for session in sessions if holds_slot(session)], limits, resources, expected or {}, gates
+    )
+    return decision.decide(startable, now) + verdicts
 
 
 class _Decision:
-    """Gives the places away, one after the other."""
+    """Assigns the free slots, one after the other."""
 
     def __init__(
         self,
@@ -201,86 +215,96 @@ class _Decision:
         self.gates = gates
         self.busy: dict[tuple[str, str], str] = {}
         for facts in working if expected else ():
-            self._busy_with(facts)
+            self._mark_files_busy(facts)
 
     def decide(self, free: Sequence[SessionFacts], now: float) -> list[Verdict]:
-        """The verdicts in the order of their making."""
+        """Return the verdicts in the order in which they are made: sessions that change the same files as a working one last."""
         verdicts: list[Verdict] = []
-        later: list[tuple[SessionFacts, str]] = []
-        for facts in _in_turn(free, self.places.projects, now):
-            if collides := self._collides(facts):
-                later.append((facts, collides))
+        postponed: list[tuple[SessionFacts, str]] = []
+        for facts in _by_turn(free, self.places.projects, now):
+            if conflict := self._file_conflict(facts):
+                postponed.append((facts, conflict))
             else:
                 verdicts.append(self._verdict(facts))
-        return verdicts + [self._verdict(facts, collides) for facts, collides in later]
+        return verdicts + [self._verdict(facts, conflict) for facts, conflict in postponed]
 
-    def _verdict(self, facts: SessionFacts, collides: str = "") -> Verdict:
-        if facts.spec.defer and not _to_start(facts):
-            return Verdict(facts.id)  # it takes no place before its first message
-        seat, worker = seat_of(facts), facts.spec.kind != COORDINATOR
-        if worker and (full := self.places.full(seat)):
-            return Verdict(facts.id, f"a free place{full} agents at work){collides}", turn=True)
-        if scarce := "" if facts.remote else self._scarce():
-            return Verdict(facts.id, scarce, turn=True)
+    def _verdict(self, facts: SessionFacts, conflict: str = "") -> Verdict:
+        """Return the verdict for one session, and count it as working if it may start.
+
+        `conflict` is added to the reason if no slot is free.
+        """
+        if facts.spec.defer and not _has_launch_due(facts):
+            return Verdict(facts.id)  # it needs no slot before its first message
+        seat, is_worker = seat_of(facts), facts.spec.kind != COORDINATOR
+        if is_worker and (limit_text := self.places.full(seat)):
+            return Verdict(facts.id, f"a free place{limit_text} agents at work){conflict}", turn=True)
+        if missing_resource := "" if facts.remote else self._missing_resource():
+            return Verdict(facts.id, missing_resource, turn=True)
         for gate in self.gates:
             if reason := gate(facts, self.working):
                 return Verdict(facts.id, reason)
-        if not worker:
+        if not is_worker:
             return Verdict(facts.id)
         self.places.take(seat)
         self.working.append(facts)
         self.starting += not facts.remote
-        self._busy_with(facts)
+        self._mark_files_busy(facts)
         return Verdict(facts.id)
 
-    def _scarce(self) -> str:
-        """What there is too little of, with what those that start are about to take."""
+    def _missing_resource(self) -> str:
+        """Return which resource is too scarce to start another agent, or ""; agents that are about to start count as running."""
         memory = self.resources.memory - self.starting * MEMORY_A_START
         disk = self.resources.disk - self.starting * DISK_A_START
-        starts = f", {self.starting} about to start" if self.starting else ""
+        starting_note = f", {self.starting} about to start" if self.starting else ""
         if memory < LEAST_MEMORY:
-            return f"memory ({self.resources.memory >> 20} MB free{starts})"
+            return f"memory ({self.resources.memory >> 20} MB free{starting_note})"
         if disk < LEAST_DISK:
-            return f"disk space ({self.resources.disk >> 20} MB free{starts})"
+            return f"disk space ({self.resources.disk >> 20} MB free{starting_note})"
         return ""
 
-    def _busy_with(self, facts: SessionFacts) -> None:
+    def _mark_files_busy(self, facts: SessionFacts) -> None:
+        """Remember that a session changes its expected files."""
         for path in self.expected.get(facts.id, ()):
             self.busy.setdefault((facts.project, path), facts.id)
 
-    def _collides(self, facts: SessionFacts) -> str:
-        """Who at work is about the same file, in words."""
-        both = [path for path in self.expected.get(facts.id, ()) if (facts.project, path) in self.busy]
-        return f"; {self.busy[facts.project, min(both)]} works on {min(both)} too" if both else ""
+    def _file_conflict(self, facts: SessionFacts) -> str:
+        """Return which working session is expected to change the same file, as the part of a text, or "" if none is."""
+        shared_paths = [path for path in self.expected.get(facts.id, ()) if (facts.project, path) in self.busy]
+        return (
+            f"; {self.busy[facts.project, min(shared_paths)]} works on {min(shared_paths)} too" if shared_paths else ""
+        )
 
 
-def _in_turn(free: Sequence[SessionFacts], at_work: Mapping[str, int], now: float) -> Iterator[SessionFacts]:
-    """Everybody in his turn; `at_work`, by project, is looked at anew whenever somebody was given a place."""
-    most = max((facts.spec.priority for facts in free), default=0)
-    rows: dict[str, list[tuple[int, float, str, SessionFacts]]] = {}
-    for facts in free:
-        rows.setdefault(facts.project, []).append((-_urgency(facts, most, now), facts.created_at, facts.id, facts))
-    turns = []
-    for project, row in rows.items():
-        row.sort(key=lambda one: one[:3], reverse=True)
-        turns.append(_turn(project, row, at_work))
-    heapify(turns)
-    while turns:
-        project = heappop(turns)[-1]
-        yield rows[project].pop()[-1]
-        if rows[project]:
-            heappush(turns, _turn(project, rows[project], at_work))
+def _by_turn(sessions: Sequence[SessionFacts], working_counts: Mapping[str, int], now: float) -> Iterator[SessionFacts]:
+    """Yield each session in its turn. `working_counts` by project is read again after each session, because the caller changes it."""
+    highest_priority = max((facts.spec.priority for facts in sessions), default=0)
+    queues: dict[str, list[tuple[int, float, str, SessionFacts]]] = {}
+    for facts in sessions:
+        queues.setdefault(facts.project, []).append(
+            (-_urgency(facts, highest_priority, now), facts.created_at, facts.id, facts)
+        )
+    heap = []
+    for project, queue in queues.items():
+        queue.sort(key=lambda entry: entry[:3], reverse=True)
+        heap.append(_turn_key(project, queue, working_counts))
+    heapify(heap)
+    while heap:
+        project = heappop(heap)[-1]
+        yield queues[project].pop()[-1]
+        if queues[project]:
+            heappush(heap, _turn_key(project, queues[project], working_counts))
 
 
-def _turn(
-    project: str, row: Sequence[tuple[int, float, str, SessionFacts]], at_work: Mapping[str, int]
+def _turn_key(
+    project: str, queue: Sequence[tuple[int, float, str, SessionFacts]], working_counts: Mapping[str, int]
 ) -> tuple[int, int, float, str]:
-    urgency, since = row[-1][:2]
-    return urgency, at_work.get(project, 0), since, project
+    """Return the sort key of a project's next session."""
+    urgency, since = queue[-1][:2]
+    return urgency, working_counts.get(project, 0), since, project
 
 
-def _urgency(facts: SessionFacts, most: int, now: float) -> int:
-    """Its priority, and more the longer it has waited for its turn, but never more than the highest of those that wait."""
-    if facts.turn_since is None or facts.spec.priority >= most:
+def _urgency(facts: SessionFacts, highest_priority: int, now: float) -> int:
+    """Return a session's priority, raised by the time it waited for its turn, at most to the highest priority of those that wait."""
+    if facts.turn_since is None or facts.spec.priority >= highest_priority:
         return facts.spec.priority
-    return min(most, facts.spec.priority + int(max(0.0, now - facts.turn_since) // AGING))
+    return min(highest_priority, facts.spec.priority + int(max(0.0, now - facts.turn_since) // AGING))

@@ -1,12 +1,14 @@
-"""Usage limits: an account that met one is held for all its sessions, and tried by one of them when its time has come.
+"""Usage limits: an account that reached one is held for all its sessions; after the reset one session tries it first.
 
-Whoever would use the account asks first: a start, a message, a session that met the limit itself. While it is held, nobody goes. After
-the reset the first one goes alone; the others follow a few seconds apart once that one works, or was not refused for a minute. A refusal
-holds all of them again.
+Whatever would use the account asks first: a start, a message, a session that reached the limit itself. While the
+account is held, all of them wait. After the reset the first one goes alone; the others follow a few seconds apart once
+the first one works, or was not refused for a minute. A refusal holds all of them again.
 
-What a plugin reads in its tool's own record is believed. A line of the spool or the screen is a session's word, and whatever runs in it
-can write that: it holds the session for as long as it says, and all others of the account for a quarter of an hour, once in four hours;
-longer only when another session says the same.
+A limit that a plugin read in its agent's own record is trusted. A line of the spool or the screen is only the session's
+claim, because whatever runs in the session can write it: it holds that session for as long as it claims, and all others
+of the account for a quarter of an hour, once in four hours; longer only when another session claims the same.
+
+Look here when sessions wait for an account although they should not, or the other way round.
 """
 
 from __future__ import annotations
@@ -34,24 +36,26 @@ from agent_orchestrator.fleet.scheduling.slots import holds_slot, waiting
 from agent_orchestrator.sessions.usage_wait import Wait
 
 UNKNOWN = 1800.0
-"""Seconds that an account is held where no reset time is known; twice as long after each refusal in a row."""
+"""Seconds that an account is held if no reset time is known; doubled after each refusal in a row."""
 LONGEST_UNKNOWN = 4 * 3600.0
 TRIAL = 60.0
-"""Seconds after which the first one counts as not refused."""
+"""Seconds after which the first session that tries counts as not refused."""
 APART = 3.0
-"""Seconds between two that go on after a limit; each waits up to half as long again."""
+"""Seconds between two sessions that continue after a limit; each waits up to half as long in addition."""
 OPENING = 900.0
-"""Seconds after the end of a hold in which sessions go one after the other."""
+"""Seconds after the end of a hold in which sessions continue one after the other."""
 IN_ORDER = 300.0
-"""Seconds after the end of a hold in which those that met the limit go before all others; one that cannot go stops nobody for longer."""
+"""Seconds after the end of a hold in which sessions that reached the limit precede all others; one that cannot continue
+blocks no longer.
+"""
 SPOKEN = 900.0
-"""Seconds that an account is held on the word of one session."""
+"""Seconds that an account is held on the claim of one session."""
 SPOKEN_AGAIN = 4 * 3600.0
-"""Seconds in which the same session's word holds its account no second time."""
+"""Seconds in which a second claim of the same session does not hold its account again."""
 WORDS = frozenset({"spool", "screen"})
-"""Where whatever runs in a session may speak."""
+"""Sources of activity that whatever runs in a session can write to."""
 LOOK_AGAIN = 30.0
-"""A hold is looked at again at least this often, so that a clock that jumps is noticed."""
+"""Seconds after which a hold is checked again at the latest, so that a clock that jumps is noticed."""
 
 SHORTEST_DATE = 6
 _PART = re.compile(r"[a-z]+|\d+")
@@ -59,12 +63,12 @@ _PART = re.compile(r"[a-z]+|\d+")
 log = structlog.get_logger()
 
 Models = Callable[[SessionFacts], str]
-"""A session's model, as configured; nothing: not known."""
+"""Returns a session's configured model, or "" if it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """A session met a limit; `read`: its plugin read so, otherwise the session says it."""
+    """A session's report that it reached a usage limit; `read` is whether its plugin read it, otherwise the session claims it."""
 
     facts: SessionFacts
     resets_at: float | None
@@ -74,68 +78,78 @@ class _Refusal:
 
 
 @dataclass(slots=True)
-class _Line:
-    """Who went on since the end of a hold, in order."""
+class _Queue:
+    """The sessions that continued since the end of a hold, in order, each with the time."""
 
     hold: AccountHold
     went: dict[str, float] = field(default_factory=dict)
 
 
 def account_of(facts: SessionFacts) -> str:
-    """Whose usage limits a session shares: its profile's account, else its agent's own login."""
+    """Return the account whose usage limits a session shares: its profile's account, else its agent's own login."""
     return facts.spec.account or facts.spec.agent
 
 
 @lru_cache(maxsize=1024)
 def same_model(held: str, mine: str) -> bool:
-    """May this be the model that is held? One that is not known may be any; `opus` is any opus, but `gpt-5` is no `gpt-5-mini`."""
+    """Return whether `mine` may be the held model. An unknown one may be any; `opus` is any opus, but `gpt-5` is not `gpt-5-mini`."""
     if not held or not mine:
         return True
     short, long = sorted((_parts(held), _parts(mine)), key=len)
     return any(
-        long[at : at + len(short)] == short
-        and _only_numbers(long[at + len(short) :], versions="".join(short).isalpha())
-        for at in range(len(long) - len(short) + 1)
+        long[start : start + len(short)] == short
+        and _is_version_suffix(long[start + len(short) :], allow_versions="".join(short).isalpha())
+        for start in range(len(long) - len(short) + 1)
     )
 
 
 def _parts(model: str) -> list[str]:
-    """The words and numbers of a model's name, without what stands in brackets: `opus[1m]`."""
+    """Return the words and numbers of a model's name, without a part in brackets, as in `opus[1m]`."""
     return _PART.findall(model.lower().partition("[")[0])
 
 
-def _only_numbers(rest: Sequence[str], *, versions: bool) -> bool:
-    """Is what follows a model's name but its version, or, where the name has one already, a date?"""
-    return all(part == "latest" or (part.isdigit() and (versions or len(part) >= SHORTEST_DATE)) for part in rest)
+def _is_version_suffix(suffix: Sequence[str], *, allow_versions: bool) -> bool:
+    """Return whether what follows a model's name is only its version, or a date where the name already has a version."""
+    return all(
+        part == "latest" or (part.isdigit() and (allow_versions or len(part) >= SHORTEST_DATE)) for part in suffix
+    )
 
 
 def concerns(hold: AccountHold, account: str, model: str) -> bool:
-    """Does a hold keep this account and model?"""
+    """Return whether a hold applies to this account and model."""
     return hold.account == account and same_model(hold.model, model)
 
 
 def ends(hold: AccountHold, now: float) -> float:
-    """When a hold's time is up. What cannot be true by today's clock is up already: who tries will see."""
+    """Return when a hold ends. A time that cannot be right by the current clock counts as over: the next session that tries finds out."""
     if hold.until > now + LONGEST_LIMIT or (not hold.named and now < hold.since - 1.0):
         return now
     return hold.until
 
 
 def is_held(holds: Mapping[str, AccountHold], account: str, model: str, now: float) -> AccountHold | None:
-    """The hold that keeps this account and model just now, the longest of several."""
-    kept = [
-        one for one in holds.values() if one.released is None and concerns(one, account, model) and ends(one, now) > now
+    """Return the hold that applies to this account and model now, the longest if there are several, or None."""
+    active_holds = [
+        hold
+        for hold in holds.values()
+        if hold.released is None and concerns(hold, account, model) and ends(hold, now) > now
     ]
-    return max(kept, key=lambda one: one.until, default=None)
+    return max(active_holds, key=lambda hold: hold.until, default=None)
 
 
 def next_hold(
     holds: Mapping[str, AccountHold], account: str, model: str, resets_at: float | None, at: float
 ) -> e.AccountHeld:
-    """What a refusal at a moment holds, and for how long: until the reset, or for a while that grows."""
-    known = holds.get(hold_key(account, model))
-    again = known is not None and known.released is None and at >= known.until
-    times = known.times + 1 if known and again else known.times if known and known.released is None else 1
+    """Return the hold that a refusal at time `at` causes: until the reset time, or for a period that grows with each refusal."""
+    previous = holds.get(hold_key(account, model))
+    is_repeated = previous is not None and previous.released is None and at >= previous.until
+    times = (
+        previous.times + 1
+        if previous and is_repeated
+        else previous.times
+        if previous and previous.released is None
+        else 1
+    )
     until = believable(resets_at, at)
     if until is not None:
         return e.AccountHeld(account, until, "the usage limit is reached", model, True, times)
@@ -145,7 +159,7 @@ def next_hold(
 
 
 def on_a_word(hold: e.AccountHeld, at: float, until: float) -> e.AccountHeld:
-    """The same hold where only a session's word is there for it: the session waits as it said, the others until then."""
+    """Return the hold that a mere claim of a session causes: the session waits as long as it claims, the others at most until `until`."""
     until = min(hold.until, until)
     reason = "a session says that the usage limit is reached"
     return replace(
@@ -154,18 +168,18 @@ def on_a_word(hold: e.AccountHeld, at: float, until: float) -> e.AccountHeld:
 
 
 def is_read(facts: SessionFacts) -> bool:
-    """Was its limit read by its plugin, and not told by the session itself?"""
+    """Return whether the session's limit was read by its plugin, not claimed by the session itself."""
     return facts.activity.state == "limited" and facts.activity.source not in WORDS
 
 
 def apart(session: str) -> float:
-    """Seconds that the next one keeps behind this session."""
+    """Return the seconds that the next session waits after this one."""
     share = int.from_bytes(hashlib.sha256(session.encode()).digest()[:4], "big") / float(1 << 32)
     return APART * (1.0 + share / 2.0)
 
 
 def holds_at_once(rules: Sequence[Rule]) -> bool:
-    """Do the rules hold an account as soon as its limit is met, without a look at anything else?"""
+    """Return whether the rules hold an account as soon as its limit is reached, without any further condition."""
     for rule in rules:
         if rule.trigger == "usage-limit" and rule.action == "hold" and rule.auto:
             return not (rule.condition or rule.delay or rule.threshold or rule.approval_after is not None)
@@ -173,333 +187,364 @@ def holds_at_once(rules: Sequence[Rule]) -> bool:
 
 
 class Quota:
-    """Who may use which account when."""
+    """Decides which session may use which account when."""
 
     def __init__(self, flow: Flow, models: Models, call_later: CallLater | None = None) -> None:
         self.flow = flow
         self.models = models
         self._call_later = call_later
-        self._lines: dict[str, _Line] = {}
-        self._fresh: dict[str, AccountHold] = {}
-        """Holds that are being recorded: they count already."""
-        self._known: dict[str, tuple[int, Sequence[SessionFacts]]] = {}
-        self._spoke: dict[str, float] = {}
-        """When a session's word alone held its account."""
+        self._queues: dict[str, _Queue] = {}
+        self._recording: dict[str, AccountHold] = {}
+        """Holds that are being recorded; they count already."""
+        self._limited_sessions: dict[str, tuple[int, Sequence[SessionFacts]]] = {}
+        self._claimed_at: dict[str, float] = {}
+        """Session → when its claim alone held its account."""
         self._timer: Timer | None = None
-        self._due = 0.0
+        self._timer_at = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
         self.on_release: list[Callable[[], None]] = []
-        """Told when somebody who waited may ask again."""
+        """Called when sessions that waited may ask again."""
 
     def start(self) -> None:
-        """Hold what was met while nobody looked, and whatever is from now on."""
+        """Hold the accounts whose limits were reached while the daemon was down, and those whose limits are reached from now on."""
         self.flow.on_change.append(self._on_change)
         missed = [facts for facts in self.flow.sessions.values() if facts.limited]
         if missed:
-            self._begin(self._catch_up(missed))
-        self._look()
+            self._run_in_background(self._hold_missed(missed))
+        self._review_holds()
 
-    async def _catch_up(self, limited: Sequence[SessionFacts]) -> None:
+    async def _hold_missed(self, limited: Sequence[SessionFacts]) -> None:
         for facts in limited:
-            if await self.flow.store.event_by_key(_held_by(facts, facts.limited_at or 0.0)) is None:
+            if await self.flow.store.event_by_key(_hold_event_key(facts, facts.limited_at or 0.0)) is None:
                 at = facts.limited_at or 0.0
                 self._hold([_Refusal(facts, facts.limit_until, facts.limit_model, at, is_read(facts))])
 
     def close(self) -> None:
-        """Look no more."""
+        """Cancel the timer and all recordings under way."""
         if self._timer:
             self._timer.cancel()
         for task in self._tasks:
             task.cancel()
 
-    # -- asking --------------------------------------------------------------------------------------------------------
+    # -- asking whether an account may be used -------------------------------------------------------------------------
 
     def model_of(self, facts: SessionFacts) -> str:
-        """The session's model: as it is configured, else as it was used last."""
+        """Return the session's model: the configured one, else the one it used last."""
         return facts.spec.model or self.models(facts) or max(facts.spent, default="").partition(" ")[2]
 
     def holds(self) -> Mapping[str, AccountHold]:
-        """All holds, with those that are being recorded."""
-        return {**self.flow.home.accounts, **self._fresh}
+        """Return all holds, including those that are being recorded."""
+        return {**self.flow.home.accounts, **self._recording}
 
     def wait(self, facts: SessionFacts) -> Wait | None:
-        """Why a session may not use its account just now; nothing: it may."""
-        if not self.flow.home.accounts and not self._fresh:
+        """Return why a session may not use its account now, and until when, or None if it may."""
+        if not self.flow.home.accounts and not self._recording:
             return None
-        now, mine = self.flow.clock(), self._of(facts)
-        for hold in mine:
+        now, own_holds = self.flow.clock(), self._holds_of(facts)
+        for hold in own_holds:
             if hold.released is None and (until := ends(hold, now)) > now:
-                return self._later(f"the usage limit of {hold.key} to end at {rfc3339(until)[:19]}Z", until)
-        for hold in mine:
-            if later := self._behind(facts, hold, now):
-                return later
+                return self._wait_until(f"the usage limit of {hold.key} to end at {rfc3339(until)[:19]}Z", until)
+        for hold in own_holds:
+            if wait := self._wait_for_turn(facts, hold, now):
+                return wait
         return None
 
-    def _of(self, facts: SessionFacts) -> list[AccountHold]:
-        """The holds of a session's account, of its model or of all."""
+    def _holds_of(self, facts: SessionFacts) -> list[AccountHold]:
+        """Return the holds of a session's account that apply to its model."""
         account = account_of(facts)
-        found = [one for one in self.holds().values() if one.account == account]
-        if any(one.model for one in found):
+        holds = [hold for hold in self.holds().values() if hold.account == account]
+        if any(hold.model for hold in holds):
             model = self.model_of(facts)
-            found = [one for one in found if same_model(one.model, model)]
-        return found
+            holds = [hold for hold in holds if same_model(hold.model, model)]
+        return holds
 
-    def _later(self, reason: str, until: float) -> Wait:
-        """Who waits is looked at again when his time comes."""
-        self._look_at(until)
+    def _wait_until(self, reason: str, until: float) -> Wait:
+        """Return a wait and schedule a review of the holds for its end."""
+        self._schedule_review(until)
         return Wait(reason, until)
 
-    def _behind(self, facts: SessionFacts, hold: AccountHold, now: float) -> Wait | None:
-        """Those who go on after a limit do so one after the other; the first of them tries."""
+    def _wait_for_turn(self, facts: SessionFacts, hold: AccountHold, now: float) -> Wait | None:
+        """Return why a session waits for its turn after a hold, or None: sessions continue one after the other, the
+        first one alone as a trial.
+        """
         if hold.released is not None and now > hold.released + OPENING:
             return None
-        went = self._line(hold).went
+        went = self._queue_since(hold).went
         if facts.id in went:
             return None
         in_order = now < (hold.until if hold.released is None else hold.released) + IN_ORDER
-        if in_order and any(_before(one, facts, now) for one in self._met(hold) if one.id not in went):
-            return self._later(f"its turn after the usage limit of {hold.key}", now + 1.0)
+        if in_order and any(
+            _precedes(other, facts, now) for other in self._sessions_limited_by(hold) if other.id not in went
+        ):
+            return self._wait_until(f"its turn after the usage limit of {hold.key}", now + 1.0)
         if not went:
             return None
-        first, began = next(iter(went.items()))
-        if hold.released is None and now < began + TRIAL:
-            return self._later(f"the usage limit of {hold.key}: {first} tries whether it is over", began + TRIAL)
-        last, at = max(went.items(), key=lambda one: one[1])
-        turn = at + apart(last)
-        return self._later(f"its turn after the usage limit of {hold.key}", turn) if now < turn else None
+        first_session, trial_started = next(iter(went.items()))
+        if hold.released is None and now < trial_started + TRIAL:
+            return self._wait_until(
+                f"the usage limit of {hold.key}: {first_session} tries whether it is over", trial_started + TRIAL
+            )
+        last_session, last_time = max(went.items(), key=lambda entry: entry[1])
+        turn = last_time + apart(last_session)
+        return self._wait_until(f"its turn after the usage limit of {hold.key}", turn) if now < turn else None
 
     def take(self, facts: SessionFacts) -> Wait | None:
-        """The same; who may go has gone with that."""
-        if later := self.wait(facts):
-            return later
-        self._went(facts)
+        """Return as `wait` does; if the session may use the account, count it as having continued."""
+        if wait := self.wait(facts):
+            return wait
+        self._note_continued(facts)
         return None
 
     def gate(self, facts: SessionFacts, at_work: Sequence[SessionFacts]) -> str:
-        """Why a session that waits to start must not, given those that are let start in the same moment."""
-        if not self.flow.home.accounts and not self._fresh:
+        """Return why a waiting session must not start now, or ""; `at_work` includes the sessions that start in the same round."""
+        if not self.flow.home.accounts and not self._recording:
             return ""
-        if later := self.wait(facts):
-            return later.reason
+        if wait := self.wait(facts):
+            return wait.reason
         now = self.flow.clock()
-        for hold in self._of(facts):
-            over = hold.released is not None and now > hold.released + OPENING
-            if over or facts.id in self._line(hold).went:
+        for hold in self._holds_of(facts):
+            is_over = hold.released is not None and now > hold.released + OPENING
+            if is_over or facts.id in self._queue_since(hold).went:
                 continue
             for other in at_work:
-                if not other.admitted and hold in self._of(other):
-                    return self._later(f"its turn after the usage limit of {hold.key}", now + apart(other.id)).reason
+                if not other.admitted and hold in self._holds_of(other):
+                    return self._wait_until(
+                        f"its turn after the usage limit of {hold.key}", now + apart(other.id)
+                    ).reason
         return ""
 
-    def _line(self, hold: AccountHold) -> _Line:
-        """Who went since this hold; a new one begins a new line."""
-        line = self._lines.get(hold.key)
-        if line is None or (line.hold.until, line.hold.since) != (hold.until, hold.since):
-            line = self._lines[hold.key] = _Line(hold)
-        return line
+    def _queue_since(self, hold: AccountHold) -> _Queue:
+        """Return the sessions that continued since this hold; a new hold begins an empty list."""
+        queue = self._queues.get(hold.key)
+        if queue is None or (queue.hold.until, queue.hold.since) != (hold.until, hold.since):
+            queue = self._queues[hold.key] = _Queue(hold)
+        return queue
 
-    def _went(self, facts: SessionFacts) -> None:
+    def _note_continued(self, facts: SessionFacts) -> None:
         now = self.flow.clock()
-        for hold in self._of(facts):
+        for hold in self._holds_of(facts):
             if hold.released is not None or ends(hold, now) <= now:
-                self._line(hold).went.setdefault(facts.id, now)
+                self._queue_since(hold).went.setdefault(facts.id, now)
 
-    # -- holding -------------------------------------------------------------------------------------------------------
+    # -- holding accounts ----------------------------------------------------------------------------------------------
 
     def _on_change(self, changes: Sequence[Change]) -> None:
-        met: list[_Refusal] = []
-        over = False
+        refusals: list[_Refusal] = []
+        is_released = False
         for change in changes:
             body, facts, event = change.event.body, change.after, change.event
             if isinstance(body, e.AccountHeld):
-                self._fresh.pop(hold_key(body.account, body.model), None)
-            over = over or isinstance(body, e.AccountReleased)
+                self._recording.pop(hold_key(body.account, body.model), None)
+            is_released = is_released or isinstance(body, e.AccountReleased)
             if facts is None:
                 continue
             if isinstance(body, e.AgentLimit):
-                met.append(_Refusal(facts, body.resets_at, body.model, event.time, event.source not in WORDS))
+                refusals.append(_Refusal(facts, body.resets_at, body.model, event.time, event.source not in WORDS))
             elif isinstance(body, e.SessionAdmitted):
-                self._went(facts)
-            elif _works(body):
-                self._is_over(facts, event.time)
-        self._hold(met)
-        self._look()
-        for told in self.on_release if over else ():
-            told()
+                self._note_continued(facts)
+            elif _proves_model_answers(body):
+                self._release_if_over(facts, event.time)
+        self._hold(refusals)
+        self._review_holds()
+        for callback in self.on_release if is_released else ():
+            callback()
 
-    def _hold(self, met: Sequence[_Refusal]) -> None:
+    def _hold(self, refusals: Sequence[_Refusal]) -> None:
         events: list[Event] = []
-        for one in met:
-            facts, account, key = one.facts, account_of(one.facts), hold_key(account_of(one.facts), one.model)
+        for refusal in refusals:
+            facts, account, key = (
+                refusal.facts,
+                account_of(refusal.facts),
+                hold_key(account_of(refusal.facts), refusal.model),
+            )
             if not holds_at_once(self.flow.rules(facts.project, facts.spec.profile)):
                 continue
-            body = self._weighed(one, next_hold(self.holds(), account, one.model, one.resets_at, one.at))
+            body = self._limit_to_evidence(
+                refusal, next_hold(self.holds(), account, refusal.model, refusal.resets_at, refusal.at)
+            )
             if body is None:
                 continue
-            known = self.holds().get(key)
-            if known and known.released is None and known.until > max(one.at, body.until):
-                body = replace(body, until=known.until, reason=known.reason, named=known.named, times=known.times)
-            self._fresh[key] = AccountHold(
-                account, one.model, body.until, one.at, body.named, body.times, body.reason, facts.id
+            current_hold = self.holds().get(key)
+            if current_hold and current_hold.released is None and current_hold.until > max(refusal.at, body.until):
+                body = replace(
+                    body,
+                    until=current_hold.until,
+                    reason=current_hold.reason,
+                    named=current_hold.named,
+                    times=current_hold.times,
+                )
+            self._recording[key] = AccountHold(
+                account, refusal.model, body.until, refusal.at, body.named, body.times, body.reason, facts.id
             )
-            now, others = self.flow.clock(), replace(body, waits=None)
-            for other in self._limited(account, one.model, but=facts.id):
+            now, body_for_others = self.flow.clock(), replace(body, waits=None)
+            for other in self._sessions_limited(account, refusal.model, except_session=facts.id):
                 if (other.limit_until or 0.0) > body.until:
                     continue
-                unique = f"held:{other.id}:{other.generation}:{body.until:.3f}"
-                events.append(Event(others, now, "daemon", unique, other.project, other.id))
-            events.append(Event(body, now, "daemon", _held_by(facts, one.at), facts.project, facts.id))
+                event_key = f"held:{other.id}:{other.generation}:{body.until:.3f}"
+                events.append(Event(body_for_others, now, "daemon", event_key, other.project, other.id))
+            events.append(Event(body, now, "daemon", _hold_event_key(facts, refusal.at), facts.project, facts.id))
         if events:
             self._record(events)
 
-    def _weighed(self, one: _Refusal, hold: e.AccountHeld) -> e.AccountHeld | None:
-        """How much of a hold a refusal is good for: all of it if it was read, or two sessions say so; else a while, and not again soon."""
-        if one.read:
+    def _limit_to_evidence(self, refusal: _Refusal, hold: e.AccountHeld) -> e.AccountHeld | None:
+        """Return the hold that a refusal justifies: in full if it was read or two sessions claim it, else a short one,
+        and None if that is too soon.
+        """
+        if refusal.read:
             return hold
-        key, session = hold_key(hold.account, hold.model), one.facts.id
-        known = self.holds().get(key)
-        standing = known if known and known.released is None else None
-        other = self.flow.sessions.get(standing.session) if standing and standing.session != session else None
-        if standing and other and other.limited:
-            return on_a_word(hold, one.at, max(one.at + SPOKEN, standing.until, limited_until(other)))
-        recent = self._spoke.get(session, known.since if known and known.session == session else -SPOKEN_AGAIN)
-        if one.at - recent >= SPOKEN_AGAIN or one.at < recent:
-            self._spoke[session] = one.at
-            return on_a_word(hold, one.at, one.at + SPOKEN)
-        return on_a_word(hold, one.at, standing.until) if standing else None
+        key, session = hold_key(hold.account, hold.model), refusal.facts.id
+        current_hold = self.holds().get(key)
+        active_hold = current_hold if current_hold and current_hold.released is None else None
+        other = self.flow.sessions.get(active_hold.session) if active_hold and active_hold.session != session else None
+        if active_hold and other and other.limited:
+            return on_a_word(hold, refusal.at, max(refusal.at + SPOKEN, active_hold.until, limited_until(other)))
+        last_claim = self._claimed_at.get(
+            session, current_hold.since if current_hold and current_hold.session == session else -SPOKEN_AGAIN
+        )
+        if refusal.at - last_claim >= SPOKEN_AGAIN or refusal.at < last_claim:
+            self._claimed_at[session] = refusal.at
+            return on_a_word(hold, refusal.at, refusal.at + SPOKEN)
+        return on_a_word(hold, refusal.at, active_hold.until) if active_hold else None
 
-    def _met(self, hold: AccountHold) -> Sequence[SessionFacts]:
-        """The sessions that met this limit, looked for anew when something changed."""
-        seq, found = self._known.get(hold.key, (-1, ()))
+    def _sessions_limited_by(self, hold: AccountHold) -> Sequence[SessionFacts]:
+        """Return the sessions that reached this limit, computed again only after something changed."""
+        seq, sessions = self._limited_sessions.get(hold.key, (-1, ()))
         if seq != self.flow.seq:
-            found = self._limited(hold.account, hold.model)
-            self._known[hold.key] = (self.flow.seq, found)
-        return found
+            sessions = self._sessions_limited(hold.account, hold.model)
+            self._limited_sessions[hold.key] = (self.flow.seq, sessions)
+        return sessions
 
-    def _limited(self, account: str, model: str, but: str = "") -> list[SessionFacts]:
-        """The sessions that met this limit and wait for its end."""
+    def _sessions_limited(self, account: str, model: str, except_session: str = "") -> list[SessionFacts]:
+        """Return the sessions that reached this limit and wait for its end."""
         return [
             facts
             for facts in self.flow.sessions.values()
-            if facts.id != but
+            if facts.id != except_session
             and facts.limited
             and account_of(facts) == account
             and same_model(model, self.model_of(facts))
         ]
 
-    # -- letting go ----------------------------------------------------------------------------------------------------
+    # -- releasing accounts --------------------------------------------------------------------------------------------
 
-    def _is_over(self, facts: SessionFacts, at: float) -> None:
-        """A session works with an account whose time is up: the limit is over."""
+    def _release_if_over(self, facts: SessionFacts, at: float) -> None:
+        """Release the hold of an account that a session works with again after the hold's time is up."""
         now = self.flow.clock()
-        for hold in self._of(facts) if self.flow.home.accounts else ():
-            if hold.released is not None or hold.key in self._fresh or ends(hold, now) > now:
+        for hold in self._holds_of(facts) if self.flow.home.accounts else ():
+            if hold.released is not None or hold.key in self._recording or ends(hold, now) > now:
                 continue
-            began = self._line(hold).went.get(facts.id)
-            if began is not None and at >= began:
+            continued_at = self._queue_since(hold).went.get(facts.id)
+            if continued_at is not None and at >= continued_at:
                 self._release(hold, f"{facts.id} works with it again")
 
     def _release(self, hold: AccountHold, reason: str, source: str = "daemon") -> None:
-        self._record(self._releasing(hold, reason, source))
+        self._record(self._release_events(hold, reason, source))
 
-    def _releasing(self, hold: AccountHold, reason: str, source: str) -> list[Event]:
+    def _release_events(self, hold: AccountHold, reason: str, source: str) -> list[Event]:
         body, now = e.AccountReleased(hold.account, hold.model, reason), self.flow.clock()
-        unique = f"released:{hold.key}:{hold.since:.3f}:{hold.until:.3f}"
-        mine = self._limited(hold.account, hold.model)
+        event_key = f"released:{hold.key}:{hold.since:.3f}:{hold.until:.3f}"
+        waiting_sessions = self._sessions_limited(hold.account, hold.model)
         return [
-            Event(body, now, source, unique),
-            *(Event(body, now, source, f"{unique}:{one.id}", one.project, one.id) for one in mine),
+            Event(body, now, source, event_key),
+            *(
+                Event(body, now, source, f"{event_key}:{waiting.id}", waiting.project, waiting.id)
+                for waiting in waiting_sessions
+            ),
         ]
 
     async def release(self, name: str) -> dict[str, Any]:
-        """A person says that an account may be used again; `name`: the account, for all its holds, or account and model."""
+        """Release an account on a person's request; `name` is an account, for all its holds, or account and model.
+        Raises NotFound if none is held.
+        """
         now = self.flow.clock()
-        standing = [one for one in self.holds().values() if one.released is None]
-        chosen = [one for one in standing if name in (one.key, one.account)]
+        active_holds = [active_hold for active_hold in self.holds().values() if active_hold.released is None]
+        chosen = [active_hold for active_hold in active_holds if name in (active_hold.key, active_hold.account)]
         if not chosen:
-            known = ", ".join(sorted(one.key for one in standing))
-            remedy = f"held are: {known}" if known else "none is: see ao usage"
+            held_names = ", ".join(sorted(active_hold.key for active_hold in active_holds))
+            remedy = f"held are: {held_names}" if held_names else "none is: see ao usage"
             raise NotFound(f"no account {name} is held", remedy)
-        events = [event for hold in chosen for event in self._releasing(hold, "a person says so", "person")]
+        events = [event for hold in chosen for event in self._release_events(hold, "a person says so", "person")]
         await self.flow.append(*events)
-        self._fresh = {key: one for key, one in self._fresh.items() if one not in chosen}
-        return {"released": [one.key for one in chosen], "at": rfc3339(now)}
+        self._recording = {
+            key: active_hold for key, active_hold in self._recording.items() if active_hold not in chosen
+        }
+        return {"released": [active_hold.key for active_hold in chosen], "at": rfc3339(now)}
 
-    def _look(self) -> None:
-        """Let go of what nobody tried for long, or what cannot be true; and come again."""
+    def _review_holds(self) -> None:
+        """Release the holds that no session tried for long or whose time cannot be right, and schedule the next review."""
         now = self.flow.clock()
         for hold in self.flow.home.accounts.values():
-            if hold.released is not None or hold.key in self._fresh:
+            if hold.released is not None or hold.key in self._recording:
                 continue
             until = ends(hold, now)
-            began = next(iter(self._line(hold).went.values()), until)
-            own = self.flow.sessions.get(hold.session)
+            trial_started = next(iter(self._queue_since(hold).went.values()), until)
+            holding_session = self.flow.sessions.get(hold.session)
             if (
-                own is not None and own.limited
+                holding_session is not None and holding_session.limited
             ):  # it waits longer than the others, and its next try belongs to this hold
-                began = max(began, own.limit_until or 0.0)
+                trial_started = max(trial_started, holding_session.limit_until or 0.0)
             if until != hold.until:
                 self._release(hold, "its time cannot be right by the clock")
-            elif until <= now and now >= max(until, began) + OPENING:
+            elif until <= now and now >= max(until, trial_started) + OPENING:
                 self._release(hold, "its time is up, and nobody was refused")
             else:
-                self._look_at(until if until > now else now + LOOK_AGAIN)
+                self._schedule_review(until if until > now else now + LOOK_AGAIN)
 
-    def _look_at(self, moment: float) -> None:
-        if self._timer and self._due <= moment:
+    def _schedule_review(self, moment: float) -> None:
+        if self._timer and self._timer_at <= moment:
             return
         if self._timer:
             self._timer.cancel()
-        self._due, now = moment, self.flow.clock()
+        self._timer_at, now = moment, self.flow.clock()
         call_later = self._call_later or asyncio.get_running_loop().call_later
-        self._timer = call_later(max(0.05, min(moment - now, LOOK_AGAIN)), self._again)
+        self._timer = call_later(max(0.05, min(moment - now, LOOK_AGAIN)), self._on_timer)
 
-    def _again(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
-        self._look()
-        for told in self.on_release:
-            told()
+        self._review_holds()
+        for callback in self.on_release:
+            callback()
 
     def _record(self, events: Sequence[Event]) -> None:
-        self._begin(self._append(events))
+        self._run_in_background(self._append(events))
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _run_in_background(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _append(self, events: Sequence[Event]) -> None:
         try:
-            stored = await self.flow.append(*events)
+            stored_events = await self.flow.append(*events)
         except AoError as error:
             log.warning("a usage limit could not be recorded", error=str(error))
             return
-        if not stored:  # it was recorded before
+        if not stored_events:  # it was recorded before
             for event in events:
                 if isinstance(event.body, e.AccountHeld):
-                    self._fresh.pop(hold_key(event.body.account, event.body.model), None)
+                    self._recording.pop(hold_key(event.body.account, event.body.model), None)
 
-    # -- telling -------------------------------------------------------------------------------------------------------
+    # -- showing -------------------------------------------------------------------------------------------------------
 
     def accounts(self) -> list[dict[str, Any]]:
-        """Every account that is in use or held, with its hold."""
-        now, sessions = self.flow.clock(), [one for one in self.flow.sessions.values() if not one.stopped]
+        """Return every account that is in use or held, with its hold, as JSON."""
+        now, sessions = self.flow.clock(), [facts for facts in self.flow.sessions.values() if not facts.stopped]
         rows = [self._row(hold, sessions, now) for hold in self.holds().values() if hold.released is None]
-        held = {row["account"] for row in rows if row["model"] is None}
-        for account in sorted({account_of(one) for one in sessions} - held):
-            mine = [one for one in sessions if account_of(one) == account]
-            rows.append(_account_json(account, None, "free", mine))
+        held_accounts = {row["account"] for row in rows if row["model"] is None}
+        for account in sorted({account_of(facts) for facts in sessions} - held_accounts):
+            account_sessions = [facts for facts in sessions if account_of(facts) == account]
+            rows.append(_account_json(account, None, "free", account_sessions))
         return sorted(rows, key=lambda row: (row["account"], row["model"] or ""))
 
     def _row(self, hold: AccountHold, sessions: Iterable[SessionFacts], now: float) -> dict[str, Any]:
-        mine = [one for one in sessions if hold in self._of(one)]
+        held_sessions = [facts for facts in sessions if hold in self._holds_of(facts)]
         until = ends(hold, now)
-        row = _account_json(hold.account, hold.model or None, "held" if until > now else "trying", mine)
+        row = _account_json(hold.account, hold.model or None, "held" if until > now else "trying", held_sessions)
         return {**row, "until": rfc3339(until), "resetKnown": hold.named, "reason": hold.reason}
 
 
 def _account_json(account: str, model: str | None, state: str, sessions: Sequence[SessionFacts]) -> dict[str, Any]:
-    kept = [one for one in sessions if one.limited]
+    limited_sessions = [facts for facts in sessions if facts.limited]
     return {
         "account": account,
         "model": model,
@@ -507,14 +552,14 @@ def _account_json(account: str, model: str | None, state: str, sessions: Sequenc
         "until": None,
         "resetKnown": None,
         "reason": None,
-        "agents": sorted({one.spec.agent for one in sessions}),
-        "working": sum(holds_slot(one) for one in sessions) - sum(holds_slot(one) for one in kept),
-        "waiting": len(waiting(sessions)) + len(kept),
+        "agents": sorted({facts.spec.agent for facts in sessions}),
+        "working": sum(holds_slot(facts) for facts in sessions) - sum(holds_slot(facts) for facts in limited_sessions),
+        "waiting": len(waiting(sessions)) + len(limited_sessions),
     }
 
 
-def _before(other: SessionFacts, facts: SessionFacts, now: float) -> bool:
-    """Does another go before this one: it met the limit, and met it earlier, and its time has come?"""
+def _precedes(other: SessionFacts, facts: SessionFacts, now: float) -> bool:
+    """Return whether `other` goes before this session: its time has come, and this session did not reach the limit or did so later."""
     if other.id == facts.id or other.wanted != "run" or other.failure or (other.limit_until or now) > now:
         return False
     if not facts.limited:
@@ -522,13 +567,13 @@ def _before(other: SessionFacts, facts: SessionFacts, now: float) -> bool:
     return (other.limited_at, other.created_at, other.id) < (facts.limited_at, facts.created_at, facts.id)
 
 
-def _held_by(facts: SessionFacts, at: float) -> str:
-    """The key of the hold that a session's refusal made."""
+def _hold_event_key(facts: SessionFacts, at: float) -> str:
+    """Return the event key of the hold that a session's refusal causes."""
     return f"held:{facts.id}:{facts.generation}:{at:.3f}"
 
 
-def _works(body: e.Body) -> bool:
-    """Something that only an agent does whose model answers."""
+def _proves_model_answers(body: e.Body) -> bool:
+    """Return whether an event occurs only if the agent's model answers."""
     if isinstance(body, e.AgentUsage):
         return body.output > 0
     return isinstance(body, e.AgentTurnEnded | e.AgentDone | e.PermissionAsked | e.AgentProgress)

@@ -1,8 +1,8 @@
 """Budgets: what a session, a day or a project may use, in dollars or tokens.
 
-A session that starts has something set aside for it: what earlier ones of its kind used. So many start at once as fit. What they really
-use is counted as it is measured; whoever is over is told of by an event, and the rule `budget-exceeded` decides: by default he is stopped,
-his work saved, and a person is asked.
+When a session starts, an amount is reserved for it: what earlier sessions of its kind used. As many sessions start at
+once as fit. Actual use is counted as it is measured; a session over a budget gets an event, and the rule
+`budget-exceeded` decides: by default the session is stopped, its work is saved, and a person is asked.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from agent_orchestrator.fleet.scheduling.slots import holds_slot
 from agent_orchestrator.sessions.usage_wait import Wait
 
 WARN_AT = 0.8
-"""The part of a budget at which a person is told."""
+"""The part of a budget at which a person is notified."""
 EXPECTED = {"USD": 0.25, "tokens": 100_000.0}
-"""What a session is expected to use that nothing is known about; at most a tenth of the budget it counts into."""
+"""What a session is expected to use if nothing is known about its kind; at most a tenth of the shared budget."""
 COUNTED = 1.5
-"""Of a budget that sessions share, how much one of them counts for at most: it is its agent's word, and a person can let others go on."""
+"""How many times its limit of a shared budget one session counts for at most: usage is its agent's claim and must not block all others."""
 OVERDRAWN = 10.0
-"""The same, of its own budget: at the end of that it is paused, and a single step costs no more than that."""
+"""The same factor for the session's own budget: it is paused at the end of it, and a single step does not cost more than that."""
 REMEMBERED = 20
-"""Earlier sessions that an expectation is made of."""
+"""The number of earlier sessions that an expectation is computed from."""
 DAY = 86400.0
 LOOK_AGAIN = 300.0
-"""Seconds after which it is looked again whether another day has begun."""
+"""Seconds after which it is checked again whether another day has begun."""
 NEXT_DAY = "Another day has begun, and its budget with it. Go on where you left off."
 
 log = structlog.get_logger()
@@ -48,210 +48,223 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """One budget: of which sessions, over which time."""
+    """One budget: which sessions count, and over which time."""
 
     scope: str
     """`session`, `day` or `project`."""
     amount: Amount
     name: str
-    """What people call it."""
+    """The name that people are shown."""
     projects: frozenset[str]
     profile: str | None = None
-    """Only sessions of this profile count."""
+    """Only sessions of this profile count; None: all of the projects."""
 
     def counts(self, facts: SessionFacts) -> bool:
-        """Does a session's use count into it?"""
+        """Return whether a session's use counts towards this budget."""
         return facts.project in self.projects and self.profile in (None, facts.spec.profile)
 
 
 def amount(used: Usage, unit: str) -> float:
-    """What was used, in a budget's unit, as far as that is known."""
+    """Return the usage in a budget's unit; 0 dollars if they are not known."""
     return float(used.input + used.output) if unit == "tokens" else used.usd or 0.0
 
 
 def unmeasured(facts: SessionFacts, unit: str) -> bool:
-    """Did a session use something of which nobody knows how much it is in this unit?"""
-    if unit != "tokens" and any(one.usd is None and one.input + one.output for one in facts.spent.values()):
+    """Return whether a session used something whose amount in this unit is not known."""
+    if unit != "tokens" and any(usage.usd is None and usage.input + usage.output for usage in facts.spent.values()):
         return True
-    used = facts.usage
-    worked = facts.launch is not None and (facts.launch.ended or facts.done is not None or bool(facts.said))
-    return worked and not (used.input or used.output or used.usd)
+    total = facts.usage
+    has_worked = facts.launch is not None and (facts.launch.ended or facts.done is not None or bool(facts.said))
+    return has_worked and not (total.input or total.output or total.usd)
 
 
 def day_of(time: float) -> str:
-    """The UTC day, as usage is kept by."""
+    """Return the UTC day of a time, as usage is kept by."""
     return rfc3339(time)[:10]
 
 
 def used_on(facts: SessionFacts, day: str) -> Usage:
-    """What a session used on a day."""
+    """Return what a session used on a day."""
     total = Usage()
-    for place, used in facts.spent.items():
-        if place.startswith(day):
-            total = total.plus(used)
+    for day_and_model, usage in facts.spent.items():
+        if day_and_model.startswith(day):
+            total = total.plus(usage)
     return total
 
 
 def raised_key(scope: str, day: str) -> str:
-    """How a budget is named among those that a person raised for a session."""
+    """Return the key of a budget among those that a person raised for a session."""
     return f"day {day}" if scope == "day" else scope
 
 
 def shown(value: float, unit: str) -> str:
-    """A figure as people read it, without its unit."""
+    """Return an amount as text for people, without its unit."""
     return f"{value:,.0f}" if unit == "tokens" else f"{value:.2f}" if value >= 0.01 or not value else f"{value:.4f}"
 
 
 class Budgets:
-    """Watches what is spent, and says who may spend more."""
+    """Measures what sessions spend against the budgets, and decides which may start or continue."""
 
     def __init__(self, flow: Flow, config: ConfigSet, call_later: CallLater | None = None) -> None:
         self.flow = flow
         self.config = config
-        self.notice: Callable[[str, e.Notified], e.Body] = lambda _project, told: told
-        """What becomes of a notification; in quiet hours it waits."""
+        self.notice: Callable[[str, e.Notified], e.Body] = lambda _project, notification: notification
+        """Turns a notification into the event to record; in quiet hours one that defers it."""
         self._call_later = call_later
         self._caps: dict[tuple[str, str | None], tuple[ProjectConfig, tuple[Cap, ...]]] = {}
-        self._spent: tuple[int, str, dict[Cap, float]] = (-1, "", {})
-        self._usual: tuple[int, dict[tuple[str, str, str, float], float | None]] = (-1, {})
-        self._reserved: tuple[Sequence[SessionFacts], int, dict[Cap, float]] = ((), 0, {})
+        self._spent_amounts: tuple[int, str, dict[Cap, float]] = (-1, "", {})
+        self._usual_amounts: tuple[int, dict[tuple[str, str, str, float], float | None]] = (-1, {})
+        self._reservations: tuple[Sequence[SessionFacts], int, dict[Cap, float]] = ((), 0, {})
         self._timer: Timer | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Look at what was spent before, and whenever something is."""
+        """Check what was spent before the start, and whenever a session spends more."""
         self.flow.on_change.append(self._on_change)
-        self._look(list(self.flow.sessions.values()))
-        self._each_day()
+        self._check_sessions(list(self.flow.sessions.values()))
+        self._resume_on_new_day()
 
     def close(self) -> None:
-        """Look no more."""
+        """Cancel the timer and all recordings under way."""
         if self._timer:
             self._timer.cancel()
         for task in self._tasks:
             task.cancel()
 
-    # -- what counts ---------------------------------------------------------------------------------------------------
+    # -- the budgets and their use -------------------------------------------------------------------------------------
 
     def caps(self, project: str, profile: str | None) -> tuple[Cap, ...]:
-        """The budgets that sessions of a project and profile count into."""
+        """Return the budgets that sessions of a project and profile count towards."""
         settings = self.config.project(project)
         if settings is None:
             return ()
-        known = self._caps.get((project, profile))
-        if known is None or known[0] is not settings:
-            known = self._caps[project, profile] = (settings, tuple(self._made(settings, profile)))
-        return known[1]
+        cached = self._caps.get((project, profile))
+        if cached is None or cached[0] is not settings:
+            cached = self._caps[project, profile] = (settings, tuple(self._configured_caps(settings, profile)))
+        return cached[1]
 
-    def _made(self, project: ProjectConfig, profile: str | None) -> Iterable[Cap]:
-        own = project.profiles[profile].budget if profile and profile in project.profiles else None
-        one, each = frozenset({project.id}), (own and own.per_session) or project.budget.per_session
-        if each:
-            yield Cap("session", each, "the session's budget", one, profile)
+    def _configured_caps(self, project: ProjectConfig, profile: str | None) -> Iterable[Cap]:
+        of_profile = project.profiles[profile].budget if profile and profile in project.profiles else None
+        projects, maximum = (
+            frozenset({project.id}),
+            (of_profile and of_profile.per_session) or project.budget.per_session,
+        )
+        if maximum:
+            yield Cap("session", maximum, "the session's budget", projects, profile)
         if project.budget.per_day:
-            yield Cap("day", project.budget.per_day, f"the day's budget of {project.id}", one)
-        if own and own.per_day:
-            yield Cap("day", own.per_day, f"the day's budget of {profile}", one, profile)
+            yield Cap("day", project.budget.per_day, f"the day's budget of {project.id}", projects)
+        if of_profile and of_profile.per_day:
+            yield Cap("day", of_profile.per_day, f"the day's budget of {profile}", projects, profile)
         for limit in self.config.day_budgets():
             if project.id in limit.projects:
                 yield Cap("day", limit.amount, "the day's budget of all projects", limit.projects)
         if project.budget.per_project:
-            yield Cap("project", project.budget.per_project, f"the budget of {project.id}", one)
-        if own and own.per_project:
-            yield Cap("project", own.per_project, f"the budget of {profile}", one, profile)
+            yield Cap("project", project.budget.per_project, f"the budget of {project.id}", projects)
+        if of_profile and of_profile.per_project:
+            yield Cap("project", of_profile.per_project, f"the budget of {profile}", projects, profile)
 
     def spent(self, cap: Cap) -> float:
-        """What was used of a shared budget, as far as it is known."""
+        """Return what was used of a shared budget, as far as it is known."""
         day = day_of(self.flow.clock())
-        if self._spent[:2] != (self.flow.seq, day):
-            self._spent = (self.flow.seq, day, {})
-        sums = self._spent[2]
+        if self._spent_amounts[:2] != (self.flow.seq, day):
+            self._spent_amounts = (self.flow.seq, day, {})
+        sums = self._spent_amounts[2]
         if cap not in sums:
-            mine = (facts for facts in self.flow.sessions.values() if cap.counts(facts))
-            unit, by_day, most = cap.amount.unit, cap.scope == "day", cap.amount.value
-            used = ((facts, amount(used_on(facts, day) if by_day else facts.usage, unit)) for facts in mine)
-            told = (value if value <= most / 10 else self._believed(cap, facts, value) for facts, value in used)
-            sums[cap] = sum(told) + self._of_plans(cap, day)
+            sessions = (facts for facts in self.flow.sessions.values() if cap.counts(facts))
+            unit, by_day, budget = cap.amount.unit, cap.scope == "day", cap.amount.value
+            values = ((facts, amount(used_on(facts, day) if by_day else facts.usage, unit)) for facts in sessions)
+            counted = (value if value <= budget / 10 else self._plausible(cap, facts, value) for facts, value in values)
+            sums[cap] = sum(counted) + self._spent_by_plans(cap, day)
         return sums[cap]
 
-    def _believed(self, cap: Cap, facts: SessionFacts, value: float) -> float:
-        """What a session says it used, as far as its own budget and the shared one would have let it."""
+    def _plausible(self, cap: Cap, facts: SessionFacts, value: float) -> float:
+        """Return what a session claims to have used, capped at what its own budget and the shared one would have allowed."""
         caps, unit = self.caps(facts.project, facts.spec.profile), cap.amount.unit
-        own = [OVERDRAWN * self.limit(one, facts) for one in caps if one.scope == "session" and one.amount.unit == unit]
-        return min(value, COUNTED * self.limit(cap, facts), *own)
+        own_maxima = [
+            OVERDRAWN * self.limit(own_cap, facts)
+            for own_cap in caps
+            if own_cap.scope == "session" and own_cap.amount.unit == unit
+        ]
+        return min(value, COUNTED * self.limit(cap, facts), *own_maxima)
 
-    def _of_plans(self, cap: Cap, day: str) -> float:
-        """Planning counts into what its project uses."""
+    def _spent_by_plans(self, cap: Cap, day: str) -> float:
+        """Return what the plans of the budget's projects used; planning counts towards a project's use."""
         if cap.profile is not None:
             return 0.0
-        plans = [one for one in self.flow.home.plans.values() if one.project in cap.projects]
-        mine = [one.spent for one in plans if cap.scope != "day" or day_of(one.created_at) == day]
-        return sum(amount(Usage(one.input, one.output, usd=one.usd), cap.amount.unit) for one in mine)
+        plans = [entry for entry in self.flow.home.plans.values() if entry.project in cap.projects]
+        plan_usage = [entry.spent for entry in plans if cap.scope != "day" or day_of(entry.created_at) == day]
+        return sum(amount(Usage(entry.input, entry.output, usd=entry.usd), cap.amount.unit) for entry in plan_usage)
 
     def limit(self, cap: Cap, facts: SessionFacts) -> float:
-        """How far a session may go: a person may have let it use as much again."""
+        """Return how much a session may use: the budget, and as much again for each time that a person raised it."""
         key = raised_key(cap.scope, day_of(self.flow.clock()))
         return cap.amount.value * (1 + facts.raised.get(key, 0))
 
-    # -- setting aside -------------------------------------------------------------------------------------------------
+    # -- reserving -----------------------------------------------------------------------------------------------------
 
     def expected(self, facts: SessionFacts, cap: Cap) -> float:
-        """What a session is expected to use in all: what those before it did, at most what it may."""
+        """Return what a session is expected to use in all: what earlier ones of its kind used, at most its budgets."""
         caps, unit = self.caps(facts.project, facts.spec.profile), cap.amount.unit
-        own = next((one.amount for one in caps if one.scope == "session" and one.amount.unit == unit), None)
-        usual = self._usually(facts, unit, COUNTED * cap.amount.value)
+        own_budget = next(
+            (other_cap.amount for other_cap in caps if other_cap.scope == "session" and other_cap.amount.unit == unit),
+            None,
+        )
+        usual = self._median_use(facts, unit, COUNTED * cap.amount.value)
         if usual is None:
-            usual = own.value if own else min(EXPECTED[unit], cap.amount.value / 10)
-        return min(usual, cap.amount.value, own.value if own else usual)
+            usual = own_budget.value if own_budget else min(EXPECTED[unit], cap.amount.value / 10)
+        return min(usual, cap.amount.value, own_budget.value if own_budget else usual)
 
-    def _usually(self, facts: SessionFacts, unit: str, most: float) -> float | None:
-        """The median of those alike; who says that he used more than anybody can is none."""
-        if self._usual[0] != self.flow.seq:
-            self._usual = (self.flow.seq, {})
+    def _median_use(self, facts: SessionFacts, unit: str, maximum: float) -> float | None:
+        """Return the median use of earlier sessions of the same kind, or None; uses above `maximum` cannot be right and are left out."""
+        if self._usual_amounts[0] != self.flow.seq:
+            self._usual_amounts = (self.flow.seq, {})
         kind = facts.spec.profile or facts.spec.agent
-        key = (facts.project, kind, unit, most)
-        if key not in self._usual[1]:
-            alike = [
-                (one.created_at, used)
-                for one in self.flow.sessions.values()
-                if one.project == facts.project
-                and (one.spec.profile or one.spec.agent) == kind
-                and not holds_slot(one)
-                and 0 < (used := amount(one.usage, unit)) <= most
+        key = (facts.project, kind, unit, maximum)
+        if key not in self._usual_amounts[1]:
+            similar = [
+                (session.created_at, use)
+                for session in self.flow.sessions.values()
+                if session.project == facts.project
+                and (session.spec.profile or session.spec.agent) == kind
+                and not holds_slot(session)
+                and 0 < (use := amount(session.usage, unit)) <= maximum
             ]
-            figures = [used for _, used in sorted(alike)[-REMEMBERED:]]
-            self._usual[1][key] = median(figures) if figures else None
-        return self._usual[1][key]
+            amounts = [use for _, use in sorted(similar)[-REMEMBERED:]]
+            self._usual_amounts[1][key] = median(amounts) if amounts else None
+        return self._usual_amounts[1][key]
 
     def reserved(self, cap: Cap, at_work: Sequence[SessionFacts]) -> float:
-        """What is set aside for those at work, beyond what they used; counted on where it was left off."""
-        known, count, sums = self._reserved
-        if known is not at_work or count > len(at_work):
+        """Return what is reserved for the sessions at work beyond what they used; continues the sum if the same list has grown."""
+        counted_list, count, sums = self._reservations
+        if counted_list is not at_work or count > len(at_work):
             count, sums = 0, {}
-        for one in at_work[count:]:
-            for each in self.caps(one.project, one.spec.profile):
-                if each.scope != "session":
-                    rest = self.expected(one, each) - amount(one.usage, each.amount.unit)
-                    sums[each] = sums.get(each, 0.0) + max(0.0, rest)
-        self._reserved = (at_work, len(at_work), sums)
+        for session in at_work[count:]:
+            for session_cap in self.caps(session.project, session.spec.profile):
+                if session_cap.scope != "session":
+                    remaining = self.expected(session, session_cap) - amount(session.usage, session_cap.amount.unit)
+                    sums[session_cap] = sums.get(session_cap, 0.0) + max(0.0, remaining)
+        self._reservations = (at_work, len(at_work), sums)
         return sums.get(cap, 0.0)
 
     def gate(self, facts: SessionFacts, at_work: Sequence[SessionFacts]) -> str:
-        """Why a session that waits must not start: a budget is spent, or set aside for those at work."""
+        """Return why a waiting session must not start: a budget is spent, or reserved for sessions at work; "" if it may start."""
         for cap in self.caps(facts.project, facts.spec.profile):
             if cap.scope == "session":
                 continue
-            spent, kept, limit = self.spent(cap), self.reserved(cap, at_work), self.limit(cap, facts)
-            unit, rest = cap.amount.unit, max(0.0, self.expected(facts, cap) - amount(facts.usage, cap.amount.unit))
+            spent, reserved, limit = self.spent(cap), self.reserved(cap, at_work), self.limit(cap, facts)
+            unit, still_expected = (
+                cap.amount.unit,
+                max(0.0, self.expected(facts, cap) - amount(facts.usage, cap.amount.unit)),
+            )
             if spent >= limit:
-                return self._over(cap, spent, limit)
-            if (spent or kept) and spent + kept + rest > limit * (1 + 1e-9):
-                figures = f"{shown(spent, unit)} of {shown(limit, unit)} {unit} spent, {shown(kept, unit)} reserved"
-                return f"room in {cap.name}: {figures}, {shown(rest, unit)} expected"
+                return self._spent_reason(cap, spent, limit)
+            if (spent or reserved) and spent + reserved + still_expected > limit * (1 + 1e-9):
+                figures = f"{shown(spent, unit)} of {shown(limit, unit)} {unit} spent, {shown(reserved, unit)} reserved"
+                return f"room in {cap.name}: {figures}, {shown(still_expected, unit)} expected"
         return ""
 
     def spent_for(self, project: str, profile: str | None) -> str:
-        """Which shared budget leaves nothing for more of this work, in words; nothing: there is room."""
+        """Return a sentence that names the shared budget which leaves nothing for more of this work, or "" if there is room."""
         for cap in self.caps(project, profile):
             if cap.scope != "session" and (spent := self.spent(cap)) >= cap.amount.value:
                 unit = cap.amount.unit
@@ -259,33 +272,37 @@ class Budgets:
         return ""
 
     def wait(self, facts: SessionFacts) -> Wait | None:
-        """Why a session is not to be spoken to: its day's or its project's budget is spent, and the rule is to stop then."""
+        """Return why a session gets no message: its day's or project's budget is spent and the rule is to stop then; None if it may."""
         rules = self.flow.rules(facts.project, facts.spec.profile)
-        if not any(one.trigger == "budget-exceeded" and one.action == "stop" and one.auto for one in rules):
+        if not any(rule.trigger == "budget-exceeded" and rule.action == "stop" and rule.auto for rule in rules):
             return None
         now = self.flow.clock()
         for cap in self.caps(facts.project, facts.spec.profile):
             if cap.scope != "session" and (spent := self.spent(cap)) > (limit := self.limit(cap, facts)):
-                return Wait(self._over(cap, spent, limit), now - now % DAY + DAY if cap.scope == "day" else now + DAY)
+                return Wait(
+                    self._spent_reason(cap, spent, limit), now - now % DAY + DAY if cap.scope == "day" else now + DAY
+                )
         return None
 
-    def _over(self, cap: Cap, spent: float, limit: float) -> str:
+    def _spent_reason(self, cap: Cap, spent: float, limit: float) -> str:
         unit = cap.amount.unit
-        what = f"{cap.name} is spent: {shown(spent, unit)} of {shown(limit, unit)} {unit}"
-        return f"tomorrow: {what}" if cap.scope == "day" else f"a greater budget: {what}"
+        text = f"{cap.name} is spent: {shown(spent, unit)} of {shown(limit, unit)} {unit}"
+        return f"tomorrow: {text}" if cap.scope == "day" else f"a greater budget: {text}"
 
-    # -- what was spent ------------------------------------------------------------------------------------------------
+    # -- checking what was spent ---------------------------------------------------------------------------------------
 
     def _on_change(self, changes: Sequence[Change]) -> None:
-        spending = {change.after.id: change.after for change in changes if change.after and _spends(change.event.body)}
-        if spending:
-            self._look(list(spending.values()))
+        spenders = {
+            change.after.id: change.after for change in changes if change.after and _is_usage(change.event.body)
+        }
+        if spenders:
+            self._check_sessions(list(spenders.values()))
 
-    def _look(self, sessions: Sequence[SessionFacts]) -> None:
-        told = {event.key: event for facts in sessions for event in self._found(facts)}
-        self._tell(list(told.values()))
+    def _check_sessions(self, sessions: Sequence[SessionFacts]) -> None:
+        events = {event.key: event for facts in sessions for event in self._budget_events(facts)}
+        self._record_in_background(list(events.values()))
 
-    def _tell(self, events: Sequence[Event]) -> None:
+    def _record_in_background(self, events: Sequence[Event]) -> None:
         if events:
             task = asyncio.get_running_loop().create_task(self._append(events))
             self._tasks.add(task)
@@ -297,25 +314,31 @@ class Budgets:
         except AoError as error:
             log.warning("a spent budget could not be recorded; it is at the next use", error=str(error))
 
-    def _found(self, facts: SessionFacts) -> list[Event]:
-        """What a session's use exceeds, or nearly does: its own budget, and those that it shares with others."""
+    def _budget_events(self, facts: SessionFacts) -> list[Event]:
+        """Return events for the budgets that a session's use exceeds or nearly does: its own, and those it shares with others."""
         events: list[Event] = []
         for cap in self.caps(facts.project, facts.spec.profile):
-            own = cap.scope == "session"
-            spent = amount(facts.usage, cap.amount.unit) if own else self.spent(cap)
+            is_own = cap.scope == "session"
+            spent = amount(facts.usage, cap.amount.unit) if is_own else self.spent(cap)
             if spent > cap.amount.value:
-                mine = [facts] if own else [one for one in self.flow.sessions.values() if cap.counts(one)]
-                events += [self._exceeded(one, cap, spent) for one in mine if self._is_over(one, cap, spent, facts)]
+                affected = (
+                    [facts] if is_own else [session for session in self.flow.sessions.values() if cap.counts(session)]
+                )
+                events += [
+                    self._exceeded_event(session, cap, spent)
+                    for session in affected
+                    if self._must_pause(session, cap, spent, facts)
+                ]
             elif spent >= WARN_AT * cap.amount.value and not facts.stopped:
-                events.append(self._warning(facts, cap, spent))
+                events.append(self._warning_event(facts, cap, spent))
         return events
 
-    def _is_over(self, facts: SessionFacts, cap: Cap, spent: float, spender: SessionFacts) -> bool:
-        """Is a session to be paused for it: one at work, or who spent it?"""
+    def _must_pause(self, facts: SessionFacts, cap: Cap, spent: float, spender: SessionFacts) -> bool:
+        """Return whether a session is to be paused for a spent budget: it is at work, or it spent it."""
         at_work = facts.live and (holds_slot(facts) or facts.id == spender.id)
         return at_work and facts.wanted == "run" and not facts.stopped and spent > self.limit(cap, facts)
 
-    def _exceeded(self, facts: SessionFacts, cap: Cap, spent: float) -> Event:
+    def _exceeded_event(self, facts: SessionFacts, cap: Cap, spent: float) -> Event:
         unit, now = cap.amount.unit, self.flow.clock()
         day = day_of(now) if cap.scope == "day" else ""
         limit = Amount(self.limit(cap, facts), unit)
@@ -323,40 +346,44 @@ class Budgets:
         key = f"budget:{facts.id}:{cap.scope}:{cap.profile or ''}:{limit}:{day}:{facts.run}"
         return Event(body, now, "budget", key, facts.project, facts.id)
 
-    def _warning(self, facts: SessionFacts, cap: Cap, spent: float) -> Event:
+    def _warning_event(self, facts: SessionFacts, cap: Cap, spent: float) -> Event:
         unit, now = cap.amount.unit, self.flow.clock()
         text = f"{shown(spent, unit)} of {shown(cap.amount.value, unit)} {unit} are spent"
-        told = e.Notified("budget-warning", f"{facts.id}: {cap.name} is nearly spent", text, "warning")
-        which = {"session": facts.id, "day": day_of(now)}.get(cap.scope, "")
-        key = f"budget-nearly:{cap.name}:{cap.amount}:{','.join(sorted(cap.projects))}:{which}"
-        return Event(self.notice(facts.project, told), now, "budget", key, facts.project, facts.id)
+        notification = e.Notified("budget-warning", f"{facts.id}: {cap.name} is nearly spent", text, "warning")
+        period = {"session": facts.id, "day": day_of(now)}.get(cap.scope, "")
+        key = f"budget-nearly:{cap.name}:{cap.amount}:{','.join(sorted(cap.projects))}:{period}"
+        return Event(self.notice(facts.project, notification), now, "budget", key, facts.project, facts.id)
 
     # -- another day ---------------------------------------------------------------------------------------------------
 
-    def _each_day(self) -> None:
-        """Whoever was paused because a day's budget was spent goes on when another day has begun."""
+    def _resume_on_new_day(self) -> None:
+        """Restore the sessions that were paused because a day's budget was spent, once another day has begun, and
+        schedule the next check.
+        """
         now, today, events = self.flow.clock(), day_of(self.flow.clock()), []
         for facts in self.flow.sessions.values():
-            paused = facts.stopped and paused_for_day(facts)
-            if paused and str(paused.event.get("day")) < today:
-                key = f"next-day:{facts.id}:{paused.id}"
-                go_on = e.MessageQueued(f"r-{paused.id}", NEXT_DAY, f"rule {paused.rule}")
-                for number, body in enumerate((e.RestoreRequested(), go_on)):
-                    events.append(Event(body, now, f"rule {paused.rule}", f"{key}:{number}", facts.project, facts.id))
-        self._tell(events)
+            offer = facts.stopped and paused_for_day(facts)
+            if offer and str(offer.event.get("day")) < today:
+                key = f"next-day:{facts.id}:{offer.id}"
+                message = e.MessageQueued(f"r-{offer.id}", NEXT_DAY, f"rule {offer.rule}")
+                for number, body in enumerate((e.RestoreRequested(), message)):
+                    events.append(Event(body, now, f"rule {offer.rule}", f"{key}:{number}", facts.project, facts.id))
+        self._record_in_background(events)
         call_later = self._call_later or asyncio.get_running_loop().call_later
-        self._timer = call_later(min(LOOK_AGAIN, max(1.0, DAY - now % DAY)), self._each_day)
+        self._timer = call_later(min(LOOK_AGAIN, max(1.0, DAY - now % DAY)), self._resume_on_new_day)
 
-    # -- telling -------------------------------------------------------------------------------------------------------
+    # -- showing -------------------------------------------------------------------------------------------------------
 
     def table(self, project: str | None) -> list[dict[str, Any]]:
-        """Every shared budget with what is spent and set aside of it, and the sessions whose use nobody knows."""
+        """Return every shared budget with what is spent and reserved of it, and the sessions whose use is not known, as JSON."""
         sessions = list(self.flow.sessions.values())
-        at_work = [one for one in sessions if holds_slot(one)]
+        at_work = [session for session in sessions if holds_slot(session)]
         rows = []
-        for cap in self._all(project):
+        for cap in self._all_caps(project):
             unit = cap.amount.unit
-            unknown = sorted(one.id for one in sessions if cap.counts(one) and unmeasured(one, unit))
+            unmeasured_sessions = sorted(
+                session.id for session in sessions if cap.counts(session) and unmeasured(session, unit)
+            )
             rows.append(
                 {
                     "scope": cap.scope,
@@ -367,40 +394,42 @@ class Budgets:
                     "budget": cap.amount.value,
                     "spent": None if cap.scope == "session" else round(self.spent(cap), 6),
                     "reserved": None if cap.scope == "session" else round(self.reserved(cap, at_work), 6),
-                    "unknown": unknown,
+                    "unknown": unmeasured_sessions,
                 }
             )
         return rows
 
-    def _all(self, project: str | None) -> list[Cap]:
-        found: dict[Cap, None] = {}
-        for one in self.config.projects():
-            if project in (None, one.id):
-                for profile in (None, *one.profiles):
-                    found |= dict.fromkeys(self.caps(one.id, profile))
-        plain = {(cap.scope, cap.amount, cap.projects) for cap in found if cap.profile is None}
+    def _all_caps(self, project: str | None) -> list[Cap]:
+        caps: dict[Cap, None] = {}
+        for settings in self.config.projects():
+            if project in (None, settings.id):
+                for profile in (None, *settings.profiles):
+                    caps |= dict.fromkeys(self.caps(settings.id, profile))
+        without_profile = {(cap.scope, cap.amount, cap.projects) for cap in caps if cap.profile is None}
         return [
             cap
-            for cap in found
-            if cap.scope != "session" or cap.profile is None or ("session", cap.amount, cap.projects) not in plain
+            for cap in caps
+            if cap.scope != "session"
+            or cap.profile is None
+            or ("session", cap.amount, cap.projects) not in without_profile
         ]
 
     def unenforced(self, facts: SessionFacts) -> str:
-        """Why a session's budgets mean nothing; nothing: they are kept, or there are none."""
+        """Return why a session's budgets cannot be enforced, or "" if they can or there are none."""
         units = {cap.amount.unit for cap in self.caps(facts.project, facts.spec.profile)}
-        unknown = sorted(unit for unit in units if unmeasured(facts, unit))
-        if not unknown:
+        unknown_units = sorted(unit for unit in units if unmeasured(facts, unit))
+        if not unknown_units:
             return ""
-        what = "dollars" if unknown == ["USD"] and facts.usage.output else "usage"
-        return f"its {what} are not known: {facts.spec.agent} does not report them; its budget cannot be enforced"
+        missing = "dollars" if unknown_units == ["USD"] and facts.usage.output else "usage"
+        return f"its {missing} are not known: {facts.spec.agent} does not report them; its budget cannot be enforced"
 
 
 def paused_for_day(facts: SessionFacts) -> Offer | None:
-    """What a person may say to a session that is paused because a day's budget is spent."""
+    """Return the offer to raise the budget of a session that is paused because a day's budget is spent, or None."""
     if facts.pr is not None and facts.pr.state != "open":
         return None
-    return next((one for one in facts.offers if one.action == RAISE_BUDGET and one.event.get("day")), None)
+    return next((offer for offer in facts.offers if offer.action == RAISE_BUDGET and offer.event.get("day")), None)
 
 
-def _spends(body: e.Body) -> bool:
+def _is_usage(body: e.Body) -> bool:
     return isinstance(body, e.AgentUsage)

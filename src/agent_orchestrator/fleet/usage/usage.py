@@ -1,4 +1,4 @@
-"""What agents used: tokens and dollars, added up by what one asks for."""
+"""What agents used, in tokens and dollars, summed by session, project, agent, model or day."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agent_orchestrator.fleet.usage.budgets import Budgets, day_of
 
 MOST_REPORTS = 10_000
 MOST_POINTS = 500
-"""Points of a course that are told: enough for any chart."""
+"""The most points of a session's course that are returned; enough for any chart."""
 
 KEYS: Mapping[str, Callable[[SessionFacts, str, str], str]] = {
     "session": lambda facts, _day, _model: facts.id,
@@ -28,7 +28,7 @@ KEYS: Mapping[str, Callable[[SessionFacts, str, str], str]] = {
 
 
 class Usages:
-    """Adds up what sessions used."""
+    """Sums what sessions used."""
 
     def __init__(self, flow: Flow, quota: Quota, budgets: Budgets) -> None:
         self.flow = flow
@@ -38,14 +38,14 @@ class Usages:
     def report(
         self, project: str | None, by: str = "session", since: str | None = None, session: str | None = None
     ) -> dict[str, Any]:
-        """The table, with the accounts and what they are held for, and the budgets and what is left of them."""
+        """Return the table, with the accounts and what they are held for, and the budgets and what is left of them, as JSON."""
         rows = self.table(project, by, since, session)
         return {**rows, "accounts": self.quota.accounts(), "budgets": self.budgets.table(project)}
 
     def table(
         self, project: str | None, by: str = "session", since: str | None = None, session: str | None = None
     ) -> dict[str, Any]:
-        """Rows by session, project, agent, model or day (UTC), the dearest first; `since`: a day, `2026-11-15`."""
+        """Return rows by session, project, agent, model or day (UTC), the dearest first; `since` is a day such as `2026-11-15`."""
         if by not in KEYS:
             raise UsageError(f"usage is not kept by {by!r}", f"by one of {', '.join(KEYS)}")
         key = KEYS[by]
@@ -53,11 +53,11 @@ class Usages:
         for facts in self.flow.sessions.values():
             if project not in (None, facts.project) or session not in (None, facts.id):
                 continue
-            for place, used in facts.spent.items():
-                day, _, model = place.partition(" ")
+            for day_and_model, usage in facts.spent.items():
+                day, _, model = day_and_model.partition(" ")
                 if since is None or day >= since:
                     name = key(facts, day, model)
-                    rows[name] = rows.get(name, Usage()).plus(used)
+                    rows[name] = rows.get(name, Usage()).plus(usage)
         for plan in self.flow.home.plans.values() if session is None else ():
             day, spent = day_of(plan.created_at), plan.spent
             if project in (None, plan.project) and (since is None or day >= since) and spent != Spent():
@@ -65,15 +65,15 @@ class Usages:
                 name = names.get(by, f"plan {plan.id}")
                 rows[name] = rows.get(name, Usage()).plus(Usage(spent.input, spent.output, usd=spent.usd))
         total = Usage()
-        for used in rows.values():
-            total = total.plus(used)
-        in_order = sorted(rows.items(), key=lambda row: (-(row[1].usd or 0.0), -row[1].output, row[0]))
+        for usage in rows.values():
+            total = total.plus(usage)
+        sorted_rows = sorted(rows.items(), key=lambda row: (-(row[1].usd or 0.0), -row[1].output, row[0]))
         if by == "day":
-            in_order.sort(key=lambda row: row[0])
-        return {"rows": [{"key": name, **usage_json(used)} for name, used in in_order], "total": usage_json(total)}
+            sorted_rows.sort(key=lambda row: row[0])
+        return {"rows": [{"key": name, **usage_json(usage)} for name, usage in sorted_rows], "total": usage_json(total)}
 
     async def course(self, session: str) -> dict[str, Any]:
-        """What a session used as time went on, added up, and what of it by model."""
+        """Return what a session used over time, summed up, and how much of it by model."""
         events = await self.flow.store.events(0, MOST_REPORTS, session=session, kind="agent-usage", newest=True)
         total, points = Usage(), []
         for event in events:
@@ -83,12 +83,12 @@ class Usages:
                     Usage(body.input, body.output, body.cache_read, body.cache_write, body.usd, body.forge)
                 )
                 points.append({"at": rfc3339(event.time), **usage_json(total)})
-        every = len(points) // MOST_POINTS + 1
-        return {"points": points[::-1][::every][::-1], "models": self.table(None, "model", session=session)["rows"]}
+        step = len(points) // MOST_POINTS + 1
+        return {"points": points[::-1][::step][::-1], "models": self.table(None, "model", session=session)["rows"]}
 
 
 def usage_json(used: Usage) -> dict[str, Any]:
-    """Usage in the shape that the API promises."""
+    """Return usage in the shape that the API promises."""
     return {
         "input": used.input,
         "output": used.output,

@@ -1,1 +1,1 @@
-"""The agent of a session: which are installed and signed in, what it is prompted with, what it reports."""
+"""The agent of a session: catalog, sign-in, prompts, and reading what it reports."""

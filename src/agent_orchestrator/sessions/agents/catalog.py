@@ -1,4 +1,4 @@
-"""The agents that can be used here."""
+"""Lists the agents that can be used on this machine."""
 
 from __future__ import annotations
 
@@ -12,46 +12,49 @@ from agent_orchestrator.sessions.plugins import Plugins
 
 
 class Agents:
-    """Agent plugins and profiles, and whether their programs are here."""
+    """The agent plugins and profiles, and whether their programs are installed."""
 
     def __init__(self, plugins: Plugins) -> None:
         self.plugins = plugins
 
     async def list(self) -> list[dict[str, Any]]:
-        """Every agent plugin and every profile."""
-        rows = [self._plugin(name) for name in Registry().names("agent") if name != "command"]
+        """Return every agent plugin and every profile, with the path and version of its program."""
+        rows = [self._describe_plugin(name) for name in Registry().names("agent") if name != "command"]
         for project in self.plugins.config.projects():
             for name in project.profiles:
                 settings = self.plugins.config.agent(project.id, name)
                 assert settings is not None
-                rows.append(self._profile(project, settings))
+                rows.append(self._describe_profile(project, settings))
         return await asyncio.gather(*rows)
 
-    async def _plugin(self, name: str) -> dict[str, Any]:
+    async def _describe_plugin(self, name: str) -> dict[str, Any]:
+        """Return the row of an agent plugin."""
         try:
-            found = await Registry().make("agent", name, {}, self.plugins.host).detect()
+            program = await Registry().make("agent", name, {}, self.plugins.host).detect()
         except AoError as error:
             return _row(name, None, None, error.text)
-        return _row(name, None, found)
+        return _row(name, None, program)
 
-    async def _profile(self, project: ProjectConfig, settings: AgentSettings) -> dict[str, Any]:
+    async def _describe_profile(self, project: ProjectConfig, settings: AgentSettings) -> dict[str, Any]:
+        """Return the row of a project's profile."""
         name = settings.profile or settings.tool
-        more = {"tool": settings.tool, "role": settings.role}
+        details = {"tool": settings.tool, "role": settings.role}
         try:
-            found = await self.plugins.agent(project, settings).detect()
+            program = await self.plugins.agent(project, settings).detect()
         except AoError as error:
-            return _row(name, project.id, None, error.text) | more
-        return _row(name, project.id, found) | more
+            return _row(name, project.id, None, error.text) | details
+        return _row(name, project.id, program) | details
 
 
-def _row(name: str, project: str | None, found: Any, problem: str = "") -> dict[str, Any]:
+def _row(name: str, project: str | None, program: Any, problem: str = "") -> dict[str, Any]:
+    """Return an agent as JSON; `found` is its detected program or None."""
     return {
         "name": name,
         "project": project,
         "tool": name,
         "role": None,
-        "found": found is not None,
-        "path": found.path if found else None,
-        "version": found.version or None if found else None,
+        "found": program is not None,
+        "path": program.path if program else None,
+        "version": program.version or None if program else None,
         "problem": problem or None,
     }

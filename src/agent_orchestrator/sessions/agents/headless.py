@@ -1,11 +1,10 @@
-"""Runs an agent without a terminal of its own, one turn a message: the program of sessions with `mode: headless`.
+"""Runs an agent without a terminal of its own, one turn per message: the program of sessions with `mode: headless`.
 
     python -m agent_orchestrator.sessions.agents.headless PLAN
 
-`PLAN` is written by `plan` at each launch. Messages come from `$AO_INBOX` (and from whoever types lines into the terminal); each is
-one run of the command that the agent's plugin names (`protocols.Headless`). What the command prints is shown as the plugin reads
-it; what it means goes to `$AO_SPOOL`. A message is acknowledged before its turn begins, so a turn is never run twice. Ctrl-C ends
-the turn, not the session.
+`PLAN` is written by `plan` at each launch. Messages come from `$AO_INBOX`, and from lines typed into the terminal; each is one run of the
+command that the agent's plugin names (`protocols.Headless`). The plugin parses the command's output: the text is shown, the reports go to
+`$AO_SPOOL`. A message is acknowledged before its turn begins, so a turn is never run twice. Ctrl-C ends the turn, not the session.
 """
 
 from __future__ import annotations
@@ -41,8 +40,10 @@ def plan(
     message: str | None,
     scratch: Path | None = None,
 ) -> AgentLaunch:
-    """How to start this program for a session; `message` is the id of the message it is started for, if it is for one. What its turns
-    write goes to `scratch`, else to the private folder.
+    """Write the plan file and return how to start this program for a session.
+
+    `message` is the id of the message that the launch is for, if there is one. The turns write their files to `scratch`, or to the private
+    folder.
     """
     inbox = context.private / "inbox.jsonl"
     file = context.private / "headless.json"
@@ -52,7 +53,11 @@ def plan(
         "options": dict(options),
         "plugins": [str(path) for path in plugins],
         "context": {
-            **{field.name: _plain(getattr(context, field.name)) for field in fields(context) if field.name != "env"},
+            **{
+                field.name: _json_value(getattr(context, field.name))
+                for field in fields(context)
+                if field.name != "env"
+            },
             "private": str(scratch or context.private),
             "allowed": [asdict(permission) for permission in context.allowed],
         },
@@ -64,32 +69,35 @@ def plan(
         scratch.mkdir(mode=0o700, exist_ok=True)
     file.touch(mode=0o600)
     file.write_text(json.dumps(text, ensure_ascii=False), encoding="utf-8")
-    # The workspace must not lend modules to this program; a variable that says so would reach what the agent runs.
+    # -P keeps modules of the workspace out of this program; a variable with that effect would be inherited by the agent's commands.
     argv = (sys.executable, "-P", "-u", "-m", "agent_orchestrator.sessions.agents.headless", str(file))
     return AgentLaunch(argv, waits=not text["prompt"], conversation=context.resume or None, inbox=True)
 
 
-def _plain(value: object) -> object:
+def _json_value(value: object) -> object:
+    """Return a path as text, and any other value unchanged."""
     return str(value) if isinstance(value, Path) else value
 
 
 @dataclass(frozen=True, slots=True)
 class _Message:
+    """A message whose turn is to be run; typed ones have no id."""
+
     id: str
     text: str
 
 
 class Driver:
-    """Takes messages, runs turns."""
+    """The loop that takes messages and runs their turns."""
 
     def __init__(self, plan: Mapping[str, Any], spool: Path, inbox: Path) -> None:
         self.host = LocalHost()
         registry = Registry([{"path": path} for path in plan["plugins"]], installed=[("agent", plan["agent"])])
-        made = registry.make("agent", plan["agent"], plan["options"], self.host)
-        if not isinstance(made, Headless):
+        plugin = registry.make("agent", plan["agent"], plan["options"], self.host)
+        if not isinstance(plugin, Headless):
             raise AoError(f"{plan['agent']} has no headless mode", "set mode: tui")
-        self.agent: Headless = made
-        self.context = _context(plan["context"])
+        self.agent: Headless = plugin
+        self.context = _parse_context(plan["context"])
         self.conversation: str | None = self.context.resume
         self.spool = spool
         self.taken = plan["message"] or ""
@@ -99,33 +107,34 @@ class Driver:
         self.turn: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Until the terminal is closed or somebody ends it."""
+        """Run turns until the terminal is closed or the process is killed."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._interrupt)
         watch = Watch()
-        watch.file(self.reader.path, self._look_into_inbox)
+        watch.file(self.reader.path, self._read_inbox)
         if self.first:
             self.queue.put_nowait(_Message(self.taken, self.first))
         else:
-            self._tell(r.ActivityReport(Activity.IDLE))
-        self._look_into_inbox()
-        await self._listen_to_keys()
+            self._report(r.ActivityReport(Activity.IDLE))
+        self._read_inbox()
+        await self._read_typed_lines()
         while True:
             message = await self.queue.get()
-            self.turn = loop.create_task(self._turn(message))
+            self.turn = loop.create_task(self._run_turn(message))
             try:
                 await self.turn
             except asyncio.CancelledError:
                 self._show("-- interrupted --")
-                self._tell(r.ActivityReport(Activity.INTERRUPTED, "a person interrupted its turn"))
+                self._report(r.ActivityReport(Activity.INTERRUPTED, "a person interrupted its turn"))
             self.turn = None
 
-    def _look_into_inbox(self) -> None:
+    def _read_inbox(self) -> None:
+        """Queue the new messages of the inbox file."""
         while True:
             try:
                 lines = self.reader.read()
-            except Temporary:  # nothing can be opened this moment
-                asyncio.get_running_loop().call_later(0.5, self._look_into_inbox)
+            except Temporary:  # no file can be opened at the moment
+                asyncio.get_running_loop().call_later(0.5, self._read_inbox)
                 return
             for _, text in lines:
                 try:
@@ -138,48 +147,52 @@ class Driver:
             if not self.reader.more:
                 return
 
-    async def _listen_to_keys(self) -> None:
-        """A person at the terminal may type a message as a line."""
+    async def _read_typed_lines(self) -> None:
+        """Queue each line that a person types into the terminal as a message."""
         if not sys.stdin.isatty():
             return
         reader = asyncio.StreamReader()
         loop = asyncio.get_running_loop()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
 
-        async def read() -> None:
-            while typed := await reader.readline():
-                if text := clean_text(typed.decode(errors="replace")).strip():
+        async def read_lines() -> None:
+            """Queue lines until the terminal is closed."""
+            while line_bytes := await reader.readline():
+                if text := clean_text(line_bytes.decode(errors="replace")).strip():
                     self.queue.put_nowait(_Message("", text))
 
-        self._keys = loop.create_task(read())
+        self._keys = loop.create_task(read_lines())
 
     def _interrupt(self) -> None:
+        """Cancel the current turn."""
         if self.turn is not None:
             self.turn.cancel()
 
-    async def _turn(self, message: _Message) -> None:
+    async def _run_turn(self, message: _Message) -> None:
+        """Run a message's turn, and report its output and how it ended."""
         if message.id:
-            self._tell(r.AckReport(message.id))
-        self._tell(r.ActivityReport(Activity.ACTIVE))
-        self._show("".join(f"> {each}\n" for each in message.text.splitlines()))
-        ended: list[r.TurnReport] = []
-        limited: list[r.LimitReport] = []
-        last: list[str] = []
+            self._report(r.AckReport(message.id))
+        self._report(r.ActivityReport(Activity.ACTIVE))
+        self._show("".join(f"> {item}\n" for item in message.text.splitlines()))
+        turn_reports: list[r.TurnReport] = []
+        limit_reports: list[r.LimitReport] = []
+        last_shown: list[str] = []
 
         def report(text: str) -> None:
-            read = read_line(self.agent, text)
-            if read.show:
-                self._show(read.show)
-                last[:] = [read.show]
-            for each in read.reports:
-                if isinstance(each, r.ConversationReport):
-                    self.conversation = each.conversation
-                if isinstance(each, r.TurnReport):
-                    ended.append(each)  # told when the command has ended, so that "idle" is true
+            """Show a line of output, and pass on what it reports."""
+            parsed = read_line(self.agent, text)
+            if parsed.show:
+                self._show(parsed.show)
+                last_shown[:] = [parsed.show]
+            for item in parsed.reports:
+                if isinstance(item, r.ConversationReport):
+                    self.conversation = item.conversation
+                if isinstance(item, r.TurnReport):
+                    turn_reports.append(item)  # reported when the command has ended, so that "idle" is true
                     continue
-                if isinstance(each, r.LimitReport):
-                    limited.append(each)
-                self._tell(each)
+                if isinstance(item, r.LimitReport):
+                    limit_reports.append(item)
+                self._report(item)
 
         try:
             turn = self.agent.turn(self.context, message.text, self.conversation)
@@ -193,35 +206,40 @@ class Driver:
             )
         except AoError as error:
             self._show(str(error))
-            self._tell(r.AskReport(f"The turn could not be run: {error}"))
+            self._report(r.AskReport(f"The turn could not be run: {error}"))
             return
-        if code and not limited:
-            why = last[-1].strip().splitlines()[-1] if last and last[-1].strip() else "it said nothing"
-            self._tell(r.AskReport(f"The turn failed (exit {code}): {why}"))
-        elif not limited:
-            self._tell(ended[-1] if ended else r.TurnReport())
+        if code and not limit_reports:
+            reason = (
+                last_shown[-1].strip().splitlines()[-1] if last_shown and last_shown[-1].strip() else "it said nothing"
+            )
+            self._report(r.AskReport(f"The turn failed (exit {code}): {reason}"))
+        elif not limit_reports:
+            self._report(turn_reports[-1] if turn_reports else r.TurnReport())
 
-    def _tell(self, report: r.Report) -> None:
+    def _report(self, report: r.Report) -> None:
+        """Append a report to the spool, and wait until it is on disk."""
         with self.spool.open("ab") as file:
             file.write(line(report))
             file.flush()
             os.fsync(file.fileno())
 
     def _show(self, text: str) -> None:
+        """Print text for a person who watches the terminal."""
         sys.stdout.write(clean_text(text).rstrip("\n") + "\n")
         sys.stdout.flush()
 
 
-def _context(data: dict[str, Any]) -> AgentContext:
+def _parse_context(data: dict[str, Any]) -> AgentContext:
+    """Return the agent's context from its JSON form."""
     for name in ("workspace", "task_file", "private", "repo"):
         data[name] = Path(data[name])
-    data["allowed"] = tuple(Permission(**each) for each in data["allowed"])
+    data["allowed"] = tuple(Permission(**permission) for permission in data["allowed"])
     data["commands"] = tuple(data["commands"])
     return AgentContext(**data, env=dict(os.environ))
 
 
 def main() -> int:
-    """Run the plan given as the only argument."""
+    """Run the plan given as the only argument; return the exit code."""
     try:
         plan = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
         driver = Driver(plan, Path(os.environ["AO_SPOOL"]), Path(os.environ["AO_INBOX"]))

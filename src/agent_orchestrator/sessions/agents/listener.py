@@ -1,7 +1,8 @@
-"""Listening to an agent through its plugin: what the plugin hears becomes events.
+"""Turns what an agent's plugin reports into events.
 
-The plugin knows where its agent speaks (`protocols.Listens`); here is what is the same for all: a message that was taken up is found by
-its text, a finished turn that left everything committed counts as done, and what was read once is not told again.
+The plugin knows where its agent writes its records (`protocols.Listens`). Here is what all agents have in common: a message that the agent
+started on is identified by its text, a finished turn that left everything committed counts as done, and what was read once is not recorded
+again.
 """
 
 from __future__ import annotations
@@ -36,20 +37,24 @@ from agent_orchestrator.sessions.permissions.rules import told
 from agent_orchestrator.sessions.plugins import Plugins, handle_of
 
 RETRY_PAUSE = 1.0
+"""Seconds until a failed listener is started again."""
 FINISH_WITHIN = 3.0
-"""Seconds that a plugin gets to read what an ended agent still left."""
+"""Seconds that a plugin gets to read what an ended agent left."""
 SCREEN_REST = 4.0
-"""How many times as long as a look at a screen took is waited before the next one: who prints without end has no more than a fifth."""
+"""The pause after reading a screen, as a multiple of the time that took: an agent that prints without end gets at most a fifth of
+the time.
+"""
 LONGEST_REST = 1.0
-"""But no longer: meanwhile nothing else is heard of it."""
+"""Maximum pause in seconds, because nothing else of the agent is read during it."""
 
 log = structlog.get_logger()
 
 Told = Callable[[Sequence[Event]], Awaitable[bool]]
+"""Records events; returns False if that failed."""
 
 
 class Hearing:
-    """Listens to one launch."""
+    """The listener of one launch."""
 
     def __init__(
         self,
@@ -66,127 +71,135 @@ class Hearing:
         self.flow = flow
         self.plugins = plugins
         self.prices = prices
-        self._told = told
+        self._record = told
         self._look_at_head = look_at_head
-        self._task = asyncio.get_running_loop().create_task(self._listen())
+        self._task = asyncio.get_running_loop().create_task(self._listen_until_ended())
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._task.cancel()
-        self._changes.close()
+        self._file_changes.close()
 
     @property
-    def _changes(self) -> FileChanges:
+    def _file_changes(self) -> FileChanges:
+        """The file changes that the plugin waits for."""
         changes = self.run.changes
         assert isinstance(changes, FileChanges)
         return changes
 
     async def finish(self) -> None:
-        """The agent has ended: hear what it still left, then no more."""
+        """Read what the ended agent still left, then stop listening."""
         self.run.ended.set()
-        self._changes.wake()
+        self._file_changes.wake()
         with contextlib.suppress(TimeoutError, asyncio.CancelledError):
             await asyncio.wait_for(asyncio.shield(self._task), FINISH_WITHIN)
         self.close()
 
-    async def _listen(self) -> None:
+    async def _listen_until_ended(self) -> None:
+        """Record what the plugin reports, and start the plugin's listener again if it fails."""
         while True:
             try:
-                async for heard in self.agent.listen(self.run):
-                    await self._hear(heard)
+                async for batch in self.agent.listen(self.run):
+                    await self._record_reports(batch)
                 return
             except asyncio.CancelledError:
                 raise
-            except Exception as error:  # a plugin's fault must not leave the session deaf
+            except Exception as error:  # a plugin's error must not end the reading of its session
                 log.warning("listening to an agent failed; trying again", session=self.run.session, error=repr(error))
             if self.run.ended.is_set():
                 return
             await asyncio.sleep(RETRY_PAUSE)
 
-    async def _hear(self, heard: Heard) -> None:
-        if any(isinstance(report, r.TurnReport | r.DoneReport) for report in heard.reports):
-            await self._look_at_head()  # what a turn is said to have done is what it committed before
-        events = self._events(heard)
-        while events and not await self._told(events):  # noqa: ASYNC110 - the disk is full: there is nothing to wait on
+    async def _record_reports(self, batch: Heard) -> None:
+        """Record a batch of reports, and that the work is done if a turn left everything committed."""
+        if any(isinstance(report, r.TurnReport | r.DoneReport) for report in batch.reports):
+            await self._look_at_head()  # what a turn reports as done was committed before
+        events = self._events_of(batch)
+        while events and not await self._record(events):  # noqa: ASYNC110 - the disk is full: no event signals when it is free
             await asyncio.sleep(RETRY_PAUSE)
-        for number, report in enumerate(heard.reports):
-            if isinstance(report, r.TurnReport) and (event := await self._done(heard, report, number)):
-                await self._told([event])
+        for number, report in enumerate(batch.reports):
+            if isinstance(report, r.TurnReport) and (event := await self._done_event(batch, report, number)):
+                await self._record([event])
 
-    def _events(self, heard: Heard) -> list[Event]:
+    def _events_of(self, batch: Heard) -> list[Event]:
+        """Return the events of a batch of reports."""
         facts, now, run = self.flow.sessions[self.run.session], self.flow.clock(), self.run
         events: list[Event] = []
-        taken: set[str] = set()
-        for number, report in enumerate(with_texts(heard.reports, writable)):
-            if not heard.place and _known(report, facts):
+        matched_ids: set[str] = set()
+        for number, report in enumerate(with_texts(batch.reports, writable)):
+            if not batch.place and _is_recorded(report, facts):
                 continue
-            key = self._key(heard, now, number)
+            key = self._event_key(batch, now, number)
             body: e.Body | None
             if isinstance(report, r.TookReport):
-                message = message_with(facts, report.text, taken)
-                taken.add(message)
+                message = message_with(facts, report.text, matched_ids)
+                matched_ids.add(message)
                 body = e.AgentAck(message) if message else None
             else:
                 body = body_of(report, facts, key, self.prices)
             if body is not None:
-                when = happened(report, facts, now)
-                events.append(Event(body, when, heard.source, key, facts.project, facts.id, run.generation))
+                happened_at = happened(report, facts, now)
+                events.append(Event(body, happened_at, batch.source, key, facts.project, facts.id, run.generation))
         return events
 
-    def _key(self, heard: Heard, now: float, number: int) -> str:
-        if heard.place:
-            return heard_key(self.run.session, writable(heard.place), heard.start, heard.end, number)
-        return f"now:{self.run.session}:{self.run.generation}:{heard.source}:{now:.6f}:{number}"
+    def _event_key(self, batch: Heard, now: float, number: int) -> str:
+        """Return the key of a report's event: by its position in the agent's records, or by time if it has none."""
+        if batch.place:
+            return heard_key(self.run.session, writable(batch.place), batch.start, batch.end, number)
+        return f"now:{self.run.session}:{self.run.generation}:{batch.source}:{now:.6f}:{number}"
 
-    async def _done(self, heard: Heard, report: r.TurnReport, number: int) -> Event | None:
-        key = f"{self._key(heard, self.flow.clock(), number)}:done"
-        return await done_if_all_is_committed(self.flow, self.plugins, self.run.session, heard.source, key, report.text)
+    async def _done_event(self, batch: Heard, report: r.TurnReport, number: int) -> Event | None:
+        """Return the event that a finished turn completed the work, or None."""
+        key = f"{self._event_key(batch, self.flow.clock(), number)}:done"
+        return await done_if_all_is_committed(self.flow, self.plugins, self.run.session, batch.source, key, report.text)
 
 
 def rested(look: Callable[[], Awaitable[str]], ended: asyncio.Event) -> Callable[[], Awaitable[str]]:
-    """Looks at a screen, with a rest between one and the next, while the agent lives."""
-    due = 0.0
+    """Return a function that reads a screen, with a pause between two reads while the agent lives."""
+    next_at = 0.0
 
-    async def looked() -> str:
-        nonlocal due
+    async def read_after_pause() -> str:
+        """Read the screen, after the pause that the last read requires."""
+        nonlocal next_at
         loop = asyncio.get_running_loop()
-        if (rest := due - loop.time()) > 0:
+        if (pause := next_at - loop.time()) > 0:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(ended.wait(), rest)
-        began = loop.time()
+                await asyncio.wait_for(ended.wait(), pause)
+        started_at = loop.time()
         try:
             return await look()
         finally:
-            due = loop.time() + min(LONGEST_REST, SCREEN_REST * (loop.time() - began))
+            next_at = loop.time() + min(LONGEST_REST, SCREEN_REST * (loop.time() - started_at))
 
-    return looked
+    return read_after_pause
 
 
 async def done_if_all_is_committed(
     flow: Flow, plugins: Plugins, session: str, source: str, key: str, said: str
 ) -> Event | None:
-    """A finished turn that asks nothing and left everything committed is work that is ready to be looked at."""
+    """Return the event that the work is done if the finished turn asks nothing and left everything committed, or None."""
 
-    def waits() -> bool:
+    def is_unfinished() -> bool:
+        """Return whether the session is idle with commits, and not done yet."""
         facts = flow.sessions[session]
         return facts.activity.state == "idle" and facts.committed and facts.done is None
 
     facts = flow.sessions[session]
-    if question_in(said) or not waits():
+    if question_in(said) or not is_unfinished():
         return None
     try:
         git = Git(plugins.site_of(facts).host, Path(facts.spec.path))
         status = await git.run("status", "--porcelain", ok=(0, 128))
-    except AoError:  # its node cannot be asked
+    except AoError:  # its node cannot be reached
         return None
-    if status.code or status.out.strip() or not waits():
+    if status.code or status.out.strip() or not is_unfinished():
         return None
-    body = e.AgentDone(writable(_summary(said)))
+    body = e.AgentDone(writable(_first_line(said)))
     return Event(body, flow.clock(), source, key, facts.project, session, facts.generation)
 
 
 def agent_run(facts: SessionFacts, plugins: Plugins, watch: Watch) -> AgentRun:
-    """A session's live launch, for its agent plugin."""
+    """Return a session's live launch, for its agent plugin."""
     handle = handle_of(facts)
     assert handle is not None and facts.launch is not None
     home, ended = plugins.site_of(facts).home, asyncio.Event()
@@ -209,36 +222,41 @@ def agent_run(facts: SessionFacts, plugins: Plugins, watch: Watch) -> AgentRun:
 
 
 def message_with(facts: SessionFacts, text: str, but: set[str]) -> str:
-    """The id of the oldest message with this text that was not taken up yet; none: somebody typed it.
+    """Return the id of the oldest message with this text that the agent has not started on, or "" if a person typed the text.
 
-    A message that was typed behind what stood in the prompt already is taken up as the end of both.
+    `but` are ids to leave out. A message that was typed behind text in the prompt matches as the end of the whole text.
     """
-    taken = _squeezed(text)
+    squeezed_text = _squeeze_spaces(text)
     for message in facts.messages:
-        open_ = message.state in ("queued", "held", "delivered")
-        if open_ and message.id not in but and _squeezed(message.text) == taken:
+        is_open = message.state in ("queued", "held", "delivered")
+        if is_open and message.id not in but and _squeeze_spaces(message.text) == squeezed_text:
             return message.id
     for message in facts.messages:
-        if message.state == "delivered" and message.id not in but and taken.endswith(_squeezed(message.text)):
+        if (
+            message.state == "delivered"
+            and message.id not in but
+            and squeezed_text.endswith(_squeeze_spaces(message.text))
+        ):
             return message.id
     return ""
 
 
-def _squeezed(text: str) -> str:
+def _squeeze_spaces(text: str) -> str:
+    """Return the text with each run of white space as one space."""
     return re.sub(r"\s+", " ", text).strip()
 
 
-def _known(report: r.Report, facts: SessionFacts) -> bool:
-    """What is so just now was so before: nothing new."""
+def _is_recorded(report: r.Report, facts: SessionFacts) -> bool:
+    """Return whether a report of a current state repeats what is recorded already."""
     match report:
         case r.ActivityReport():
-            current = facts.activity
-            return facts.spoke and (current.state, current.detail) == (str(report.state), KNOWN.text(report.detail))
+            activity = facts.activity
+            return facts.spoke and (activity.state, activity.detail) == (str(report.state), KNOWN.text(report.detail))
         case r.ConversationReport():
             return facts.conversation == report.conversation
         case r.PermissionReport():
-            asked = facts.permission
-            return asked is not None and (asked.tool, asked.command, asked.request) == (
+            permission = facts.permission
+            return permission is not None and (permission.tool, permission.command, permission.request) == (
                 visible(report.tool),
                 KNOWN.text(told(report.command)),
                 report.request,
@@ -246,19 +264,21 @@ def _known(report: r.Report, facts: SessionFacts) -> bool:
     return False
 
 
-def _summary(text: str) -> str:
+def _first_line(text: str) -> str:
+    """Return the first line with text, up to 300 characters."""
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return first[:300]
 
 
 def happened(report: r.Report, facts: SessionFacts, now: float) -> float:
-    """When it happened by the agent's own word, as far as that can be: not before its launch, not in the future."""
-    told = getattr(report, "time", None)
-    begun = facts.launch.at if facts.launch else 0.0
-    return min(now, max(begun, told.timestamp())) if told else now
+    """Return when a report's event happened by the agent's clock, but not before its launch and not in the future."""
+    reported_at = getattr(report, "time", None)
+    launched_at = facts.launch.at if facts.launch else 0.0
+    return min(now, max(launched_at, reported_at.timestamp())) if reported_at else now
 
 
-def _usage(report: r.UsageReport, prices: Prices) -> e.AgentUsage:
+def _usage_event(report: r.UsageReport, prices: Prices) -> e.AgentUsage:
+    """Return the event of a usage report; without a reported cost, the cost is computed from the price list."""
     tokens = (report.input, report.output, report.cache_read, report.cache_write)
     if report.usd is not None and math.isfinite(report.usd):
         return e.AgentUsage(report.model, *tokens, report.usd, forge=report.forge)
@@ -266,26 +286,26 @@ def _usage(report: r.UsageReport, prices: Prices) -> e.AgentUsage:
     return e.AgentUsage(report.model, *tokens, usd, by_list=usd is not None, forge=report.forge)
 
 
-def _reply(report: r.ReplyReport, facts: SessionFacts, key: str) -> e.Body:
-    """An answer stands in the thread of what it answers."""
+def _reply_event(report: r.ReplyReport, facts: SessionFacts, key: str) -> e.Body:
+    """Return the comment that an agent's reply adds to the thread of the comment it answers; too many replies are refused."""
     if facts.pr and facts.pr.replies >= MOST_REPLIES:
         return e.AgentReportInvalid(f"it has replied {MOST_REPLIES} times already", report.text[:200])
-    said = facts.pr.comments if facts.pr and report.comment else ()
-    answered = next((comment for comment in said if comment.id == report.comment), None)
+    comments = facts.pr.comments if facts.pr and report.comment else ()
+    answered_comment = next((comment for comment in comments if comment.id == report.comment), None)
     return e.CommentAdded(
         comment=f"c-{hashlib.sha256(key.encode()).hexdigest()[:12]}",
         body=report.text,
         author=facts.spec.agent,
-        path=answered.path if answered else None,
-        line=answered.line if answered else None,
-        thread=(answered.thread or answered.id) if answered else None,
+        path=answered_comment.path if answered_comment else None,
+        line=answered_comment.line if answered_comment else None,
+        thread=(answered_comment.thread or answered_comment.id) if answered_comment else None,
         by_agent=True,
         head=facts.head or "",
     )
 
 
 def body_of(report: r.Report, facts: SessionFacts, key: str, prices: Prices) -> e.Body | None:
-    """A report as an event's body; none where it is no event by itself."""
+    """Return the event body of a report, or None if the report does not become an event directly."""
     report = with_texts(report, writable)
     match report:
         case r.ActivityReport():
@@ -295,7 +315,7 @@ def body_of(report: r.Report, facts: SessionFacts, key: str, prices: Prices) -> 
         case r.ProgressReport():
             return e.AgentProgress(report.done, report.total, report.step or None, report.tests_passed)
         case r.UsageReport():
-            return _usage(report, prices)
+            return _usage_event(report, prices)
         case r.LimitReport():
             return e.AgentLimit(report.resets_at.timestamp() if report.resets_at else None, report.model)
         case r.AskReport():
@@ -303,7 +323,7 @@ def body_of(report: r.Report, facts: SessionFacts, key: str, prices: Prices) -> 
         case r.DoneReport():
             return e.AgentDone(report.summary)
         case r.ReplyReport():
-            return _reply(report, facts, key)
+            return _reply_event(report, facts, key)
         case r.ReviewReport():
             return e.AgentReview(report.verdict, report.body, report.comments)
         case r.OtherReport():
@@ -314,7 +334,7 @@ def body_of(report: r.Report, facts: SessionFacts, key: str, prices: Prices) -> 
             return e.AgentTurnEnded(report.text)
         case r.PermissionReport():
             return e.PermissionAsked(visible(report.tool), told(report.command), report.reason, report.request)
-        case r.ConversationReport(conversation) if conversation.startswith("-"):  # its CLI would take it for an option
+        case r.ConversationReport(conversation) if conversation.startswith("-"):  # its CLI would parse it as an option
             return e.AgentReportInvalid("`conversation` begins with a dash", conversation[:200])
         case r.ConversationReport():
             return e.AgentConversation(report.conversation)

@@ -1,8 +1,8 @@
-"""Watching live sessions: what the agent reports, how its process ends, where its branch is, what its screen says.
+"""Watches live sessions: what the agent reports, how its process ends, where its branch is, what its screen shows.
 
-Everything here is pushed: a spool that grew, a process that ended, a reflog that was written. Nothing is asked while nothing
-happens. What was seen goes into the flow as events; a line of the spool is named by its place in the file, so reading it twice
-tells it once.
+Everything is pushed: a spool that grew, a process that ended, a reflog that was written; nothing is polled while nothing happens. What is
+read is recorded as events. A spool line is identified by its position in the file, so reading it twice records it once. Look here when an
+agent's reports, its end or its commits are recorded late or not at all.
 """
 
 from __future__ import annotations
@@ -39,21 +39,25 @@ from agent_orchestrator.sessions.agents.listener import (
 from agent_orchestrator.sessions.plugins import Plugins, handle_of
 
 SCREEN_PAUSE = 0.15
-"""Seconds that a screen must have been left alone before it is read."""
+"""Seconds from a screen's change until it is read."""
 SPOOL_REST = 4.0
-"""How many times as long as a turn of a spool took is waited before the next one: who reports without end has no more than a fifth."""
+"""The pause after reading a part of a spool, as a multiple of the time that took: an agent that reports without end gets at most
+a fifth of the time.
+"""
 LONGEST_REST = 1.0
+"""Maximum pause in seconds before the rest of a spool is read."""
 BRANCH_QUIET = 10.0
-"""Seconds after which a branch that moves again has not been moving all the time."""
+"""Seconds without a move after which a branch no longer counts as moving continuously."""
 SETTLED = 2.0
-"""Seconds that a screen must have shown an idle agent until its turn counts as over."""
+"""Seconds that a screen must have shown an idle agent before its turn counts as over."""
 RETRY_PAUSE = 1.0
+"""Seconds until a failed read or write is tried again."""
 
 log = structlog.get_logger()
 
 
 @dataclass(slots=True)
-class _Eye:
+class _LaunchWatch:
     """What is watched for one launch."""
 
     generation: int
@@ -63,22 +67,22 @@ class _Eye:
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     rest: asyncio.TimerHandle | None = None
-    """Its spool has more than others can wait for: read on then."""
+    """The timer of the next read, if the spool has more lines than one burst may record."""
     screen_timer: asyncio.TimerHandle | None = None
     screen_pause: float = SCREEN_PAUSE
     looking: bool = False
     changed: bool = False
-    """The screen changed while it was looked at."""
+    """Whether the screen changed while it was being read."""
     hearing: Hearing | None = None
     branch_busy: bool = False
     branch_changed: bool = False
-    """Something happened to its branch while that was looked at, or rested from."""
+    """Whether the branch changed while it was being read, or during the pause after that."""
     branch_rest: asyncio.TimerHandle | None = None
     branch_pause: float = 0.0
     branch_moved: float = float("-inf")
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop watching."""
         for stop in self.stops:
             stop()
         for task in self.tasks:
@@ -91,7 +95,7 @@ class _Eye:
 
 
 class Observer:
-    """Keeps an eye on every live session."""
+    """The watcher of all live sessions."""
 
     def __init__(self, flow: Flow, home: Home, plugins: Plugins, watch: Watch) -> None:
         self.flow = flow
@@ -99,148 +103,162 @@ class Observer:
         self.plugins = plugins
         self.watch = watch
         self.prices = Prices(home.prices)
-        self._eyes: dict[str, _Eye] = {}
+        self._eyes: dict[str, _LaunchWatch] = {}
         self._heads: dict[str, str] = {}
         self._background: set[asyncio.Task[None]] = set()
         self._closed = False
 
     def start(self) -> None:
-        """Watch the sessions that live, and those to come."""
+        """Watch the sessions that are live now, and those that start later."""
         self.flow.on_change.append(self._on_change)
         for facts in self.flow.sessions.values():
             self._look_at(facts)
 
     async def close(self) -> None:
-        """Look no more."""
+        """Stop watching."""
         self._closed = True
-        for eye in self._eyes.values():
-            eye.close()
+        for launch_watch in self._eyes.values():
+            launch_watch.close()
         self._eyes.clear()
         if self._background:
             await asyncio.wait(self._background, timeout=2.0)
 
     def _on_change(self, changes: Sequence[Change]) -> None:
+        """Check each changed session."""
         for session in {change.after.id for change in changes if change.after and change.before is not change.after}:
             self._look_at(self.flow.sessions[session])
 
     def _look_at(self, facts: SessionFacts) -> None:
-        eye = self._eyes.get(facts.id)
-        if eye and (not facts.live or eye.generation != facts.generation):
-            if eye.rest:  # somebody else told its end before it was read
-                self._spawn(self._read_to_the_end(facts.id, eye))
-            if eye.branch_changed:
+        """Start to watch a session that is live, and stop when its launch is over."""
+        launch_watch = self._eyes.get(facts.id)
+        if launch_watch and (not facts.live or launch_watch.generation != facts.generation):
+            if launch_watch.rest:  # its end was recorded elsewhere before this was read
+                self._spawn(self._read_remaining(facts.id, launch_watch))
+            if launch_watch.branch_changed:
                 self._spawn(self.look_at_head(facts.id))
-            eye.close()
+            launch_watch.close()
             del self._eyes[facts.id]
-            eye = None
-        if facts.live and eye is None and not self.flow.elsewhere(facts.id):
-            self._open(facts)
+            launch_watch = None
+        if facts.live and launch_watch is None and not self.flow.elsewhere(facts.id):
+            self._open_watch(facts)
 
-    def _open(self, facts: SessionFacts) -> None:
+    def _open_watch(self, facts: SessionFacts) -> None:
+        """Start to watch a launch: its spool, its Git folder, its process, and its screen or its plugin's reports."""
         handle = handle_of(facts)
         assert handle is not None and facts.place is not None
         path = self.home.spool(facts.id, facts.generation)
-        agent = self._agent(facts)
+        agent = self._load_agent(facts)
         rules = agent.screen if agent else ScreenRules()
-        eye = _Eye(facts.generation, spool.SpoolReader(path, facts.spool), rules)
-        self._eyes[facts.id] = eye
-        eye.stops.append(self.watch.file(path, lambda: self._spawn(self._read_spool(facts.id, eye))))
+        launch_watch = _LaunchWatch(facts.generation, spool.SpoolReader(path, facts.spool), rules)
+        self._eyes[facts.id] = launch_watch
+        launch_watch.stops.append(self.watch.file(path, lambda: self._spawn(self._read_spool(facts.id, launch_watch))))
         git_dir = Path(facts.place.git_dir)
         for folder in (git_dir, git_dir / "logs"):
-            eye.stops.append(self.watch.folder(folder, lambda: self._spawn(self._look_at_branch(facts.id, eye))))
+            launch_watch.stops.append(
+                self.watch.folder(folder, lambda: self._spawn(self._read_branch(facts.id, launch_watch)))
+            )
         if isinstance(agent, Listens) and not (facts.launch and facts.launch.inbox):
             run = agent_run(facts, self.plugins, self.watch)
-            eye.hearing = Hearing(
-                agent, run, self.flow, self._told, lambda: self.look_at_head(facts.id), self.plugins, self.prices
+            launch_watch.hearing = Hearing(
+                agent, run, self.flow, self._record, lambda: self.look_at_head(facts.id), self.plugins, self.prices
             )
         elif any((rules.ready, rules.busy, rules.blocked)):
-            eye.stops.append(
-                self.watch.file(self.home.terminal_log(facts.id), lambda: self._screen_changed(facts.id, eye))
+            launch_watch.stops.append(
+                self.watch.file(self.home.terminal_log(facts.id), lambda: self._schedule_screen(facts.id, launch_watch))
             )
-            self._screen_changed(facts.id, eye)
-        self._spawn(self._read_spool(facts.id, eye))
+            self._schedule_screen(facts.id, launch_watch)
+        self._spawn(self._read_spool(facts.id, launch_watch))
         self._spawn(self.look_at_head(facts.id))
-        eye.tasks.append(asyncio.get_running_loop().create_task(self._await_end(facts, handle)))
+        launch_watch.tasks.append(asyncio.get_running_loop().create_task(self._wait_for_end(facts, handle)))
 
-    def _agent(self, facts: SessionFacts) -> Agent | None:
+    def _load_agent(self, facts: SessionFacts) -> Agent | None:
+        """Return the session's agent plugin, or None if it cannot be loaded."""
         try:
             return self.plugins.agent_of(facts)
-        except AoError:  # its project or its plugin is gone; what it reports by itself is still heard
+        except AoError:  # its project or plugin is gone; what it reports to its spool is still read
             return None
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _spawn(self, coroutine: Coroutine[None, None, None]) -> None:
+        """Run a coroutine in the background."""
+        task = asyncio.get_running_loop().create_task(coroutine)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
     # -- spool ---------------------------------------------------------------------------------------------------------
 
     async def catch_up(self, session: str) -> None:
-        """Hear what an agent has said up to now, whether the file system has told of it or not; of a flood no more than its turn."""
-        if eye := self._eyes.get(session):
-            await self._read_spool(session, eye)
+        """Record what an agent has reported so far without waiting for a file notification; at most one burst."""
+        if launch_watch := self._eyes.get(session):
+            await self._read_spool(session, launch_watch)
 
-    async def _read_spool(self, session: str, eye: _Eye) -> None:
-        """One turn: a burst. Whoever says more is read on after a rest, in which others are served."""
-        async with eye.reading:
-            if eye.rest is not None:
+    async def _read_spool(self, session: str, launch_watch: _LaunchWatch) -> None:
+        """Read one burst of the spool, and schedule the next after a pause in which other sessions are served."""
+        async with launch_watch.reading:
+            if launch_watch.rest is not None:
                 return
-            took = await self._turn(session, eye)
-            if took is None:
-                self._read_on(session, eye, RETRY_PAUSE)
-            elif eye.reader.more:
-                self._read_on(session, eye, min(LONGEST_REST, SPOOL_REST * took))
+            duration = await self._record_burst(session, launch_watch)
+            if duration is None:
+                self._schedule_read(session, launch_watch, RETRY_PAUSE)
+            elif launch_watch.reader.more:
+                self._schedule_read(session, launch_watch, min(LONGEST_REST, SPOOL_REST * duration))
 
-    def _read_on(self, session: str, eye: _Eye, pause: float) -> None:
-        def awake() -> None:
-            eye.rest = None
-            self._spawn(self._read_spool(session, eye))
+    def _schedule_read(self, session: str, launch_watch: _LaunchWatch, pause: float) -> None:
+        """Schedule the next read of a spool; read all of it if its launch is not watched any more."""
+
+        def resume() -> None:
+            """Read the spool again."""
+            launch_watch.rest = None
+            self._spawn(self._read_spool(session, launch_watch))
 
         if self._closed:
             return
-        if self._eyes.get(session) is not eye:
-            self._spawn(self._read_to_the_end(session, eye))
+        if self._eyes.get(session) is not launch_watch:
+            self._spawn(self._read_remaining(session, launch_watch))
         else:
-            eye.rest = asyncio.get_running_loop().call_later(pause, awake)
+            launch_watch.rest = asyncio.get_running_loop().call_later(pause, resume)
 
-    async def _read_to_the_end(self, session: str, eye: _Eye) -> None:
-        """All that its agent, which has ended, left there. Turn by turn too; in between others have as much time."""
-        async with eye.reading:
+    async def _read_remaining(self, session: str, launch_watch: _LaunchWatch) -> None:
+        """Read everything that an ended agent left in its spool, in bursts with pauses of the same length between them."""
+        async with launch_watch.reading:
             end: int | None = None
             while True:
-                took = await self._turn(session, eye, final=True)
-                if took is not None:
-                    end = eye.reader.end if end is None else end
-                    if not eye.reader.more or eye.reader.offset >= end:
+                duration = await self._record_burst(session, launch_watch, final=True)
+                if duration is not None:
+                    end = launch_watch.reader.end if end is None else end
+                    if not launch_watch.reader.more or launch_watch.reader.offset >= end:
                         return
-                await asyncio.sleep(RETRY_PAUSE if took is None else min(LONGEST_REST, took))
+                await asyncio.sleep(RETRY_PAUSE if duration is None else min(LONGEST_REST, duration))
 
-    async def _turn(self, session: str, eye: _Eye, *, final: bool = False) -> float | None:
-        """Read some lines and record them: how long that took; none: it is to be tried again."""
-        loop, start = asyncio.get_running_loop(), eye.reader.offset
-        began = loop.time()
+    async def _record_burst(self, session: str, launch_watch: _LaunchWatch, *, final: bool = False) -> float | None:
+        """Read some lines and record them; return how long that took, or None if it must be tried again."""
+        loop, start = asyncio.get_running_loop(), launch_watch.reader.offset
+        started_at = loop.time()
         try:
-            events = self._events(session, eye, final=final)
+            events = self._events(session, launch_watch, final=final)
         except AoError as error:
             log.warning("what an agent says cannot be read; trying again", session=session, error=str(error))
             return None
         if any(isinstance(event.body, e.AgentDone | e.AgentTurnEnded) for event in events):
-            await self.look_at_head(session)  # what it says is done is what it committed before
-        if events and not await self._told(events):
-            eye.reader = spool.SpoolReader(eye.reader.path, start)
+            await self.look_at_head(session)  # what it reports as done was committed before
+        if events and not await self._record(events):
+            launch_watch.reader = spool.SpoolReader(launch_watch.reader.path, start)
             return None
-        await self._done_after(session, events)
-        return loop.time() - began
+        await self._record_done(session, events)
+        return loop.time() - started_at
 
-    async def _done_after(self, session: str, events: Sequence[Event]) -> None:
+    async def _record_done(self, session: str, events: Sequence[Event]) -> None:
+        """Record that the work is done, after each turn that left everything committed."""
         for event in events:
             if isinstance(event.body, e.AgentTurnEnded):
                 key = f"{event.key}:done"
-                done = await done_if_all_is_committed(self.flow, self.plugins, session, "spool", key, event.body.text)
-                if done is not None:
-                    await self._told([done])
+                done_event = await done_if_all_is_committed(
+                    self.flow, self.plugins, session, "spool", key, event.body.text
+                )
+                if done_event is not None:
+                    await self._record([done_event])
 
-    async def _told(self, events: Sequence[Event]) -> bool:
+    async def _record(self, events: Sequence[Event]) -> bool:
+        """Append events; return False, after logging why, if that failed."""
         try:
             await self.flow.append(*events)
         except AoError as error:
@@ -248,55 +266,58 @@ class Observer:
             return False
         return True
 
-    def _events(self, session: str, eye: _Eye, *, final: bool) -> list[Event]:
+    def _events(self, session: str, launch_watch: _LaunchWatch, *, final: bool) -> list[Event]:
+        """Return the events of the spool's next lines."""
         facts = self.flow.sessions[session]
-        lines = eye.reader.read(final=final)
-        ends = [*[offset for offset, _ in lines[1:]], eye.reader.offset][: len(lines)]
+        lines = launch_watch.reader.read(final=final)
+        ends = [*[offset for offset, _ in lines[1:]], launch_watch.reader.offset][: len(lines)]
         events = []
         for (start, line), end in zip(lines, ends, strict=True):
             report, now = spool.parse(line), self.flow.clock()
-            key = spool_key(session, eye.generation, start, end)
+            key = spool_key(session, launch_watch.generation, start, end)
             body = body_of(report, facts, key, self.prices)
             if body is not None:
                 when = happened(report, facts, now)
-                events.append(Event(body, when, "spool", key, facts.project, session, eye.generation))
-        for problem in eye.reader.take_problems():
+                events.append(Event(body, when, "spool", key, facts.project, session, launch_watch.generation))
+        for problem in launch_watch.reader.take_problems():
             log.warning("the spool is not as it should be", session=session, problem=problem)
         return events
 
     # -- process -------------------------------------------------------------------------------------------------------
 
-    async def _await_end(self, facts: SessionFacts, handle: Handle) -> None:
+    async def _wait_for_end(self, facts: SessionFacts, handle: Handle) -> None:
+        """Wait until the launch's process has ended, then record its end."""
         while True:
             try:
-                gone = await self.plugins.runtime_of(facts).ended(handle)
+                end = await self.plugins.runtime_of(facts).ended(handle)
                 break
-            except Exception as error:  # the runtime may be anybody's, and an end that is not watched for is never told
+            except Exception as error:  # a third-party runtime may raise anything, and an end must not be missed
                 log.warning("the end of an agent cannot be watched; trying again", session=facts.id, error=str(error))
                 await asyncio.sleep(RETRY_PAUSE)
-        lost = "its terminal is gone" if gone.lost else ""
-        if gone.exit.reason == "lease":
+        lost = "its terminal is gone" if end.lost else ""
+        if end.exit.reason == "lease":
             lost = f"node {facts.node} was cut off for longer than the agent's lease"
-        self._spawn(self.tell_end(facts.id, handle, gone.exit, lost=lost))
+        self._spawn(self.tell_end(facts.id, handle, end.exit, lost=lost))
 
     async def tell_end(self, session: str, handle: Handle, end: Exit, *, lost: str = "") -> None:
-        """Record a launch's end, after everything that it still reported, however often that is in vain at first."""
+        """Record a launch's end after everything it still reported; retry until that succeeds."""
         while True:
             try:
-                return await self._tell_end(session, handle, end, lost)
+                return await self._record_end(session, handle, end, lost)
             except (AoError, OSError) as error:
                 log.warning("the end of an agent cannot be told; trying again", session=session, error=str(error))
                 await asyncio.sleep(RETRY_PAUSE)
 
-    async def _tell_end(self, session: str, handle: Handle, end: Exit, lost: str) -> None:
-        eye = self._eyes.get(session)
+    async def _record_end(self, session: str, handle: Handle, end: Exit, lost: str) -> None:
+        """Read what the launch still reported, then record its end."""
+        launch_watch = self._eyes.get(session)
         facts = self.flow.sessions[session]
-        if eye is None or eye.generation != handle.generation:
+        if launch_watch is None or launch_watch.generation != handle.generation:
             path = self.home.spool(session, handle.generation)
-            eye = _Eye(handle.generation, spool.SpoolReader(path, facts.spool), ScreenRules())
-        if eye.hearing:
-            await eye.hearing.finish()
-        await self._read_to_the_end(session, eye)
+            launch_watch = _LaunchWatch(handle.generation, spool.SpoolReader(path, facts.spool), ScreenRules())
+        if launch_watch.hearing:
+            await launch_watch.hearing.finish()
+        await self._read_remaining(session, launch_watch)
         await self.look_at_head(session)
         facts = self.flow.sessions[session]
         body: e.Body
@@ -309,38 +330,44 @@ class Observer:
         key = ended_key(session, handle.generation)
         event = Event(body, self.flow.clock(), "process", key, facts.project, session, handle.generation)
         while True:
-            left = forget_ended(self.home.session(session))  # before it is told: then the next launch may begin
-            if await self._told([event]):
+            remaining = forget_ended(self.home.session(session))  # before recording: then a new launch may begin
+            if await self._record([event]):
                 break
-            await asyncio.sleep(RETRY_PAUSE)  # the disk is full, and there is nothing to wait on
-        remove_surely(left)
+            await asyncio.sleep(RETRY_PAUSE)  # the disk is full: no event signals when it is free
+        remove_surely(remaining)
 
     # -- branch --------------------------------------------------------------------------------------------------------
 
-    async def _look_at_branch(self, session: str, eye: _Eye) -> None:
-        """A move is told at once; one that comes soon after another waits, each twice as long as the one before, up to a second."""
-        if eye.branch_busy:
-            eye.branch_changed = True
+    async def _read_branch(self, session: str, launch_watch: _LaunchWatch) -> None:
+        """Record the branch's head, unless it is being read or was read very recently.
+
+        The first move is recorded at once. When moves follow each other, each pause is twice as long as the one before, up to a second.
+        """
+        if launch_watch.branch_busy:
+            launch_watch.branch_changed = True
             return
-        loop, before, rest = asyncio.get_running_loop(), self._heads.get(session), 0.0
-        eye.branch_busy, eye.branch_changed, began = True, False, loop.time()
+        loop, previous_head, pause = asyncio.get_running_loop(), self._heads.get(session), 0.0
+        launch_watch.branch_busy, launch_watch.branch_changed, started_at = True, False, loop.time()
         try:
             await self.look_at_head(session)
         finally:
-            if self._heads.get(session) != before:
-                twice = 2 * eye.branch_pause if began - eye.branch_moved < BRANCH_QUIET else 0.0
-                rest = min(LONGEST_REST, max(SPOOL_REST * (loop.time() - began), twice))
-                eye.branch_moved, eye.branch_pause = began, rest
-            if not self._closed and self._eyes.get(session) is eye:
-                eye.branch_rest = loop.call_later(rest, self._branch_rested, session, eye)
+            if self._heads.get(session) != previous_head:
+                doubled_pause = (
+                    2 * launch_watch.branch_pause if started_at - launch_watch.branch_moved < BRANCH_QUIET else 0.0
+                )
+                pause = min(LONGEST_REST, max(SPOOL_REST * (loop.time() - started_at), doubled_pause))
+                launch_watch.branch_moved, launch_watch.branch_pause = started_at, pause
+            if not self._closed and self._eyes.get(session) is launch_watch:
+                launch_watch.branch_rest = loop.call_later(pause, self._end_branch_pause, session, launch_watch)
 
-    def _branch_rested(self, session: str, eye: _Eye) -> None:
-        eye.branch_busy = False
-        if eye.branch_changed:
-            self._spawn(self._look_at_branch(session, eye))
+    def _end_branch_pause(self, session: str, launch_watch: _LaunchWatch) -> None:
+        """End the pause, and read the branch if it has changed meanwhile."""
+        launch_watch.branch_busy = False
+        if launch_watch.branch_changed:
+            self._spawn(self._read_branch(session, launch_watch))
 
     async def look_at_head(self, session: str) -> None:
-        """Record where its branch is, if it has moved."""
+        """Record the head of a session's branch if it has moved."""
         facts = self.flow.sessions[session]
         if facts.place is None:
             return
@@ -354,73 +381,87 @@ class Observer:
         if head and head != self._heads.get(session, facts.head):
             self._heads[session] = head
             now = self.flow.clock()
-            await self._told(
+            await self._record(
                 [Event(e.HeadMoved(head), now, "git", f"head:{session}:{head}:{now:.6f}", facts.project, session)]
             )
 
     # -- screen --------------------------------------------------------------------------------------------------------
 
-    def _screen_changed(self, session: str, eye: _Eye) -> None:
+    def _schedule_screen(self, session: str, launch_watch: _LaunchWatch) -> None:
+        """Schedule a read of the screen, unless the agent reports to us directly."""
         if self.flow.sessions[session].spoke:
             return
-        if eye.looking:
-            eye.changed = True
-        elif eye.screen_timer is None:
+        if launch_watch.looking:
+            launch_watch.changed = True
+        elif launch_watch.screen_timer is None:
             loop = asyncio.get_running_loop()
-            eye.screen_timer = loop.call_later(
-                eye.screen_pause, lambda: self._spawn(self._look_at_screen(session, eye))
+            launch_watch.screen_timer = loop.call_later(
+                launch_watch.screen_pause, lambda: self._spawn(self._read_screen_once(session, launch_watch))
             )
 
-    async def _look_at_screen(self, session: str, eye: _Eye) -> None:
-        """One look at a time, however quickly it changes: to read it takes long where much was printed."""
+    async def _read_screen_once(self, session: str, launch_watch: _LaunchWatch) -> None:
+        """Read the screen, one read at a time: reading takes long if much was printed."""
         loop = asyncio.get_running_loop()
-        eye.screen_timer, eye.looking, eye.changed, began = None, True, False, loop.time()
+        launch_watch.screen_timer, launch_watch.looking, launch_watch.changed, started_at = (
+            None,
+            True,
+            False,
+            loop.time(),
+        )
         try:
-            await self._read_screen(session, eye)
+            await self._read_screen(session, launch_watch)
         finally:
-            eye.looking, eye.screen_pause = False, max(SCREEN_PAUSE, SCREEN_REST * (loop.time() - began))
-        if eye.changed and self._eyes.get(session) is eye:
-            self._screen_changed(session, eye)
+            launch_watch.looking, launch_watch.screen_pause = (
+                False,
+                max(SCREEN_PAUSE, SCREEN_REST * (loop.time() - started_at)),
+            )
+        if launch_watch.changed and self._eyes.get(session) is launch_watch:
+            self._schedule_screen(session, launch_watch)
 
-    async def _read_screen(self, session: str, eye: _Eye) -> None:
+    async def _read_screen(self, session: str, launch_watch: _LaunchWatch) -> None:
+        """Record the agent's activity as its screen shows it."""
         facts = self.flow.sessions[session]
         handle = handle_of(facts)
-        if handle is None or not facts.live or facts.spoke or eye.generation != facts.generation:
+        if handle is None or not facts.live or facts.spoke or launch_watch.generation != facts.generation:
             return
         try:
             text = await self.plugins.runtime_of(facts).screen(handle)
         except AoError as error:
             log.debug("a screen could not be read", session=session, error=str(error))
             return
-        state, detail = screen_state(text, eye.rules)
+        state, detail = screen_state(text, launch_watch.rules)
         facts = self.flow.sessions[session]
-        if not state and facts.activity.state == "blocked" and not (eye.rules.ready or eye.rules.busy):
-            state = "active"  # its question is gone, and nothing else would say so
+        if (
+            not state
+            and facts.activity.state == "blocked"
+            and not (launch_watch.rules.ready or launch_watch.rules.busy)
+        ):
+            state = "active"  # the dialog is gone, and no other rule of the agent would show that
         if state and (state, detail) != (facts.activity.state, facts.activity.detail):
             now = self.flow.clock()
-            key = f"screen:{session}:{eye.generation}:{now:.6f}"
+            key = f"screen:{session}:{launch_watch.generation}:{now:.6f}"
             activity = e.AgentActivity(state, detail)
-            await self._told([Event(activity, now, "screen", key, facts.project, session, eye.generation)])
+            await self._record([Event(activity, now, "screen", key, facts.project, session, launch_watch.generation)])
             if state == "idle" and facts.activity.state == "active":
                 loop = asyncio.get_running_loop()
-                loop.call_later(SETTLED, lambda: self._spawn(self._done_by_screen(session, eye, now)))
+                loop.call_later(SETTLED, lambda: self._spawn(self._record_done_by_screen(session, launch_watch, now)))
 
-    async def _done_by_screen(self, session: str, eye: _Eye, since: float) -> None:
-        """A turn is over for good, as far as the screen tells."""
+    async def _record_done_by_screen(self, session: str, launch_watch: _LaunchWatch, idle_since: float) -> None:
+        """Record that the work is done if the screen still shows the same idle agent and everything is committed."""
         facts = self.flow.sessions[session]
-        if not facts.live or facts.spoke or (facts.activity.state, facts.activity.at) != ("idle", since):
+        if not facts.live or facts.spoke or (facts.activity.state, facts.activity.at) != ("idle", idle_since):
             return
         await self.look_at_head(session)
-        key = f"screen:{session}:{eye.generation}:{since:.6f}:done"
-        done = await done_if_all_is_committed(self.flow, self.plugins, session, "screen", key, "")
-        if done is not None:
-            await self._told([done])
+        key = f"screen:{session}:{launch_watch.generation}:{idle_since:.6f}:done"
+        done_event = await done_if_all_is_committed(self.flow, self.plugins, session, "screen", key, "")
+        if done_event is not None:
+            await self._record([done_event])
 
 
 def screen_state(text: str, rules: ScreenRules) -> tuple[str, str]:
-    """What visible text says about the agent; nothing where no rule speaks."""
+    """Return the agent's state and its detail as the visible text shows them, or two empty strings if no rule matches."""
     for pattern, state in ((rules.blocked, "blocked"), (rules.busy, "active"), (rules.ready, "idle")):
-        if pattern and (found := pattern.search(text)):
-            line = text[text.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0].strip()
+        if pattern and (match := pattern.search(text)):
+            line = text[text.rfind("\n", 0, match.start()) + 1 :].partition("\n")[0].strip()
             return state, line if state == "blocked" else ""
     return "", ""

@@ -1,7 +1,7 @@
-"""Whether an agent is signed in, as far as that can be known without a turn: `require_sign_in(...)`.
+"""Checks whether an agent is signed in, as far as that is possible without a turn: `require_sign_in(...)`.
 
-Codex and Cursor are asked; Claude Code and Gemini keep it in files. Whatever cannot be known counts as signed in: an agent with a
-provider of its own, a keychain, an agent that is not listed here.
+Codex and Cursor have a command for it; the sign-in of Claude Code and Gemini is in files. An agent whose sign-in cannot be checked counts
+as signed in: one with its own provider or a keychain, or one that is not listed here.
 """
 
 from __future__ import annotations
@@ -21,20 +21,22 @@ from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.sessions.environment import AGENT_SECRETS
 
 STATUS_WITHIN = 10.0
+"""Seconds that an agent's status command may take."""
 _SIGNED_OUT = re.compile(r"not (?:logged|signed) in|not authenticated|login required", re.IGNORECASE)
-_LARGEST = 64 << 20
+_MAX_FILE_SIZE = 64 << 20
+"""Maximum size in bytes of a file that is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Agent:
-    """How an agent's sign-in is known."""
+    """How an agent's sign-in is checked."""
 
     login: str
     """The command by which a person signs in."""
     status: tuple[str, ...] = ()
-    """The command that tells; none: its files do."""
+    """The command that prints whether the agent is signed in; empty if its files show it."""
     has_other: Callable[[Mapping[str, str], Path], bool] = lambda _env, _home: False
-    """Whether it needs no sign-in of its own here, or has one in its files."""
+    """Returns whether the agent needs no sign-in here, or its files have one."""
 
 
 async def require_sign_in(host: Host, tool: str, env: Mapping[str, str]) -> None:
@@ -45,89 +47,99 @@ async def require_sign_in(host: Host, tool: str, env: Mapping[str, str]) -> None
     home = Path(env.get("HOME") or Path.home())
     if agent.has_other(env, home):
         return
-    if not agent.status or await _says_signed_out(host, agent.status, env):
+    if not agent.status or await _is_signed_out(host, agent.status, env):
         raise Missing(f"{tool} is not signed in", f"sign in, then run it again: {agent.login}")
 
 
-async def _says_signed_out(host: Host, argv: Sequence[str], env: Mapping[str, str]) -> bool:
+async def _is_signed_out(host: Host, argv: Sequence[str], env: Mapping[str, str]) -> bool:
+    """Return whether the status command says that the agent is not signed in; False if it cannot be run."""
     program = host.which(argv[0], env.get("PATH"))
     if program is None:
         return False
     try:
-        done = await host.run([program, *argv[1:]], env=env, timeout=STATUS_WITHIN)
+        result = await host.run([program, *argv[1:]], env=env, timeout=STATUS_WITHIN)
     except AoError:
         return False
-    said = (done.out + b"\n" + done.err).decode(errors="replace")
-    return bool(_SIGNED_OUT.search(said))
+    output = (result.out + b"\n" + result.err).decode(errors="replace")
+    return bool(_SIGNED_OUT.search(output))
 
 
-def _codex(env: Mapping[str, str], home: Path) -> bool:
-    """A model provider that the user's configuration names."""
+def _has_codex_provider(env: Mapping[str, str], home: Path) -> bool:
+    """Return whether the user's configuration names a model provider of its own."""
     folder = Path(env.get("CODEX_HOME") or home / ".codex")
     try:
-        config: dict[str, Any] = tomllib.loads(_text(folder / "config.toml"))
+        config: dict[str, Any] = tomllib.loads(_read_text(folder / "config.toml"))
     except tomllib.TOMLDecodeError:
         return True
     return bool(config.get("model_provider") or config.get("model_providers") or config.get("profile"))
 
 
-def _claude_code(env: Mapping[str, str], home: Path) -> bool:
-    """Another provider, a keychain, credentials, an account, or a key that a program of the user's gives."""
+def _has_claude_code_login(env: Mapping[str, str], home: Path) -> bool:
+    """Return whether another provider, a keychain, credentials, an account or a key helper is configured."""
     if sys.platform == "darwin" or any(name.startswith("CLAUDE_CODE_USE_") for name in env):
         return True
     if env.get("ANTHROPIC_BASE_URL") or env.get("CLAUDE_CODE_API_KEY_HELPER_TTL_MS"):
         return True
-    own = env.get("CLAUDE_CONFIG_DIR")
-    folder, state = (Path(own), Path(own) / ".claude.json") if own else (home / ".claude", home / ".claude.json")
+    config_dir = env.get("CLAUDE_CONFIG_DIR")
+    folder, state = (
+        (Path(config_dir), Path(config_dir) / ".claude.json")
+        if config_dir
+        else (home / ".claude", home / ".claude.json")
+    )
     if (folder / ".credentials.json").exists():
         return True
-    known, settings = _json(state), _json(folder / "settings.json")
-    if state.exists() and not known:
-        return True  # it cannot be read
-    of_env = settings.get("env")
+    state_data, settings = _read_json(state), _read_json(folder / "settings.json")
+    if state.exists() and not state_data:
+        return True  # it exists and cannot be parsed
+    settings_env = settings.get("env")
     return bool(
-        known.get("oauthAccount")
-        or known.get("primaryApiKey")
+        state_data.get("oauthAccount")
+        or state_data.get("primaryApiKey")
         or settings.get("apiKeyHelper")
         or settings.get("forceLoginMethod")
-        or (isinstance(of_env, dict) and any(name.startswith(("ANTHROPIC_", "CLAUDE_CODE_")) for name in of_env))
+        or (
+            isinstance(settings_env, dict)
+            and any(name.startswith(("ANTHROPIC_", "CLAUDE_CODE_")) for name in settings_env)
+        )
     )
 
 
-def _gemini(env: Mapping[str, str], home: Path) -> bool:
-    """A project of Google's cloud, credentials, or a way to sign in that needs no file."""
+def _has_gemini_login(env: Mapping[str, str], home: Path) -> bool:
+    """Return whether a Google Cloud project, credentials, or a sign-in that needs no file is configured."""
     if any(name.startswith(("GOOGLE_CLOUD_", "GOOGLE_GENAI_", "CLOUD_SHELL")) for name in env):
         return True
     folder = home / ".gemini"
-    kept = ("oauth_creds.json", "google_accounts.json", ".env")
-    security = _json(folder / "settings.json").get("security")
+    login_files = ("oauth_creds.json", "google_accounts.json", ".env")
+    security = _read_json(folder / "settings.json").get("security")
     auth = security.get("auth") if isinstance(security, dict) else None
-    way = auth.get("selectedType") if isinstance(auth, dict) else None
+    auth_type = auth.get("selectedType") if isinstance(auth, dict) else None
     return (
-        any((folder / name).exists() for name in kept)
+        any((folder / name).exists() for name in login_files)
         or (home / ".env").exists()
-        or way not in (None, "oauth-personal")
+        or auth_type not in (None, "oauth-personal")
     )
 
 
-def _text(file: Path) -> str:
+def _read_text(file: Path) -> str:
+    """Return a file's text, or "" if it cannot be read."""
     try:
-        return read_plain(file.resolve(), _LARGEST).decode(errors="replace")
+        return read_plain(file.resolve(), _MAX_FILE_SIZE).decode(errors="replace")
     except (OSError, RuntimeError):
         return ""
 
 
-def _json(file: Path) -> Mapping[str, Any]:
+def _read_json(file: Path) -> Mapping[str, Any]:
+    """Return a file's JSON object, or an empty one."""
     try:
-        found = json.loads(_text(file) or "{}")
+        data = json.loads(_read_text(file) or "{}")
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return data if isinstance(data, dict) else {}
 
 
 _AGENTS: Mapping[str, _Agent] = {
-    "codex": _Agent("codex login", ("codex", "login", "status"), _codex),
+    "codex": _Agent("codex login", ("codex", "login", "status"), _has_codex_provider),
     "cursor": _Agent("cursor-agent login", ("cursor-agent", "status")),
-    "claude-code": _Agent("claude /login", has_other=_claude_code),
-    "gemini": _Agent("gemini", has_other=_gemini),
+    "claude-code": _Agent("claude /login", has_other=_has_claude_code_login),
+    "gemini": _Agent("gemini", has_other=_has_gemini_login),
 }

@@ -1,1 +1,1 @@
-"""What a session's agent can reach: the sandbox and the container."""
+"""What a session's agent can read and write: the sandbox and the container."""

@@ -1,4 +1,4 @@
-"""What a session's container is, from its project's configuration: image, network, limits, and what it shows of this machine."""
+"""The container of a session, from its project's configuration: image, network, limits, and what of this machine is visible in it."""
 
 from __future__ import annotations
 
@@ -44,29 +44,31 @@ AGENT_HOSTS: Mapping[str, tuple[str, ...]] = {
     "opencode": (*_MODEL_HOSTS, "opencode.ai", "models.dev"),
     "qwen": ("chat.qwen.ai", "portal.qwen.ai", "dashscope.aliyuncs.com", "dashscope-intl.aliyuncs.com"),
 }
-"""What each agent must reach to work at all: its model, and where it logs in."""
+"""The hosts that each agent must reach to work at all: its model, and where it logs in."""
 
-_ADDRESSES = ("_BASE_URL", "_API_BASE", "_ENDPOINT")
-_OF_THE_LOGIN = ("LANG", "LANGUAGE", "TZ")
+_ADDRESS_SUFFIXES = ("_BASE_URL", "_API_BASE", "_ENDPOINT")
+"""Endings of variables that hold the address of a model."""
+_LOGIN_VARIABLES = ("LANG", "LANGUAGE", "TZ")
+"""Variables of the user's environment that every container gets."""
 
 
 def home_inside(private: Path) -> Path:
-    """The home of an agent in a container: its own, in the session's private folder."""
+    """Return the home folder of an agent in a container, which is in the session's private folder."""
     return private / "container" / "home"
 
 
 def login_inside(login: Mapping[str, str], secrets: Collection[str], private: Path) -> dict[str, str]:
-    """What an agent in a container gets of the user's environment: what it logs in with, his language and his time zone."""
-    kept = {
+    """Return the part of the user's environment for an agent in a container: login secrets, language, time zone, and a home of its own."""
+    inherited = {
         name: value
         for name, value in login.items()
-        if name in _OF_THE_LOGIN or name.startswith("LC_") or name in secrets or name.endswith(_ADDRESSES)
+        if name in _LOGIN_VARIABLES or name.startswith("LC_") or name in secrets or name.endswith(_ADDRESS_SUFFIXES)
     }
-    return {**kept, "HOME": str(home_inside(private))}
+    return {**inherited, "HOME": str(home_inside(private))}
 
 
 def tidy_home(private: Path) -> None:
-    """Before a plugin of ours writes into an agent's home: no link that the agent made there leads us out of it."""
+    """Remove symlinks that lead out of a container's home, before a plugin writes into it: the agent may have made them."""
     home = home_inside(private)
     for entry in (*home.glob("*"), *home.glob("*/*")):
         if entry.is_symlink() and not entry.resolve().is_relative_to(home.resolve()):
@@ -76,38 +78,38 @@ def tidy_home(private: Path) -> None:
 def container_of(
     project: ProjectConfig, settings: AgentSettings, repo: Path, private: Path, env: Mapping[str, str], url: str
 ) -> Container:
-    """The container of one session."""
-    asked = project.docker
+    """Return the container of one session."""
+    docker = project.docker
     shared = [repo / name for name in project.symlinks]
     return Container(
-        image=asked.image or "",
-        dockerfile=repo / asked.dockerfile if asked.dockerfile and not asked.image else None,
+        image=docker.image or "",
+        dockerfile=repo / docker.dockerfile if docker.dockerfile and not docker.image else None,
         agent=settings.tool,
-        engine=asked.engine,
-        network=asked.network,
-        allow=(*asked.allow, *AGENT_HOSTS.get(settings.tool, ()), *_named(env)),
+        engine=docker.engine,
+        network=docker.network,
+        allow=(*docker.allow, *AGENT_HOSTS.get(settings.tool, ()), *_model_hosts(env)),
         daemon=url,
-        cpus=asked.cpus,
-        memory=asked.memory,
+        cpus=docker.cpus,
+        memory=docker.memory,
         mounts=(
             *(Mount(path, path) for path in shared if path.exists()),
-            *(_mount(text, home_inside(private)) for text in asked.mounts),
+            *(_parse_mount(text, home_inside(private)) for text in docker.mounts),
         ),
     )
 
 
-def _named(env: Mapping[str, str]) -> list[str]:
-    """Hosts that variables name as the agent's model (`ANTHROPIC_BASE_URL`)."""
-    found = []
+def _model_hosts(env: Mapping[str, str]) -> list[str]:
+    """Return the hosts that variables name as the agent's model (`ANTHROPIC_BASE_URL`)."""
+    hosts = []
     for name, value in env.items():
-        address = urlsplit(value) if name.endswith(_ADDRESSES) else None
+        address = urlsplit(value) if name.endswith(_ADDRESS_SUFFIXES) else None
         if address and address.hostname:
-            found.append(f"{address.hostname}:{address.port or (80 if address.scheme == 'http' else 443)}")
-    return found
+            hosts.append(f"{address.hostname}:{address.port or (80 if address.scheme == 'http' else 443)}")
+    return hosts
 
 
-def _mount(text: str, home: Path) -> Mount:
-    """`PATH` or `PATH:rw`; what is in the user's home is at the same place in its own."""
+def _parse_mount(text: str, home: Path) -> Mount:
+    """Parse `PATH` or `PATH:rw`; a path in the user's home is at the same place in the container's home."""
     path = text.removesuffix(":rw").removesuffix(":ro")
     source = Path(path).expanduser()
     if not source.exists():

@@ -1,8 +1,8 @@
-"""What a session's agent sees and may change where its project says `sandbox: bwrap`. `plugins/runtimes/sandbox.py` builds it.
+"""What a session's agent can read and write if its project sets `sandbox: bwrap`. `plugins/runtimes/sandbox.py` builds the command.
 
-Writable: the workspace, what Git writes for its branch, its launch's spool, what its CLI keeps (`protocols.Keeps`), and caches of the
-session's own. Hidden: `$AO_HOME` but for that, and where people keep keys. The private folder is readable only: the daemon and the
-runtime write there by name, and would follow a symlink that an agent left.
+Writable: the workspace, what Git writes for its branch, its launch's spool, what its CLI stores (`protocols.Keeps`), and caches of the
+session's own. Hidden: the rest of `$AO_HOME`, and where people keep keys. The private folder is only readable: the daemon and the runtime
+write there by name, and would follow a symlink that an agent left.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ SECRETS = (
     ".sqlite_history",
     ".Xauthority",
 )
-"""Below the user's home: keys, logins, mail, browsers, what was typed."""
+"""Paths below the user's home that are hidden: keys, logins, mail, browsers, command histories."""
 
 CACHES = {
     "XDG_CACHE_HOME": "",
@@ -103,22 +103,23 @@ CACHES = {
     "CARGO_HOME": "cargo",
     "GRADLE_USER_HOME": "gradle",
 }
-"""Where package managers are to keep what they fetch, below the session's own cache folder."""
+"""Variables that make package managers store downloads below the session's own cache folder."""
 
-_GIT_PLACES = ("GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_DIR", "GIT_WORK_TREE")
-_MOVES_BRANCHES = ("update-ref", "worktree")
-"""What our own Git does to branches in the repository itself; a worktree is named behind `--`."""
+_GIT_PATH_VARIABLES = ("GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_DIR", "GIT_WORK_TREE")
+"""Variables of Git that hold paths."""
+_BRANCH_COMMANDS = ("update-ref", "worktree")
+"""Commands by which our own Git changes branches in the repository itself; a worktree's path comes after `--`."""
 _GIT_SETTINGS = {"rerere.enabled": "false"}
-"""What would write to files that all worktrees share, beside what no workspace's Git does."""
+"""Settings that keep Git from writing to files that all worktrees share."""
 
 
 def applies(project: ProjectConfig, runtime: str) -> bool:
-    """Do this project's launches by this runtime run in bubblewrap?"""
+    """Return whether this project's launches by this runtime run in bubblewrap."""
     return project.sandbox == "bwrap" and runtime in sandbox.WRAPPED
 
 
 async def check(host: Host, project: ProjectConfig, runtime: str) -> None:
-    """Refuse what would have to run without the sandbox that the project wants. A container is one of its own."""
+    """Raise an error if the project's sandbox is not available for this runtime. A container counts as a sandbox."""
     if project.sandbox == "none" or runtime == "docker":
         return
     if runtime not in sandbox.WRAPPED:
@@ -133,38 +134,41 @@ async def check(host: Host, project: ProjectConfig, runtime: str) -> None:
 async def confined(
     host: Host, home: Home, facts: SessionFacts, agent: Agent, own: Mapping[str, str], spec: LaunchSpec
 ) -> LaunchSpec:
-    """This launch in its sandbox; `own` are the variables that the project itself sets."""
+    """Return this launch in its sandbox; `own` are the variables that the project itself sets."""
     program = await sandbox.check(host)
     cache = spec.private / "cache"
     cache.mkdir(mode=0o700, exist_ok=True)
     caches = {name: str(cache / folder) for name, folder in CACHES.items() if name not in own}
-    env = {**spec.env, **caches, **_with_settings(spec.env)}
+    env = {**spec.env, **caches, **_git_setting_variables(spec.env)}
     spool = Path(spec.env["AO_SPOOL"])
-    kept = await aside(agent.keeps, env, spec.private) if isinstance(agent, Keeps) else Kept()
-    env |= kept.env
-    for path in kept.writable:
+    agent_state = await aside(agent.keeps, env, spec.private) if isinstance(agent, Keeps) else Kept()
+    env |= agent_state.env
+    for path in agent_state.writable:
         if not os.path.lexists(path):
             path.mkdir(mode=0o700, parents=True)
-    for path in kept.fixed:
-        _put_there(path)
-    for mount in kept.own:
+    for path in agent_state.fixed:
+        _create_empty(path)
+    for mount in agent_state.own:
         for folder in (mount.source, mount.target):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     assert facts.place is not None
-    git_writable, git_fixed = _git(facts, Path(facts.place.git_dir))
-    person = Path(spec.env.get("HOME") or Path.home())
+    git_writable, git_fixed = _git_paths(facts, Path(facts.place.git_dir))
+    user_home = Path(spec.env.get("HOME") or Path.home())
     walls = sandbox.Walls(
-        hidden=(home.path, home.socket("x").parent, *(person / name for name in SECRETS)),
-        shown=(person, home.programs, Path(facts.spec.repo), spec.private),
-        writable=(spec.cwd, cache, turns(spec.private), spool, *kept.writable, *git_writable),
-        own=kept.own,
-        fixed=(*git_fixed, *(path for path in kept.fixed if not path.is_symlink())),
+        hidden=(home.path, home.socket("x").parent, *(user_home / name for name in SECRETS)),
+        shown=(user_home, home.programs, Path(facts.spec.repo), spec.private),
+        writable=(spec.cwd, cache, turns(spec.private), spool, *agent_state.writable, *git_writable),
+        own=agent_state.own,
+        fixed=(*git_fixed, *(path for path in agent_state.fixed if not path.is_symlink())),
     )
     return sandbox.wrapped(replace(spec, env=env), walls, program)
 
 
-def _put_there(path: Path) -> None:
-    """Only what is there can be kept as it is: what a CLI takes commands from, where the user has none, is made with nothing in it."""
+def _create_empty(path: Path) -> None:
+    """Create an empty file or folder at a path that must stay unchanged: only what exists can be mounted read-only.
+
+    A CLI may take commands from such a path, so the agent must not create it.
+    """
     if os.path.lexists(path) or not path.parent.is_dir():
         return
     if not path.suffix:
@@ -176,38 +180,39 @@ def _put_there(path: Path) -> None:
 
 
 def seen(handle: Handle) -> Handle:
-    """With the pid that the agent itself sees: bwrap's init is the first, what it starts the second."""
+    """Return the handle with the pid that the agent sees inside: bwrap's init is 1, the program it starts is 2."""
     return replace(handle, address={**handle.address, "inside": "2"})
 
 
 def turns(private: Path) -> Path:
-    """Where a headless agent's turns keep their files: what runs in the sandbox writes them."""
+    """Return the folder for the files of a headless agent's turns, which is writable in the sandbox."""
     return private / "turns"
 
 
 def forget(facts: SessionFacts, private: Path) -> None:
-    """Remove what a sandbox needed: its caches, and what holds on to the branch's folder."""
+    """Remove what a sandbox needed: its caches, and the file that keeps the branch's folder."""
     shutil.rmtree(private / "cache", ignore_errors=True)
     if (layout := find_layout(Path(facts.spec.repo))) is not None:
-        _holding(layout.common, facts).unlink(missing_ok=True)
+        _holder_file(layout.common, facts).unlink(missing_ok=True)
 
 
 # -- Git ---------------------------------------------------------------------------------------------------------------
 
 
 class Guarded(LocalHost):
-    """This machine, where our own Git in a sandboxed agent's workspace has no more rights than the agent: the configuration of a
-    submodule that it made there names commands (`filter.*.clean`) that Git runs to tell what has changed.
+    """This machine, where our own Git in a sandboxed agent's workspace has no more rights than the agent.
+
+    The configuration of a submodule that the agent made there names commands (`filter.*.clean`) that Git runs to find what has changed.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.owner: Callable[[Path], SessionFacts | None] = lambda _path: None
-        """The sandboxed session whose workspace this is, or is in."""
+        """Returns the sandboxed session whose workspace contains this path, or None."""
         self.hidden: tuple[Path, ...] = ()
-        """What no agent sees, beside where people keep keys: our own folders."""
+        """Our own folders, hidden in addition to where people keep keys."""
         self.shared: Callable[[Path], bool] = lambda _path: False
-        """Do agents in sandboxes write to this repository?"""
+        """Returns whether sandboxed agents write to this repository."""
 
     async def run(
         self,
@@ -218,19 +223,20 @@ class Guarded(LocalHost):
         input: bytes | None = None,  # noqa: A002 - subprocess's own name
         timeout: float | None = 60.0,
     ) -> Completed:
-        """Run a program to its end."""
-        # What it is started by, a shell that cuts off its output say, has nothing of the agent's to run.
-        begin = argv.index("git") if "git" in argv else 0
-        starter, command = argv[:begin], argv[begin:]
-        where = command.index("-C") + 1 if command[0] == "git" and "-C" in command else 0
-        if where and (facts := self.owner(Path(command[where]))):
-            command = self._guarded(command, facts, env or {})
-            env = {name: value for name, value in (env or {}).items() if _harmless(name)}
-        elif where and command[where + 1] in _MOVES_BRANCHES and self.shared(Path(command[where])):
-            command = self._in_repository(command, Path(command[where]))
-        return await super().run([*starter, *command], cwd=cwd, env=env, input=input, timeout=timeout)
+        """Run a program until it ends."""
+        # The program that starts Git, such as a shell that limits its output, runs nothing of the agent's.
+        git_at = argv.index("git") if "git" in argv else 0
+        prefix, command = argv[:git_at], argv[git_at:]
+        folder_at = command.index("-C") + 1 if command[0] == "git" and "-C" in command else 0
+        if folder_at and (facts := self.owner(Path(command[folder_at]))):
+            command = self._sandbox_command(command, facts, env or {})
+            env = {name: value for name, value in (env or {}).items() if _is_harmless(name)}
+        elif folder_at and command[folder_at + 1] in _BRANCH_COMMANDS and self.shared(Path(command[folder_at])):
+            command = self._limit_to_repository(command, Path(command[folder_at]))
+        return await super().run([*prefix, *command], cwd=cwd, env=env, input=input, timeout=timeout)
 
-    def _guarded(self, argv: Sequence[str], facts: SessionFacts, env: Mapping[str, str]) -> Sequence[str]:
+    def _sandbox_command(self, argv: Sequence[str], facts: SessionFacts, env: Mapping[str, str]) -> Sequence[str]:
+        """Return a Git command that runs in the same sandbox as the session's agent."""
         workspace, program = Path(facts.spec.path), self.which("bwrap")
         argv = [argv[0], "-c", "safe.bareRepository=explicit", *argv[1:]]
         if program is None and facts.spec.runtime == "docker":
@@ -242,33 +248,39 @@ class Guarded(LocalHost):
             )
         if program is None:
             raise Missing("bubblewrap is not installed any more", "install it again: apt install bubblewrap")
-        writable, fixed = _git(facts, layout.git_dir)
-        named = [Path(value) for name, value in env.items() if name in _GIT_PLACES and value.startswith("/")]
-        person = Path.home()
+        writable, fixed = _git_paths(facts, layout.git_dir)
+        git_paths = [
+            Path(value) for name, value in env.items() if name in _GIT_PATH_VARIABLES and value.startswith("/")
+        ]
+        user_home = Path.home()
         walls = sandbox.Walls(
-            hidden=(*self.hidden, *(person / name for name in SECRETS)),
-            shown=(person, Path(facts.spec.repo)),
-            writable=(workspace, *writable, *(path if path.is_dir() else path.parent for path in named)),
+            hidden=(*self.hidden, *(user_home / name for name in SECRETS)),
+            shown=(user_home, Path(facts.spec.repo)),
+            writable=(workspace, *writable, *(path if path.is_dir() else path.parent for path in git_paths)),
             fixed=fixed,
         )
         return sandbox.within(argv, walls, program)
 
-    def _in_repository(self, argv: Sequence[str], repo: Path) -> Sequence[str]:
-        """Git appends to a branch's log. An agent may have put a symlink in its place: nothing but the repository can be written."""
+    def _limit_to_repository(self, argv: Sequence[str], repo: Path) -> Sequence[str]:
+        """Return a Git command that can write only to the repository: an agent may have replaced a branch's log with a symlink."""
         program, layout = self.which("bwrap"), find_layout(repo)
         if program is None or layout is None:
             return argv
-        named = argv[argv.index("--") + 1 :] if "--" in argv else ()
-        made = (next(above for above in Path(word).parents if above.is_dir()) for word in named if word.startswith("/"))
-        walls = sandbox.Walls(shown=(repo,), writable=(layout.common, *made))
+        paths = argv[argv.index("--") + 1 :] if "--" in argv else ()
+        existing_parents = (
+            next(parent for parent in Path(path_text).parents if parent.is_dir())
+            for path_text in paths
+            if path_text.startswith("/")
+        )
+        walls = sandbox.Walls(shown=(repo,), writable=(layout.common, *existing_parents))
         return sandbox.within(argv, walls, program)
 
     def _without_submodules(self, argv: Sequence[str], workspace: Path) -> Sequence[str]:
-        """Where there is no sandbox for it, Git looks into no repository that the agent may have made within its own."""
-        where = argv.index("-C") + 1
-        if Path(argv[where]) != workspace:
+        """Return a Git command that reads no nested repositories, for machines without bubblewrap."""
+        folder_at = argv.index("-C") + 1
+        if Path(argv[folder_at]) != workspace:
             raise Missing(
-                f"{argv[where]} was made in a container, and cannot be looked at safely without bubblewrap",
+                f"{argv[folder_at]} was made in a container, and cannot be looked at safely without bubblewrap",
                 "install it: apt install bubblewrap",
             )
         words = ["--ignore-submodules=all" if word == "--ignore-submodules=none" else word for word in argv]
@@ -287,10 +299,11 @@ _KEPT_VARIABLES = (
     "GCM_INTERACTIVE",
     "SSL_CERT_FILE",
 )
+"""Variables, besides Git's own, that our Git gets in an agent's workspace."""
 
 
-def _harmless(variable: str) -> bool:
-    """May what an agent has written see it? Git's own are ours, but for those that hold a token."""
+def _is_harmless(variable: str) -> bool:
+    """Return whether programs named by an agent may see this variable: Git's own are set by us, except those with a token."""
     return (
         variable in _KEPT_VARIABLES
         or variable.startswith("LC_")
@@ -301,10 +314,10 @@ def _harmless(variable: str) -> bool:
 def owner(
     project_of: Callable[[str], ProjectConfig | None], sessions: Iterable[SessionFacts], path: Path
 ) -> SessionFacts | None:
-    """The session in a sandbox or a container, launched before, that this folder belongs to."""
-    inside = f"{path}/"
+    """Return the session that this folder belongs to, if it was launched and runs in a sandbox or container, or None."""
+    folder_prefix = f"{path}/"
     for facts in sessions:
-        if facts.launch is None or not inside.startswith(f"{facts.spec.path}/"):
+        if facts.launch is None or not folder_prefix.startswith(f"{facts.spec.path}/"):
             continue
         project = project_of(facts.project)
         if project is not None and (applies(project, facts.spec.runtime) or facts.spec.runtime == "docker"):
@@ -313,63 +326,64 @@ def owner(
 
 
 def shared(project_of: Callable[[str], ProjectConfig | None], sessions: Iterable[SessionFacts], path: Path) -> bool:
-    """Did an agent in a sandbox work in this repository?"""
-    mine = {facts.project for facts in sessions if facts.launch is not None and facts.spec.repo == str(path)}
-    return any((project := project_of(name)) is not None and project.sandbox == "bwrap" for name in mine)
+    """Return whether an agent in a sandbox has worked in this repository."""
+    projects = {facts.project for facts in sessions if facts.launch is not None and facts.spec.repo == str(path)}
+    return any((project := project_of(name)) is not None and project.sandbox == "bwrap" for name in projects)
 
 
-def _git(facts: SessionFacts, git_dir: Path) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """What Git must be able to write for this session, and what of that it must not."""
+def _git_paths(facts: SessionFacts, git_dir: Path) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Return what Git must be able to write for this session, and what of that must stay read-only."""
     workspace = Path(facts.spec.path)
     if git_dir == workspace / ".git":
-        return _of_clone(git_dir)
+        return _clone_paths(git_dir)
     layout = find_layout(Path(facts.spec.repo))
     if layout is None or not git_dir.is_dir():
         raise Conflict(f"the repository of {facts.id} is not at {facts.spec.repo}", "correct the project's path")
     common = layout.common
     folders = [_branch_folder(common, facts)]
     if (common / "logs").is_dir():
-        folders.append(_plain(common, Path("logs", "refs", "heads", *_above(facts))))
-    touch(_holding(common, facts))
-    config = git_dir / "config.worktree"  # counts where the repository has extensions.worktreeConfig
+        folders.append(_real_folder(common, Path("logs", "refs", "heads", *_branch_parents(facts))))
+    touch(_holder_file(common, facts))
+    config = git_dir / "config.worktree"  # read by Git if the repository has extensions.worktreeConfig
     touch(config)
-    shared = [path for name in ("objects", "lfs", "reftable") if (path := common / name).is_dir()]
+    shared_folders = [path for name in ("objects", "lfs", "reftable") if (path := common / name).is_dir()]
     pointers = (workspace / ".git", git_dir / "commondir", git_dir / "gitdir", config)
-    return (git_dir, *shared, *folders), (*pointers, common / "objects" / "info")
+    return (git_dir, *shared_folders, *folders), (*pointers, common / "objects" / "info")
 
 
-def _of_clone(git_dir: Path) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """All is its own, but the daemon runs Git there: what commands could be put into is fixed, and so that it is not replaced."""
+def _clone_paths(git_dir: Path) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Return the same for a clone: all of it is writable, except what would make the daemon's Git run commands."""
     if git_dir.is_symlink():
         raise Conflict(f"{git_dir} is a symlink, not the clone that was made", "find out what it is, and remove it")
     (git_dir / "hooks").mkdir(exist_ok=True)
-    # Git takes its configuration from where this file says: from here.
+    # Git reads its configuration from the folder that this file names: this one.
     pointer = git_dir / "commondir"
     if pointer.is_symlink() or not pointer.exists() or pointer.read_text() != ".\n":
-        fresh = git_dir / "commondir.new"
-        fresh.unlink(missing_ok=True)
-        fresh.write_text(".\n")
-        fresh.replace(pointer)
+        new_pointer = git_dir / "commondir.new"
+        new_pointer.unlink(missing_ok=True)
+        new_pointer.write_text(".\n")
+        new_pointer.replace(pointer)
     fixed = (git_dir / "config", pointer, git_dir / "hooks", git_dir / "objects" / "info")
     return (git_dir,), fixed
 
 
-def _above(facts: SessionFacts) -> tuple[str, ...]:
+def _branch_parents(facts: SessionFacts) -> tuple[str, ...]:
+    """Return the folders of the session's branch."""
     return tuple(facts.spec.branch.split("/")[:-1])
 
 
 def _branch_folder(common: Path, facts: SessionFacts) -> Path:
-    """Git replaces a branch's file: it needs its folder. Other branches in the same folder cannot be told apart from it."""
-    return _plain(common, Path("refs", "heads", *_above(facts)))
+    """Return the folder of the branch's file, which Git replaces; other branches in the same folder are writable too."""
+    return _real_folder(common, Path("refs", "heads", *_branch_parents(facts)))
 
 
-def _holding(common: Path, facts: SessionFacts) -> Path:
-    """A file that Git takes for nothing. It keeps the folder there when Git packs all branches in it: a new one would not be writable."""
-    return Path(common, "refs", "heads", *_above(facts)) / f"ao-{ref_safe(facts.id).replace('/', '-')}.lock"
+def _holder_file(common: Path, facts: SessionFacts) -> Path:
+    """Return a file that Git ignores and that keeps the branch's folder when Git packs all branches: a new folder would not be writable."""
+    return Path(common, "refs", "heads", *_branch_parents(facts)) / f"ao-{ref_safe(facts.id).replace('/', '-')}.lock"
 
 
-def _plain(common: Path, name: Path) -> Path:
-    """A folder of the repository, made if need be; one that leads elsewhere is an agent's doing."""
+def _real_folder(common: Path, name: Path) -> Path:
+    """Return a folder of the repository, created if missing; raise `Conflict` if a symlink leads out of it."""
     path = common / name
     path.mkdir(parents=True, exist_ok=True)
     if os.path.realpath(path) != str(Path(os.path.realpath(common), name)):
@@ -377,10 +391,10 @@ def _plain(common: Path, name: Path) -> Path:
     return path
 
 
-def _with_settings(env: Mapping[str, str]) -> dict[str, str]:
-    """Git settings behind those that the environment has."""
+def _git_setting_variables(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that add our Git settings to those in the environment."""
     count = int(env.get("GIT_CONFIG_COUNT") or 0)
-    found = {"GIT_CONFIG_COUNT": str(count + len(_GIT_SETTINGS))}
+    variables = {"GIT_CONFIG_COUNT": str(count + len(_GIT_SETTINGS))}
     for number, (key, value) in enumerate(_GIT_SETTINGS.items(), count):
-        found |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
-    return found
+        variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return variables

@@ -1,1 +1,1 @@
-"""Permission requests of agents: rules, the commands they allow, and a person's answers."""
+"""The permission requests of agents: rules, the commands that they allow, and the answers of people."""

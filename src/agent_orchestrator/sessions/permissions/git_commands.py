@@ -1,6 +1,6 @@
-"""What a Git command that stays in the workspace and on its own branch names, and what it changes there. Pure.
+"""Parses Git commands that change only the workspace and its own branch: which paths they name, and which they change. Pure.
 
-No word names a path outside, or steers how paths are matched.
+A command with a path outside the workspace, or with an option that changes how paths are matched, is rejected.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import NamedTuple
 from agent_orchestrator.sessions.permissions.git_options import FORMS, TEXT, Form
 from agent_orchestrator.sessions.permissions.shell_words import Word
 
-_MOVING = Form(
+_UPDATE_FORM = Form(
     frozenset(("--continue", "--abort", "--skip", "--no-edit", "--ff-only", "--no-ff", "--ff", "--quiet", "--no-stat"))
 )
-_OTHER = re.compile(r"[A-Za-z0-9][\w./-]*(?:[~^]\d{0,4})*")
-"""The own branch brought up to date with one other: `git rebase A B` would move B."""
-_SILENT = frozenset(
+"""The options of `git rebase` and `git merge`."""
+_UPSTREAM = re.compile(r"[A-Za-z0-9][\w./-]*(?:[~^]\d{0,4})*")
+"""A revision to bring the own branch up to date with; only one, because `git rebase A B` would move B."""
+_NON_INTERACTIVE = frozenset(
     (
         "GIT_EDITOR=true",
         "GIT_EDITOR=:",
@@ -29,22 +30,24 @@ _SILENT = frozenset(
         "PAGER=cat",
     )
 )
-"""Variables before a command that only keep it from waiting for somebody."""
+"""Variables before a command that only keep it from waiting for a person's input."""
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The paths that a command names, from the workspace on: all of them (revisions, too), those of which it changes the files, and
-    those that it takes out of a revision: these are to be single files.
+    """The paths that a command names, relative to the workspace.
+
+    `paths` are all of them (including revisions), `changed` those whose files it changes, and `files` those that it takes out of a
+    revision, which must be single files.
     """
 
     paths: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     folder: str = ""
-    """Where in the workspace it is run."""
+    """Where in the workspace the command is run."""
     places: tuple[str, ...] = ()
-    """What whole folders may become, with all that is in them."""
+    """What whole folders, with everything in them, may be moved to."""
 
     def __add__(self, other: Named) -> Named:
         return Named(
@@ -57,216 +60,231 @@ class Named:
 
 
 def own_branch(words: Sequence[Word], workspace: str = "", folder: str = "") -> Named | None:
-    """What a Git command names, where it changes nothing but the session's own branch and files; none: it may do more.
+    """Return what a Git command names if it changes only the session's own branch and files, or None.
 
     `folder` is where in the workspace it is run.
     """
-    rest = list(words)
-    while rest and rest[0].text in _SILENT and not rest[0].quoted:
-        rest.pop(0)
-    if not rest or rest[0] != Word("git"):
+    remaining = list(words)
+    while remaining and remaining[0].text in _NON_INTERACTIVE and not remaining[0].quoted:
+        remaining.pop(0)
+    if not remaining or remaining[0] != Word("git"):
         return None
-    rest.pop(0)
-    while rest and rest[0] in (Word("--no-pager"), Word("-P")):
-        rest.pop(0)
-    if not rest or rest[0].quoted:
+    remaining.pop(0)
+    while remaining and remaining[0] in (Word("--no-pager"), Word("-P")):
+        remaining.pop(0)
+    if not remaining or remaining[0].quoted:
         return None
-    name, given = rest[0].text, rest[1:]
+    name, arguments = remaining[0].text, remaining[1:]
     if name in ("rebase", "merge"):
-        return _up_to_date(given)
+        return _parse_update(arguments)
     if name == "stash":
-        return _stash(given)
+        return _parse_stash(arguments)
     form = FORMS.get(name)
-    read = form and _read(form, given, workspace, folder)
-    if not read or not _NEEDS.get(name, _nothing)(read):
+    parsed = form and _parse(form, arguments, workspace, folder)
+    if not parsed or not _REQUIREMENTS.get(name, _needs_nothing)(parsed):
         return None
-    return _named(name, read)
+    return _paths_of(name, parsed)
 
 
 class _Path(NamedTuple):
-    """A word that is no option: as it stands, and from the workspace on."""
+    """A word that is not an option: as it is written, and as a path relative to the workspace."""
 
     text: str
     place: str
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
-    """A command's words, told apart."""
+class _ParsedCommand:
+    """The parsed words of a command."""
 
     options: tuple[str, ...] = ()
     before: list[_Path] = field(default_factory=list)
     after: list[_Path] = field(default_factory=list)
-    """Words before and behind `--`."""
+    """Words after `--`; `before` has those in front of it."""
 
     @property
     def paths(self) -> tuple[_Path, ...]:
+        """All words that are not options."""
         return (*self.before, *self.after)
 
 
-def _read(form: Form, given: Sequence[Word], workspace: str, folder: str) -> _Read | None:
+def _parse(form: Form, arguments: Sequence[Word], workspace: str, folder: str) -> _ParsedCommand | None:
+    """Parse a command's words by its form; return None if an option or a path is not allowed."""
     options: list[str] = []
-    before: list[Word] = []
-    after: list[Word] | None = None
-    words = list(given)
+    words_before: list[Word] = []
+    words_after: list[Word] | None = None
+    words = list(arguments)
     while words:
         word = words.pop(0)
-        if after is not None:
-            after.append(word)
+        if words_after is not None:
+            words_after.append(word)
         elif word.text == "--":
-            after = []
+            words_after = []
         elif not word.text.startswith("-"):
-            before.append(word)
+            words_before.append(word)
         else:
-            taken = None if word.several else _option(form, word.text, words)
-            if taken is None:
+            option = None if word.several else _parse_option(form, word.text, words)
+            if option is None:
                 return None
-            options.append(taken)
+            options.append(option)
     if form.free and "-e" not in options:
-        before = before[form.free :]
-    read = _Read(tuple(options))
-    for named, found in ((before, read.before), (after or [], read.after)):
-        for word in named:
+        words_before = words_before[form.free :]
+    parsed = _ParsedCommand(tuple(options))
+    for plain_words, paths in ((words_before, parsed.before), (words_after or [], parsed.after)):
+        for word in plain_words:
             path = inside(word, workspace)
             if path is None or not form.words:
                 return None
-            here = folder and not word.text.startswith("/")
-            found.append(_Path(path, f"{folder}/{path}" if here else path))
-    return read
+            is_below_folder = folder and not word.text.startswith("/")
+            paths.append(_Path(path, f"{folder}/{path}" if is_below_folder else path))
+    return parsed
 
 
-def _named(name: str, read: _Read) -> Named | None:
-    """With what it changes; none where that may be files that nobody sees named: by a wildcard, or with a whole folder."""
-    every = tuple(path.place for path in read.paths)
+def _paths_of(name: str, parsed: _ParsedCommand) -> Named | None:
+    """Return the command's paths and those it changes, or None if it may change files that are not named.
+
+    That is the case for wildcards and for whole folders.
+    """
+    all_paths = tuple(path.place for path in parsed.paths)
     if name in ("mv", "rm"):
-        unseen = _wild(every) or (name == "rm" and any(_many(path) for path in every))
-        if unseen or name == "rm":
-            return None if unseen else Named(every, every)
-        *moved, target = every
-        within = tuple(f"{target.rstrip('/')}/{posixpath.basename(path.rstrip('/'))}" for path in moved)
-        return Named(every + within, every + within, places=(target, *within))
+        is_unclear = _has_wildcard(all_paths) or (name == "rm" and any(_is_folder(path) for path in all_paths))
+        if is_unclear or name == "rm":
+            return None if is_unclear else Named(all_paths, all_paths)
+        *moved_paths, target = all_paths
+        targets = tuple(f"{target.rstrip('/')}/{posixpath.basename(path.rstrip('/'))}" for path in moved_paths)
+        return Named(all_paths + targets, all_paths + targets, places=(target, *targets))
     if name == "restore":
-        source, taken = bool({"--source", "-s"} & set(read.options)), every
+        has_source, restored = bool({"--source", "-s"} & set(parsed.options)), all_paths
     elif name == "checkout":
-        source, taken = bool(read.before), tuple(path.place for path in read.after)
+        has_source, restored = bool(parsed.before), tuple(path.place for path in parsed.after)
     elif name == "reset":
-        taken = tuple(path.place for path in (*read.before[1:], *read.after))
-        source = bool(read.before) and read.before[0].text not in ("HEAD", "@")
-        if not source:
-            return Named(every)
+        restored = tuple(path.place for path in (*parsed.before[1:], *parsed.after))
+        has_source = bool(parsed.before) and parsed.before[0].text not in ("HEAD", "@")
+        if not has_source:
+            return Named(all_paths)
     else:
-        return Named(every)
-    if source and (_wild(taken) or any(_many(path) for path in taken)):
+        return Named(all_paths)
+    if has_source and (_has_wildcard(restored) or any(_is_folder(path) for path in restored)):
         return None
-    return Named(every, taken, taken if source else ())
+    return Named(all_paths, restored, restored if has_source else ())
 
 
-def _wild(paths: Sequence[str]) -> bool:
+def _has_wildcard(paths: Sequence[str]) -> bool:
+    """Return whether a path has a wildcard."""
     return any(character in path for path in paths for character in "*?[")
 
 
-def _many(path: str) -> bool:
+def _is_folder(path: str) -> bool:
+    """Return whether a path is written as a folder."""
     return path == "." or path.endswith(("/", "/."))
 
 
-def _option(form: Form, text: str, following: list[Word]) -> str | None:
-    """An option's name, if it may be used so; the value of a short one may be the next word."""
+def _parse_option(form: Form, text: str, following_words: list[Word]) -> str | None:
+    """Return an option's name, or None if it is not allowed like this; the value of a short one may be the next word."""
     value: str | None
     if text in form.flags or (form.numbers and re.fullmatch(r"-\d{1,6}", text)):
         return text
     if text.startswith("--"):
         name, equals, value = text.partition("=")
         pattern = dict(form.values).get(name)
-        if pattern is not None and not equals and name in _SPLIT:
-            value, equals = _next(name, following), "="
+        if pattern is not None and not equals and name in _SPLIT_OPTIONS:
+            value, equals = _take_value(name, following_words), "="
         return name if pattern is not None and equals and value is not None and re.fullmatch(pattern, value) else None
     for number, letter in enumerate(text[1:], 1):
         pattern = dict(form.short).get(f"-{letter}")
         if pattern is not None:
             value = text[number + 1 :]
             if not value and (pattern == TEXT or not re.fullmatch(pattern, "")):
-                value = _next(f"-{letter}", following)
-            return f"-{letter}" if value is not None and _value(pattern, value) else None
+                value = _take_value(f"-{letter}", following_words)
+            return f"-{letter}" if value is not None and _is_valid_value(pattern, value) else None
         if letter not in form.letters:
             return None
     return text if len(text) > 1 else None
 
 
-_SPLIT = frozenset(
+_SPLIT_OPTIONS = frozenset(
     ("--message", "--grep", "--author", "--since", "--until", "--after", "--before", "--max-count", "--source")
 )
 """Long options whose value may be the next word."""
 
 
-def _next(option: str, following: list[Word]) -> str | None:
-    """The next word as an option's value. One that begins with a dash could be read as another option; not so behind a message's."""
-    if not following or (following[0].text.startswith("-") and option not in ("-m", "--message")):
+def _take_value(option: str, following_words: list[Word]) -> str | None:
+    """Remove and return the next word as an option's value, or return None.
+
+    A word that begins with a dash could be read as another option, except after a message option.
+    """
+    if not following_words or (following_words[0].text.startswith("-") and option not in ("-m", "--message")):
         return None
-    return following.pop(0).text
+    return following_words.pop(0).text
 
 
-def _value(pattern: str, value: str) -> bool:
-    found = re.fullmatch(pattern, value)
-    if found is None:
+def _is_valid_value(pattern: str, value: str) -> bool:
+    """Return whether a value matches its pattern, and its path lies in the workspace."""
+    match = re.fullmatch(pattern, value)
+    if match is None:
         return False
-    path = found.groupdict().get("path")
+    path = match.groupdict().get("path")
     return path is None or inside(Word(path), "") is not None
 
 
 def inside(word: Word, workspace: str) -> str | None:
-    """A word as a path of the workspace, or as a revision; none where it may be anything else by its letters.
+    """Return a word as a path in the workspace or as a revision, or None if by its letters it may be anything else.
 
-    A word with a wildcard counts up to it: what stands before cannot become an option, nor leave the folder.
+    A word with a wildcard counts up to that: the part before it can neither become an option nor leave the folder.
     """
     text = word.text
     if workspace and (text == workspace or text.startswith(f"{workspace}/")):
         text = text[len(workspace) + 1 :] or "."
     if not text or text.startswith(("-", "/", "~", ":")) or "\n" in text or "\\" in text:
         return None
-    for named in text.split(":"):
-        parts = named.split("/")
-        if named.startswith(("/", "~")) or any(part == ".." or is_git(part) for part in parts):
+    for path in text.split(":"):
+        parts = path.split("/")
+        if path.startswith(("/", "~")) or any(part == ".." or is_git(part) for part in parts):
             return None
     return text
 
 
 def is_git(part: str) -> bool:
-    """Is it Git's own folder, by any spelling that a file system takes for it?"""
-    seen = "".join(character for character in part if character.isascii() or character.isalnum()).casefold()
-    return seen.rstrip(". ") in (".git", "git~1")
+    """Return whether the part is Git's own folder, in any spelling that a file system accepts for it."""
+    normalized = "".join(character for character in part if character.isascii() or character.isalnum()).casefold()
+    return normalized.rstrip(". ") in (".git", "git~1")
 
 
-def _nothing(_read: _Read) -> bool:
+def _needs_nothing(_command: _ParsedCommand) -> bool:
+    """Return True, for commands without further needs."""
     return True
 
 
-_OWN = re.compile(r"(?:HEAD|@)(?:[~^]\d{0,3})*|HEAD@\{\d{1,3}\}")
-"""What the own branch was before."""
-_NEEDS = {
-    "commit": lambda read: bool({"-m", "--message", "--no-edit", "--fixup"} & set(read.options)),
-    "checkout": lambda read: bool(read.after) and len(read.before) <= 1,
-    "rm": lambda read: bool(read.paths),
-    "mv": lambda read: len(read.paths) > 1,
-    "restore": lambda read: bool(read.paths),
-    "reset": lambda read: (
-        (not read.before or _OWN.fullmatch(read.before[0].text) is not None)
-        and (len(read.paths) <= 1 or not {"--soft", "--mixed"} & set(read.options))
+_OWN_HISTORY = re.compile(r"(?:HEAD|@)(?:[~^]\d{0,3})*|HEAD@\{\d{1,3}\}")
+"""An earlier state of the own branch."""
+_REQUIREMENTS = {
+    "commit": lambda command: bool({"-m", "--message", "--no-edit", "--fixup"} & set(command.options)),
+    "checkout": lambda command: bool(command.after) and len(command.before) <= 1,
+    "rm": lambda command: bool(command.paths),
+    "mv": lambda command: len(command.paths) > 1,
+    "restore": lambda command: bool(command.paths),
+    "reset": lambda command: (
+        (not command.before or _OWN_HISTORY.fullmatch(command.before[0].text) is not None)
+        and (len(command.paths) <= 1 or not {"--soft", "--mixed"} & set(command.options))
     ),
 }
-"""What a command must have to be what it looks like: else it waits for an editor, or means something else."""
+"""What a command must have to mean what it seems to: otherwise it opens an editor, or means something else."""
 
 
-def _up_to_date(given: Sequence[Word]) -> Named | None:
-    names = [word for word in given if not word.text.startswith("-")]
-    options = [word for word in given if word.text.startswith("-")]
-    if any(word.text not in _MOVING.flags for word in options) or len(names) > 1:
+def _parse_update(arguments: Sequence[Word]) -> Named | None:
+    """Return the paths of a rebase or merge (none) if it brings the own branch up to date, or None."""
+    names = [word for word in arguments if not word.text.startswith("-")]
+    options = [word for word in arguments if word.text.startswith("-")]
+    if any(word.text not in _UPDATE_FORM.flags for word in options) or len(names) > 1:
         return None
-    return Named() if all(_OTHER.fullmatch(word.text) and ".." not in word.text for word in names) else None
+    return Named() if all(_UPSTREAM.fullmatch(word.text) and ".." not in word.text for word in names) else None
 
 
-def _stash(given: Sequence[Word]) -> Named | None:
-    """All worktrees of a repository share their stashes: they may be looked at."""
-    words = [word.text for word in given]
-    looks = words[:1] == ["list"] or words[:1] == ["show"]
-    plain = all(re.fullmatch(r"-p|--stat|--patch|--oneline|--name-only|stash@\{\d+\}|\d+", word) for word in words[1:])
-    return Named() if looks and plain else None
+def _parse_stash(arguments: Sequence[Word]) -> Named | None:
+    """Return the paths of a stash command (none) if it only shows stashes, which all worktrees of a repository share, or None."""
+    words = [word.text for word in arguments]
+    is_read_only = words[:1] == ["list"] or words[:1] == ["show"]
+    has_plain_options = all(
+        re.fullmatch(r"-p|--stat|--patch|--oneline|--name-only|stash@\{\d+\}|\d+", word) for word in words[1:]
+    )
+    return Named() if is_read_only and has_plain_options else None

@@ -1,7 +1,7 @@
-"""Which Git commands stay in the workspace and on its own branch: each with the options that it may have, written out. Pure.
+"""The Git commands that change only the workspace and its own branch, each with all options that it may have. Pure.
 
-Git takes options by their beginnings too, so what is not in these lists, letter for letter, is not allowed. No option here names a
-program, or a file to read from or write to.
+Git accepts abbreviated options, so only the exact spellings in these lists are allowed. No option here names a program, or a file to read
+from or write to.
 """
 
 from __future__ import annotations
@@ -10,17 +10,20 @@ from dataclasses import dataclass
 
 _NUMBER = r"\d{1,9}"
 TEXT = r"(?s:.*)"
+"""A pattern that matches any text."""
 _NAME = r"[a-z][a-z-]*"
 _FORMAT = r"(?:format:|tformat:)?(?!(?s:.*)%[-+ ]?G)(?s:.*)"
-"""How a commit is shown; `%G…` would have its signature checked, by a program."""
+"""How a commit is shown; `%G…` is excluded, because it runs a program to check the signature."""
 _REVISION = r"(?!-)[\w./@{}^~+-]+"
 _LINES = r"(?:\d+|/[^:/]+/),(?:[+-]?\d+|/[^:/]+/)"
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a Git command may have: options by themselves, letters that may stand together behind one dash, options with a value
-    (`--name=value`), short ones with a value (`-n 5`, `-n5`), and how many other words (paths, revisions).
+    """What a Git command may have.
+
+    `flags` are whole options, `letters` may be combined after one dash, `values` are options with a value (`--name=value`), `short` are
+    short options with a value (`-n 5`, `-n5`), and `words` says whether other words (paths, revisions) are allowed.
     """
 
     flags: frozenset[str] = frozenset()
@@ -29,9 +32,9 @@ class Form:
     short: tuple[tuple[str, str], ...] = ()
     words: bool = True
     numbers: bool = False
-    """`-5` is allowed: so many."""
+    """Whether a number as an option (`-5`) is allowed."""
     free: int = 0
-    """So many first words are neither path nor revision: what is looked for."""
+    """The number of first words that are neither path nor revision, such as a search pattern."""
 
 
 def _form(
@@ -44,6 +47,7 @@ def _form(
     numbers: bool = False,
     free: int = 0,
 ) -> Form:
+    """Return the form of a command, from options written as one string."""
     return Form(
         frozenset(flags.split()),
         letters,
@@ -165,4 +169,4 @@ FORMS = {
     ),
     "version": _form("--build-options", words=False),
 }
-"""Each by its name, with everything that it may have."""
+"""The form of each allowed Git command, by its name."""

@@ -1,8 +1,9 @@
-"""Answers an agent's hook before it uses its shell: allowed without a question, or left to the agent's own rules.
+"""Answers an agent's hook before it uses its shell: allowed, or left to the agent's own rules.
 
     python -I -m agent_orchestrator.sessions.permissions.hook WORKSPACE [COMMAND …] < hook.json
 
-For agents that work without a terminal, where nobody can be asked: the same rule as for all others. The commands are the project's own.
+For agents without a terminal, where no person can be asked. The rules are the same as for all other agents (`rules.py`); the commands are
+the project's own.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from agent_orchestrator.sessions.permissions.sensitive_files import hook_folders
 def decide(
     asked: object, workspace: str, own: tuple[str, ...], variables: Mapping[str, str] | None = None
 ) -> dict[str, object] | None:
-    """What the hook says; nothing where it has nothing to say. `variables` are the agent's."""
-    given = asked.get("tool_input") if isinstance(asked, dict) else None
-    if not isinstance(asked, dict) or not isinstance(given, dict) or asked.get("tool_name") != "Bash":
+    """Return the hook's answer, or None if the agent's own rules are to decide. `variables` are the agent's environment."""
+    tool_input = asked.get("tool_input") if isinstance(asked, dict) else None
+    if not isinstance(asked, dict) or not isinstance(tool_input, dict) or asked.get("tool_name") != "Bash":
         return None
-    command, folder = given.get("command"), str(asked.get("cwd") or workspace)
+    command, folder = tool_input.get("command"), str(asked.get("cwd") or workspace)
     if not isinstance(command, str) or not (folder == workspace or folder.startswith(f"{workspace}/")):
         return None
-    where, hooks = folder[len(workspace) + 1 :], hook_folders(variables or {})
-    verdict = permitted("Bash", told(command), "auto-edit", own, (), workspace, where, hooks)
+    subfolder, hooks = folder[len(workspace) + 1 :], hook_folders(variables or {})
+    verdict = permitted("Bash", told(command), "auto-edit", own, (), workspace, subfolder, hooks)
     if not verdict or not borne_out(Path(workspace), verdict, hooks):
         return None
     answer = {"hookEventName": "PreToolUse", "permissionDecision": "allow", "permissionDecisionReason": verdict.why}
@@ -37,7 +38,7 @@ def decide(
 
 
 def main() -> None:
-    """Read what is asked, say what is decided."""
+    """Read the request from standard input and write the decision."""
     try:
         answer = decide(json.load(sys.stdin), sys.argv[1], tuple(sys.argv[2:]), os.environ)
     except (ValueError, RecursionError):

@@ -1,6 +1,6 @@
-"""Which of an agent's requests an answer is for: `request_of(facts, kind, text) -> id`. Pure.
+"""The ids of permission requests and questions: `request_of(facts, kind, text)`.
 
-Two requests have the same id only if the same is asked: whoever answers one names it, and answers no other.
+Two requests have the same id only if they ask the same. A person's answer names the id, so it answers no other request. Pure.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from agent_orchestrator.core.facts import SessionFacts
 
 
 def request_of(facts: SessionFacts, kind: str, text: str) -> str:
-    """The id of what a session waits for: a `permission`, or a `question` with this text."""
-    asked = facts.permission
-    told: tuple[str, ...]
+    """Return the id of what a session waits for: a `permission`, or a `question` with this text."""
+    request = facts.permission
+    parts: tuple[str, ...]
     if kind == "question":
-        told = (text,)
-    elif asked is None:  # all that is known is that a dialog is shown since then
-        told = (text, f"{facts.activity.at:.6f}")
-    else:  # the agent's own id tells two requests for the same apart, else their times do
-        told = (asked.tool, asked.command, asked.request or f"{asked.at:.6f}")
-    said = "\0".join((kind, str(facts.generation), *told))
-    return f"r-{hashlib.sha256(said.encode(errors='surrogatepass')).hexdigest()[:16]}"
+        parts = (text,)
+    elif request is None:  # only the time is known since which a dialog is shown
+        parts = (text, f"{facts.activity.at:.6f}")
+    else:  # the agent's own id distinguishes equal requests, or their times do
+        parts = (request.tool, request.command, request.request or f"{request.at:.6f}")
+    identity = "\0".join((kind, str(facts.generation), *parts))
+    return f"r-{hashlib.sha256(identity.encode(errors='surrogatepass')).hexdigest()[:16]}"

@@ -1,7 +1,7 @@
-"""May it, without asking a person? `permitted(…) -> Verdict`. Pure.
+"""The rules by which a permission request is allowed without asking a person: `permitted(…) -> Verdict`. Pure.
 
-An agent's own settings decide first; what still comes as a request is looked at here, the same for every agent. Only what a person would
-read it to be counts: the very same as something allowed, or plain words that are known one by one. Everything else is asked.
+An agent's own settings decide first; the requests that still arrive are checked here, the same for every agent. A request is allowed only
+if it equals something that was allowed, or consists of plain words that are all known; everything else is left to a person.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from agent_orchestrator.sessions.permissions.sensitive_files import holds, steer
 from agent_orchestrator.sessions.permissions.shell_words import Word, commands
 
 SHELLS = frozenset(("Bash", "bash", "shell", "Shell", "run_shell_command"))
-"""What agents call the tool that runs a command line."""
+"""The names by which agents call the tool that runs a command line."""
 LONGEST = 20_000
+"""Maximum length of a command that is stored in full."""
 _CUT = "⟦… "
+"""The mark that begins the note about a shortened command."""
 
-_LOOKING = {
+_READ_ONLY_COMMANDS = {
     **dict.fromkeys(("status", "list", "ls"), "--prompt --done -p --project -A --all-projects --json"),
     **dict.fromkeys(("why", "path", "projects", "agents"), "--json"),
     **dict.fromkeys(("queue", "conflicts", "backlog"), "-p --project -A --all-projects --json"),
@@ -33,14 +35,15 @@ _LOOKING = {
     "checks": "--log --json",
     "usage": "--by --since -p --project -A --all-projects --json",
 }
-"""`ao` commands that change nothing and come to an end, each with the options with which that is so."""
+"""The `ao` commands that change nothing and end by themselves, each with the options for which that is true."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Why it may be done; nothing: a person must be asked. Whoever sees the files looks whether they bear out what it says by its
-    letters: `paths` must not lead out of the workspace, `changed` not to a file that says what is run, `files` are no folders, and
-    where Git runs, in `folder`, there is no other repository.
+    """The reason why a request is allowed; without a reason, a person must be asked.
+
+    The names are checked against the files afterwards (`path_checks.py`): `paths` must not lead out of the workspace, `changed` not to a
+    file that decides what is run, `files` must not be folders, and in `folder`, where Git runs, there must be no other repository.
     """
 
     why: str = ""
@@ -54,10 +57,11 @@ class Verdict:
 
 
 ASK = Verdict()
+"""The verdict that a person must be asked."""
 
 
 def told(command: str) -> str:
-    """A command as it is kept, shown and compared: whole, or by its digest too; whatever is not seen is written as its number."""
+    """Return a command as it is stored, shown and compared: invisible characters as their code, a long command cut and with its digest."""
     if len(command) > LONGEST:
         digest = hashlib.sha256(command.encode(errors="surrogatepass")).hexdigest()
         return f"{visible(command[:LONGEST])}{_CUT}{len(command)} characters in all, sha256 {digest}⟧"
@@ -65,7 +69,7 @@ def told(command: str) -> str:
 
 
 def is_whole(command: str) -> bool:
-    """Does what is kept and shown of a command tell all of it? No command has our mark in it: there it is written as its number."""
+    """Return whether a stored command is complete. No command contains our mark: it would be written as its code."""
     return _CUT not in command
 
 
@@ -79,35 +83,35 @@ def permitted(
     folder: str = "",
     hooks: Collection[str] = (),
 ) -> Verdict:
-    """May this be done without asking? `own` are the project's commands, `allowed` what a person allowed for good.
+    """Return whether this may be done without asking. `own` are the project's commands, `allowed` the standing permissions.
 
     `folder` is where in the workspace it is done, `hooks` are folders in it from which Git runs hooks.
     """
-    whole = MARK not in command  # where a secret was taken out, nobody knows what stood there
-    if whole and (tool, command) in set(allowed):
+    is_complete = MARK not in command  # where a secret was removed, the original text is unknown
+    if is_complete and (tool, command) in set(allowed):
         return Verdict("a person allowed it for good")
     if mode == "full":
         return Verdict("everything is allowed")
-    if mode != "auto-edit" or not command or not whole:
+    if mode != "auto-edit" or not command or not is_complete:
         return ASK
     if tool == "continue":
         return Verdict("it only goes on with its work")
     if tool in ("edit", "read"):
-        return _files(tool, command, hooks)
+        return _check_files(tool, command, hooks)
     if tool not in SHELLS:
         return ASK
     if command in set(own):
         return Verdict("it is the project's own command")
-    named = plain_git(command, workspace, folder)
-    if named is None or any(steers(path, hooks) for path in named.changed):
+    git_paths = plain_git(command, workspace, folder)
+    if git_paths is None or any(steers(path, hooks) for path in git_paths.changed):
         return ASK
-    if any(holds(path, hooks) for path in named.places):
+    if any(holds(path, hooks) for path in git_paths.places):
         return ASK
-    return Verdict("it is Git on its own branch", named.paths, named.changed, named.files, named.folder)
+    return Verdict("it is Git on its own branch", git_paths.paths, git_paths.changed, git_paths.files, git_paths.folder)
 
 
-def _files(tool: str, command: str, hooks: Collection[str]) -> Verdict:
-    """Files below the workspace by their letters, and none of Git's own. Several are told with commas between them."""
+def _check_files(tool: str, command: str, hooks: Collection[str]) -> Verdict:
+    """Return the verdict for files: all must be below the workspace by name, and none Git's own. Several are separated by commas."""
     names = tuple(dict.fromkeys((command, *command.split(", "))))
     for name in names:
         parts = name.split("/")
@@ -121,28 +125,28 @@ def _files(tool: str, command: str, hooks: Collection[str]) -> Verdict:
 
 
 def only_looks(command: str) -> bool:
-    """A single `ao` command that changes nothing."""
+    """Return whether the command is a single `ao` command that changes nothing."""
     lines = commands(command)
     if lines is None or len(lines) != 1 or lines[0][0] != Word("ao") or len(lines[0]) < 2 or lines[0][1].quoted:
         return False
-    known = _LOOKING.get(lines[0][1].text)
-    if known is None:
+    known_options = _READ_ONLY_COMMANDS.get(lines[0][1].text)
+    if known_options is None:
         return False
     options = [word.text.partition("=")[0] for word in lines[0][2:] if word.text.startswith("-")]
-    return all(option in known.split() for option in options) and not any(word.several for word in lines[0])
+    return all(option in known_options.split() for option in options) and not any(word.several for word in lines[0])
 
 
 def plain_git(command: str, workspace: str = "", folder: str = "") -> Named | None:
-    """What Git commands name, where they change nothing but the session's own branch and files; none: it is more than that."""
+    """Return what Git commands name, if they change only the session's own branch and files, or None."""
     lines = commands(command)
     if lines is None:
         return None
     if workspace and len(lines) > 1 and lines[0] == [Word("cd"), Word(workspace)]:
         lines, folder = lines[1:], ""
-    found = Named(folder=folder)
+    total = Named(folder=folder)
     for words in lines:
-        named = own_branch(words, workspace, folder)
-        if named is None:
+        paths = own_branch(words, workspace, folder)
+        if paths is None:
             return None
-        found += named
-    return found
+        total += paths
+    return total

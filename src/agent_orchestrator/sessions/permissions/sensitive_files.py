@@ -1,8 +1,8 @@
-"""Which files of a workspace run by themselves, or say what may run: by their names. Pure.
+"""The files of a workspace that are run automatically, or that decide what is run, by their names. Pure.
 
-Listed is what needs no other permission to take effect: an agent's own settings, what an editor or a shell runs when a folder is
-opened, what runs at a commit, and what makes a folder a repository of its own, whose configuration names programs. What only the
-project's own commands run (tests, build files) is not: those have their own permission.
+Listed is what takes effect without another permission: an agent's own settings, what an editor or a shell runs when a folder is opened,
+what runs at a commit, and what makes a folder a repository, whose configuration names programs. Files that only the project's own commands
+run (tests, build files) are not listed: those commands have their own permission.
 """
 
 from __future__ import annotations
@@ -16,63 +16,71 @@ _AGENTS = (
     " .goosehints .kimi .kimi-code .mcp.json .opencode opencode.json opencode.jsonc .qwen bunfig.toml"
     " .npmrc node_modules"
 )
-"""`bunfig.toml` names what each program that is built with Bun runs first; `npx`, by which agents start their MCP servers, takes programs
-from `node_modules` and options, code to be loaded among them, from `.npmrc`."""
-_OPENED = (
+"""Settings of agents and of what they start: `bunfig.toml` names what each program built with Bun runs first; `npx`, by which
+agents start their MCP servers, takes programs from `node_modules` and options, including code to load, from `.npmrc`.
+"""
+_RUN_ON_OPEN = (
     ".devcontainer .devcontainer.json .envrc .exrc .idea .mise .mise.toml .mise.local.toml mise.toml mise.local.toml .nvim.lua .nvimrc"
     " .vimrc .vscode .zed"
 )
-_COMMITS = (
+"""Files that editors and shells run when a folder is opened."""
+_RUN_ON_COMMIT = (
     ".captainhook captainhook.json .cargo-husky .git-hooks .githooks hk.pkl .husky husky.config.js husky.config.cjs .lefthook"
     " .lefthook-local .overcommit.yml .local-overcommit.yml .pre-commit-config.yaml .pre-commit-config.yml prek.toml .rusty-hook.toml"
 )
+"""Files that decide what runs at a commit."""
 _GIT = ".gitmodules .lfsconfig head"
-"""`HEAD` is what no repository can do without: who may not make one, makes no repository of a folder."""
-_NAMES = frozenset(f"{_AGENTS} {_OPENED} {_COMMITS} {_GIT}".split())
+"""Git's own files. Every repository needs `HEAD`: without permission to write it, no folder can be made a repository."""
+_NAMES = frozenset(f"{_AGENTS} {_RUN_ON_OPEN} {_RUN_ON_COMMIT} {_GIT}".split())
 _ENDINGS = re.compile(
     r"\.?(?:lefthook|lefthook-local|simple-git-hooks|grumphp)\.[a-z.]+|\.(?:huskyrc|lintstagedrc|commitlintrc)(?:\.[a-z.]+)?"
     r"|(?:lint-staged|commitlint)\.config\.[a-z]+|\.env(?:\.(?:development|production|test))?(?:\.local)?"
 )
-"""Agents take variables from `.env` at their start: folders that are trusted, commands that are run by themselves."""
+"""Agents read variables from `.env` when they start: folders to trust, commands to run without asking."""
 _BELOW = frozenset(
     (
         *((".github", name) for name in ("hooks", "extensions", "mcp.json", "copilot")),
         (".config", "mise"),
     )
 )
+"""Names that are sensitive only below this folder."""
 
 
 def steers(path: str, hooks: Collection[str] = ()) -> bool:
-    """Does a file of this name, anywhere in the workspace, say what is run, or what an agent may? `hooks`: folders of hooks in it."""
-    parts = _parts(path)
+    """Return whether a file of this name, anywhere in the workspace, decides what is run or what an agent may do.
+
+    `hooks` are folders of Git hooks in the workspace.
+    """
+    parts = _path_parts(path)
     if any(part in _NAMES or _ENDINGS.fullmatch(part) for part in parts):
         return True
     if not _BELOW.isdisjoint(pairwise(parts)):
         return True
-    own = (_parts(folder) for folder in hooks)
-    return any(folder and parts[: len(folder)] == folder for folder in own)
+    hook_paths = (_path_parts(folder) for folder in hooks)
+    return any(folder and parts[: len(folder)] == folder for folder in hook_paths)
 
 
 def holds(path: str, hooks: Collection[str] = ()) -> bool:
-    """Would a file that steers be one by its place in this folder? A folder that is moved here brings such files by other names."""
-    parts = _parts(path)
+    """Return whether files could become sensitive by being in this folder: a moved folder brings them under other names."""
+    parts = _path_parts(path)
     if not parts:
         return False
     return any(parts[-1] == above for above, _ in _BELOW) or any(
-        _parts(folder)[: len(parts)] == parts for folder in hooks
+        _path_parts(folder)[: len(parts)] == parts for folder in hooks
     )
 
 
-def _parts(path: str) -> list[str]:
+def _path_parts(path: str) -> list[str]:
+    """Return the parts of a path in lower case."""
     return [part for part in path.casefold().split("/") if part not in ("", ".")]
 
 
 def hook_folders(variables: Mapping[str, str]) -> tuple[str, ...]:
-    """The folder of the workspace from which a session's Git runs hooks, if it is one, by its variables."""
+    """Return the folder of the workspace from which a session's Git runs hooks, if it has one, from Git's variables."""
     count = variables.get("GIT_CONFIG_COUNT") or "0"
-    named = [
+    folders = [
         variables.get(f"GIT_CONFIG_VALUE_{number}") or ""
         for number in range(int(count) if count.isdecimal() and len(count) < 5 else 0)
         if (variables.get(f"GIT_CONFIG_KEY_{number}") or "").casefold() == "core.hookspath"
     ]
-    return tuple(folder for folder in named[-1:] if folder and not folder.startswith(("/", "~")))
+    return tuple(folder for folder in folders[-1:] if folder and not folder.startswith(("/", "~")))

@@ -1,4 +1,7 @@
-"""Permission requests of agents: decided by a rule, or by a person; every decision is recorded before it is given to the agent."""
+"""Decides permission requests of agents, by rule or by a person; each decision is recorded before the agent gets it.
+
+Look here when a request is not answered by a rule, or an answer does not reach the agent.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ log = structlog.get_logger()
 
 
 class Permissions:
-    """What agents ask to do."""
+    """The permission requests of all sessions."""
 
     def __init__(self, flow: Flow, plugins: Plugins, lifecycle: Lifecycle) -> None:
         self.flow = flow
@@ -38,36 +41,39 @@ class Permissions:
         self._background: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Decide by rule what can be, from now on."""
+        """Decide by rule the open requests and those to come."""
         self.flow.on_change.append(self._on_change)
         for facts in self.flow.sessions.values():
             self._consider(facts)
 
     def close(self) -> None:
-        """Decide no more."""
+        """Stop deciding by rule."""
         for task in self._background:
             task.cancel()
 
     def _on_change(self, changes: Sequence[Change]) -> None:
+        """Consider each new permission request."""
         for change in changes:
             if change.after and isinstance(change.event.body, e.PermissionAsked):
                 self._consider(self.flow.sessions[change.after.id])
 
     def _consider(self, facts: SessionFacts) -> None:
-        asked = facts.permission
-        if asked is None or not facts.live or (facts.id, asked.at) in self._decided:
+        """Start to decide a session's permission request if a rule allows it."""
+        request = facts.permission
+        if request is None or not facts.live or (facts.id, request.at) in self._decided:
             return
         try:
-            verdict = self._verdict(facts, asked.tool, asked.command)
+            verdict = self._apply_rules(facts, request.tool, request.command)
         except AoError:
-            return  # its project is gone: a person decides
+            return  # the project is not registered, so a person decides
         if verdict:
-            self._decided.add((facts.id, asked.at))
-            task = asyncio.get_running_loop().create_task(self._by_rule(facts, verdict))
+            self._decided.add((facts.id, request.at))
+            task = asyncio.get_running_loop().create_task(self._allow_by_rule(facts, verdict))
             self._background.add(task)
             task.add_done_callback(self._background.discard)
 
-    def _verdict(self, facts: SessionFacts, tool: str, command: str) -> Verdict:
+    def _apply_rules(self, facts: SessionFacts, tool: str, command: str) -> Verdict:
+        """Return what the rules say about this tool call."""
         project = self.plugins.project(facts.project)
         kind = facts.spec.kind
         mode, _ = prompts.granted(project, self.plugins.settings(facts), facts.spec.runtime, kind)
@@ -77,21 +83,22 @@ class Permissions:
             mode = mode if prompts.may_edit(project, kind) else "default"
         commands = prompts.commands(project)
         allowed = self.flow.home.allowed.get(facts.project, ())
-        return permitted(tool, command, mode, commands, allowed, facts.spec.path, hooks=_hooks(facts))
+        return permitted(tool, command, mode, commands, allowed, facts.spec.path, hooks=_hook_folders_of(facts))
 
-    async def _borne_out(self, facts: SessionFacts, verdict: Verdict) -> bool:
-        """Do the files on its machine say the same as the letters?"""
+    async def _are_paths_safe(self, facts: SessionFacts, verdict: Verdict) -> bool:
+        """Return whether the paths of a verdict are safe on the session's machine, as the rule assumed from their names."""
         workspace, site = Path(facts.spec.path), self.plugins.site_of(facts)
         if not verdict.paths:
             return True
         if site.node is None:
-            return borne_out(workspace, verdict, _hooks(facts))
-        return await borne_out_there(site.host, workspace, verdict, _hooks(facts))
+            return borne_out(workspace, verdict, _hook_folders_of(facts))
+        return await borne_out_there(site.host, workspace, verdict, _hook_folders_of(facts))
 
-    async def _by_rule(self, facts: SessionFacts, verdict: Verdict) -> None:
+    async def _allow_by_rule(self, facts: SessionFacts, verdict: Verdict) -> None:
+        """Allow the current request by rule, if its paths are safe."""
         assert facts.permission is not None
         try:
-            if not await self._borne_out(facts, verdict):
+            if not await self._are_paths_safe(facts, verdict):
                 return  # a person decides
             key = f"rule:{facts.generation}:{facts.permission.at:.6f}"
             await self.decide(facts, "allow", "", by=verdict.why, key=key)
@@ -99,55 +106,57 @@ class Permissions:
             log.warning("a permission could not be given by rule", session=facts.id, error=str(error))
 
     async def given(self, session: str, key: str | None) -> Event | None:
-        """The decision that was recorded for this key."""
+        """Return the decision that was recorded for this key, or None."""
         return await self.flow.store.event_by_key(f"answer:{session}:{key}") if key else None
 
     async def decide(
         self, facts: SessionFacts, decision: str, text: str, *, by: str = "person", key: str | None = None
     ) -> None:
-        """Record a decision, then give it to the agent: by its own protocol, or by its dialog's keys.
+        """Record a decision, then give it to the agent by its own protocol or by the keys of its dialog.
 
-        The same key again is the same decision: it is given if it was not, and never to what the agent asked after it.
+        The same key again is the same decision: it is given if it was not, and never to a later request of the agent. Raises `UsageError`
+        if the agent cannot be answered that way.
         """
-        before = await self.given(facts.id, key)
-        if before and not _still_asks(facts, before):
+        earlier = await self.given(facts.id, key)
+        if earlier and not _is_still_waiting(facts, earlier):
             return
-        unique = f"answer:{facts.id}:{key or uuid.uuid4().hex}"
-        asked, handle = facts.permission, handle_of(facts)
+        event_key = f"answer:{facts.id}:{key or uuid.uuid4().hex}"
+        request, handle = facts.permission, handle_of(facts)
         agent = self.plugins.agent_of(facts)
         keys: Sequence[str] | None = agent.permission_keys.get(decision)
         if keys is None and decision == "always":
-            keys = agent.permission_keys.get("allow")  # the rule is ours: the next request is answered by it
-        if handle is None or (keys is None and not (isinstance(agent, Answers) and asked)):
+            keys = agent.permission_keys.get("allow")  # our rule answers the next request
+        if handle is None or (keys is None and not (isinstance(agent, Answers) and request)):
             raise UsageError(
                 f"{facts.spec.agent} cannot be answered by {decision}", f"answer in its terminal: ao attach {facts.id}"
             )
-        await self.flow.append(*self._decision(facts, decision, text, by, unique))
-        if isinstance(agent, Answers) and asked is not None:
-            permission = Permission(asked.tool, asked.command, asked.reason, asked.request)
+        await self.flow.append(*self._decision_events(facts, decision, text, by, event_key))
+        if isinstance(agent, Answers) and request is not None:
+            permission = Permission(request.tool, request.command, request.reason, request.request)
             keys = await agent.answer(self.lifecycle.run_of(facts), permission, decision, text)
             if keys is None:
                 raise UsageError(
                     f"{facts.spec.agent} could not be given the answer", f"answer in its terminal: ao attach {facts.id}"
                 )
         if keys:
-            await self.plugins.runtime_of(facts).press(handle, keys, once=unique)
+            await self.plugins.runtime_of(facts).press(handle, keys, once=event_key)
 
-    def _decision(self, facts: SessionFacts, decision: str, text: str, by: str, unique: str) -> list[Event]:
-        now, asked = self.flow.clock(), facts.permission
-        tool, command = (asked.tool, asked.command) if asked else ("", facts.activity.detail)
-        who = "person" if by == "person" else "daemon"
-        answered = e.PermissionAnswered(decision, text, tool, command, by)
-        events = [Event(answered, now, who, unique, facts.project, facts.id, facts.generation)]
+    def _decision_events(self, facts: SessionFacts, decision: str, text: str, by: str, event_key: str) -> list[Event]:
+        """Return the events that record a decision, and the standing permission if it is to hold from now on."""
+        now, request = self.flow.clock(), facts.permission
+        tool, command = (request.tool, request.command) if request else ("", facts.activity.detail)
+        source = "person" if by == "person" else "daemon"
+        answer = e.PermissionAnswered(decision, text, tool, command, by)
+        events = [Event(answer, now, source, event_key, facts.project, facts.id, facts.generation)]
         if decision == "always" and tool:
             rule = e.PermissionAllowed(tool, command)
-            events.append(Event(rule, now, who, f"allowed:{unique}", facts.project))
+            events.append(Event(rule, now, source, f"allowed:{event_key}", facts.project))
         return events
 
-    # -- what was allowed for good -----------------------------------------------------------------------------------------
+    # -- standing permissions -------------------------------------------------------------------------------------------
 
     def rules(self, project: str | None) -> list[dict[str, Any]]:
-        """What was allowed for good, by project."""
+        """Return the standing permissions that people gave, by project."""
         return [
             {"project": owner, "tool": tool, "command": command}
             for owner, rules in self.flow.home.allowed.items()
@@ -156,18 +165,19 @@ class Permissions:
         ]
 
     async def withdraw(self, project: str, tool: str, command: str) -> None:
-        """Ask again from now on."""
+        """Withdraw a standing permission; raise `NotFound` if there is none."""
         if (tool, command) not in self.flow.home.allowed.get(project, ()):
             raise NotFound(f"{project} has no such permission: {tool}: {command}", "see them: ao permissions")
         body = e.PermissionWithdrawn(tool, command)
         await self.flow.append(Event(body, self.flow.clock(), "person", f"withdrawn:{uuid.uuid4().hex}", project))
 
 
-def _hooks(facts: SessionFacts) -> tuple[str, ...]:
+def _hook_folders_of(facts: SessionFacts) -> tuple[str, ...]:
+    """Return the folders of the workspace from which its Git runs hooks."""
     return hook_folders(facts.place.git_env) if facts.place else ()
 
 
-def _still_asks(facts: SessionFacts, given: Event) -> bool:
-    """Is the agent still asking what this decision was given to?"""
-    blocked = facts.live and facts.activity.state == "blocked"
-    return blocked and facts.generation == given.generation and facts.activity.at <= given.time
+def _is_still_waiting(facts: SessionFacts, decision: Event) -> bool:
+    """Return whether the agent still waits for the answer that this decision gave."""
+    is_blocked = facts.live and facts.activity.state == "blocked"
+    return is_blocked and facts.generation == decision.generation and facts.activity.at <= decision.time

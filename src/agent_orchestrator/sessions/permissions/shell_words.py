@@ -1,7 +1,7 @@
-"""A command line as plain words, or nothing: only what every shell reads in the same one way. Pure.
+"""Parses a command line into plain words if every shell reads it the same way: `commands(line)`. Pure.
 
-Words, quotes around plain text, and `&&` between commands. Whatever a shell would put something else in for (variables, substitutions,
-home folders, braces), anything that redirects, and every character that is not seen, makes it more than plain words.
+Accepted are words, quotes around plain text, and `&&` between commands. Everything that a shell would replace (variables, substitutions,
+home folders, braces), redirections and invisible characters are rejected.
 """
 
 from __future__ import annotations
@@ -12,20 +12,22 @@ from dataclasses import dataclass
 from agent_orchestrator.protocols.text import is_seen
 
 LONGEST = 10_000
+"""Maximum length of a command line."""
 MOST_COMMANDS = 8
+"""Maximum number of commands in a line."""
 
 _BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=+:,@%^~")
 _GLOB = frozenset("*?")
 _REFLOG = re.compile(r"@\{(?:-?\d{1,6}|u|upstream|push)\}")
-"""The only braces that are words of their own in every shell."""
+"""The only braces that every shell leaves alone."""
 _IN_DOUBLE = frozenset('"$`\\')
 _HERE = re.compile(r"\"\$\(cat <<'(EOF|MSG|END)'\n(?P<body>(?:(?!\1\n)[^\n]*\n)*?)\1\n *\)\"")
-"""A message on several lines as agents like to write it: with a quoted end, nothing in it is the shell's."""
+"""A message on several lines as agents write it: because the end mark is quoted, the shell expands nothing in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One word; `quoted` if any of it was, `several` if it may stand for other names (`src/*.py`)."""
+    """One word; `quoted` if any of it was, `several` if it may stand for several names (`src/*.py`)."""
 
     text: str
     quoted: bool = False
@@ -33,56 +35,59 @@ class Word:
 
 
 def commands(line: str) -> list[list[Word]] | None:
-    """The commands of a line, which follow each other by `&&`; none where it is anything else."""
+    """Return the commands of a line that are joined by `&&`, or None for anything else."""
     if len(line) > LONGEST or "⟦" in line:
         return None
-    found: list[list[Word]] = [[]]
-    at = 0
-    while at < len(line):
-        if line[at] == " ":
-            at += 1
-        elif line.startswith("&&", at) and found[-1] and len(found) < MOST_COMMANDS:
-            found.append([])
-            at += 2
+    commands_so_far: list[list[Word]] = [[]]
+    position = 0
+    while position < len(line):
+        if line[position] == " ":
+            position += 1
+        elif line.startswith("&&", position) and commands_so_far[-1] and len(commands_so_far) < MOST_COMMANDS:
+            commands_so_far.append([])
+            position += 2
         else:
-            read = _word(line, at) if line[at] != "&" else None
-            if read is None:
+            parsed = _parse_word(line, position) if line[position] != "&" else None
+            if parsed is None:
                 return None
-            word, at = read
-            found[-1].append(word)
-            if at < len(line) and line[at] not in " &":
+            word, position = parsed
+            commands_so_far[-1].append(word)
+            if position < len(line) and line[position] not in " &":
                 return None
-    return found if found[-1] else None
+    return commands_so_far if commands_so_far[-1] else None
 
 
-def _word(line: str, at: int) -> tuple[Word, int] | None:
-    text, quoted, several, start = "", False, False, at
-    while at < len(line) and line[at] not in " &":
-        character = line[at]
-        if here := _HERE.match(line, at):
-            body = here["body"].removesuffix("\n")
-            if at != start or not _all_plain(body, newlines=True) or _IN_DOUBLE & set(body):
+def _parse_word(line: str, position: int) -> tuple[Word, int] | None:
+    """Return the word that begins at a position and the position after it, or None if it is not plain."""
+    text, quoted, several, start = "", False, False, position
+    while position < len(line) and line[position] not in " &":
+        character = line[position]
+        if heredoc := _HERE.match(line, position):
+            body = heredoc["body"].removesuffix("\n")
+            if position != start or not _is_plain(body, newlines=True) or _IN_DOUBLE & set(body):
                 return None
-            return Word(body, quoted=True), here.end()
+            return Word(body, quoted=True), heredoc.end()
         if character in "'\"":
-            end = line.find(character, at + 1)
-            inner = line[at + 1 : end]
-            if end < 0 or not _all_plain(inner, newlines=True) or (character == '"' and _IN_DOUBLE & set(inner)):
+            end = line.find(character, position + 1)
+            inner = line[position + 1 : end]
+            if end < 0 or not _is_plain(inner, newlines=True) or (character == '"' and _IN_DOUBLE & set(inner)):
                 return None
-            text, quoted, at = text + inner, True, end + 1
-        elif braces := _REFLOG.match(line, at):
-            text, at = text + braces[0], braces.end()
-        elif _bare(character, before=line[at - 1] if at > start else ""):
+            text, quoted, position = text + inner, True, end + 1
+        elif braces := _REFLOG.match(line, position):
+            text, position = text + braces[0], braces.end()
+        elif _may_be_unquoted(character, before=line[position - 1] if position > start else ""):
             several = several or character in _GLOB
-            text, at = text + character, at + 1
+            text, position = text + character, position + 1
         else:
             return None
-    return Word(text, quoted, several), at
+    return Word(text, quoted, several), position
 
 
-def _bare(character: str, *, before: str) -> bool:
-    """May it stand outside of quotes? At a word's beginning `=` is a program's path to some shells, `*` may turn into an option; `~` is
-    a home folder there and behind `=` and `:`.
+def _may_be_unquoted(character: str, *, before: str) -> bool:
+    """Return whether a character may stand outside of quotes.
+
+    At a word's start `=` is a program's path to some shells, and `*` may expand to an option; `~` is a home folder there and after `=` and
+    `:`.
     """
     if character == "~":
         return before.isalnum() or before in tuple("^~}")
@@ -95,5 +100,6 @@ def _bare(character: str, *, before: str) -> bool:
     )
 
 
-def _all_plain(text: str, *, newlines: bool = False) -> bool:
+def _is_plain(text: str, *, newlines: bool = False) -> bool:
+    """Return whether all characters are visible, apart from newlines if those are allowed."""
     return all(is_seen(character) or (newlines and character == "\n") for character in text)

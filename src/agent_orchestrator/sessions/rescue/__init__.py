@@ -1,15 +1,16 @@
-"""Work is never lost: before a workspace goes, everything in it that is nowhere else is put under `refs/ao/rescue/<session>` in the main
-repository; a restored session gets it back byte for byte. `survey.py` looks and judges, `save.py` saves (`nested_repositories.py` what is a
-repository within), `restore.py` brings back, `manifest.py` is what passes between them. Nothing here changes a workspace except
-`bring_back`, and nothing removes one.
+"""Saving and restoring of work: before a workspace is removed, everything in it that is nowhere else is stored under
+`refs/ao/rescue/<session>` in the main repository, and a restored session gets it back byte for byte.
+
+`survey.py` lists what is in a workspace, `save.py` saves it (nested repositories by `nested_repositories.py`), `restore.py` restores it,
+and `manifest.py` is the stored format. Nothing here changes a workspace except `bring_back`, and nothing removes one.
 
     refs/ao/rescue/<session>    commit: the files as they were, for people (`git show`, `git checkout … -- FILE`)
     ├── parent: HEAD as it was
     └── parent: commit with `blobs/` (manifest, index, Git's state files, files byte for byte) and `keep/`
         └── parents: stashes, detached and other commits that no branch has, the session's earlier rescue
 
-`refs/ao/checkpoint/<session>` is the same of a session that works on, replaced by each next one: what a lost machine's session goes
-on from.
+`refs/ao/checkpoint/<session>` has the same for a session that is still working; each checkpoint replaces the one before. The session of a
+lost machine continues from it.
 """
 
 from agent_orchestrator.sessions.rescue.manifest import rescue_ref

@@ -1,6 +1,6 @@
-"""What a rescue holds, as it is stored: everything but the bytes, which are blobs named here.
+"""The stored description of a rescue: everything but the bytes, which are blobs named here.
 
-What is read is not believed: a session on another machine brings its rescues by a token that its agent has too.
+What is read is validated: a session on another machine sends its rescues with a token that its agent has too.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ IDENTITY = {
     "GIT_COMMITTER_NAME": "Agent Orchestrator",
     "GIT_COMMITTER_EMAIL": "ao@localhost",
 }
+"""Author and committer of the rescue's commits."""
 
 _KINDS = ("file", "link", "nested")
 _OBJECT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
@@ -31,21 +32,21 @@ _STATE = re.compile(
     rf"|info/(?:sparse-checkout|exclude|attributes)|config(?:\.worktree)?|{re.escape(SPARSE_MARK)}",
     re.DOTALL,
 )
-"""Files of a checkout's Git folder that are saved (`survey.py` finds them)."""
+"""Files of a checkout's Git folder that are saved (`survey.py` lists them)."""
 
 
 def rescue_ref(session: str) -> str:
-    """Where a session's saved work waits."""
+    """Return the ref under which a session's saved work is stored until it is restored."""
     return f"refs/ao/rescue/{ref_safe(session)}"
 
 
 def restored_ref(session: str) -> str:
-    """Where saved work stays reachable after it was brought back."""
+    """Return the ref under which saved work stays reachable after it was restored."""
     return f"refs/ao/restored/{ref_safe(session)}"
 
 
 def checkpoint_ref(session: str) -> str:
-    """Where a working session's state is saved from time to time."""
+    """Return the ref under which a working session's state is saved from time to time."""
     return f"refs/ao/checkpoint/{ref_safe(session)}"
 
 
@@ -61,17 +62,17 @@ class Entry:
 
 @dataclass(slots=True)
 class Manifest:
-    """A workspace's unsaved part. Holds no time, so that the same content gives the same bytes."""
+    """The unsaved part of a workspace. It has no times, so that the same content gives the same bytes."""
 
     head_ref: str | None
-    """The branch that HEAD named (`refs/heads/…`); none: detached."""
+    """The branch that HEAD named (`refs/heads/…`), or None if it was detached."""
     head: str | None
-    """The commit it stood at; none: a branch without commits."""
+    """The commit of HEAD, or None for a branch without commits."""
     entries: list[Entry] = field(default_factory=list)
     absent: list[str] = field(default_factory=list)
-    """Paths that HEAD has and the workspace had not."""
+    """Paths that HEAD has and the workspace did not have."""
     empty: list[str] = field(default_factory=list)
-    """Folders with nothing in them."""
+    """Empty folders."""
     git_files: dict[str, str] = field(default_factory=dict)
     """Name in the workspace's Git folder → blob: index, rebase and merge state, HEAD's log."""
     refs: dict[str, str] = field(default_factory=dict)
@@ -81,34 +82,32 @@ class Manifest:
     stashes: list[tuple[str, str]] = field(default_factory=list)
     """(commit, message), newest first."""
     filled: list[str] = field(default_factory=list)
-    """Submodules that were checked out; what is in them is pushed, so they are filled anew."""
+    """Submodules that were checked out; their content is pushed, so they are checked out again."""
     format: int = FORMAT
 
     def dump(self) -> bytes:
-        """As bytes; names that are not UTF-8 survive."""
+        """Return the manifest as bytes; names that are not UTF-8 are preserved."""
         return json.dumps(asdict(self), indent=1, sort_keys=True).encode()
 
     @classmethod
     def load(cls, content: bytes) -> Manifest:
-        """From bytes. Whatever leads out of a workspace, or is no name at all, is refused."""
-        found = json.loads(content)
-        if found.get("format") != FORMAT:
-            raise AoError(
-                f"this rescue has format {found.get('format')}, known here is {FORMAT}", "use a newer version"
-            )
+        """Return the manifest from bytes; raise `AoError` if a path leads out of a workspace or any value is malformed."""
+        data = json.loads(content)
+        if data.get("format") != FORMAT:
+            raise AoError(f"this rescue has format {data.get('format')}, known here is {FORMAT}", "use a newer version")
         try:
-            found["entries"] = [Entry(**entry) for entry in found["entries"]]
-            found["stashes"] = [(sha, message) for sha, message in found["stashes"]]
-            made = cls(**found)
-            strange = next(made._strange(), None)
+            data["entries"] = [Entry(**entry) for entry in data["entries"]]
+            data["stashes"] = [(sha, message) for sha, message in data["stashes"]]
+            manifest = cls(**data)
+            invalid = next(manifest._invalid_values(), None)
         except (TypeError, KeyError, ValueError, AttributeError) as error:
-            strange = str(error)
-        if strange is not None:
-            raise AoError(f"this is no rescue that was made here: {strange[:200]!r}", "look at it by git show")
-        return made
+            invalid = str(error)
+        if invalid is not None:
+            raise AoError(f"this is no rescue that was made here: {invalid[:200]!r}", "look at it by git show")
+        return manifest
 
-    def _strange(self) -> Iterator[str]:
-        """What no workspace of ours could have had."""
+    def _invalid_values(self) -> Iterator[str]:
+        """Yield values that no workspace of ours could have had."""
         for entry in self.entries:
             if entry.kind not in _KINDS or type(entry.mode) is not int:
                 yield entry.kind
@@ -129,7 +128,7 @@ class Manifest:
 
 
 def _is_inside(path: str) -> bool:
-    """Is it a name below a workspace, and not its own Git folder's?"""
+    """Return whether a path is below a workspace and not in its own Git folder."""
     try:
         return parts_of(path)[0] != ".git"
     except NotPlain:

@@ -1,4 +1,4 @@
-"""A workspace whose HEAD names a commit that is not there: Git tells nothing of its files, unless it takes it for one without commits."""
+"""Reads a workspace whose HEAD names a commit that does not exist: Git lists its files only if it takes it for one without commits."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from agent_orchestrator.base.git.refs import Layout
 
 
 async def is_there(git: Git, head: str) -> bool:
-    """Is it a commit, with its files?"""
+    """Return whether the commit and its tree exist."""
     kinds = await git.kinds([f"{head}^{{commit}}", f"{head}^{{tree}}"])
     return sorted(kinds.values()) == ["commit", "tree"]
 
 
 @contextmanager
 def without_commits(git: Git, layout: Layout) -> Iterator[Git]:
-    """Git that sees the workspace so: everything in its index is new. Nothing in it is changed."""
+    """Yield a Git that treats the workspace as one without commits: everything in its index is new. The workspace does not change."""
     with tempfile.TemporaryDirectory(prefix="ao-unborn-") as folder:
         git_dir = Path(folder)
         (git_dir / "HEAD").write_text(f"ref: refs/heads/{git_dir.name}\n")
@@ -29,7 +29,7 @@ def without_commits(git: Git, layout: Layout) -> Iterator[Git]:
 
 
 def why_it_stays(workspace: Path, head: str) -> str:
-    """In words, with what leads HEAD to a commit again."""
+    """Return the reason why the workspace must stay, with the command that sets HEAD to a commit again."""
     return (
         f"HEAD names {head[:12]}, which is no commit here; lead it to a commit: git -C {workspace} reset --soft COMMIT"
     )

@@ -1,7 +1,7 @@
-"""A repository within a workspace as one archive. Whoever works there meanwhile cannot lead us out of it.
+"""Packs a repository inside a workspace into one archive, safely while an agent changes its files.
 
-Every folder is opened from the top anew, and every file below its folder, never through a symlink: what stands in the archive lay in the
-repository itself, whatever was put in its place between two looks.
+Every folder is opened again from the top, and every file from its folder, never through a symlink. So the archive contains only files of
+the repository itself, even if something is replaced between two reads.
 """
 
 from __future__ import annotations
@@ -17,42 +17,45 @@ from pathlib import Path
 from agent_orchestrator.base.files.safe import opened_folder, opened_in, parts_of
 
 _KINDS = {stat.S_IFDIR: tarfile.DIRTYPE, stat.S_IFLNK: tarfile.SYMTYPE, stat.S_IFIFO: tarfile.FIFOTYPE}
-"""What is no file and yet kept; devices and sockets hold nothing."""
+"""Types of entries that are not regular files and are kept; devices and sockets hold nothing."""
 
 
 def pack(root: Path, path: str, archive: Path) -> None:
-    """Put the folder `path` below `root` into an archive. Raises `NotPlain`, or the system's own error."""
-    top = parts_of(path)
+    """Write the folder `path` below `root` to an archive. Raises `NotPlain` or `OSError`."""
+    top_parts = parts_of(path)
     with tarfile.open(archive, "w", format=tarfile.PAX_FORMAT) as tar:
-        waiting: list[tuple[str, ...]] = [()]
-        while waiting:
-            below = waiting.pop()
-            with opened_folder(root, (*top, *below)) as folder:
-                name = "/".join((".", *below))
-                tar.addfile(_described(name, os.fstat(folder)))
+        remaining: list[tuple[str, ...]] = [()]
+        while remaining:
+            parts = remaining.pop()
+            with opened_folder(root, (*top_parts, *parts)) as folder:
+                name = "/".join((".", *parts))
+                tar.addfile(_tar_header(name, os.fstat(folder)))
                 with os.scandir(folder) as entries:
-                    names = sorted({entry.name for entry in entries})  # twice, if made anew
-                folders = [(*below, inner) for inner in names if not _add(tar, folder, name, inner)]
-            waiting += reversed(folders)
+                    names = sorted({entry.name for entry in entries})  # may be listed twice if created again
+                folders = [
+                    (*parts, entry_name) for entry_name in names if not _add_entry(tar, folder, name, entry_name)
+                ]
+            remaining += reversed(folders)
 
 
-def _add(tar: tarfile.TarFile, folder: int, above: str, name: str) -> bool:
-    """Add what a folder has under this name; false: it is a folder, which is for later."""
-    status, arcname = os.stat(name, dir_fd=folder, follow_symlinks=False), f"{above}/{name}"
+def _add_entry(tar: tarfile.TarFile, folder: int, parent: str, name: str) -> bool:
+    """Add one entry of a folder to the archive; return False if it is a folder, which is added later."""
+    status, arcname = os.stat(name, dir_fd=folder, follow_symlinks=False), f"{parent}/{name}"
     kind = stat.S_IFMT(status.st_mode)
     if kind == stat.S_IFREG:
         with opened_in(folder, name) as file:
             tar.addfile(tar.gettarinfo(arcname=arcname, fileobj=file), file)
     elif kind == stat.S_IFLNK:
-        info = _described(arcname, status)
+        info = _tar_header(arcname, status)
         info.linkname = os.readlink(name, dir_fd=folder)
         tar.addfile(info)
     elif kind in _KINDS and kind != stat.S_IFDIR:
-        tar.addfile(_described(arcname, status))
+        tar.addfile(_tar_header(arcname, status))
     return kind != stat.S_IFDIR
 
 
-def _described(name: str, status: os.stat_result) -> tarfile.TarInfo:
+def _tar_header(name: str, status: os.stat_result) -> tarfile.TarInfo:
+    """Return the archive's header for an entry."""
     info = tarfile.TarInfo(name)
     info.type = _KINDS[stat.S_IFMT(status.st_mode)]
     info.mode, info.mtime = stat.S_IMODE(status.st_mode), status.st_mtime

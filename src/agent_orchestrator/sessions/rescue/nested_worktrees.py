@@ -1,4 +1,4 @@
-"""Worktrees that an agent made itself of its workspace's repository: some live in the workspace, others live on its Git folder."""
+"""Worktrees that an agent made of its workspace's repository: inside the workspace, or elsewhere with their history in its Git folder."""
 
 from __future__ import annotations
 
@@ -20,49 +20,54 @@ _IN_PROGRESS = {
     "REVERT_HEAD": "revert",
     "BISECT_LOG": "bisect",
 }
-_MANY = 100
-"""Changed ones after which the others are saved unseen."""
+_MAX_CHECKED = 100
+"""Number of changed worktrees after which the others count as changed without a check."""
 
 
 @dataclass(slots=True)
 class Linked:
-    """What goes with a workspace, of worktrees beside it."""
+    """What other worktrees mean for a workspace."""
 
     changed: list[str] = field(default_factory=list)
-    """Those within the workspace that have work which is not committed."""
+    """Worktrees inside the workspace that have uncommitted work."""
     heads: set[str] = field(default_factory=set)
-    """Commits that they stand at."""
+    """Commits at their HEADs."""
     unsafe: list[str] = field(default_factory=list)
+    """Reasons why the workspace must stay."""
 
 
 def in_progress(git_dir: Path) -> list[str]:
-    """What Git has begun there and not ended, in words."""
-    return sorted({what for name, what in _IN_PROGRESS.items() if (git_dir / name).exists()})
+    """Return the Git operations that were begun in a Git folder and have not ended."""
+    return sorted({operation for name, operation in _IN_PROGRESS.items() if (git_dir / name).exists()})
 
 
-def _places(common: Path) -> list[tuple[Path, str | None]]:
+def _worktree_folders(common: Path) -> list[tuple[Path, str | None]]:
+    """Return the worktrees of a repository, each with its folder if that is known."""
     return [(entry, worktree_place(entry)) for entry in worktree_entries(common)]
 
 
 async def linked(git: Git, layout: Layout, *, own: bool) -> Linked:
-    """Look at them; `own`: the workspace is a repository of its own, which those elsewhere would lose."""
-    found, root = Linked(), os.path.realpath(git.repo)
-    for entry, place in await asyncio.to_thread(_places, layout.common):
-        inside = place is not None and place.startswith(f"{root}/")
-        if entry == layout.git_dir or not (inside or own):
+    """Return what the other worktrees mean for a workspace.
+
+    `own`: the workspace is a repository of its own, so worktrees elsewhere would lose their history with it.
+    """
+    result, root = Linked(), os.path.realpath(git.repo)
+    for entry, place in await asyncio.to_thread(_worktree_folders, layout.common):
+        is_inside = place is not None and place.startswith(f"{root}/")
+        if entry == layout.git_dir or not (is_inside or own):
             continue
-        found.heads.update([head] if (head := read_head(entry)) else [])
+        result.heads.update([head] if (head := read_head(entry)) else [])
         if place is None or not (Path(place) / ".git").is_file():
             continue
-        if not inside:
-            found.unsafe.append(f"{place} is a worktree of this clone, and has its history here")
-        elif len(found.changed) >= _MANY or await _is_changed(Git(git.host, Path(place))):
-            found.changed.append(os.path.relpath(place, root))
-    return found
+        if not is_inside:
+            result.unsafe.append(f"{place} is a worktree of this clone, and has its history here")
+        elif len(result.changed) >= _MAX_CHECKED or await _is_changed(Git(git.host, Path(place))):
+            result.changed.append(os.path.relpath(place, root))
+    return result
 
 
 async def _is_changed(git: Git) -> bool:
-    """Has it anything uncommitted? What Git cannot tell counts as such."""
+    """Return whether a worktree has uncommitted changes; True if Git cannot tell."""
     try:
         return bool(await git.status())
     except GitFailed:
@@ -70,21 +75,22 @@ async def _is_changed(git: Git) -> bool:
 
 
 async def left_behind(host: Host, repo: Path, workspace: Path) -> tuple[str, ...]:
-    """What only Git's own folder of a worktree has whose files are not there: its disk may not be mounted just now. Nothing, if it is
-    our own removal that was cut short: then all was saved before.
+    """Return the work that is only in Git's own folder of a worktree whose files are missing, perhaps because its disk is not mounted.
+
+    The result is empty if our own removal was interrupted: then everything was saved before.
     """
     if away(workspace).exists():
         return ()
     main = Git(host, repo)
     layout = await main.layout()
-    for entry, place in await asyncio.to_thread(_places, layout.common) if layout else ():
+    for entry, place in await asyncio.to_thread(_worktree_folders, layout.common) if layout else ():
         if place == os.path.realpath(workspace):
             index = {"GIT_DIR": str(entry), "GIT_WORK_TREE": str(repo)}
             staged = await main.run("diff-index", "--cached", "--quiet", "HEAD", "--", env=index, ok=(0, 1, 128))
-            found = [
+            items = [
                 "staged files" if staged.code else "",
                 "" if read_symbolic_head(entry) else "detached HEAD",
-                *(f"{what} in progress" for what in in_progress(entry)),
+                *(f"{operation} in progress" for operation in in_progress(entry)),
             ]
-            return tuple(words for words in found if words)
+            return tuple(item for item in items if item)
     return ()

@@ -1,4 +1,4 @@
-"""Bringing back: a fresh workspace becomes what the rescued one was, byte for byte."""
+"""Restores saved work: a new workspace becomes what the saved one was, byte for byte."""
 
 from __future__ import annotations
 
@@ -25,71 +25,71 @@ from agent_orchestrator.sessions.rescue.survey import WORKTREE_REFS
 
 @dataclass(frozen=True, slots=True)
 class BroughtBack:
-    """What was brought back."""
+    """What was restored."""
 
     restored: tuple[str, ...] = ()
-    """In words; nothing: nothing had been saved."""
+    """What was restored, in words; empty if nothing had been saved."""
     ref: str | None = None
-    """Where the rescue is reachable."""
+    """The ref from which the saved work is reachable."""
     waiting: str = ""
-    """Why the work was not brought back, and what to do: it stays under `ref`."""
+    """Why the work was not restored, and what to do; it stays under `ref`."""
 
 
 async def bring_back(host: Host, repo: Path, workspace: Path, session: str) -> BroughtBack:
-    """Put a session's saved work into its new workspace; safe to repeat until it is done. Overwrites no other work."""
-    saved = await _saved(host, repo, workspace, rescue_ref(session))
+    """Restore a session's saved work into its new workspace; may be repeated until it succeeds. Overwrites no other work."""
+    saved = await _load_saved(host, repo, workspace, rescue_ref(session))
     if saved is None:
         return BroughtBack()
     if not saved.begun:
         if await saved.is_back():
-            return await _done(saved, session)
-        waiting = await _changed(saved) or await _moved(saved)
-        if waiting:
-            return BroughtBack(ref=saved.ref, waiting=waiting)
+            return await _finish(saved, session)
+        obstacle = await _local_changes(saved) or await _branch_move(saved)
+        if obstacle:
+            return BroughtBack(ref=saved.ref, waiting=obstacle)
     notes = await _restore(saved)
-    done = await _done(saved, session)
+    result = await _finish(saved, session)
     saved.marker.unlink()
-    return replace(done, restored=(*done.restored, *notes))
+    return replace(result, restored=(*result.restored, *notes))
 
 
 async def from_checkpoint(host: Host, repo: Path, workspace: Path, session: str) -> BroughtBack:
-    """Put a session's last checkpoint into a new workspace, once; the checkpoint stays where it is. Overwrites no other work.
+    """Restore a session's last checkpoint into a new workspace, once; the checkpoint stays. Overwrites no other work.
 
-    A branch that went on since then, or another way, keeps what it has: then only the uncommitted changes are put on top.
+    If the branch has other or newer commits, it keeps them, and only the uncommitted changes are applied on top.
     """
-    saved = await _saved(host, repo, workspace, checkpoint_ref(session))
+    saved = await _load_saved(host, repo, workspace, checkpoint_ref(session))
     if saved is None:
         return BroughtBack()
-    words, finished = await saved.words(), saved.layout.git_dir / "ao-checkpoint-is-back"
-    if _says(finished, saved.commit):
-        return BroughtBack(words, saved.ref)
+    descriptions, marker = await saved.words(), saved.layout.git_dir / "ao-checkpoint-is-back"
+    if _has_marker(marker, saved.commit):
+        return BroughtBack(descriptions, saved.ref)
     if not saved.begun and not await saved.is_back():
-        waiting = await _changed(saved)
-        if waiting:
-            return BroughtBack(ref=saved.ref, waiting=waiting)
-        if await _moved(saved) and not await _catch_up(saved):
-            waiting = await _put_on_top(saved)
-            if waiting:
-                return BroughtBack(ref=saved.ref, waiting=waiting)
+        obstacle = await _local_changes(saved)
+        if obstacle:
+            return BroughtBack(ref=saved.ref, waiting=obstacle)
+        if await _branch_move(saved) and not await _catch_up(saved):
+            obstacle = await _apply_changes(saved)
+            if obstacle:
+                return BroughtBack(ref=saved.ref, waiting=obstacle)
         else:
             await _restore(saved)
     elif saved.begun:
         await _restore(saved)
-    _say(finished, saved.commit)
+    _write_marker(marker, saved.commit)
     saved.marker.unlink(missing_ok=True)
-    return BroughtBack(words, saved.ref)
+    return BroughtBack(descriptions, saved.ref)
 
 
 async def settle(host: Host, repo: Path, session: str) -> None:
-    """A session's saved work was brought back elsewhere, from a copy of this repository: here it waits no more."""
+    """Mark a session's saved work as restored in this repository, because that was done in a copy of it."""
     main = Git(host, repo)
     if commit := await main.resolve(rescue_ref(session)):
-        await _no_longer_waiting(main, session, commit)
+        await _mark_restored(main, session, commit)
 
 
 @dataclass(slots=True)
 class _Saved:
-    """What was saved, and where it is to go."""
+    """Saved work, and the workspace it is restored to."""
 
     host: Host
     main: Git
@@ -102,26 +102,27 @@ class _Saved:
 
     @property
     def marker(self) -> Path:
-        """Says that bringing back has begun: from then on the workspace's changes are ours."""
+        """The file that says that restoring has begun: from then on, changes in the workspace are ours."""
         return self.layout.git_dir / "ao-bringing-back"
 
     @property
     def begun(self) -> bool:
-        return _says(self.marker, self.commit)
+        """Whether restoring this commit has begun."""
+        return _has_marker(self.marker, self.commit)
 
     async def is_back(self) -> bool:
-        """Is the workspace just as it was saved?"""
-        named = [entry.path for entry in self.manifest.entries]
-        return await holds(self.host, self.main.repo, self.git.repo, self.ref, named)
+        """Return whether the workspace is as it was saved."""
+        paths = [entry.path for entry in self.manifest.entries]
+        return await holds(self.host, self.main.repo, self.git.repo, self.ref, paths)
 
     async def words(self) -> tuple[str, ...]:
-        """What was saved, in words."""
+        """Return what was saved, in words."""
         subject = await self.main.text("show", "-s", "--format=%s", self.commit)
         return tuple(subject.partition(": ")[2].split(", "))
 
 
-def _says(file: Path, commit: str) -> bool:
-    """Is this mark of ours there? In the workspace's own Git folder agents write too."""
+def _has_marker(file: Path, commit: str) -> bool:
+    """Return whether a marker file names this commit; agents too can write to the workspace's Git folder."""
     try:
         return read_plain(file) == commit.encode()
     except OSError as error:
@@ -130,12 +131,14 @@ def _says(file: Path, commit: str) -> bool:
         return False
 
 
-def _say(file: Path, commit: str) -> None:
+def _write_marker(file: Path, commit: str) -> None:
+    """Write a marker file."""
     with new_file(file) as stream:
         stream.write(commit.encode())
 
 
-async def _saved(host: Host, repo: Path, workspace: Path, ref: str) -> _Saved | None:
+async def _load_saved(host: Host, repo: Path, workspace: Path, ref: str) -> _Saved | None:
+    """Return the saved work under a ref, or None; raise `NotFound` if the workspace is no Git workspace."""
     main = Git(host, repo)
     commit = await main.resolve(ref)
     if commit is None:
@@ -148,9 +151,9 @@ async def _saved(host: Host, repo: Path, workspace: Path, ref: str) -> _Saved | 
 
 
 async def _restore(saved: _Saved) -> list[str]:
-    """Make the workspace what it was; again until it is, once begun. Returns what could not be."""
+    """Make the workspace what it was, and return what could not be restored; may be repeated once it has begun."""
     workspace, git = saved.git.repo, saved.git
-    _say(saved.marker, saved.commit)
+    _write_marker(saved.marker, saved.commit)
     with tempfile.TemporaryDirectory(prefix=".ao-bring-back-", dir=workspace.parent) as folder:
         blobs = await _export(saved.host, saved.main, saved.state, Path(folder))
         await _restore_head(git, saved.manifest)
@@ -163,44 +166,45 @@ async def _restore(saved: _Saved) -> list[str]:
         await _restore_refs(saved, blobs)
         await asyncio.to_thread(_restore_git_files, saved.layout, saved.manifest, blobs)
         await _leave_out(git, saved.manifest)
-    await _look_again(git, saved.manifest)
+    await _refresh_index(git, saved.manifest)
     await _restore_stashes(git, saved.manifest)
     notes: list[str] = []
     if empty := [path for path in saved.manifest.filled if find_layout(workspace / path) is None]:
         source = await saved.main.layout()
         assert source is not None
-        for path in empty:  # Git looks at what is there, also where a sparse checkout leaves it out
-            if not _through_link(workspace, workspace / path):
+        for path in empty:  # Git checks whether the folder exists, even if a sparse checkout leaves it out
+            if not _is_through_link(workspace, workspace / path):
                 with contextlib.suppress(OSError):
                     (workspace / path).mkdir(parents=True, exist_ok=True)
         await fill_submodules(git, source, await saved.main.config(), notes, empty)
     return notes
 
 
-async def _done(saved: _Saved, session: str) -> BroughtBack:
+async def _finish(saved: _Saved, session: str) -> BroughtBack:
+    """Mark the saved work as restored, and return what was restored."""
     words = await saved.words()
-    await _no_longer_waiting(saved.main, session, saved.commit)
+    await _mark_restored(saved.main, session, saved.commit)
     return BroughtBack(words, restored_ref(session))
 
 
-async def _no_longer_waiting(main: Git, session: str, commit: str) -> None:
-    """The work is back: its rescue stays reachable under another name, so that it is not brought back a second time."""
+async def _mark_restored(main: Git, session: str, commit: str) -> None:
+    """Move the rescue to another ref: it stays reachable, and is not restored a second time."""
     await main.update_refs([f"update {restored_ref(session)} {commit}", f"delete {rescue_ref(session)} {commit}"])
 
 
-async def _changed(saved: _Saved) -> str:
-    """Changes of the workspace's own, which bringing back would overwrite."""
-    changed = [change.path for change in await saved.git.status()]
-    if not changed:
+async def _local_changes(saved: _Saved) -> str:
+    """Return why uncommitted changes of the workspace prevent the restore, or ""."""
+    changed_paths = [change.path for change in await saved.git.status()]
+    if not changed_paths:
         return ""
     return (
-        f"{saved.git.repo} has changes of its own ({changed[0]} …): commit them; "
+        f"{saved.git.repo} has changes of its own ({changed_paths[0]} …): commit them; "
         f"git cherry-pick -n -m 1 {saved.commit[:12]} applies the saved work"
     )
 
 
-async def _moved(saved: _Saved) -> str:
-    """A branch that is not where it was when the work was saved."""
+async def _branch_move(saved: _Saved) -> str:
+    """Return why a branch that has moved since the work was saved prevents the restore, or ""."""
     name, head = saved.manifest.head_ref, saved.manifest.head
     if not name or not head or await saved.git.resolve(name) in (None, head):
         return ""
@@ -209,30 +213,32 @@ async def _moved(saved: _Saved) -> str:
 
 
 async def _catch_up(saved: _Saved) -> bool:
-    """Bring a branch that is behind to where it was when the work was saved; false: it is not behind."""
+    """Move a branch that is behind to where it was when the work was saved; return False if it is not behind."""
     name, head = saved.manifest.head_ref, saved.manifest.head
-    there = await saved.git.resolve(name) if name else None
-    if not name or not head or not there or not await saved.git.is_ancestor(there, head):
+    current = await saved.git.resolve(name) if name else None
+    if not name or not head or not current or not await saved.git.is_ancestor(current, head):
         return False
-    _say(saved.marker, saved.commit)
-    await saved.git.update_ref(name, head, there, "ao: brought back")
+    _write_marker(saved.marker, saved.commit)
+    await saved.git.update_ref(name, head, current, "ao: brought back")
     return True
 
 
-async def _put_on_top(saved: _Saved) -> str:
-    """Apply the uncommitted changes to a branch that went on without them; returns why not, if they do not fit."""
+async def _apply_changes(saved: _Saved) -> str:
+    """Apply the uncommitted changes to a branch that has moved; return why that failed, or ""."""
     git = saved.git
-    done = await git.run("cherry-pick", "--no-commit", "-m", "1", saved.commit, config=git.filters(), ok=(0, 1, 128))
-    if done.code:
+    result = await git.run("cherry-pick", "--no-commit", "-m", "1", saved.commit, config=git.filters(), ok=(0, 1, 128))
+    if result.code:
         await git.run("reset", "--quiet", "--hard", config=git.filters())
-        return await _moved(saved)
+        return await _branch_move(saved)
     await git.run("reset", "--quiet")
     return ""
 
 
 async def _export(host: Host, main: Git, state: str, folder: Path) -> Path:
-    """Write the rescue's blobs out as files, through no filter: the scratch repository has neither configuration nor attributes.
-    A symlink among them would be a file with its target in it."""
+    """Write the rescue's blobs to files without any filter: the scratch repository has neither configuration nor attributes.
+
+    A symlink among them becomes a file that contains its target.
+    """
     layout = await main.layout()
     assert layout is not None
     scratch, out = folder / "git", folder / "blobs"
@@ -249,13 +255,13 @@ async def _export(host: Host, main: Git, state: str, folder: Path) -> Path:
     }
     export = Git(host, out, env)
     await export.run("read-tree", f"{state}:blobs", config=("core.bare=false",))
-    plain = ("core.bare=false", "core.symlinks=false")
-    await export.run("checkout-index", "--all", "--force", "--quiet", config=plain, timeout=None)
+    settings = ("core.bare=false", "core.symlinks=false")
+    await export.run("checkout-index", "--all", "--force", "--quiet", config=settings, timeout=None)
     return out
 
 
 async def _restore_head(git: Git, manifest: Manifest) -> None:
-    """Check out the commit that HEAD stood at, then name it as it was named."""
+    """Check out the commit of HEAD, then set HEAD to the name it had."""
     if manifest.head is None:
         empty = await git.text("hash-object", "-w", "-t", "tree", os.devnull)
     target = manifest.head or empty
@@ -269,58 +275,64 @@ async def _restore_head(git: Git, manifest: Manifest) -> None:
 
 
 def _restore_files(workspace: Path, manifest: Manifest, blobs: Path) -> None:
+    """Remove the absent files, and restore the saved entries and empty folders."""
     for name in manifest.absent:
         _remove(workspace, name)
     for entry in manifest.entries:
         _restore_entry(workspace, entry, blobs / entry.blob)
     for name in manifest.empty:
         path = workspace / name
-        if not _through_link(workspace, path):
+        if not _is_through_link(workspace, path):
             path.mkdir(parents=True, exist_ok=True)
 
 
 def _remove(workspace: Path, name: str) -> None:
+    """Remove a file of the workspace, and folders that become empty, unless the path leads through a symlink."""
     path = workspace.joinpath(*parts_in_git(name))
-    if not _through_link(workspace, path) and (path.is_symlink() or path.is_file()):
+    if not _is_through_link(workspace, path) and (path.is_symlink() or path.is_file()):
         path.unlink()
         _remove_empty(path.parent, workspace)
 
 
 async def _leave_out(git: Git, manifest: Manifest) -> None:
-    """Take away what the index that was brought back leaves out: the new checkout may have been whole."""
-    as_marked = ("sparse.expectFilesOutsideOfPatterns=true",)  # also where the file is there
-    listing = (await git.run("ls-files", "-v", "-z", config=as_marked, timeout=None)).out
-    kept = {entry.path for entry in manifest.entries}
+    """Remove the files that the restored index leaves out (sparse checkout): the new checkout may have been complete."""
+    config = ("sparse.expectFilesOutsideOfPatterns=true",)  # also if the file exists
+    listing = (await git.run("ls-files", "-v", "-z", config=config, timeout=None)).out
+    restored_paths = {entry.path for entry in manifest.entries}
 
     def remove() -> None:
+        """Remove the files that the index leaves out and the rescue does not have."""
         for entry in os.fsdecode(listing).split("\0"):
-            if entry[:1] in ("S", "s") and entry[2:] not in kept:
-                with contextlib.suppress(NotPlain):  # the index may be of an agent's own making
+            if entry[:1] in ("S", "s") and entry[2:] not in restored_paths:
+                with contextlib.suppress(NotPlain):  # an agent may have written the index
                     _remove(git.repo, entry[2:])
 
     await asyncio.to_thread(remove)
 
 
-def _through_link(workspace: Path, path: Path) -> bool:
+def _is_through_link(workspace: Path, path: Path) -> bool:
+    """Return whether a folder on the way to the path is a symlink."""
     return any((workspace / part).is_symlink() for part in list(path.relative_to(workspace).parents)[:-1])
 
 
 def _remove_empty(folder: Path, workspace: Path) -> None:
+    """Remove a folder and its parents, up to the workspace, while they are empty."""
     while folder != workspace and not any(folder.iterdir()):
         folder.rmdir()
         folder = folder.parent
 
 
 def _restore_entry(workspace: Path, entry: Entry, blob: Path) -> None:
+    """Write one saved file, symlink or nested repository."""
     path = workspace / entry.path
-    _clear(workspace, path)
+    _make_way(workspace, path)
     if entry.kind == "nested":
         path.mkdir()
         with tarfile.open(blob) as tar:
             if hasattr(tarfile, "fully_trusted_filter"):
-                tar.extractall(path, _inside(tar, path), filter="fully_trusted")
+                tar.extractall(path, _safe_members(tar, path), filter="fully_trusted")
             else:
-                tar.extractall(path, _inside(tar, path))
+                tar.extractall(path, _safe_members(tar, path))
     elif entry.kind == "link":
         path.symlink_to(os.fsdecode(blob.read_bytes()))
     else:
@@ -328,25 +340,25 @@ def _restore_entry(workspace: Path, entry: Entry, blob: Path) -> None:
         path.chmod(entry.mode)
 
 
-def _inside(tar: tarfile.TarFile, folder: Path) -> Iterator[tarfile.TarInfo]:
-    """What an archive has in it, one after the other, as long as all of it is below the folder, and behind no symlink of its own."""
+def _safe_members(tar: tarfile.TarFile, folder: Path) -> Iterator[tarfile.TarInfo]:
+    """Yield the members of an archive; raise `NotPlain` for one outside the folder, behind a symlink of the archive, or a device."""
     for member in tar:
-        named = [member.name, *([member.linkname] if member.islnk() else [])]
-        for name in named:
-            if name != "." and _through_link(folder, folder.joinpath(*parts_of(name))):
+        names = [member.name, *([member.linkname] if member.islnk() else [])]
+        for name in names:
+            if name != "." and _is_through_link(folder, folder.joinpath(*parts_of(name))):
                 raise NotPlain(f"{name!r} lies behind a symlink of the same archive")
         if member.ischr() or member.isblk():
             raise NotPlain(f"{member.name!r} is a device")
         yield member
 
 
-def _clear(workspace: Path, path: Path) -> None:
-    """Make way: a folder may have become a file, a file a folder, a symlink either. Never Git's own, however it is spelled."""
+def _make_way(workspace: Path, path: Path) -> None:
+    """Remove what is at a path or blocks it, because a folder may have become a file or the reverse. Git's own folder is refused."""
     top = workspace / path.relative_to(workspace).parts[0]
     if top.exists() and top.samefile(workspace / ".git"):
         raise NotPlain(f"{path} is Git's own")
-    for step in [*reversed(list(path.relative_to(workspace).parents)[:-1])]:
-        parent = workspace / step
+    for relative_parent in [*reversed(list(path.relative_to(workspace).parents)[:-1])]:
+        parent = workspace / relative_parent
         if parent.is_symlink() or (parent.exists() and not parent.is_dir()):
             parent.unlink()
         parent.mkdir(exist_ok=True)
@@ -357,45 +369,49 @@ def _clear(workspace: Path, path: Path) -> None:
 
 
 async def _restore_refs(saved: _Saved, blobs: Path) -> None:
-    """A worktree's own; all of a clone's."""
+    """Restore a worktree's own refs, or all refs of a clone."""
     for blob in saved.manifest.tags.values():
         await saved.main.text("hash-object", "-w", "-t", "tag", "--stdin", input=(blobs / blob).read_bytes())
     origin = await saved.main.layout()
-    shared = origin is not None and origin.common.resolve() == saved.layout.common.resolve()
-    own = {name: sha for name, sha in saved.manifest.refs.items() if not shared or name.startswith(WORKTREE_REFS)}
+    is_shared = origin is not None and origin.common.resolve() == saved.layout.common.resolve()
+    own_refs = {
+        name: sha for name, sha in saved.manifest.refs.items() if not is_shared or name.startswith(WORKTREE_REFS)
+    }
     present = await saved.git.refs()
-    commands = [f"update {name} {sha}" for name, sha in own.items() if present.get(name) != sha]
+    commands = [f"update {name} {sha}" for name, sha in own_refs.items() if present.get(name) != sha]
     if commands:
         await saved.git.update_refs(commands)
 
 
 def _restore_git_files(layout: Layout, manifest: Manifest, blobs: Path) -> None:
-    """Put back index and state files; HEAD itself went through Git."""
+    """Restore the index and Git's state files; HEAD was restored by Git."""
     for name, blob in manifest.git_files.items():
         if name != "HEAD":
             target = layout.git_dir / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            fresh = target.with_name(target.name + ".ao-new")
-            with (blobs / blob).open("rb") as content, new_file(fresh) as stream:
+            new_file_path = target.with_name(target.name + ".ao-new")
+            with (blobs / blob).open("rb") as content, new_file(new_file_path) as stream:
                 shutil.copyfileobj(content, stream)
-            fresh.replace(target)
+            new_file_path.replace(target)
 
 
-async def _look_again(git: Git, manifest: Manifest) -> None:
-    """Where Git takes a file for changed only because the index that was saved knew it in another length: an unchanged file comes back
-    with the line endings that its attributes ask for, whatever it had before.
+async def _refresh_index(git: Git, manifest: Manifest) -> None:
+    """Refresh index entries of files that count as changed only because of their recorded size.
+
+    An unchanged file is checked out with the line endings that its attributes ask for, which may differ from what it had before.
     """
-    known = {entry.path for entry in manifest.entries}
+    restored_paths = {entry.path for entry in manifest.entries}
     changed = [change for change in await git.status() if change.xy[1] == "M" and change.sub == "N..."]
-    wrongly = [change.path for change in changed if change.path not in known]
+    wrongly = [change.path for change in changed if change.path not in restored_paths]
     if wrongly:
-        literally = {"GIT_LITERAL_PATHSPECS": "1"}
-        entries = (await git.run("ls-files", "--stage", "-z", "--", *wrongly, env=literally)).out
+        env = {"GIT_LITERAL_PATHSPECS": "1"}
+        entries = (await git.run("ls-files", "--stage", "-z", "--", *wrongly, env=env)).out
         await git.run("update-index", "-z", "--index-info", input=entries)
         await git.run("update-index", "-q", "--refresh", config=git.filters(), ok=(0, 1))
 
 
 async def _restore_stashes(git: Git, manifest: Manifest) -> None:
+    """Restore the stash entries that are missing."""
     if not manifest.stashes:
         return
     present = (await git.text("stash", "list", "--format=%H")).split()

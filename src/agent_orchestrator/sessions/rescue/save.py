@@ -1,4 +1,4 @@
-"""Saving: every byte becomes a blob of the main repository, and one ref moves at the very end."""
+"""Saves a workspace: every byte becomes a blob of the main repository, and one ref moves at the very end."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from agent_orchestrator.sessions.rescue.manifest import (
 from agent_orchestrator.sessions.rescue.nested_repositories import pack
 from agent_orchestrator.sessions.rescue.survey import LARGEST, Survey, survey
 
-_AT_ONCE = 64
-"""Files that are open at the same time."""
-_TRIES = 3
-"""How often a workspace is looked at whose files come and go meanwhile."""
+_MAX_OPEN_FILES = 64
+"""Number of files that are open at the same time."""
+_MAX_TRIES = 3
+"""How often a checkpoint is tried while files of the workspace appear and disappear."""
 _ANY_OBJECT = "git -c uploadpack.allowAnySHA1InWant=true upload-pack"
 
 
@@ -38,25 +38,25 @@ class Rescue:
     """What was saved, and where."""
 
     clean: bool
-    """Nothing needed saving."""
+    """Whether nothing needed saving."""
     saved: tuple[str, ...] = ()
-    """What was, in words: `2 untracked files`."""
+    """What was saved, in words: `2 untracked files`."""
     ref: str | None = None
     commit: str | None = None
     skipped: tuple[str, ...] = ()
     """Pipes, sockets and the like, which hold nothing."""
     unsafe: tuple[str, ...] = ()
-    """What could not be saved: while there is any, the workspace must stay."""
+    """What could not be saved; if there is any, the workspace must stay."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A working session's state, as it was saved."""
+    """The saved state of a working session."""
 
     ref: str
     commit: str
     changed: bool
-    """It is another than the last one."""
+    """Whether it differs from the checkpoint before."""
     unsafe: tuple[str, ...] = ()
     """What could not be saved."""
 
@@ -64,103 +64,112 @@ class Checkpoint:
 async def rescue(
     host: Host, repo: Path, workspace: Path, session: str, named: Sequence[str] = (), branch: str = ""
 ) -> Rescue:
-    """Save everything in the workspace that is nowhere else; `named` are patterns of ignored files to save too. If another branch
-    than `branch` is checked out, that is saved too.
+    """Save everything in the workspace that is nowhere else, and the name of its branch if that is not `branch`.
+
+    `named` are patterns of ignored files to save too.
     """
-    found = await survey(host, repo, workspace, named, branch)
-    words = tuple(found.needs_saving())
-    skipped, unsafe = tuple(found.special), tuple(found.unsafe)
-    if not words:
+    snapshot = await survey(host, repo, workspace, named, branch)
+    descriptions = tuple(snapshot.needs_saving())
+    skipped, unsafe = tuple(snapshot.special), tuple(snapshot.unsafe)
+    if not descriptions:
         return Rescue(clean=not unsafe, skipped=skipped, unsafe=unsafe)
     ref = rescue_ref(session)
     with tempfile.TemporaryDirectory(prefix="ao-rescue-") as folder:
         try:
-            about = f"Rescue of {session}: {', '.join(words)}\n\nao restore {session} brings it back.\n"
-            waiting = await found.main.resolve(ref)
-            earlier = waiting or await found.main.resolve(restored_ref(session))
-            commit = await _save(found, ref, session, Path(folder), about, [earlier] if earlier else [])
+            about = f"Rescue of {session}: {', '.join(descriptions)}\n\nao restore {session} brings it back.\n"
+            current = await snapshot.main.resolve(ref)
+            earlier = current or await snapshot.main.resolve(restored_ref(session))
+            commit = await _save(snapshot, ref, session, Path(folder), about, [earlier] if earlier else [])
         except OSError as error:
             raise AoError(
                 f"{workspace} could not be saved: {error.strerror or error}", "mend that; nothing was removed"
             ) from None
-    if waiting not in (None, commit):
-        words = (*words, f"and below it {waiting[:12]}, which was saved before and not brought back")
-    return Rescue(clean=False, saved=words, ref=ref, commit=commit, skipped=skipped, unsafe=unsafe)
+    if current not in (None, commit):
+        descriptions = (*descriptions, f"and below it {current[:12]}, which was saved before and not brought back")
+    return Rescue(clean=False, saved=descriptions, ref=ref, commit=commit, skipped=skipped, unsafe=unsafe)
 
 
 async def checkpoint(host: Host, repo: Path, workspace: Path, session: str, named: Sequence[str] = ()) -> Checkpoint:
-    """Save the state of a workspace while its agent works in it: also one without changes, so that it is never mistaken for what it
-    was before. Saves nothing if nothing changed since the last one.
+    """Save the state of a workspace while its agent works in it, unless it equals the last checkpoint.
+
+    A state without changes is saved too, so that an older checkpoint is not mistaken for it.
     """
     ref = checkpoint_ref(session)
-    for attempt in range(_TRIES):
-        found = await survey(host, repo, workspace, named)
-        about = f"Checkpoint of {session}: {', '.join(found.needs_saving()) or 'nothing uncommitted'}\n"
-        before = await found.main.resolve(ref)
+    for attempt in range(_MAX_TRIES):
+        snapshot = await survey(host, repo, workspace, named)
+        about = f"Checkpoint of {session}: {', '.join(snapshot.needs_saving()) or 'nothing uncommitted'}\n"
+        previous = await snapshot.main.resolve(ref)
         with tempfile.TemporaryDirectory(prefix="ao-checkpoint-") as folder:
             try:
-                commit = await _save(found, ref, session, Path(folder), about, [])
+                commit = await _save(snapshot, ref, session, Path(folder), about, [])
             except (OSError, GitFailed) as error:
-                if attempt == _TRIES - 1:
+                if attempt == _MAX_TRIES - 1:
                     raise Temporary(f"{workspace} could not be saved just now: {error}") from None
             else:
-                return Checkpoint(ref, commit, commit != before, tuple(found.unsafe))
+                return Checkpoint(ref, commit, commit != previous, tuple(snapshot.unsafe))
     raise AssertionError("unreachable")
 
 
 async def saved_before(host: Host, repo: Path, session: str) -> Rescue:
-    """What waits under the session's rescue ref, saved by a try whose end was not seen."""
+    """Return what is stored under the session's rescue ref, by an attempt that may not have been recorded."""
     main, ref = Git(host, repo), rescue_ref(session)
     commit = await main.resolve(ref)
     if commit is None:
         return Rescue(clean=True)
-    words = (await main.text("show", "-s", "--format=%s", commit)).partition(": ")[2]
-    return Rescue(clean=False, saved=tuple(words.split(", ")), ref=ref, commit=commit)
+    descriptions = (await main.text("show", "-s", "--format=%s", commit)).partition(": ")[2]
+    return Rescue(clean=False, saved=tuple(descriptions.split(", ")), ref=ref, commit=commit)
 
 
 async def is_safe(host: Host, repo: Path, workspace: Path, session: str, named: Sequence[str] = ()) -> tuple[str, ...]:
-    """Why the workspace may not be removed yet; nothing: all of it is on a branch, pushed, or under the session's rescue ref."""
-    found = await survey(host, repo, workspace, named)
-    words = found.needs_saving()
-    if words and await _is_stored(found, rescue_ref(session)):
-        words = []
-    return (*words, *found.unsafe)
+    """Return why the workspace may not be removed yet.
+
+    The result is empty if all of it is on a branch, pushed, or stored under the session's rescue ref.
+    """
+    snapshot = await survey(host, repo, workspace, named)
+    descriptions = snapshot.needs_saving()
+    if descriptions and await _is_stored(snapshot, rescue_ref(session)):
+        descriptions = []
+    return (*descriptions, *snapshot.unsafe)
 
 
 async def holds(host: Host, repo: Path, workspace: Path, ref: str, named: Sequence[str]) -> bool:
-    """Is the workspace just as this ref has it?"""
+    """Return whether the workspace equals the state under this ref."""
     return await _is_stored(await survey(host, repo, workspace, named), ref)
 
 
-async def _is_stored(found: Survey, ref: str) -> bool:
-    stored = await _stored(found.main, ref)
-    if stored is None:
+async def _is_stored(snapshot: Survey, ref: str) -> bool:
+    """Return whether the ref holds the surveyed state."""
+    stored_blob = await _stored_manifest(snapshot.main, ref)
+    if stored_blob is None:
         return False
     with tempfile.TemporaryDirectory(prefix="ao-rescue-") as folder:
-        manifest = await _capture(found, Path(folder))
-    return stored == await found.main.hash_bytes(manifest.dump())
+        manifest = await _capture(snapshot, Path(folder))
+    return stored_blob == await snapshot.main.hash_bytes(manifest.dump())
 
 
-async def _stored(main: Git, ref: str) -> str | None:
-    """The manifest's blob of the rescue that a ref holds."""
+async def _stored_manifest(main: Git, ref: str) -> str | None:
+    """Return the manifest's blob of the rescue that a ref holds, or None."""
     state = await state_commit(main, ref)
     return await main.text("rev-parse", "--verify", f"{state}:blobs/manifest.json") if state else None
 
 
 async def state_commit(main: Git, ref: str) -> str | None:
-    """The commit that holds a rescue's state: its last parent."""
+    """Return the commit that holds a rescue's state, which is its last parent, or None."""
     commit = await main.resolve(ref)
     return next(iter((await main.text("show", "-s", "--format=%P", commit)).split()[::-1]), None) if commit else None
 
 
-async def _save(found: Survey, ref: str, session: str, folder: Path, about: str, earlier: Sequence[str]) -> str:
-    """Put the workspace's state under a ref, which is not moved if it has that state; it goes on holding what was saved `earlier`."""
-    main = found.main
-    manifest = await _capture(found, folder)
+async def _save(snapshot: Survey, ref: str, session: str, folder: Path, about: str, earlier: Sequence[str]) -> str:
+    """Store the workspace's state under a ref, unless the ref has that state; return the commit.
+
+    The commits in `earlier` stay reachable from it.
+    """
+    main = snapshot.main
+    manifest = await _capture(snapshot, folder)
     manifest_blob = await main.hash_bytes(manifest.dump())
-    waiting = await main.resolve(ref)
-    if waiting and await _stored(main, ref) == manifest_blob:
-        return waiting
+    current = await main.resolve(ref)
+    if current and await _stored_manifest(main, ref) == manifest_blob:
+        return current
     blobs = {entry.blob for entry in manifest.entries} | {*manifest.git_files.values(), *manifest.tags.values()}
     listing = [("100644", "blob", sha, sha) for sha in sorted(blobs)]
     tree = [
@@ -171,73 +180,78 @@ async def _save(found: Survey, ref: str, session: str, folder: Path, about: str,
             "blobs",
         )
     ]
-    keep = _kept_objects(found)
-    if any(change.xy == ".A" for change in found.changes):
-        nothing = await main.hash_bytes(b"")
-        keep.append(("100644", "blob", nothing, nothing))
+    keep = _kept_objects(snapshot)
+    if any(change.xy == ".A" for change in snapshot.changes):
+        empty_blob = await main.hash_bytes(b"")
+        keep.append(("100644", "blob", empty_blob, empty_blob))
     if keep:
         tree.append(("040000", "tree", await main.make_tree(keep), "keep"))
-    parents = [*_kept_commits(found), *earlier]
+    parents = [*_kept_commits(snapshot), *earlier]
     message = f"State of {session}\n\nRead by Agent Orchestrator.\n"
     state = await main.commit_tree(await main.make_tree(tree), list(dict.fromkeys(parents)), message, IDENTITY)
-    visible = await _visible_tree(found, manifest, folder)
-    commit = await main.commit_tree(visible, [*([found.head] if found.head else []), state], about, IDENTITY)
-    await main.update_ref(ref, commit, waiting or ABSENT, "ao: saved")
+    tree_for_people = await _visible_tree(snapshot, manifest, folder)
+    commit = await main.commit_tree(
+        tree_for_people, [*([snapshot.head] if snapshot.head else []), state], about, IDENTITY
+    )
+    await main.update_ref(ref, commit, current or ABSENT, "ao: saved")
     return commit
 
 
-async def _capture(found: Survey, folder: Path) -> Manifest:
-    """Store all bytes in the main repository, unreferenced as yet."""
-    main, root, git_dir = found.main, found.git.repo, found.layout.git_dir
-    if found.own_objects:
-        await _bring_objects(found)
+async def _capture(snapshot: Survey, folder: Path) -> Manifest:
+    """Store all bytes as blobs in the main repository, not referenced yet, and return the manifest."""
+    main, root, git_dir = snapshot.main, snapshot.git.repo, snapshot.layout.git_dir
+    if snapshot.own_objects:
+        await _copy_objects(snapshot)
     manifest = Manifest(
-        head_ref=found.head_ref,
-        head=found.head,
-        absent=sorted(set(found.absent)),
-        empty=found.empty,
-        refs=found.refs,
-        stashes=found.stashes,
-        filled=found.filled,
+        head_ref=snapshot.head_ref,
+        head=snapshot.head,
+        absent=sorted(set(snapshot.absent)),
+        empty=snapshot.empty,
+        refs=snapshot.refs,
+        stashes=snapshot.stashes,
+        filled=snapshot.filled,
     )
     sources: list[tuple[Path, str]] = []
-    for path in sorted({*found.files, *found.named, *found.hidden}):
-        entry, source = _as_entry(root, path, folder, f"link-{len(sources)}")
+    for path in sorted({*snapshot.files, *snapshot.named, *snapshot.hidden}):
+        entry, source = _entry_and_source(root, path, folder, f"link-{len(sources)}")
         manifest.entries.append(entry)
         sources.append(source)
-    for path in found.nested:
+    for path in snapshot.nested:
         archive = f"nested-{len(sources)}.tar"
         await asyncio.to_thread(pack, root, path, folder / archive)
         manifest.entries.append(Entry(path, "nested", 0o755))
         sources.append((folder, archive))
-    files = await _stored_files(main, sources)
+    files = await _store_files(main, sources)
     for entry, blob in zip(manifest.entries, files, strict=True):
         entry.blob = blob
-    state = await _stored_files(main, [(git_dir, name) for name in found.git_files])
-    manifest.git_files = dict(zip(found.git_files, state, strict=True))
-    for sha, kind in (await found.git.kinds(sorted(set(found.refs.values())))).items():
+    state = await _store_files(main, [(git_dir, name) for name in snapshot.git_files])
+    manifest.git_files = dict(zip(snapshot.git_files, state, strict=True))
+    for sha, kind in (await snapshot.git.kinds(sorted(set(snapshot.refs.values())))).items():
         if kind == "tag":
-            manifest.tags[sha] = await main.hash_bytes((await found.git.run("cat-file", "tag", sha)).out)
+            manifest.tags[sha] = await main.hash_bytes((await snapshot.git.run("cat-file", "tag", sha)).out)
     return manifest
 
 
-async def _stored_files(main: Git, files: Sequence[tuple[Path, str]]) -> list[str]:
-    """Store files as blobs, each given by a folder and a name in it. Git gets what we have opened ourselves: an agent that works
-    meanwhile may put a symlink in the place of a file, or of a folder on the way to it.
+async def _store_files(main: Git, files: Sequence[tuple[Path, str]]) -> list[str]:
+    """Store files as blobs, each given by a folder and a name in it.
+
+    We open the files ourselves and pass them to Git: an agent that works meanwhile may replace a file, or a folder on the way to it, with a
+    symlink.
     """
-    found: list[str] = []
-    for start in range(0, len(files), _AT_ONCE):
-        some = files[start : start + _AT_ONCE]
+    blobs: list[str] = []
+    for start in range(0, len(files), _MAX_OPEN_FILES):
+        batch = files[start : start + _MAX_OPEN_FILES]
         with contextlib.ExitStack() as stack:
-            ready = [stack.enter_context(opened(root, name, longest=2 * LARGEST)) for root, name in some]
-            paths = [root / name for root, name in some]
+            open_files = [stack.enter_context(opened(root, name, longest=2 * LARGEST)) for root, name in batch]
+            paths = [root / name for root, name in batch]
             if (descriptors := Path(f"/proc/{os.getpid()}/fd")).is_dir():
-                paths = [descriptors / str(file.fileno()) for file in ready]
-            found += await main.hash_files(paths)
-    return found
+                paths = [descriptors / str(file.fileno()) for file in open_files]
+            blobs += await main.hash_files(paths)
+    return blobs
 
 
-def _as_entry(root: Path, path: str, folder: Path, link: str) -> tuple[Entry, tuple[Path, str]]:
+def _entry_and_source(root: Path, path: str, folder: Path, link: str) -> tuple[Entry, tuple[Path, str]]:
+    """Return the manifest's entry of a path, and the file that has its content: for a symlink a new file with its target."""
     file = root / path
     status = file.lstat()
     if not stat.S_ISLNK(status.st_mode):
@@ -246,26 +260,32 @@ def _as_entry(root: Path, path: str, folder: Path, link: str) -> tuple[Entry, tu
     return Entry(path, "link", 0o777), (folder, link)
 
 
-def _kept_commits(found: Survey) -> list[str]:
-    named = [sha for sha, kind in found.mentioned.items() if kind == "commit"]
-    loose = [sha for sha in found.unreachable if sha != found.head]
-    return list(dict.fromkeys([*(sha for sha, _ in found.stashes), *named, *loose]))
+def _kept_commits(snapshot: Survey) -> list[str]:
+    """Return the commits that must stay reachable: stashes, and those that no branch has."""
+    mentioned = [sha for sha, kind in snapshot.mentioned.items() if kind == "commit"]
+    loose = [sha for sha in snapshot.unreachable if sha != snapshot.head]
+    return list(dict.fromkeys([*(sha for sha, _ in snapshot.stashes), *mentioned, *loose]))
 
 
-def _kept_objects(found: Survey) -> list[tuple[str, str, str, str]]:
-    """Blobs that only the index holds, and trees that Git's state files name."""
-    blobs = {sha for change in found.changes for sha in change.blobs} | {
-        s for s, k in found.mentioned.items() if k == "blob"
+def _kept_objects(snapshot: Survey) -> list[tuple[str, str, str, str]]:
+    """Return blobs that only the index holds, and trees that Git's state files name."""
+    blobs = {sha for change in snapshot.changes for sha in change.blobs} | {
+        object_id for object_id, object_kind in snapshot.mentioned.items() if object_kind == "blob"
     }
-    trees = {sha for sha, kind in found.mentioned.items() if kind == "tree"}
+    trees = {sha for sha, kind in snapshot.mentioned.items() if kind == "tree"}
     return sorted([("100644", "blob", sha, sha) for sha in blobs] + [("040000", "tree", sha, sha) for sha in trees])
 
 
-async def _bring_objects(found: Survey) -> None:
+async def _copy_objects(snapshot: Survey) -> None:
     """Copy a clone's own objects into the main repository, without a ref on either side."""
-    kept = [sha for _, _, sha, _ in _kept_objects(found)]
-    wanted = [*kept, *_kept_commits(found), *([found.head] if found.head else []), *found.refs.values()]
-    if not wanted:
+    kept_objects = [sha for _, _, sha, _ in _kept_objects(snapshot)]
+    objects = [
+        *kept_objects,
+        *_kept_commits(snapshot),
+        *([snapshot.head] if snapshot.head else []),
+        *snapshot.refs.values(),
+    ]
+    if not objects:
         return
     options = (
         "--quiet",
@@ -275,16 +295,16 @@ async def _bring_objects(found: Survey) -> None:
         "--no-recurse-submodules",
         "--stdin",
     )
-    stdin = "".join(f"{sha}\n" for sha in dict.fromkeys(wanted)).encode()
-    source = (f"--upload-pack={_ANY_OBJECT}", "--end-of-options", str(found.git.repo))
-    await found.main.run("fetch", *options, *source, input=stdin, timeout=None)
+    stdin = "".join(f"{sha}\n" for sha in dict.fromkeys(objects)).encode()
+    source = (f"--upload-pack={_ANY_OBJECT}", "--end-of-options", str(snapshot.git.repo))
+    await snapshot.main.run("fetch", *options, *source, input=stdin, timeout=None)
 
 
-async def _visible_tree(found: Survey, manifest: Manifest, folder: Path) -> str:
-    """HEAD's tree with the files as they were, for people to read; what a tree cannot hold is in the state alone."""
-    main, env = found.main, {"GIT_INDEX_FILE": str(folder / "visible-index")}
-    await main.run("read-tree", found.head or "--empty", env=env)
-    zero = "0" * len(found.head or "0" * 40)
+async def _visible_tree(snapshot: Survey, manifest: Manifest, folder: Path) -> str:
+    """Return HEAD's tree with the files as they were, for people to read; paths that a tree cannot hold are only in the state."""
+    main, env = snapshot.main, {"GIT_INDEX_FILE": str(folder / "visible-index")}
+    await main.run("read-tree", snapshot.head or "--empty", env=env)
+    zero = "0" * len(snapshot.head or "0" * 40)
     lines = [f"0 {zero}\t{path}" for path in manifest.absent]
     for entry in manifest.entries:
         if entry.kind != "nested" and ".git" not in entry.path.lower().split("/"):
@@ -296,5 +316,5 @@ async def _visible_tree(found: Survey, manifest: Manifest, folder: Path) -> str:
     except GitFailed as error:
         if "nvalid path" not in error.stderr and "gnoring path" not in error.stderr:
             raise
-        await main.run("read-tree", found.head or "--empty", env=env)
+        await main.run("read-tree", snapshot.head or "--empty", env=env)
     return await main.text("write-tree", "--missing-ok", env=env)

@@ -1,6 +1,6 @@
-"""What test runners, linters and compilers print, read test by test: `read_outcome(output, reports, exit_code=…)`.
+"""Read the output of test runners, linters and compilers, test by test: `read_outcome(output, reports, exit_code=…)`.
 
-A module per family of runners.
+There is one module per family of runners.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from pathlib import Path
 from agent_orchestrator.changes.checks.outcome import Outcome
 
 LOOKED_AT = 4 << 20
-"""Bytes from the end of the output that are read."""
+"""Number of bytes at the end of the output that are read."""
 
 
 def read_outcome(output: str, reports: Sequence[Path], *, exit_code: int | None, top: Path | None = None) -> Outcome:
-    """Read what a command said from its reports and the end of its output; `top` is the folder that it ran in.
+    """Read a command's outcome from its reports and the end of its output; `top` is the folder that it ran in.
 
-    A command that ended with 0 has no failures, and one that did not has at least one.
+    A command that ended with 0 has no failures; any other command has at least one.
     """
-    from agent_orchestrator.changes.checks.runners import combined  # a dozen modules, needed once a command has ended
+    from agent_orchestrator.changes.checks.runners import combined  # loads a dozen modules; needed only after a run
 
     return combined.read(output, reports, exit_code=exit_code, top=top)

@@ -1,4 +1,4 @@
-"""What all readers say of one output and its reports, put together: `read(output, reports, exit_code=…)`."""
+"""Combine what all readers find in one output and its reports: `read(output, reports, exit_code=…)`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from agent_orchestrator.changes.checks.runners.tap import read_tap
 
 _LONGEST_LINE = 4000
 _NAMES_VARY = ("jest", "vitest")
-_OTHERS_ENDED = "ERR_PNPM_RECURSIVE_RUN_FIRST_FAIL"
-"""pnpm ends the tests of other packages once those of one have failed."""
+_PNPM_STOPPED = "ERR_PNPM_RECURSIVE_RUN_FIRST_FAIL"
+"""pnpm stops the tests of other packages after those of one have failed."""
 _READERS = (
     read_pytest,
     read_unittest,
@@ -40,28 +40,33 @@ _READERS = (
     read_tap,
 )
 _WORST, _BEST = (FAILED, UNLOADED, PASSED, SKIPPED), (PASSED, FAILED, UNLOADED, SKIPPED)
-"""Which state counts where one test has several: a test that passes when it is tried again passes, if the command says so."""
+"""Order in which states count if one test has several.
+
+`_BEST` is for a command that ended with 0: a test that passes on a retry has passed then.
+"""
 
 States = dict[str, tuple[str, str]]
-"""State and message by name."""
+"""State and message by test name."""
 
 
 def read(output: str, reports: Sequence[Path], *, exit_code: int | None, top: Path | None = None) -> Outcome:
-    """Read what a command said from its reports and the end of its output; `top` is the folder that it ran in.
+    """Read a command's outcome from its reports and the end of its output; `top` is the folder that it ran in.
 
-    A command that ended with 0 has no failures, and one that did not has at least one.
+    A command that ended with 0 has no failures; any other command has at least one.
     """
     lines = read_lines(output, top)
-    readings = _of_output(lines)
-    if reported := read_reports(reports, top):
-        readings = [reported, *_beside(reported, readings)]
-    if any(_OTHERS_ENDED in line for line in lines):
-        readings = [replace(one, stopped=True) for one in readings]
-    states = _states(readings, _BEST if exit_code == 0 else _WORST)
+    readings = _read_output(lines)
+    if report_reading := read_reports(reports, top):
+        readings = [report_reading, *_other_readings(report_reading, readings)]
+    if any(_PNPM_STOPPED in line for line in lines):
+        readings = [replace(reading, stopped=True) for reading in readings]
+    states = _states_by_name(readings, _BEST if exit_code == 0 else _WORST)
     failures = {name: message for name, (state, message) in states.items() if state in (FAILED, UNLOADED)}
     if exit_code == 0:
         return _outcome(readings, states, {}, {*failures})
-    failures |= read_errors(lines, [(one.begin, one.end) for one in readings if one.end] if failures else [])
+    failures |= read_errors(
+        lines, [(reading.begin, reading.end) for reading in readings if reading.end] if failures else []
+    )
     if not failures:
         name, message = whole(lines, exit_code)
         failures = {name: message}
@@ -69,50 +74,58 @@ def read(output: str, reports: Sequence[Path], *, exit_code: int | None, top: Pa
 
 
 def read_lines(output: str, top: Path | None = None) -> list[str]:
-    """Return output as plain lines, with paths as they are in the repository."""
+    """Return the output as plain lines, with paths relative to the repository."""
     text = summary.plain(output)
-    for place in sorted({str(top), str(top.resolve())}, key=len, reverse=True) if top else ():
-        text = text.replace(f"file://{place}/", "").replace(f"{place}/", "").replace(place, ".")
+    for folder in sorted({str(top), str(top.resolve())}, key=len, reverse=True) if top else ():
+        text = text.replace(f"file://{folder}/", "").replace(f"{folder}/", "").replace(folder, ".")
     return summary.by_package([line[:_LONGEST_LINE].rstrip() for line in text.split("\n")])
 
 
-def _of_output(lines: Sequence[str]) -> list[Reading]:
-    readings = [found for read in _READERS if (found := read(lines))]
-    if any(one.runner == "prove" for one in readings):
-        return [one for one in readings if one.runner != "tap"]  # it shows what the tests print
+def _read_output(lines: Sequence[str]) -> list[Reading]:
+    """Return what each reader that recognizes the output finds in it."""
+    readings = [new_reading for read_format in _READERS if (new_reading := read_format(lines))]
+    if any(reading.runner == "prove" for reading in readings):
+        return [reading for reading in readings if reading.runner != "tap"]  # prove shows the TAP output of the tests
     return readings
 
 
-def _beside(reported: Reading, readings: Sequence[Reading]) -> list[Reading]:
-    """What the output says of other runs than the one that wrote the reports."""
+def _other_readings(report_reading: Reading, readings: Sequence[Reading]) -> list[Reading]:
+    """Return the readings of runs other than the one that wrote the reports.
+
+    Also copies to `report_reading` what only pytest's output shows: where it is, and whether the run ended early.
+    """
     others = []
-    for one in readings:
-        if reported.runner == "pytest" and one.runner == "pytest":
-            reported.stopped = one.stopped
-            reported.begin, reported.end = one.begin, one.end
-            if one.runs > 1:
-                others.append(one)  # a later run has overwritten the report of an earlier one
-        elif reported.runner == "pytest":
-            others.append(one)
-        elif any(test.state == FAILED for test in reported.tests):
-            others.append(Reading(one.runner, stopped=one.stopped, begin=one.begin, end=one.end))
+    for reading in readings:
+        if report_reading.runner == "pytest" and reading.runner == "pytest":
+            report_reading.stopped = reading.stopped
+            report_reading.begin, report_reading.end = reading.begin, reading.end
+            if reading.runs > 1:
+                others.append(reading)  # the report of an earlier run was overwritten by a later one
+        elif report_reading.runner == "pytest":
+            others.append(reading)
+        elif any(test.state == FAILED for test in report_reading.tests):
+            others.append(Reading(reading.runner, stopped=reading.stopped, begin=reading.begin, end=reading.end))
         else:
-            failed = [test for test in one.tests if test.state in (FAILED, UNLOADED)]
-            others.append(Reading(one.runner, failed, None, one.unique, one.stopped, begin=one.begin, end=one.end))
+            failed = [test for test in reading.tests if test.state in (FAILED, UNLOADED)]
+            others.append(
+                Reading(
+                    reading.runner, failed, None, reading.unique, reading.stopped, begin=reading.begin, end=reading.end
+                )
+            )
     return others
 
 
-def _states(readings: Iterable[Reading], order: Sequence[str]) -> States:
-    """State and message of every test by name; tests that share one are numbered, failures first."""
+def _states_by_name(readings: Iterable[Reading], order: Sequence[str]) -> States:
+    """Return state and message of every test by name; tests that share a name are numbered, failures first."""
     states: States = {}
     for tests in _by_runner(readings, order).values():
         named: dict[str, list[Test]] = {}
         for test in tests:
             named.setdefault(test.name, []).append(test)
-        for name, same in named.items():
-            same.sort(key=lambda test: order.index(test.state))
+        for name, same_name_tests in named.items():
+            same_name_tests.sort(key=lambda test: order.index(test.state))
             number = 1
-            for test in same:
+            for test in same_name_tests:
                 numbered = name if number == 1 else f"{name} ({number})"
                 while numbered in states:
                     number += 1
@@ -123,6 +136,7 @@ def _states(readings: Iterable[Reading], order: Sequence[str]) -> States:
 
 
 def _by_runner(readings: Iterable[Reading], order: Sequence[str]) -> dict[str, list[Test]]:
+    """Return the tests by runner; if a runner's names are unique, a repeated test has its first state in `order`."""
     tests: dict[str, list[Test]] = {}
     unique = set()
     for reading in readings:
@@ -132,37 +146,41 @@ def _by_runner(readings: Iterable[Reading], order: Sequence[str]) -> dict[str, l
     for runner in unique:
         merged: dict[str, Test] = {}
         for test in tests[runner]:
-            known = merged.get(test.name)
-            if known is None or order.index(test.state) < order.index(known.state):
+            previous = merged.get(test.name)
+            if previous is None or order.index(test.state) < order.index(previous.state):
                 merged[test.name] = test
         tests[runner] = list(merged.values())
     return tests
 
 
 def _outcome(readings: Sequence[Reading], states: States, failures: dict[str, str], ignored: set[str]) -> Outcome:
-    """Put it together; a failure that the command does not count, by ending with 0, is as good as skipped."""
-    named = all(one.names_passed() for one in readings)
-    passed = tuple(name for name, (state, _) in states.items() if state == PASSED) if named else ()
-    skipped = (*(name for name, (state, _) in states.items() if state == SKIPPED), *sorted(ignored)) if named else ()
+    """Return the outcome; failures in `ignored`, which the command ignores by ending with 0, count as skipped."""
+    all_named = all(reading.names_passed() for reading in readings)
+    passed = tuple(name for name, (state, _) in states.items() if state == PASSED) if all_named else ()
+    skipped = (
+        (*(name for name, (state, _) in states.items() if state == SKIPPED), *sorted(ignored)) if all_named else ()
+    )
     unloaded = tuple(name for name, (state, _) in states.items() if state == UNLOADED and name in failures)
-    stopped = any(one.stopped for one in readings)
-    names_vary = any(one.runner in _NAMES_VARY for one in readings)
+    stopped = any(reading.stopped for reading in readings)
+    names_vary = any(reading.runner in _NAMES_VARY for reading in readings)
     return Outcome(_counts(readings), failures, passed, skipped, unloaded, stopped, names_vary)
 
 
 def _counts(readings: Sequence[Reading]) -> TestCounts | None:
-    numbers: Counter[str] = Counter()
+    """Return the numbers of tests of all readings together, or None without readings."""
+    totals: Counter[str] = Counter()
     for reading in readings:
         if reading.counts:
-            numbers.update(passed=reading.counts.passed, failed=reading.counts.failed, skipped=reading.counts.skipped)
+            totals.update(passed=reading.counts.passed, failed=reading.counts.failed, skipped=reading.counts.skipped)
         else:
-            numbers.update(_counted(reading))
+            totals.update(_count_tests(reading))
     if not readings:
         return None
-    passed, failed, skipped = (numbers[word] for word in ("passed", "failed", "skipped"))
+    passed, failed, skipped = (totals[state] for state in ("passed", "failed", "skipped"))
     return TestCounts(passed, failed, skipped, passed + failed + skipped)
 
 
-def _counted(reading: Reading) -> Counter[str]:
-    states = _by_runner([reading], _WORST)[reading.runner]
-    return Counter("failed" if test.state == UNLOADED else test.state for test in states)
+def _count_tests(reading: Reading) -> Counter[str]:
+    """Return the number of tests by state for a reading without its own numbers."""
+    tests = _by_runner([reading], _WORST)[reading.runner]
+    return Counter("failed" if test.state == UNLOADED else test.state for test in tests)

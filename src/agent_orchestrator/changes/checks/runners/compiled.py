@@ -1,4 +1,4 @@
-"""go test (text and JSON) and cargo test."""
+"""Readers for go test (text and JSON) and cargo test."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _GO_STATES = {"PASS": PASSED, "FAIL": FAILED, "SKIP": SKIPPED, "pass": PASSED, "
 
 @dataclass(slots=True)
 class _Go:
-    """What is known so far of `go test`."""
+    """What has been read so far from `go test`."""
 
     tests: list[tuple[str, Test]] = field(default_factory=list)
-    """Tests with the package that they are in; without one, what is no test."""
+    """Tests with their package; entries that are not tests have the package ""."""
     pending: list[Test] = field(default_factory=list)
     """Tests of the package whose name is printed below them."""
     compiled: list[Test] = field(default_factory=list)
-    """Errors of the compiler in the package whose name is printed below them."""
+    """Compiler errors in the package whose name is printed below them."""
     states: dict[tuple[str, str], str] = field(default_factory=dict)
     said: dict[tuple[str, str], str] = field(default_factory=dict)
     said_last: str = ""
@@ -48,36 +48,37 @@ class _Go:
 
 
 def read_go(lines: Sequence[str]) -> Reading | None:
-    """Read `go test`; without `-v` only packages are named where all is well."""
+    """Read `go test`; without `-v` it names packages instead of passing tests."""
     go = _Go()
     in_build = False
     for number, line in enumerate(lines):
         start = line[:2]
         if start == '{"' and '"Action"' in line:
-            _take_json(go, line, number)
+            _add_json_event(go, line, number)
         elif start == "# ":
             in_build = True
-        elif start in ("FA", "ok", "? ") and (found := _GO_BROKEN.match(line) or _GO_PACKAGE.match(line)):
-            _take_package(go, found, number)
+        elif start in ("FA", "ok", "? ") and (match := _GO_BROKEN.match(line) or _GO_PACKAGE.match(line)):
+            _add_package(go, match, number)
             in_build = False
-        elif "--- " in line and (found := _GO_TEST.match(line)):
-            go.pending.append(Test(found["name"], _GO_STATES.get(found["state"], PASSED), _said(lines, number)))
+        elif "--- " in line and (match := _GO_TEST.match(line)):
+            go.pending.append(Test(match["name"], _GO_STATES.get(match["state"], PASSED), _logged_line(lines, number)))
             go.first = number if go.first < 0 else go.first
-        elif in_build and (found := _GO_PLACE.match(line)):
+        elif in_build and (match := _GO_PLACE.match(line)):
             go.compiled.append(
-                Test(stable_name(f"{found['file']}: {stable_text(found['message'])}"), UNLOADED, one_line(line))
+                Test(stable_name(f"{match['file']}: {stable_text(match['message'])}"), UNLOADED, one_line(line))
             )
         elif line.startswith("panic: "):
             go.stopped = True
     if go.last < 0:
         return None
-    _finish_json(go)
-    return Reading("go", _leaves(go.tests), stopped=go.stopped, begin=max(0, go.first), end=go.last + 1)
+    _add_json_tests(go)
+    return Reading("go", _leaf_tests(go.tests), stopped=go.stopped, begin=max(0, go.first), end=go.last + 1)
 
 
-def _take_package(go: _Go, found: re.Match[str], number: int) -> None:
-    package = found["package"]
-    groups = found.groupdict()
+def _add_package(go: _Go, match: re.Match[str], number: int) -> None:
+    """Add a package's result line and the tests and errors printed above it."""
+    package = match["package"]
+    groups = match.groupdict()
     go.first = number if go.first < 0 else go.first
     go.last = number
     if groups.get("what"):
@@ -86,14 +87,15 @@ def _take_package(go: _Go, found: re.Match[str], number: int) -> None:
         go.compiled = []
         return
     go.tests += [(package, test) for test in go.pending]
-    if found["state"] == "FAIL" and not any(test.state == FAILED for test in go.pending):
+    if match["state"] == "FAIL" and not any(test.state == FAILED for test in go.pending):
         go.tests.append(("", Test(package, FAILED, "the tests ended without a result")))
-    elif not go.pending and found["state"] == "ok  " and "[no tests to run]" not in found["rest"]:
+    elif not go.pending and match["state"] == "ok  " and "[no tests to run]" not in match["rest"]:
         go.tests.append(("", Test(package, PASSED)))
     go.pending = []
 
 
-def _take_json(go: _Go, line: str, number: int) -> None:
+def _add_json_event(go: _Go, line: str, number: int) -> None:
+    """Add one event of `go test -json`."""
     try:
         event = json.loads(line)
     except (ValueError, RecursionError):
@@ -102,23 +104,24 @@ def _take_json(go: _Go, line: str, number: int) -> None:
         return
     go.first = number if go.first < 0 else go.first
     go.last = number
-    place = str(event.get("Package") or event.get("ImportPath") or ""), str(event.get("Test") or "")
+    test_key = str(event.get("Package") or event.get("ImportPath") or ""), str(event.get("Test") or "")
     action, output = event.get("Action"), str(event.get("Output") or "")
     if action in ("output", "build-output"):
         text = output.strip()
         if text.startswith("panic: "):
             go.stopped = True
-        if action == "build-output" and (found := _GO_PLACE.match(text)):
+        if action == "build-output" and (match := _GO_PLACE.match(text)):
             go.compiled.append(
-                Test(stable_name(f"{found['file']}: {stable_text(found['message'])}"), UNLOADED, one_line(text))
+                Test(stable_name(f"{match['file']}: {stable_text(match['message'])}"), UNLOADED, one_line(text))
             )
         elif text and not text.startswith(("=== ", "--- ", "FAIL", "ok ", "PASS", "exit status")):
-            go.said.setdefault(place, one_line(text))
+            go.said.setdefault(test_key, one_line(text))
     elif action in ("pass", "fail", "skip"):
-        go.states[place] = _GO_STATES[str(action)]
+        go.states[test_key] = _GO_STATES[str(action)]
 
 
-def _finish_json(go: _Go) -> None:
+def _add_json_tests(go: _Go) -> None:
+    """Add the tests and packages collected from JSON events."""
     named = {package for package, test in go.states if test}
     failed = {package for (package, test), state in go.states.items() if test and state == FAILED}
     for (package, test), state in go.states.items():
@@ -132,23 +135,25 @@ def _finish_json(go: _Go) -> None:
     go.tests += [("", test) for test in go.compiled]
 
 
-def _said(lines: Sequence[str], number: int) -> str:
-    """The first line that a test has logged: below its result, or above it with `-v`."""
+def _logged_line(lines: Sequence[str], number: int) -> str:
+    """Return the first line that a test logged: below its result, or above it with `-v`."""
     for near in (number + 1, number - 1):
         if 0 <= near < len(lines) and lines[near][:4] == "    " and "--- " not in lines[near][:16]:
             return one_line(lines[near])
     return ""
 
 
-def _leaves(tests: Sequence[tuple[str, Test]]) -> list[Test]:
-    """Tests by package and name, without those that only say what their subtests say."""
+def _leaf_tests(tests: Sequence[tuple[str, Test]]) -> list[Test]:
+    """Return the tests by package and name, without parents that only repeat the result of their subtests."""
     parents = {(package, test.name.rpartition("/")[0]) for package, test in tests if package and "/" in test.name}
     failed = {(package, test.name) for package, test in tests if package and test.state == FAILED and "/" in test.name}
-    causes = {(package, name[:cut]) for package, name in failed for cut, letter in enumerate(name) if letter == "/"}
+    causes = {
+        (package, name[:cut]) for package, name in failed for cut, character in enumerate(name) if character == "/"
+    }
     leaves = []
     for package, test in tests:
-        place = package, test.name
-        if place not in parents or (test.state == FAILED and place not in causes):
+        test_key = package, test.name
+        if test_key not in parents or (test.state == FAILED and test_key not in causes):
             name = stable_name(f"{package}.{test.name}" if package else test.name)
             leaves.append(Test(name, test.state, test.message))
     return leaves
@@ -172,56 +177,58 @@ _PANICKED = re.compile(r"^thread '.*' (?:\(\d+\) )?panicked at (?:'(?P<old>.*)',
 
 
 def read_cargo(lines: Sequence[str]) -> Reading | None:
-    """Read `cargo test`: a test is called by its binary and path, an example in the documentation by its file and item."""
+    """Read `cargo test`: a test's name has its binary and path, an example in documentation its file and item."""
     counts = [0, 0, 0]
     reading = Reading("cargo", begin=len(lines))
     binary, failed_since, ended = "", 0, -1
-    said: dict[str, str] = {}
+    messages: dict[str, str] = {}
     for number, line in enumerate(lines):
-        if found := _CARGO_RUNNING.match(line) or _CARGO_DOC.match(line):
-            binary = found.groupdict().get("stem") or ""
+        if match := _CARGO_RUNNING.match(line) or _CARGO_DOC.match(line):
+            binary = match.groupdict().get("stem") or ""
             reading.begin = min(reading.begin, number)
-        elif line[:5] == "test " and (found := _CARGO_TEST.match(line)):
-            state = {"ok": PASSED, "FAILED": FAILED}.get(found["state"], SKIPPED)
+        elif line[:5] == "test " and (match := _CARGO_TEST.match(line)):
+            state = {"ok": PASSED, "FAILED": FAILED}.get(match["state"], SKIPPED)
             failed_since += state == FAILED
-            reading.tests.append(Test(_cargo_name(binary, found["name"]), state))
-        elif line.endswith(" --- FAILED") and (found := _CARGO_QUIET.match(line)):
+            reading.tests.append(Test(_cargo_name(binary, match["name"]), state))
+        elif line.endswith(" --- FAILED") and (match := _CARGO_QUIET.match(line)):
             failed_since += 1
-            reading.tests.append(Test(_cargo_name(binary, found["name"]), FAILED))
-        elif line[:5] == "---- " and (found := _CARGO_SAID.match(line)):
-            said.setdefault(_cargo_name(binary, found["name"]), _panic(lines, number))
-        elif line[:5] == "test " and (found := _CARGO_RESULT.match(line)):
-            for place, word in enumerate(("passed", "failed", "ignored")):
-                counts[place] += int(found[word])
+            reading.tests.append(Test(_cargo_name(binary, match["name"]), FAILED))
+        elif line[:5] == "---- " and (match := _CARGO_SAID.match(line)):
+            messages.setdefault(_cargo_name(binary, match["name"]), _panic_message(lines, number))
+        elif line[:5] == "test " and (match := _CARGO_RESULT.match(line)):
+            for index, word in enumerate(("passed", "failed", "ignored")):
+                counts[index] += int(match[word])
             ended = number
-        elif line[:6] == "error:" and (found := _CARGO_ENDED.match(line)):
+        elif line[:6] == "error:" and (match := _CARGO_ENDED.match(line)):
             if not failed_since:
-                reading.tests.append(Test(f"cargo test {found['what']}", FAILED, "the tests ended without a result"))
+                reading.tests.append(Test(f"cargo test {match['what']}", FAILED, "the tests ended without a result"))
                 counts[1] += 1
             failed_since, ended, reading.stopped = 0, number, True
         elif line.startswith("running ") and line.endswith((" test", " tests")):
             reading.begin = min(reading.begin, number)
     if ended < 0:
         return None
-    reading.tests = [Test(test.name, test.state, said.get(test.name, test.message)) for test in reading.tests]
+    reading.tests = [Test(test.name, test.state, messages.get(test.name, test.message)) for test in reading.tests]
     reading.counts, reading.end = TestCounts(counts[0], counts[1], counts[2], sum(counts)), ended + 1
     return reading
 
 
 def _cargo_name(binary: str, name: str) -> str:
+    """Return a test's name with its binary; documentation examples lose their line number."""
     name = _CARGO_LINE.sub("", name)
     return stable_name(f"{binary}::{name}" if binary and " - " not in name else name)
 
 
-def _panic(lines: Sequence[str], number: int) -> str:
+def _panic_message(lines: Sequence[str], number: int) -> str:
+    """Return the panic message below a test's heading, or ""."""
     for after in range(number + 1, min(len(lines), number + 200)):
         if lines[after].startswith(("---- ", "failures:", "test result:")):
             break
-        if found := _PANICKED.match(lines[after]):
-            if found["old"]:
-                return one_line(found["old"])
-            said = [
+        if match := _PANICKED.match(lines[after]):
+            if match["old"]:
+                return one_line(match["old"])
+            message_lines = [
                 line.strip() for line in lines[after + 1 : after + 4] if line.strip() and not line.startswith("note: ")
             ]
-            return one_line(said)
+            return one_line(message_lines)
     return ""

@@ -1,4 +1,4 @@
-"""Errors of linters, type checkers and compilers, one per file and message, and whatever else there is as a whole."""
+"""Read errors of linters, type checkers and compilers, one per file and message, or the whole output as one failure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from agent_orchestrator.changes.checks.runners.common import indent, one_line, s
 from agent_orchestrator.changes.checks.summary import telling_lines
 
 MOST = 2000
-"""Errors of one run that are still named."""
+"""Maximum number of errors of one run that are named."""
 _ERROR_WORDS = (
     "fatal error|error|erreur fatale|erreur|schwerwiegender Fehler|Fehler|errore irreversibile|errore|erro|błąd|ошибка|エラー|错误"
     "|fel|fout|hata|오류"
 )
-"""What GCC says for "error" in the languages that it speaks."""
+"""The word "error" in the languages of GCC's messages."""
 _NO_ERROR = re.compile(
     r"^(?:warning|note|info|remark|hint|help|refactor|convention|Warnung|avertissement|attenzione|aviso|предупреждение|警告)\b",
     re.IGNORECASE,
@@ -46,91 +46,96 @@ _CODE = re.compile(r"^(?:[✖×]\s+)?(?:\[(?:error|E)\]\s*)?")
 
 
 def read_errors(lines: Sequence[str], of_tests: Sequence[tuple[int, int]] = ()) -> dict[str, str]:
-    """Return errors by a name without place, those of one file and message numbered.
+    """Return the errors by a name without line numbers; errors with the same file and message are numbered.
 
-    Beside tests that fail, whose lines are given, only errors with a file are taken, and none that the tests print.
+    If tests fail too, `of_tests` has the ranges of their lines: then only errors with a file outside of these ranges count.
     """
-    found: dict[str, str] = {}
-    seen: Counter[str] = Counter()
+    errors: dict[str, str] = {}
+    occurrences: Counter[str] = Counter()
     for number, (file, message) in _errors(lines):
         if of_tests and (not file or any(begin <= number < end for begin, end in of_tests)):
             continue
         name = stable_name(f"{file}: {stable_text(message)}" if file else stable_text(message))
-        seen[name] += 1
-        numbered = name if seen[name] == 1 else f"{name} ({seen[name]})"
+        occurrences[name] += 1
+        numbered = name if occurrences[name] == 1 else f"{name} ({occurrences[name]})"
         line = lines[number].strip()
-        found[numbered] = one_line(line if file in line else f"{file}: {line}")
-        if len(found) >= MOST:
+        errors[numbered] = one_line(line if file in line else f"{file}: {line}")
+        if len(errors) >= MOST:
             break
-    return found
+    return errors
 
 
 def _errors(lines: Sequence[str]) -> Iterator[tuple[int, tuple[str, str]]]:
+    """Yield the line number, the file and the message of each error; warnings only if there are no errors."""
     file, warnings = "", list[tuple[int, tuple[str, str]]]()
-    some = False
+    has_errors = False
     for number, line in enumerate(lines):
         if not line:
             continue
-        one = _headed(lines, number) or _bare(lines, number) or _placed(line)
-        if one:
-            some = True
-            yield number, one
-        elif listed := _LISTED.match(line) if line[:1] == " " and file else None:
-            entry = number, (file, _CODE.sub("", listed["message"]))
-            if listed["level"] in ("warning", "⚠"):
+        error = _error_with_file_below(lines, number) or _error_without_place(lines, number) or _error_with_file(line)
+        if error:
+            has_errors = True
+            yield number, error
+        elif listed_error := _LISTED.match(line) if line[:1] == " " and file else None:
+            entry = number, (file, _CODE.sub("", listed_error["message"]))
+            if listed_error["level"] in ("warning", "⚠"):
                 warnings.append(entry)
             else:
-                some = True
+                has_errors = True
                 yield entry
-        elif found := _LISTED_IN.match(line):
-            file = found["file"]
+        elif file_heading := _LISTED_IN.match(line):
+            file = file_heading["file"]
         elif indent(line) == 0 and not line.startswith(" "):
             file = ""
-    if not some:
-        yield from warnings  # it failed, so they are too many
+    if not has_errors:
+        yield from warnings  # the command failed without an error, so there were too many warnings
 
 
-def _placed(line: str) -> tuple[str, str] | None:
-    found = _PLACED.match(line) if ":" in line else None
-    if found is None and "(" in line:
-        found = _TSC.match(line)
-    if found is None or _NO_ERROR.match(found["message"]) or found["message"].startswith(("in ", "At ", "from ")):
+def _error_with_file(line: str) -> tuple[str, str] | None:
+    """Return the file and the message of an error whose line starts with its file, or None."""
+    match = _PLACED.match(line) if ":" in line else None
+    if match is None and "(" in line:
+        match = _TSC.match(line)
+    if match is None or _NO_ERROR.match(match["message"]) or match["message"].startswith(("in ", "At ", "from ")):
         return None
-    message = re.sub(rf"^(?:{_ERROR_WORDS}) ?: ?", "", found["message"], flags=re.IGNORECASE)
-    return found["file"].removeprefix("./"), message
+    message = re.sub(rf"^(?:{_ERROR_WORDS}) ?: ?", "", match["message"], flags=re.IGNORECASE)
+    return match["file"].removeprefix("./"), message
 
 
-def _headed(lines: Sequence[str], number: int) -> tuple[str, str] | None:
-    """An error whose place is in one of the next lines."""
+def _error_with_file_below(lines: Sequence[str], number: int) -> tuple[str, str] | None:
+    """Return the file and the message of an error whose file is in one of the next two lines, or None."""
     line = lines[number]
     if line[:1].isspace() or number + 1 >= len(lines) or _NO_ERROR.match(line):
         return None
-    for after in lines[number + 1 : number + 3]:
-        if found := _HEADED.match(after):
-            return found["file"], line.removeprefix("error: ")
+    for next_line in lines[number + 1 : number + 3]:
+        if match := _HEADED.match(next_line):
+            return match["file"], line.removeprefix("error: ")
     return None
 
 
-def _bare(lines: Sequence[str], number: int) -> tuple[str, str] | None:
+def _error_without_place(lines: Sequence[str], number: int) -> tuple[str, str] | None:
+    """Return the file or "" and the message of an error without a line number, or None."""
     line = lines[number]
-    if found := _UNFORMATTED.match(line):
-        return found["file"], found["rest"].strip(" :") or "not formatted"
-    found = _BARE.match(line)
-    if not found:
+    if match := _UNFORMATTED.match(line):
+        return match["file"], match["rest"].strip(" :") or "not formatted"
+    match = _BARE.match(line)
+    if not match:
         return None
-    if found["cmake"] and (said := _CMAKE.match(line)):
-        text = next((one.strip() for one in lines[number + 1 : number + 4] if one.strip()), "")
-        return said["file"] or "CMake", f"{said['what'] or ''} {said['rest'] or text}".strip()
-    return ("coverage" if found["coverage"] else ""), _PERCENT.sub("…", line.strip())
+    if match["cmake"] and (cmake_match := _CMAKE.match(line)):
+        text = next((next_line.strip() for next_line in lines[number + 1 : number + 4] if next_line.strip()), "")
+        return cmake_match["file"] or "CMake", f"{cmake_match['what'] or ''} {cmake_match['rest'] or text}".strip()
+    return ("coverage" if match["coverage"] else ""), _PERCENT.sub("…", line.strip())
 
 
 def whole(lines: Sequence[str], exit_code: int | None) -> tuple[str, str]:
-    """Return one failure for the whole output: its name, different for different output, and the line that tells most."""
-    telling = telling_lines(lines)
-    text = "\n".join(sorted({stable_text(line) for line in telling or [line for line in lines if line.strip()][-40:]}))
-    how = "did not end" if exit_code is None else f"exit code {exit_code}"
+    """Return one failure for the whole output: a name with a digest of the output, and the most informative line."""
+    problem_lines = telling_lines(lines)
+    text = "\n".join(
+        sorted({stable_text(line) for line in problem_lines or [line for line in lines if line.strip()][-40:]})
+    )
+    ending = "did not end" if exit_code is None else f"exit code {exit_code}"
     if not text:
-        return f"{WHOLE}, {how}", how
+        return f"{WHOLE}, {ending}", ending
     digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()[:8]
-    said = telling or [line for line in lines if line.strip()][-1:]
-    return f"{WHOLE}, {how}, output {digest}", one_line(said[-1])
+    shown_lines = problem_lines or [line for line in lines if line.strip()][-1:]
+    return f"{WHOLE}, {ending}, output {digest}", one_line(shown_lines[-1])

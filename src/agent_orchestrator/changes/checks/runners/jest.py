@@ -1,4 +1,4 @@
-"""jest and vitest."""
+"""Readers for jest and vitest."""
 
 from __future__ import annotations
 
@@ -35,30 +35,35 @@ _NOT_RUN = "Test suite failed to run"
 
 
 def read_jest(lines: Sequence[str]) -> Reading | None:
-    """Read jest's default reporter, verbose or not; a test is called by its file and titles."""
-    totals = [(n, found) for n, line in enumerate(lines) if line[:6] == "Tests:" and (found := _JEST_TOTAL.match(line))]
+    """Read jest's default reporter, verbose or not; a test's name has its file and titles."""
+    totals = [
+        (line_number, match)
+        for line_number, line in enumerate(lines)
+        if line[:6] == "Tests:" and (match := _JEST_TOTAL.match(line))
+    ]
     if not totals:
         return None
     reading = Reading("jest", unique=True, begin=len(lines), end=totals[-1][0] + 1)
     file, stack = "", list[tuple[int, str]]()
-    listed = False
+    in_test_list = False
     for number, line in enumerate(lines[: reading.end]):
-        if line[:4] in ("PASS", "FAIL") and (found := _JEST_FILE.match(line)):
-            file, stack, listed = found["file"], [], True
+        if line[:4] in ("PASS", "FAIL") and (match := _JEST_FILE.match(line)):
+            file, stack, in_test_list = match["file"], [], True
             reading.begin = min(reading.begin, number)
-        elif line[:4] == "  ● " and (found := _JEST_FAILED.match(line)):
-            listed = False
-            _take_jest(reading.tests, file, found["title"], lines, number)
+        elif line[:4] == "  ● " and (match := _JEST_FAILED.match(line)):
+            in_test_list = False
+            _add_jest_failure(reading.tests, file, match["title"], lines, number)
         elif not line.strip():
-            listed = listed and not stack
-        elif listed and file:
-            _jest_tree(reading.tests, file, stack, line)
+            in_test_list = in_test_list and not stack
+        elif in_test_list and file:
+            _read_jest_tree_line(reading.tests, file, stack, line)
     unloaded = len({test.name for test in reading.tests if test.state == UNLOADED})
-    reading.counts = _sum([found["numbers"] for _, found in totals], unloaded)
+    reading.counts = _sum_counts([match["numbers"] for _, match in totals], unloaded)
     return reading
 
 
-def _take_jest(tests: list[Test], file: str, title: str, lines: Sequence[str], number: int) -> None:
+def _add_jest_failure(tests: list[Test], file: str, title: str, lines: Sequence[str], number: int) -> None:
+    """Add the failure with this title; a file that could not be run is `UNLOADED`."""
     message = one_line(following(lines, number + 1, _STOP, 3))
     if title.strip() == _NOT_RUN or (not title.strip() and file):
         tests.append(Test(stable_name(file or title), UNLOADED, message))
@@ -66,21 +71,23 @@ def _take_jest(tests: list[Test], file: str, title: str, lines: Sequence[str], n
         tests.append(Test(stable_name(" > ".join([file, *title.split(" › ")]) if file else title), FAILED, message))
 
 
-def _jest_tree(tests: list[Test], file: str, stack: list[tuple[int, str]], line: str) -> None:
+def _read_jest_tree_line(tests: list[Test], file: str, stack: list[tuple[int, str]], line: str) -> None:
+    """Add the test of a verbose line, or push a suite's title to the stack."""
     depth, text = indent(line), line.strip()
     while stack and stack[-1][0] >= depth:
         stack.pop()
-    found = _JEST_LINE.match(text)
-    if not found:
+    match = _JEST_LINE.match(text)
+    if not match:
         stack.append((depth, text))
-    elif _JEST_STATES.get(found["mark"]) != FAILED:
-        path = [file, *(title for _, title in stack), without_time(found["name"]).removesuffix(" (")]
-        tests.append(Test(stable_name(" > ".join(path)), _JEST_STATES.get(found["mark"], SKIPPED)))
+    elif _JEST_STATES.get(match["mark"]) != FAILED:
+        path = [file, *(title for _, title in stack), without_time(match["name"]).removesuffix(" (")]
+        tests.append(Test(stable_name(" > ".join(path)), _JEST_STATES.get(match["mark"], SKIPPED)))
 
 
-def _sum(closings: Sequence[str], unloaded: int) -> TestCounts:
+def _sum_counts(closing_lines: Sequence[str], unloaded: int) -> TestCounts:
+    """Return the sum of the numbers in closing lines; files that could not be run count as failed."""
     numbers = {"passed": 0, "failed": unloaded, "skipped": 0}
-    for text in closings:
+    for text in closing_lines:
         for number, word in _NUMBER.findall(text):
             numbers[word if word in numbers else "skipped"] += int(number)
     return TestCounts(numbers["passed"], numbers["failed"], numbers["skipped"], sum(numbers.values()))
@@ -99,33 +106,40 @@ _VITEST_ERROR = re.compile(
 
 
 def read_vitest(lines: Sequence[str]) -> Reading | None:
-    """Read vitest's reporters; only `verbose` names what passes."""
-    totals = [(n, found) for n, line in enumerate(lines) if "Tests  " in line and (found := _VITEST_TOTAL.match(line))]
-    files = [n for n, line in enumerate(lines) if "Test Files  " in line and _VITEST_FILES.match(line)]
+    """Read vitest's reporters; only `verbose` names passing tests."""
+    totals = [
+        (line_number, match)
+        for line_number, line in enumerate(lines)
+        if "Tests  " in line and (match := _VITEST_TOTAL.match(line))
+    ]
+    files = [
+        line_number for line_number, line in enumerate(lines) if "Test Files  " in line and _VITEST_FILES.match(line)
+    ]
     if not totals or not files:
         return None
     reading = Reading("vitest", unique=True, begin=files[0], end=totals[-1][0] + 1)
     for number, line in enumerate(lines[: reading.end]):
         if line.startswith((" RUN  ", "RUN  ")):
             reading.begin = min(reading.begin, number)
-        elif line.lstrip(" ")[:4] == "FAIL" and (found := _VITEST_FAILED.match(line)):
-            reading.tests.append(_vitest_failed(found["name"], lines, number))
-        elif line[1:2] in "✓×↓" and (found := _VITEST_LINE.match(line)) and found["mark"] != "×":
-            name = stable_name(without_time(found["name"]))
-            reading.tests.append(Test(name, PASSED if found["mark"] == "✓" else SKIPPED))
+        elif line.lstrip(" ")[:4] == "FAIL" and (match := _VITEST_FAILED.match(line)):
+            reading.tests.append(_vitest_failure(match["name"], lines, number))
+        elif line[1:2] in "✓×↓" and (match := _VITEST_LINE.match(line)) and match["mark"] != "×":
+            name = stable_name(without_time(match["name"]))
+            reading.tests.append(Test(name, PASSED if match["mark"] == "✓" else SKIPPED))
         elif "Unhandled" in line and _VITEST_ERROR.match(line):
             message = one_line(following(lines, number + 1, _STOP, 2))
             reading.tests.append(Test("unhandled error", FAILED, message))
     unloaded = len({test.name for test in reading.tests if test.state == UNLOADED})
-    reading.counts = _sum([found["numbers"] for _, found in totals], unloaded)
+    reading.counts = _sum_counts([match["numbers"] for _, match in totals], unloaded)
     return reading
 
 
-def _vitest_failed(name: str, lines: Sequence[str], number: int) -> Test:
+def _vitest_failure(name: str, lines: Sequence[str], number: int) -> Test:
+    """Return the failed test or file with its message."""
     after = number + 1
     while after < len(lines) and lines[after].lstrip(" ").startswith("FAIL"):
-        after += 1  # tests that fail the same way are listed together
+        after += 1  # tests with the same failure are listed together above the message
     message = one_line(following(lines, after, _STOP, 2))
-    if found := _VITEST_UNLOADED.match(name):
-        return Test(stable_name(found["file"]), UNLOADED, message)
+    if match := _VITEST_UNLOADED.match(name):
+        return Test(stable_name(match["file"]), UNLOADED, message)
     return Test(stable_name(name), FAILED, message)

@@ -1,4 +1,4 @@
-"""ctest, Meson, Automake and Perl's prove."""
+"""Readers for ctest, Meson, Automake and Perl's prove."""
 
 from __future__ import annotations
 
@@ -25,30 +25,33 @@ _CTEST_END = re.compile(r"^\d+% tests passed, (?P<failed>\d{1,9}) tests? failed 
 def read_ctest(lines: Sequence[str]) -> Reading | None:
     """Read `ctest`."""
     ends = [
-        (n, found) for n, line in enumerate(lines) if "% tests passed" in line and (found := _CTEST_END.match(line))
+        (line_number, match)
+        for line_number, line in enumerate(lines)
+        if "% tests passed" in line and (match := _CTEST_END.match(line))
     ]
     if not ends:
         return None
     reading = Reading("ctest", unique=True, begin=ends[0][0], end=ends[-1][0] + 1)
     for number, line in enumerate(lines):
-        if " Test " in line and (found := _CTEST_LINE.match(line)):
-            state = _ctest_state(found["state"])
+        if " Test " in line and (match := _CTEST_LINE.match(line)):
+            state = _ctest_state(match["state"])
             message = (
-                one_line(without_time(found["state"].strip()).replace("***", "").strip(" :")) if state == FAILED else ""
+                one_line(without_time(match["state"].strip()).replace("***", "").strip(" :")) if state == FAILED else ""
             )
-            reading.tests.append(Test(stable_name(found["name"]), state, message))
+            reading.tests.append(Test(stable_name(match["name"]), state, message))
             reading.begin = min(reading.begin, number)
-        elif line[:1] == "\t" and (found := _CTEST_LISTED.match(line)):
-            state = SKIPPED if found["state"] in ("Disabled", "Skipped") else FAILED
-            reading.tests.append(Test(stable_name(found["name"]), state, one_line(found["state"])))
+        elif line[:1] == "\t" and (match := _CTEST_LISTED.match(line)):
+            state = SKIPPED if match["state"] in ("Disabled", "Skipped") else FAILED
+            reading.tests.append(Test(stable_name(match["name"]), state, one_line(match["state"])))
             reading.end = max(reading.end, number + 1)
-    failed, total = (sum(int(found[word]) for _, found in ends) for word in ("failed", "total"))
+    failed, total = (sum(int(match[word]) for _, match in ends) for word in ("failed", "total"))
     skipped = len({test.name for test in reading.tests if test.state == SKIPPED})
     reading.counts = TestCounts(max(0, total - failed), failed, skipped, total + skipped)
     return reading
 
 
 def _ctest_state(text: str) -> str:
+    """Return the state of a test from the end of its line."""
     if "Disabled" in text or "Skipped" in text:
         return SKIPPED
     return PASSED if "Passed" in text and "***" not in text else FAILED
@@ -64,14 +67,18 @@ _MESON_STATES = {"OK": PASSED, "SKIP": SKIPPED, "EXPECTEDFAIL": SKIPPED}
 def read_meson(lines: Sequence[str]) -> Reading | None:
     """Read `meson test`."""
     ends = [number for number, line in enumerate(lines) if line[:3] == "Ok:" and _MESON_END.match(line)]
-    found = [(n, match) for n, line in enumerate(lines) if "/" in line[:12] and (match := _MESON_LINE.match(line))]
-    if not ends or not found:
+    matches = [
+        (line_number, match)
+        for line_number, line in enumerate(lines)
+        if "/" in line[:12] and (match := _MESON_LINE.match(line))
+    ]
+    if not ends or not matches:
         return None
     tests = [
         Test(stable_name(match["name"]), _MESON_STATES.get(match["state"], FAILED), one_line(match["more"]))
-        for _, match in found
+        for _, match in matches
     ]
-    return Reading("meson", tests, begin=found[0][0], end=ends[-1] + 7)
+    return Reading("meson", tests, begin=matches[0][0], end=ends[-1] + 7)
 
 
 _AUTOMAKE_LINE = re.compile(r"^(?P<state>PASS|FAIL|SKIP|XFAIL|XPASS|ERROR): (?P<name>\S.*)$")
@@ -80,51 +87,56 @@ _AUTOMAKE_STATES = {"PASS": PASSED, "SKIP": SKIPPED, "XFAIL": SKIPPED}
 
 
 def read_automake(lines: Sequence[str]) -> Reading | None:
-    """Read `make check` of Automake."""
+    """Read Automake's `make check`."""
     ends = [number for number, line in enumerate(lines) if line[:8] == "# TOTAL:" and _AUTOMAKE_END.match(line)]
-    found = [(n, match) for n, line in enumerate(lines) if ": " in line[:8] and (match := _AUTOMAKE_LINE.match(line))]
-    if not ends or not found:
+    matches = [
+        (line_number, match)
+        for line_number, line in enumerate(lines)
+        if ": " in line[:8] and (match := _AUTOMAKE_LINE.match(line))
+    ]
+    if not ends or not matches:
         return None
-    tests = [Test(stable_name(match["name"]), _AUTOMAKE_STATES.get(match["state"], FAILED)) for _, match in found]
-    return Reading("automake", tests, unique=True, begin=found[0][0], end=ends[-1] + 1)
+    tests = [Test(stable_name(match["name"]), _AUTOMAKE_STATES.get(match["state"], FAILED)) for _, match in matches]
+    return Reading("automake", tests, unique=True, begin=matches[0][0], end=ends[-1] + 1)
 
 
 _PROVE_END = re.compile(r"^Files=\d+, Tests=\d+,")
 _PROVE_FILE = re.compile(r"^(?P<file>\S+) \.{2,} ?(?P<state>ok|skipped: .*)?$")
-_PROVE_WRONG = re.compile(r"^(?P<file>\S+) +\(Wstat: .*\)$")
+_PROVE_FAILED = re.compile(r"^(?P<file>\S+) +\(Wstat: .*\)$")
 _PROVE_TEST = re.compile(r"^\s*# +Failed test '(?P<name>.*)'(?: at (?P<file>\S+) line \d+\.)?$")
-_PROVE_PLACE = re.compile(r"^\s*# +at (?P<file>\S+) line \d+\.$")
+_PROVE_LOCATION = re.compile(r"^\s*# +at (?P<file>\S+) line \d+\.$")
 
 
 def read_prove(lines: Sequence[str]) -> Reading | None:
-    """Read Perl's `prove`: files pass, and tests in them fail."""
+    """Read Perl's `prove`: passed tests are files; failed tests are named inside their files."""
     ends = [number for number, line in enumerate(lines) if line[:6] == "Files=" and _PROVE_END.match(line)]
     if not ends:
         return None
     reading = Reading("prove", unique=True, begin=ends[0], end=ends[-1] + 2)
-    file, files, wrong, failed = "", dict[str, str](), list[str](), list[Test]()
+    file, files, failed_files, failed_tests = "", dict[str, str](), list[str](), list[Test]()
     for number, line in enumerate(lines[: reading.end]):
-        if "Failed test" in line and (found := _PROVE_TEST.match(line)):
-            place = found["file"] or _place(lines, number + 1)
+        if "Failed test" in line and (match := _PROVE_TEST.match(line)):
+            test_file = match["file"] or _failure_file(lines, number + 1)
             message = one_line([text.strip("# ") for text in lines[number + 2 : number + 4] if text.startswith("# ")])
-            failed.append(Test(stable_name(f"{place} > {found['name']}"), FAILED, message))
+            failed_tests.append(Test(stable_name(f"{test_file} > {match['name']}"), FAILED, message))
             reading.begin = min(reading.begin, number)
-        elif " .." in line and (found := _PROVE_FILE.match(line)):
-            file, reading.begin = found["file"], min(reading.begin, number)
-            files[file] = found["state"] or ""
+        elif " .." in line and (match := _PROVE_FILE.match(line)):
+            file, reading.begin = match["file"], min(reading.begin, number)
+            files[file] = match["state"] or ""
         elif line == "ok" and file:
             files[file] = "ok"
-        elif "(Wstat" in line and (found := _PROVE_WRONG.match(line)):
-            wrong.append(found["file"])
-    told = {test.name.partition(" > ")[0] for test in failed}
-    reading.tests = failed + [Test(name, FAILED) for name in wrong if name not in told]
+        elif "(Wstat" in line and (match := _PROVE_FAILED.match(line)):
+            failed_files.append(match["file"])
+    files_with_tests = {test.name.partition(" > ")[0] for test in failed_tests}
+    reading.tests = failed_tests + [Test(name, FAILED) for name in failed_files if name not in files_with_tests]
     states = {"ok": PASSED}
     reading.tests += [
-        Test(name, states.get(state, SKIPPED)) for name, state in files.items() if state and name not in wrong
+        Test(name, states.get(state, SKIPPED)) for name, state in files.items() if state and name not in failed_files
     ]
     return reading
 
 
-def _place(lines: Sequence[str], number: int) -> str:
-    found = _PROVE_PLACE.match(lines[number]) if number < len(lines) else None
-    return found["file"] if found else ""
+def _failure_file(lines: Sequence[str], number: int) -> str:
+    """Return the file of a failed test from the line below it, or ""."""
+    match = _PROVE_LOCATION.match(lines[number]) if number < len(lines) else None
+    return match["file"] if match else ""

@@ -1,4 +1,4 @@
-"""Tests of JUnit XML, called as the runner that wrote it calls them in its output."""
+"""Convert the tests of JUnit XML to the names that the runner prints in its output: `read_reports(files, top)`."""
 
 from __future__ import annotations
 
@@ -25,46 +25,49 @@ _FILE = re.compile(r"\.[cm]?[jt]sx?$")
 
 
 def read_reports(files: Sequence[Path], top: Path | None = None) -> Reading | None:
-    """Read every test of these reports; none if none of them is a report."""
-    reading, told = Reading("junit"), False
+    """Read every test of these reports; return None if none of the files is a report."""
+    reading, has_report = Reading("junit"), False
     for file in files:
         try:
             cases = junit.read_cases(file)
         except ValueError:
             continue
-        told = True
+        has_report = True
         for case in cases:
-            _take(reading, case, top)
-    return reading if told else None
+            _add_case(reading, case, top)
+    return reading if has_report else None
 
 
-def _take(reading: Reading, case: Case, top: Path | None) -> None:
-    file = _inside(case.file, top)
+def _add_case(reading: Reading, case: Case, top: Path | None) -> None:
+    """Add a test case to the reading."""
+    file = _relative_file(case.file, top)
     if case.suites and case.suites[-1] == "pytest":
         reading.runner, reading.unique = "pytest", True
-        test = _pytest(case, file)
+        test = _pytest_test(case, file)
     else:
-        name = stable_name(_name(case, file)) or "a test without a name"
-        test = Test(name, case.state, _message(case) if case.state == FAILED else "")
-    reading.tests.append(replace(test, message=_paths_inside(test.message, top)))
+        name = stable_name(_test_name(case, file)) or "a test without a name"
+        test = Test(name, case.state, _failure_message(case) if case.state == FAILED else "")
+    reading.tests.append(replace(test, message=_relative_paths(test.message, top)))
 
 
-def _message(case: Case) -> str:
+def _failure_message(case: Case) -> str:
+    """Return the message of a failed case as one line."""
     text = case.message or next((line for line in case.text.split("\n") if line.strip()), "")
     return one_line(text.partition("\n\n")[0])
 
 
-def _paths_inside(text: str, top: Path | None) -> str:
-    """Return a message with paths as they are in the repository."""
+def _relative_paths(text: str, top: Path | None) -> str:
+    """Return a message with paths relative to the repository."""
     return text.replace(f"{top}/", "").replace(f"{top.resolve()}/", "") if top else text
 
 
-def _inside(file: str, top: Path | None) -> str:
+def _relative_file(file: str, top: Path | None) -> str:
+    """Return a file's path relative to the repository."""
     return file.removeprefix(f"{top}/").removeprefix(f"{top.resolve()}/") if top else file
 
 
-def _pytest(case: Case, file: str) -> Test:
-    """A test as pytest prints it: file, classes and name."""
+def _pytest_test(case: Case, file: str) -> Test:
+    """Return a test with the name that pytest prints: file, classes and name."""
     file = file or _module_file(case.classname or case.name)
     lines = _ERROR.findall(case.text) if case.state == FAILED else []
     message = one_line(
@@ -80,7 +83,7 @@ def _pytest(case: Case, file: str) -> Test:
         if classes == prefix or classes.startswith(f"{prefix}."):
             classes = classes[len(prefix) :].lstrip(".")
             break
-    else:  # of a class that another module imports: the file is where it is defined, not where it is collected
+    else:  # the class is imported from another module: `file` is where it is defined, not where it is collected
         file = _module_file(classes) or file
         classes = ".".join(part for part in classes.split(".") if part[:1].isupper())
     name = "::".join([file, *(part for part in classes.split(".") if part), case.name])
@@ -88,12 +91,16 @@ def _pytest(case: Case, file: str) -> Test:
 
 
 def _module_file(dotted: str) -> str:
+    """Return the file of a dotted module name, without its classes; "" if there is no module."""
     parts = [part for part in dotted.split(".") if part and not part[:1].isupper()]
     return "/".join(parts) + ".py" if parts else ""
 
 
-def _name(case: Case, file: str) -> str:
-    """A test as other runners call it: node:test by its suites, vitest and jest by file and titles, others by class and name."""
+def _test_name(case: Case, file: str) -> str:
+    """Return the name that other runners print.
+
+    node:test uses suites, vitest and jest file and titles, others class and name.
+    """
     classname, name = case.classname, case.name
     if classname in ("test", "suite") and not file.endswith(".py"):
         return " > ".join([*(suite for suite in case.suites if not _FILE.search(suite)), name])

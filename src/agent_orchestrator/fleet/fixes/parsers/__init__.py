@@ -1,1 +1,1 @@
-"""What tools say, read: failures, tests, and what a tool could not look into. One module a family of tools."""
+"""Parsers of tools' output: failures, tests, and files that a tool could not check. One module per family of tools."""

@@ -1,4 +1,4 @@
-"""What all parsers share: what was said, paths as they are in the repository, and how a failure is made of it."""
+"""What all parsers share: the output of a tool, paths relative to the repository, and functions that make failures."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from typing import Any
 from agent_orchestrator.changes.checks.summary import plain
 from agent_orchestrator.fleet.fixes.model import LONGEST_MESSAGE, Failure, Frame, Tool, cut, stable_id
 
-_STRANGE = re.compile(r"(?:^|/)(?:site-packages|dist-packages|node_modules|\.venv|venv|\.tox|\.nox)(?:/|$)")
+_DEPENDENCY_FOLDER = re.compile(r"(?:^|/)(?:site-packages|dist-packages|node_modules|\.venv|venv|\.tox|\.nox)(?:/|$)")
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """How a tool ended, and what it left."""
+    """The output of a tool: its exit code, text and reports."""
 
     tool: Tool
     code: int
     out: str
     err: str = ""
     top: str = ""
-    """The repository's top, as the tool saw it."""
+    """The repository's top folder, as the tool saw it."""
     reports: tuple[Path, ...] = ()
-    """Report files that it wrote."""
+    """Report files that the tool wrote."""
 
     @property
     def lines(self) -> list[str]:
-        """All that it printed."""
+        """Everything that the tool printed, without terminal codes."""
         return plain(f"{self.out}\n{self.err}").split("\n")
 
     def path(self, name: str) -> str:
-        """A file as it is called in the repository; what is outside of it stays as it is."""
+        """Return a file's path relative to the repository; a path outside of it stays absolute."""
         name = name.removeprefix("file://").replace("\\", "/")
         if self.top and name.startswith(f"{self.top}/"):
             return name[len(self.top) + 1 :]
@@ -44,37 +44,37 @@ class Said:
         return posixpath.normpath(posixpath.join(self.tool.folder, name))
 
     def inside(self, text: str) -> str:
-        """Words with files as they are called in the repository: no two checkouts are at the same place."""
+        """Return a text with paths relative to the repository, because each checkout is in another folder."""
         return text.replace(f"{self.top}/", "") if self.top else text
 
 
 @dataclass(slots=True)
 class Found:
-    """What a parser made of it."""
+    """The result of a parser."""
 
     failures: list[Failure] = field(default_factory=list)
     tests: dict[str, str] = field(default_factory=dict)
     executed: int = 0
-    """How many tests were run, where not all are named."""
+    """How many tests were run, if not all are named."""
     hidden: list[str] = field(default_factory=list)
     problem: str = ""
 
 
 def is_own(path: str) -> bool:
-    """Is a file the project's own?"""
-    return bool(path) and not path.startswith(("/", "../", "<", "node:")) and not _STRANGE.search(path)
+    """Return whether a file is the project's own, not a dependency's or outside of the repository."""
+    return bool(path) and not path.startswith(("/", "../", "<", "node:")) and not _DEPENDENCY_FOLDER.search(path)
 
 
 def complaint(said: Said, file: str, line: int, rule: str, message: str, detail: str = "", hint: str = "") -> Failure:
-    """What a linter, a compiler or a type checker says about a place."""
-    words = said.inside(" ".join(message.split()))
+    """Return the failure for an error of a linter, compiler or type checker."""
+    text = said.inside(" ".join(message.split()))
     return Failure(
         tool=said.tool.name,
-        id=stable_id(file, rule, words),
-        message=words[:LONGEST_MESSAGE],
+        id=stable_id(file, rule, text),
+        message=text[:LONGEST_MESSAGE],
         file=file,
         line=line,
-        detail=cut(said.inside(detail) or (f"{words}\n{hint}" if hint else words)),
+        detail=cut(said.inside(detail) or (f"{text}\n{hint}" if hint else text)),
         rule=rule,
         frames=(Frame(file, line),) if is_own(file) and line else (),
     )
@@ -90,7 +90,7 @@ def test_failure(
     frames: Iterable[Frame] = (),
     line: int = 0,
 ) -> Failure:
-    """A test that fails."""
+    """Return the failure for a test."""
     return Failure(
         tool=said.tool.name,
         id=name,
@@ -105,17 +105,17 @@ def test_failure(
 
 
 def json_lines(text: str) -> Iterator[Mapping[str, Any]]:
-    """The lines that are JSON objects."""
+    """Yield the lines that are JSON objects."""
     for line in text.splitlines():
         if line.lstrip().startswith("{"):
             try:
-                found = json.loads(line)
+                data = json.loads(line)
             except ValueError:
                 continue
-            if isinstance(found, dict):
-                yield found
+            if isinstance(data, dict):
+                yield data
 
 
 def as_number(value: object) -> int:
-    """A line number of a stranger's report; 0 where it is none."""
+    """Return a line number of a tool's report, or 0 if it is not a positive whole number."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0

@@ -1,4 +1,4 @@
-"""go test (JSON) and cargo test (JSON of the compiler, text of the tests)."""
+"""Parse `go test` (JSON) and `cargo test` (JSON of the compiler, text of the tests)."""
 
 from __future__ import annotations
 
@@ -23,171 +23,179 @@ _GO_TEXT = re.compile(r"^\s*--- (?P<state>FAIL|PASS|SKIP): (?P<name>\S+)")
 _STATES = {"pass": "passed", "fail": "failed", "skip": "skipped"}
 _CARGO_TEST = re.compile(r"^test (?P<name>.+?)(?: - should panic)? \.\.\. (?P<state>ok|FAILED|ignored.*)$")
 _CARGO_HEAD = re.compile(r"^---- (?P<name>.+?) stdout ----$")
-_LINE = re.compile(r" \(line \d+\)")
+_LINE_SUFFIX = re.compile(r" \(line \d+\)")
 _PANICKED = re.compile(r"panicked at (?:'(?P<old>.*)', )?(?P<file>[^\s:']+\.rs):(?P<line>\d+)(?::\d+)?:?$")
 
 
 def go(said: Said) -> Found:
-    """By the events of `go test -json`; what does not build is told on the side."""
-    found = Found()
+    """Parse the events of `go test -json`; compiler errors are in separate events or on stderr."""
+    findings = Found()
     output: dict[tuple[str, str], list[str]] = defaultdict(list)
     states: dict[tuple[str, str], str] = {}
-    built: list[str] = []
-    for one in json_lines(said.out):
-        place = str(one.get("Package") or ""), str(one.get("Test") or "")
-        action = one.get("Action")
+    build_output: list[str] = []
+    for event in json_lines(said.out):
+        test_key = str(event.get("Package") or ""), str(event.get("Test") or "")
+        action = event.get("Action")
         if action == "output":
-            output[place].append(str(one.get("Output") or ""))
+            output[test_key].append(str(event.get("Output") or ""))
         elif action == "build-output":
-            built.append(str(one.get("Output") or ""))
+            build_output.append(str(event.get("Output") or ""))
         elif action in _STATES:
-            states[place] = _STATES[str(action)]
+            states[test_key] = _STATES[str(action)]
     packages = [package for package, test in states if not test]
-    module = _common(packages)
-    text_of_build = "".join(built) + "\n" + said.err
-    _go_build(said, text_of_build, found)
+    module = _module_of(packages)
+    text_of_build = "".join(build_output) + "\n" + said.err
+    _add_build_errors(said, text_of_build, findings)
     for (package, test), state in states.items():
         name = f"{package}.{test}" if test else package
         if test:
-            found.tests[name] = state
+            findings.tests[name] = state
         if state == "failed" and not (test and _has_failed_child(states, package, test)):
-            _go_failed(said, found, states, (package, test), output, module)
-    if said.code and not found.failures:
+            _add_go_failure(said, findings, states, (package, test), output, module)
+    if said.code and not findings.failures:
         lines = [line.strip() for line in said.lines if line.strip() and not line.startswith("{")]
-        found.problem = (lines or [f"it ended with exit code {said.code}"])[0][:300]
-    return found
+        findings.problem = (lines or [f"it ended with exit code {said.code}"])[0][:300]
+    return findings
 
 
-def _go_failed(
-    said: Said,
-    found: Found,
+def _add_go_failure(
+    output: Said,
+    findings: Found,
     states: dict[tuple[str, str], str],
-    place: tuple[str, str],
-    output: dict[tuple[str, str], list[str]],
+    test_key: tuple[str, str],
+    texts: dict[tuple[str, str], list[str]],
     module: str,
 ) -> None:
-    package, test = place
+    """Add the failure of a test, or of a package that failed without a failed test."""
+    package, test = test_key
     folder = package[len(module) :].lstrip("/")
-    text = "".join(output[place])
+    text = "".join(texts[test_key])
     if not test:
-        told = any(other == package and name and state == "failed" for (other, name), state in states.items())
-        if told or "[build failed]" in text or "[setup failed]" in text:
-            if not told:
-                found.hidden.append(package)
+        has_failed_test = any(
+            other == package and name and state == "failed" for (other, name), state in states.items()
+        )
+        if has_failed_test or "[build failed]" in text or "[setup failed]" in text:
+            if not has_failed_test:
+                findings.hidden.append(package)
             return
     lines = [line for line in text.split("\n") if not _GO_NOISE.match(line)]
     match = next((match for line in lines if (match := _GO_PLACE.match(line))), None)
     file, line, message = "", 0, next((line.strip() for line in lines if line.strip()), "it fails")
-    panic = next((one.strip() for one in lines if one.startswith("panic: ")), "")
-    frames = [Frame(said.path(one["file"]), int(one["line"])) for one in _GO_STACK.finditer(text)]
+    panic = next((item.strip() for item in lines if item.startswith("panic: ")), "")
+    frames = [Frame(output.path(item["file"]), int(item["line"])) for item in _GO_STACK.finditer(text)]
     frames = [frame for frame in reversed(frames) if is_own(frame.file)]
     if panic:
         message = panic.removesuffix(" [recovered]")
-        found.hidden.append(package)  # what came after it did not run
+        findings.hidden.append(package)  # the package's later tests did not run
     elif match:
-        file = said.path(f"{folder}/{match['file']}" if folder and "/" not in match["file"] else match["file"])
+        file = output.path(f"{folder}/{match['file']}" if folder and "/" not in match["file"] else match["file"])
         line, message = int(match["line"]), match["message"] or message
         frames = frames or [Frame(file, line)]
     name = f"{package}.{test}" if test else package
     rule = "panic" if panic else ""
-    found.failures.append(test_failure(said, name, file, message, "\n".join(lines), rule, frames, line))
+    findings.failures.append(test_failure(output, name, file, message, "\n".join(lines), rule, frames, line))
 
 
-def _go_build(said: Said, text: str, found: Found) -> None:
-    """Errors of the compiler."""
-    broken: list[str] = []
-    for one in text.split("\n"):
-        if one.startswith("# "):
-            broken.append(one[2:].split(" ")[0].removesuffix(".test"))
-        elif broken and (match := _GO_PLACE.match(one)):
-            file = said.path(match["file"].removeprefix("./"))
-            failure = complaint(said, file, int(match["line"]), "build", match["message"])
-            if failure.id not in {known.id for known in found.failures}:
-                found.failures.append(failure)
-    found.hidden += broken
+def _add_build_errors(output: Said, text: str, findings: Found) -> None:
+    """Add the compiler's errors, and the packages that could not be built."""
+    broken_packages: list[str] = []
+    for line in text.split("\n"):
+        if line.startswith("# "):
+            broken_packages.append(line[2:].split(" ")[0].removesuffix(".test"))
+        elif broken_packages and (match := _GO_PLACE.match(line)):
+            file = output.path(match["file"].removeprefix("./"))
+            failure = complaint(output, file, int(match["line"]), "build", match["message"])
+            if failure.id not in {each_failure.id for each_failure in findings.failures}:
+                findings.failures.append(failure)
+    findings.hidden += broken_packages
 
 
 def _has_failed_child(states: dict[tuple[str, str], str], package: str, test: str) -> bool:
+    """Return whether a subtest of this test failed."""
     return any(
         other == package and name.startswith(f"{test}/") and state == "failed"
         for (other, name), state in states.items()
     )
 
 
-def _common(packages: list[str]) -> str:
-    """The module that all packages are below."""
+def _module_of(packages: list[str]) -> str:
+    """Return the module path that all packages begin with."""
     return min(packages, key=len, default="")
 
 
 def cargo(said: Said) -> Found:
-    """The compiler's messages as JSON, then the tests' own text."""
-    found = Found()
-    success = True
-    for one in json_lines(said.out):
-        if one.get("reason") == "build-finished":
-            success = bool(one.get("success"))
-        message = one.get("message")
-        if one.get("reason") == "compiler-message" and isinstance(message, dict):
-            _rustc(said, message, found)
-    if not success:
-        found.hidden.append(EVERYTHING)
-    found.tests, failed = cargo_text(said)
-    found.failures += failed
-    if said.code and not found.failures:
+    """Parse the compiler's messages as JSON, then the tests' text."""
+    findings = Found()
+    has_built = True
+    for message_data in json_lines(said.out):
+        if message_data.get("reason") == "build-finished":
+            has_built = bool(message_data.get("success"))
+        message = message_data.get("message")
+        if message_data.get("reason") == "compiler-message" and isinstance(message, dict):
+            _add_compiler_error(said, message, findings)
+    if not has_built:
+        findings.hidden.append(EVERYTHING)
+    findings.tests, failed = cargo_text(said)
+    findings.failures += failed
+    if said.code and not findings.failures:
         lines = [line.strip() for line in said.err.split("\n") if line.strip().startswith("error")]
-        found.problem = (lines or [f"it ended with exit code {said.code}"])[0][:300]
-    return found
+        findings.problem = (lines or [f"it ended with exit code {said.code}"])[0][:300]
+    return findings
 
 
-def _rustc(said: Said, message: dict[str, object], found: Found) -> None:
+def _add_compiler_error(output: Said, message: dict[str, object], findings: Found) -> None:
+    """Add an error of the compiler."""
     spans = message.get("spans")
     if message.get("level") != "error" or not isinstance(spans, list) or not spans:
         return
-    span = next((one for one in spans if one.get("is_primary")), spans[0])
+    span = next((item for item in spans if item.get("is_primary")), spans[0])
     code = message.get("code")
     rule = str(code.get("code")) if isinstance(code, dict) else "error"
-    file, line = said.path(str(span.get("file_name") or "")), as_number(span.get("line_start"))
-    told = str(message.get("message") or "")
-    failure = complaint(said, file, line, rule, told, str(message.get("rendered") or told))
-    if all((one.id, one.line) != (failure.id, failure.line) for one in found.failures):  # told for each target
-        found.failures.append(failure)
+    file, line = output.path(str(span.get("file_name") or "")), as_number(span.get("line_start"))
+    text = str(message.get("message") or "")
+    failure = complaint(output, file, line, rule, text, str(message.get("rendered") or text))
+    if all(
+        (item.id, item.line) != (failure.id, failure.line) for item in findings.failures
+    ):  # reported once per target
+        findings.failures.append(failure)
 
 
 def cargo_text(said: Said) -> tuple[dict[str, str], list[Failure]]:
-    """The tests that the harness names, and those that failed with what they said."""
+    """Return the state of each test, and the failed tests with their output."""
     tests: dict[str, str] = {}
-    said_by: dict[str, list[str]] = {}
-    current = ""
+    output_of: dict[str, list[str]] = {}
+    test_name = ""
     for line in said.out.split("\n"):
         if match := _CARGO_TEST.match(line):
-            word = match["state"]
-            tests[_unmoved(match["name"])] = {"ok": "passed", "FAILED": "failed"}.get(word, "skipped")
+            result = match["state"]
+            tests[_without_line(match["name"])] = {"ok": "passed", "FAILED": "failed"}.get(result, "skipped")
         elif match := _CARGO_HEAD.match(line):
-            current = _unmoved(match["name"])
-            said_by[current] = []
+            test_name = _without_line(match["name"])
+            output_of[test_name] = []
         elif line == "failures:" or line.startswith("test result:"):
-            current = ""
-        elif current:
-            said_by[current].append(line)
+            test_name = ""
+        elif test_name:
+            output_of[test_name].append(line)
     failures = []
     for name, state in tests.items():
         if state == "failed":
-            failures.append(_cargo_failed(said, name, said_by.get(name, [])))
+            failures.append(_cargo_failure(said, name, output_of.get(name, [])))
     return tests, failures
 
 
-def _unmoved(name: str) -> str:
-    """A test's name without the line that an example in the documentation is at."""
-    return _LINE.sub("", name)
+def _without_line(name: str) -> str:
+    """Return a test's name without the line number that examples in documentation have."""
+    return _LINE_SUFFIX.sub("", name)
 
 
-def _cargo_failed(said: Said, name: str, lines: list[str]) -> Failure:
+def _cargo_failure(output: Said, name: str, lines: list[str]) -> Failure:
+    """Return the failure of a test, from its panic message if there is one."""
     lines = lines[: next((n for n, line in enumerate(lines) if line == "stack backtrace:"), len(lines))]
     for number, line in enumerate(lines):
         if match := _PANICKED.search(line):
-            file = said.path(match["file"])
-            message = match["old"] or " ".join(one.strip() for one in lines[number + 1 : number + 4] if one.strip())
+            file = output.path(match["file"])
+            message = match["old"] or " ".join(text.strip() for text in lines[number + 1 : number + 4] if text.strip())
             frames = [Frame(file, int(match["line"]))] if is_own(file) else []
-            return test_failure(said, name, file, message, "\n".join(lines), "panic", frames, int(match["line"]))
+            return test_failure(output, name, file, message, "\n".join(lines), "panic", frames, int(match["line"]))
     message = next((line for line in lines if line.strip()), "it fails")
-    return test_failure(said, name, "", message, "\n".join(lines))
+    return test_failure(output, name, "", message, "\n".join(lines))

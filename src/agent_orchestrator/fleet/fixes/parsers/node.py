@@ -1,4 +1,4 @@
-"""eslint (JSON), tsc (text), jest and vitest (JSON)."""
+"""Parse eslint (JSON), tsc (text), jest and vitest (JSON)."""
 
 from __future__ import annotations
 
@@ -22,50 +22,50 @@ _STATES = {"passed": "passed", "failed": "failed"}
 
 
 def eslint(said: Said) -> Found:
-    """By its JSON: errors; warnings only where it fails because of them."""
-    found = Found()
+    """Parse eslint's JSON: errors, and warnings only if eslint fails because of them."""
+    findings = Found()
     try:
-        listed = json.loads(said.out[said.out.index("[") :])
+        files = json.loads(said.out[said.out.index("[") :])
     except ValueError:
-        found.problem = _first_line(said)
-        return found
+        findings.problem = _first_line(said)
+        return findings
     warnings: list[Failure] = []
-    for file in listed:
+    for file in files:
         path = said.path(str(file.get("filePath") or ""))
-        for one in file.get("messages") or ():
-            rule = str(one.get("ruleId") or "parse-error")
-            failure = complaint(said, path, as_number(one.get("line")), rule, str(one.get("message") or rule))
-            (found.failures if one.get("severity") == 2 else warnings).append(failure)
-            if one.get("fatal"):
-                found.hidden.append(path)
-    if said.code == 1 and not found.failures:
-        found.failures = warnings
+        for message in file.get("messages") or ():
+            rule = str(message.get("ruleId") or "parse-error")
+            failure = complaint(said, path, as_number(message.get("line")), rule, str(message.get("message") or rule))
+            (findings.failures if message.get("severity") == 2 else warnings).append(failure)
+            if message.get("fatal"):
+                findings.hidden.append(path)
+    if said.code == 1 and not findings.failures:
+        findings.failures = warnings
     if said.code == 2:
-        found.problem = _first_line(said)
-    return found
+        findings.problem = _first_line(said)
+    return findings
 
 
 def tsc(said: Said) -> Found:
-    """By its text."""
-    found = Found()
-    found.failures = tsc_text(said)
-    if said.code and not found.failures:
-        found.problem = _first_line(said)
-    return found
+    """Parse tsc's text."""
+    findings = Found()
+    findings.failures = tsc_text(said)
+    if said.code and not findings.failures:
+        findings.problem = _first_line(said)
+    return findings
 
 
 def tsc_text(said: Said) -> list[Failure]:
-    """Errors with their continued lines."""
+    """Return tsc's errors with their continuation lines."""
     failures: list[Failure] = []
     lines = said.lines
     for number, line in enumerate(lines):
         if match := _TSC.match(line):
-            more = []
+            continuation = []
             for following in lines[number + 1 :]:
                 if not following.startswith(" "):
                     break
-                more.append(following)
-            detail = "\n".join([match["message"], *more])
+                continuation.append(following)
+            detail = "\n".join([match["message"], *continuation])
             file = said.path(match["file"])
             failures.append(complaint(said, file, int(match["line"]), match["code"], match["message"], detail))
         elif match := _TSC_GLOBAL.match(line):
@@ -74,43 +74,50 @@ def tsc_text(said: Said) -> list[Failure]:
 
 
 def jest(said: Said) -> Found:
-    """By the JSON report of jest, or of vitest, which writes the same."""
-    found = Found()
-    data = _report(said)
+    """Parse the JSON report of jest, or of vitest, which has the same format."""
+    findings = Found()
+    data = _read_report(said)
     if data is None:
-        found.problem = _first_line(said)
-        return found
+        findings.problem = _first_line(said)
+        return findings
     for suite in data.get("testResults") or ():
         file = said.path(str(suite.get("name") or ""))
-        for one in suite.get("assertionResults") or ():
-            name = f"{file} > {' > '.join([*(one.get('ancestorTitles') or ()), str(one.get('title') or '')])}"
-            state = _STATES.get(str(one.get("status")), "skipped")
-            found.tests[name] = state
+        for assertion in suite.get("assertionResults") or ():
+            name = (
+                f"{file} > {' > '.join([*(assertion.get('ancestorTitles') or ()), str(assertion.get('title') or '')])}"
+            )
+            state = _STATES.get(str(assertion.get("status")), "skipped")
+            findings.tests[name] = state
             if state == "failed":
-                text = plain("\n".join(str(text) for text in one.get("failureMessages") or ()))
-                line = as_number((one.get("location") or {}).get("line"))
-                found.failures.append(_failed(said, name, file, text, line))
+                text = plain("\n".join(str(text) for text in assertion.get("failureMessages") or ()))
+                line = as_number((assertion.get("location") or {}).get("line"))
+                findings.failures.append(_suite_failure(said, name, file, text, line))
         if suite.get("status") == "failed" and not suite.get("assertionResults"):
-            found.hidden.append(file)
+            findings.hidden.append(file)
             text = plain(str(suite.get("message") or "the file could not be run"))
-            found.failures.append(_failed(said, file, file, text, 0))
-    if said.code and not found.failures:
-        found.problem = _first_line(said)
-    return found
+            findings.failures.append(_suite_failure(said, file, file, text, 0))
+    if said.code and not findings.failures:
+        findings.problem = _first_line(said)
+    return findings
 
 
-def _failed(said: Said, name: str, file: str, text: str, line: int) -> Failure:
-    lines = [one.strip() for one in text.split("\n") if one.strip() and not one.lstrip().startswith("●")]
+def _suite_failure(output: Said, name: str, file: str, text: str, line: int) -> Failure:
+    """Return the failure of a test or test file."""
+    lines = [
+        line_text.strip()
+        for line_text in text.split("\n")
+        if line_text.strip() and not line_text.lstrip().startswith("●")
+    ]
     message = lines[0] if lines else "it fails"
     error = _ERROR.match(message)
-    if len(lines) > 1 and "expect(" in message:  # jest says what was expected below
+    if len(lines) > 1 and "expect(" in message:  # jest prints the expected value on the lines below
         message = " ".join(line for line in lines[:4] if not line.startswith("at "))
-    frames = list(reversed(frames_in(said, text)))
-    return test_failure(said, name, file, message, text, error["type"] if error else "", frames, line)
+    frames = list(reversed(frames_in(output, text)))
+    return test_failure(output, name, file, message, text, error["type"] if error else "", frames, line)
 
 
 def frames_in(said: Said, text: str) -> list[Frame]:
-    """The project's own places in a stack, the innermost first."""
+    """Return the project's own places in a stack trace, the innermost first."""
     frames = []
     for match in _STACK.finditer(text):
         file = said.path(match["file"])
@@ -119,8 +126,9 @@ def frames_in(said: Said, text: str) -> list[Frame]:
     return frames
 
 
-def _report(said: Said) -> Mapping[str, Any] | None:
-    for report in said.reports:
+def _read_report(output: Said) -> Mapping[str, Any] | None:
+    """Return the first report with test results, or None if there is none."""
+    for report in output.reports:
         try:
             data = json.loads(read_plain(report))
         except (OSError, ValueError):
@@ -130,7 +138,8 @@ def _report(said: Said) -> Mapping[str, Any] | None:
     return None
 
 
-def _first_line(said: Said) -> str:
-    lines = [line.strip() for line in (plain(said.err).split("\n") + plain(said.out).split("\n")) if line.strip()]
-    telling = [line for line in lines if re.search(r"error|not found|cannot|fail", line, re.IGNORECASE)]
-    return (telling or lines or [f"it ended with exit code {said.code}"])[0][:300]
+def _first_line(output: Said) -> str:
+    """Return the first line of the output that looks like an error, else the first line, else the exit code."""
+    lines = [line.strip() for line in (plain(output.err).split("\n") + plain(output.out).split("\n")) if line.strip()]
+    error_lines = [line for line in lines if re.search(r"error|not found|cannot|fail", line, re.IGNORECASE)]
+    return (error_lines or lines or [f"it ended with exit code {output.code}"])[0][:300]

@@ -1,4 +1,4 @@
-"""pytest (JUnit XML), ruff (JSON) and mypy (JSON lines, or its text)."""
+"""Parse pytest (JUnit XML), ruff (JSON) and mypy (JSON lines, or its text)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _ERROR_LINE = re.compile(r"^E   +(.*)$", re.MULTILINE)
 _MYPY = re.compile(
     r"^(?P<file>[^:\n]+\.pyi?):(?P<line>\d+)(?::\d+)?: error: (?P<message>.*?)(?:  \[(?P<code>[\w-]+)\])?$"
 )
-_COULD_NOT_COLLECT = "collection failure"
+_COLLECTION_FAILURE = "collection failure"
 
 
 def pytest(said: Said) -> Found:
-    """By the JUnit report that it was told to write."""
-    found = Found()
+    """Parse the JUnit report that pytest was asked to write."""
+    findings = Found()
     cases: list[Case] = []
     for report in said.reports:
         try:
@@ -40,23 +40,23 @@ def pytest(said: Said) -> Found:
         except ValueError:
             continue
     if said.code in (3, 4) or (not cases and said.code not in (0, 5)):
-        found.problem = _why(said)
-        return found
+        findings.problem = _error_line(said)
+        return findings
     for case in cases:
-        read_case(said, case, found)
-    return found
+        read_case(said, case, findings)
+    return findings
 
 
 def read_case(said: Said, case: Case, found: Found) -> None:
-    """Add a test of pytest's report."""
-    collected = bool(case.classname) and case.message != _COULD_NOT_COLLECT
+    """Add one test of a JUnit report of pytest; one that stands for a file is a file that could not be imported."""
+    is_test = bool(case.classname) and case.message != _COLLECTION_FAILURE
     file = said.path(case.file or _module_file(case.classname or case.name))
-    name = _node(case, file) if collected else file
-    if collected and found.tests.get(name) != "failed":
+    name = _node_id(case, file) if is_test else file
+    if is_test and found.tests.get(name) != "failed":
         found.tests[name] = case.state
-    if case.state != "failed" or any(one.id == name for one in found.failures):
+    if case.state != "failed" or any(failure.id == name for failure in found.failures):
         return
-    if not collected:
+    if not is_test:
         found.hidden.append(file)
     lines = _ERROR_LINE.findall(case.text)
     error = _ERROR.search(case.text)
@@ -68,7 +68,7 @@ def read_case(said: Said, case: Case, found: Found) -> None:
 
 
 def frames_in(said: Said, text: str) -> list[Frame]:
-    """The project's own places that a traceback in pytest's wording passes through, the innermost last."""
+    """Return the project's own places in a traceback of pytest's format, the innermost last."""
     frames: list[Frame] = []
     for match in _FRAME.finditer(text):
         file, line = said.path(match["file"]), int(match["line"])
@@ -77,8 +77,8 @@ def frames_in(said: Said, text: str) -> list[Frame]:
     return frames
 
 
-def _node(case: Case, file: str) -> str:
-    """As pytest calls a test: file, classes and name."""
+def _node_id(case: Case, file: str) -> str:
+    """Return a test's id as pytest writes it: file, classes and name."""
     module = file.removesuffix(".py").replace("/", ".")
     classes = case.classname
     for prefix in (module, module.rpartition(".")[2]):
@@ -92,65 +92,69 @@ def _node(case: Case, file: str) -> str:
 
 
 def _module_file(dotted: str) -> str:
+    """Return the file of a dotted module name, without classes."""
     parts = [part for part in dotted.split(".") if part and not part[:1].isupper()]
     return "/".join(parts) + ".py" if parts else ""
 
 
-def _why(said: Said) -> str:
-    lines = [line.strip() for line in said.lines if line.strip()]
-    telling = [line for line in lines if re.search(r"\b(?:error|Error|not found|No module)\b", line)]
-    return (telling or lines or [f"it ended with exit code {said.code}"])[0 if telling else -1][:300]
+def _error_line(output: Said) -> str:
+    """Return the first line of the output that looks like an error, else the last line, else the exit code."""
+    lines = [line.strip() for line in output.lines if line.strip()]
+    error_lines = [line for line in lines if re.search(r"\b(?:error|Error|not found|No module)\b", line)]
+    return (error_lines or lines or [f"it ended with exit code {output.code}"])[0 if error_lines else -1][:300]
 
 
 def ruff(said: Said) -> Found:
-    """By its JSON."""
-    found = Found()
+    """Parse ruff's JSON."""
+    findings = Found()
     try:
-        listed = json.loads(said.out)
-        assert isinstance(listed, list)
+        violations = json.loads(said.out)
+        assert isinstance(violations, list)
     except (ValueError, AssertionError):
-        found.problem = _why(said) if said.code else "it wrote no JSON"
-        return found
-    for one in listed:
-        file = said.path(str(one.get("filename") or ""))
-        line = as_number((one.get("location") or {}).get("row"))
-        rule = str(one.get("code") or one.get("name") or "invalid-syntax")
-        found.failures.append(
-            complaint(said, file, line, rule, str(one.get("message") or rule), hint=str(one.get("url") or ""))
+        findings.problem = _error_line(said) if said.code else "it wrote no JSON"
+        return findings
+    for violation in violations:
+        file = said.path(str(violation.get("filename") or ""))
+        line = as_number((violation.get("location") or {}).get("row"))
+        rule = str(violation.get("code") or violation.get("name") or "invalid-syntax")
+        findings.failures.append(
+            complaint(
+                said, file, line, rule, str(violation.get("message") or rule), hint=str(violation.get("url") or "")
+            )
         )
-    return found
+    return findings
 
 
 def mypy(said: Said) -> Found:
-    """By its JSON lines, or by its text where it writes no JSON."""
-    found = Found()
+    """Parse mypy's JSON lines, or its text if there is no JSON."""
+    findings = Found()
     notes: dict[tuple[str, int], list[str]] = {}
-    for one in json_lines(said.out):
-        file, line = said.path(str(one.get("file") or "")), as_number(one.get("line"))
-        message, hint = str(one.get("message") or ""), str(one.get("hint") or "")
-        if one.get("severity") == "error":
-            found.failures.append(complaint(said, file, line, str(one.get("code") or "misc"), message, hint=hint))
+    for entry in json_lines(said.out):
+        file, line = said.path(str(entry.get("file") or "")), as_number(entry.get("line"))
+        message, hint = str(entry.get("message") or ""), str(entry.get("hint") or "")
+        if entry.get("severity") == "error":
+            findings.failures.append(complaint(said, file, line, str(entry.get("code") or "misc"), message, hint=hint))
         else:
             notes.setdefault((file, line), []).append(message)
-    if not found.failures:
-        found.failures += mypy_text(said)
+    if not findings.failures:
+        findings.failures += mypy_text(said)
     if said.code == 2:
-        blocked = [one for one in found.failures if one.rule in ("syntax", "misc")]
-        if not blocked:
-            found.failures.clear()
-            found.problem = _why(said)
+        blocking_errors = [entry for entry in findings.failures if entry.rule in ("syntax", "misc")]
+        if not blocking_errors:
+            findings.failures.clear()
+            findings.problem = _error_line(said)
         else:
-            found.hidden.append(EVERYTHING)
-    elif said.code and not found.failures:
-        found.problem = _why(said)
-    return found
+            findings.hidden.append(EVERYTHING)
+    elif said.code and not findings.failures:
+        findings.problem = _error_line(said)
+    return findings
 
 
 def mypy_text(said: Said) -> list[Failure]:
-    """mypy's own way of telling, one error a line."""
+    """Return mypy's errors from its text, which has one error per line."""
     matches = (_MYPY.match(line) for line in said.lines)
     return [
-        complaint(said, said.path(one["file"]), int(one["line"]), one["code"] or "misc", one["message"])
-        for one in matches
-        if one
+        complaint(said, said.path(match["file"]), int(match["line"]), match["code"] or "misc", match["message"])
+        for match in matches
+        if match
     ]
