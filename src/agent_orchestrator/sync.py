@@ -1,4 +1,4 @@
-"""The Python API without `async`: the same names and methods, each returning when it is done. For scripts and notebooks.
+"""The Python API without `async`: the same classes and methods, each returning when it is done. For scripts and notebooks.
 
     from agent_orchestrator.sync import Orchestrator
 
@@ -6,8 +6,8 @@
         orchestrator.spawn("say hello")
         orchestrator.wait(until="idle")
 
-All of it runs on an event loop of its own in a thread of its own, so that a loop which runs already (a notebook's) does not matter.
-Handlers are called in threads and may use everything here.
+Everything runs on a separate event loop in a separate thread, so it also works where a loop already runs (in a notebook). Handlers
+are called in threads and may use everything in this module.
 """
 
 from __future__ import annotations
@@ -30,113 +30,118 @@ from agent_orchestrator.client.api.tasks import Piece, Plan, Task, in_order
 Value = TypeVar("Value")
 
 
-_starting = threading.Lock()
+_loop_lock = threading.Lock()
 
 
 def _loop() -> asyncio.AbstractEventLoop:
-    """One for all, whichever thread asks first."""
-    with _starting:
-        return _started()
+    """Return the event loop that all objects of this module share, starting it on the first call; thread-safe."""
+    with _loop_lock:
+        return _start_loop()
 
 
 @cache
-def _started() -> asyncio.AbstractEventLoop:
+def _start_loop() -> asyncio.AbstractEventLoop:
+    """Start the shared event loop in a daemon thread, once."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="ao-loop", daemon=True).start()
     return loop
 
 
-def _wait(work: Coroutine[Any, Any, Value]) -> Value:
-    future = asyncio.run_coroutine_threadsafe(work, _loop())
+def _wait(coroutine: Coroutine[Any, Any, Value]) -> Value:
+    """Run a coroutine on the shared event loop and return its result; cancel it if the caller is interrupted."""
+    future = asyncio.run_coroutine_threadsafe(coroutine, _loop())
     try:
         return future.result()
     except BaseException:
-        future.cancel()  # Ctrl-C ends what was waited for, too
+        future.cancel()  # Ctrl-C cancels the coroutine as well
         raise
 
 
 class Session(sessions.SessionData):
-    """One agent working on one task in one workspace on one branch: as it was when it was last looked at (`refresh`)."""
+    """One agent working on one task in one workspace on one branch, as of the last read (`refresh`)."""
 
     def __init__(self, own: sessions.Session) -> None:
         super().__init__(own.data)
         self._own = own
 
-    def _do(self, work: Coroutine[Any, Any, Value]) -> Value:
-        value = _wait(work)
+    def _do(self, coroutine: Coroutine[Any, Any, Value]) -> Value:
+        """Run a coroutine of the asynchronous session, then copy its updated data here."""
+        value = _wait(coroutine)
         self.load(self._own.data)
         return value
 
     def refresh(self) -> Self:
-        """Look at it again."""
+        """Read the session again."""
         self._do(self._own.refresh())
         return self
 
     def send(self, text: str, *, interrupt: bool = False) -> Message:
-        """Send a message to its agent, which is started again for it where it has ended; `interrupt` stops its turn first."""
+        """Send a message to the agent, starting it again if it has exited; `interrupt` stops its turn first."""
         return self._do(self._own.send(text, interrupt=interrupt))
 
     def resume(self, message: str | None = None, *, max_retries: int | None = None) -> bool:
-        """Have it go on, told `message`; false, and nothing is done, if that was so `max_retries` times before."""
+        """Continue the session with `message`; return False and do nothing if it was resumed `max_retries` times before."""
         return self._do(self._own.resume(message, max_retries=max_retries))
 
     def answer(self, text: str | None = None, *, decision: str | None = None, request: str | None = None) -> Message:
-        """Answer what its agent asks: with text, or with `allow`, `always` or `deny`; nothing but `request`, if that is given."""
+        """Answer the agent's question with text, or its permission request with `allow`, `always` or `deny`. `request` is the id of the
+        one to answer; no other is answered.
+        """
         return self._do(self._own.answer(text, decision=decision, request=request))
 
     def stop(self, *, keep: bool = False) -> Self:
-        """Stop it, its work saved; `keep` leaves its workspace."""
+        """Stop the session and save its work; `keep` leaves its workspace."""
         self._do(self._own.stop(keep=keep))
         return self
 
     def restore(self) -> Self:
-        """Bring it back: same branch, same work, same conversation."""
+        """Restore the session: same branch, same work, same conversation."""
         self._do(self._own.restore())
         return self
 
     def merge(self, *, strategy: str | None = None, force: bool = False) -> Self:
-        """Say that its change may land: through the merge queue, after its checks."""
+        """Add the session's change to the merge queue; it is merged after its checks."""
         self._do(self._own.merge(strategy=strategy, force=force))
         return self
 
     def diff(self) -> Diff:
-        """Its change against its base."""
+        """Return the session's change against its base branch."""
         return self._do(self._own.diff())
 
     def log(self, tail: int | None = None) -> str:
-        """Its transcript, or the last lines of it."""
+        """Return the session's transcript, or its last `tail` lines."""
         return self._do(self._own.log(tail))
 
     def events(self, *, after: int = 0, follow: bool = False) -> Iterator[Event]:
-        """What happened to it after an event's number; with `follow` also what happens, without end."""
+        """Yield the session's events after an event number; with `follow`, also new events, without end."""
         events = aiter(self._own.events(after=after, follow=follow))
 
-        async def following() -> AsyncEvent | None:
+        async def next_event() -> AsyncEvent | None:
             return await anext(events, None)
 
         try:
-            while (event := _wait(following())) is not None:
+            while (event := _wait(next_event())) is not None:
                 yield _event(event)
         finally:
             if isinstance(events, AsyncGenerator):
                 _wait(events.aclose())
 
     def wait(self, until: str = "over", timeout: float | None = None) -> Self:
-        """Return when it is `over`, or `idle`: its turn finished and it waits for somebody."""
+        """Return when the session is `over`, or `idle`: its turn is finished and it waits for a person."""
         self._do(self._own.wait(until, timeout))
         return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event(Happened):
-    """Something that happened, to a session or, without one, to the project."""
+    """An event of a session or, if `session` is None, of the project."""
 
     session: Session | None
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a session."""
+    """The result of a session."""
 
     session: Session
     success: bool
@@ -146,7 +151,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Worktree:
-    """A workspace with its branch, made for an agent that is still to be started."""
+    """A workspace with its branch, created before its agent is started."""
 
     path: str
     branch: str
@@ -154,17 +159,21 @@ class Worktree:
 
 
 def _event(event: AsyncEvent) -> Event:
-    given = {field.name: getattr(event, field.name) for field in fields(Happened)}
-    return Event(**given, session=None if event.session is None else Session(event.session))
+    """Convert an asynchronous event to one of this module."""
+    values = {field.name: getattr(event, field.name) for field in fields(Happened)}
+    return Event(**values, session=None if event.session is None else Session(event.session))
 
 
 def _result(result: fleet.Result) -> Result:
+    """Convert an asynchronous result to one of this module."""
     return Result(Session(result.session), result.success, result.summary, result.pr)
 
 
-def _in_thread(handler: Callable[[Any], Any], shown: Callable[[Any], Any]) -> fleet.Handler[Any]:
-    async def call(given: Any) -> None:
-        await asyncio.get_running_loop().run_in_executor(None, lambda: handler(shown(given)))
+def _in_thread(handler: Callable[[Any], Any], convert: Callable[[Any], Any]) -> fleet.Handler[Any]:
+    """Return an asynchronous handler that converts its argument and calls `handler` with it in a thread."""
+
+    async def call(argument: Any) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, lambda: handler(convert(argument)))
 
     return call
 
@@ -199,8 +208,8 @@ class SessionManager:
         defer: bool = False,
         wait: bool = True,
     ) -> Session:
-        """Make a session for a task: `prompt`, `title`, or an issue in any of its forms; as `agent_orchestrator.SessionManager.create`."""
-        made = self._own.create(
+        """Create a session for a task: `prompt`, `title` or an issue, as `agent_orchestrator.SessionManager.create` does."""
+        created = self._own.create(
             project_id,
             name,
             issue,
@@ -212,7 +221,7 @@ class SessionManager:
             title=title,
             base=base,
             model=model,
-            after=[one.id if isinstance(one, Session) else one for one in after],
+            after=[session.id if isinstance(session, Session) else session for session in after],
             stack=stack,
             labels=labels,
             files=files,
@@ -222,14 +231,14 @@ class SessionManager:
             defer=defer,
             wait=wait,
         )
-        return Session(_wait(made))
+        return Session(_wait(created))
 
     def get(self, session: str) -> Session:
-        """One session: by its id, name, or a unique beginning."""
+        """Return a session by its id, name, or a unique prefix."""
         return Session(_wait(self._own.get(session)))
 
     def get_status(self, session: str) -> SessionStatus:
-        """A session in short."""
+        """Return a short status of a session."""
         return _wait(self._own.get_status(session))
 
     def send(self, session: str, text: str, *, interrupt: bool = False) -> Message:
@@ -237,15 +246,15 @@ class SessionManager:
         return _wait(self._own.send(session, text, interrupt=interrupt))
 
     def stop(self, session: str, *, keep: bool = False) -> Session:
-        """Stop a session, its work saved."""
+        """Stop a session and save its work."""
         return Session(_wait(self._own.stop(session, keep=keep)))
 
     def restore(self, session: str) -> Session:
-        """Bring a session back."""
+        """Restore a session."""
         return Session(_wait(self._own.restore(session)))
 
     def merge(self, session: str, *, strategy: str | None = None, force: bool = False) -> Session:
-        """Say that a session's change may land."""
+        """Add a session's change to the merge queue."""
         return Session(_wait(self._own.merge(session, strategy=strategy, force=force)))
 
     def wait(self, session: str, until: str = "over", timeout: float | None = None) -> Session:
@@ -253,16 +262,16 @@ class SessionManager:
         return Session(_wait(self._own.wait(session, until, timeout)))
 
     def at(self, path: str | os.PathLike[str]) -> Session:
-        """The session whose workspace is this folder."""
+        """Return the session whose workspace is this folder."""
         return Session(_wait(self._own.at(path)))
 
     def list(self, project_id: str | None = None) -> list[Session]:
-        """All sessions, merged and stopped ones included; of one project, or of all."""
-        return [Session(one) for one in _wait(self._own.list(project_id))]
+        """Return the sessions of one project, or of all, including merged and stopped ones."""
+        return [Session(session) for session in _wait(self._own.list(project_id))]
 
 
 class Orchestrator:
-    """Plans work for one project, has agents do it, and reacts to what they meet."""
+    """Plans work for one project, starts agents for it, and calls handlers for events."""
 
     def __init__(
         self,
@@ -273,7 +282,7 @@ class Orchestrator:
         group: str | None = None,
         home: str | os.PathLike[str] | None = None,
     ) -> None:
-        """As `agent_orchestrator.Orchestrator`."""
+        """Take the arguments of `agent_orchestrator.Orchestrator`."""
         self._own = orchestrator.Orchestrator(
             project, tracker=tracker, max_parallel_agents=max_parallel_agents, group=group, home=home
         )
@@ -290,7 +299,7 @@ class Orchestrator:
         _wait(self._own.close(report=error is None))
 
     def close(self) -> None:
-        """Call no handler any more; the sessions go on."""
+        """Stop calling handlers; the sessions continue."""
         _wait(self._own.close())
 
     @property
@@ -299,33 +308,33 @@ class Orchestrator:
         return self._own.project_id
 
     def plan(self, goal: str | None = None) -> Plan:
-        """Have the planner break a goal down into tasks; without a goal, plan the tracker's open issues."""
+        """Break a goal down into tasks with the planner; without a goal, plan the tracker's open issues."""
         return _wait(self._own.plan(goal))
 
     def breakdown_goal(self, goal: str) -> Sequence[Piece]:
-        """The goal's parts, by the planner unless overridden."""
+        """Return the parts of a goal, as the planner finds them; override to use other parts."""
         return _wait(self._own.breakdown_goal(goal))
 
     def generate_id(self) -> str:
-        """An id for a new task."""
+        """Return an id for a new task."""
         return self._own.generate_id()
 
     def select_agent(self, task: Task) -> str | None:
-        """The profile or agent for a task; none: the project's own."""
+        """Return the profile or agent for a task, or None for the project's default."""
         return task.profile
 
     def to_session_name(self, title: str) -> str:
-        """A session's name made of a title's first words."""
+        """Return a session name made of the first words of a title."""
         return self._own.to_session_name(title)
 
     def to_branch_name(self, title: str) -> str:
-        """A branch's name made of a title's first words."""
+        """Return a branch name made of the first words of a title."""
         return self._own.to_branch_name(title)
 
     def spawn(self, task: Task | str, on_complete: Callable[[Result], object] | None = None, **options: Any) -> Session:
-        """Have an agent do a task; returns when it runs, or it is clear what it waits for."""
-        told = None if on_complete is None else _in_thread(on_complete, _result)
-        return Session(_wait(self._own.spawn(task, told, **options)))
+        """Create a session for a task; return when its agent runs, or when it is clear what it waits for."""
+        handler = None if on_complete is None else _in_thread(on_complete, _result)
+        return Session(_wait(self._own.spawn(task, handler, **options)))
 
     def spawn_all(
         self, tasks: Iterable[Task], on_complete: Callable[[Result], object] | None = None, **options: Any
@@ -346,7 +355,7 @@ class Orchestrator:
         return self.wait(timeout, until=until)
 
     def on(self, trigger: str, session: Session | str | None, handler: Callable[[Event], object]) -> Callable[[], None]:
-        """Call a handler with each event of that trigger, of one session or of all in the project; returns what ends that."""
+        """Call a handler with each event of a trigger, of one session or of all in the project; return a function that ends this."""
 
         async def register() -> Callable[[], None]:
             await self._own.open()
@@ -355,25 +364,25 @@ class Orchestrator:
 
         end = _wait(register())
 
-        def over() -> None:
+        def unregister() -> None:
             _loop().call_soon_threadsafe(end)
 
-        return over
+        return unregister
 
     def on_ci_failure(self, session_id: Session | str | None, handler: Callable[[Event], object]) -> Callable[[], None]:
-        """Call a handler whenever checks fail by a session's own change; `logs` of what it gets has their output."""
+        """Call a handler whenever checks fail because of the session's own change; `logs` of the event holds their output."""
         return self.on("ci-failed", session_id, handler)
 
     def wait(self, timeout: float | None = None, *, until: str = "over") -> list[Result]:
         """Wait for all sessions that were spawned here, until they are over, or `idle`."""
-        return [_result(one) for one in _wait(self._own.wait(timeout, until=until))]
+        return [_result(result) for result in _wait(self._own.wait(timeout, until=until))]
 
     def create_worktree(
         self, issue_id: str | int | None = None, base_branch: str | None = None, *, name: str | None = None
     ) -> Worktree:
-        """Make a workspace on a branch of its own, without an agent yet."""
-        made = _wait(self._own.create_worktree(issue_id, base_branch, name=name))
-        return Worktree(made.path, made.branch, Session(made.session))
+        """Create a workspace on a new branch, without an agent."""
+        worktree = _wait(self._own.create_worktree(issue_id, base_branch, name=name))
+        return Worktree(worktree.path, worktree.branch, Session(worktree.session))
 
     def spawn_agent(
         self,
@@ -385,15 +394,15 @@ class Orchestrator:
         *,
         model: str | None = None,
     ) -> Session:
-        """Start an agent in a workspace that `create_worktree` made; `context` is what it is to do."""
-        told = None if on_complete is None else _in_thread(on_complete, _result)
-        return Session(_wait(self._own.spawn_agent(worktree_path, runtime, tool, context, told, model=model)))
+        """Start an agent in a workspace that `create_worktree` made; `context` is its task."""
+        handler = None if on_complete is None else _in_thread(on_complete, _result)
+        return Session(_wait(self._own.spawn_agent(worktree_path, runtime, tool, context, handler, model=model)))
 
     def create_pr(
         self, worktree: Worktree | Session | str | os.PathLike[str], title: str | None = None, auto_merge: bool = False
     ) -> PullRequest:
-        """Say that what is committed in a workspace is ready: its pull request is no draft any more."""
-        where = worktree.path if isinstance(worktree, Worktree) else worktree
-        if isinstance(where, Session):
-            where = where.workspace_path or where.id
-        return _wait(self._own.create_pr(where, title, auto_merge))
+        """Mark what is committed in a workspace as ready: its pull request is no longer a draft."""
+        workspace = worktree.path if isinstance(worktree, Worktree) else worktree
+        if isinstance(workspace, Session):
+            workspace = workspace.workspace_path or workspace.id
+        return _wait(self._own.create_pr(workspace, title, auto_merge))

@@ -1,7 +1,8 @@
-"""The daemon as a client sees it: found by `$AO_HOME/daemon.json`, started where none answers, asked over its Unix socket.
+"""The client of the daemon: finds it through `$AO_HOME/daemon.json`, starts it if it does not answer, sends requests to its Unix
+socket.
 
-A request that the daemon died on is repeated with the same `Idempotency-Key`. Errors come back as the classes of `errors.py`.
-Nothing heavy is imported here: every command waits for it.
+A request during which the daemon died is repeated with the same `Idempotency-Key`. Errors are raised as the classes of `errors.py`.
+Import nothing heavy here: every command waits for it.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 ATTEMPTS = 4
-"""A request, and three repetitions when the connection breaks on it."""
+"""How often a request is sent at most: once, and three repetitions if the connection breaks."""
 
 START_TIMEOUT = 60.0
 
-_AGENTS_OWN = (
+_SESSION_VARIABLES = (
     "AO_SESSION",
     "AO_PROJECT",
     "AO_WORKSPACE",
@@ -45,7 +46,7 @@ _AGENTS_OWN = (
     "AO_REACTION_FILE",
     "AO_REPEATED",
 )
-"""Variables of one session, check or reaction: a daemon that such a command starts must not take them for its own."""
+"""Variables of one session, check or reaction; not passed on to a daemon that such a command starts."""
 
 
 class NotRunning(Unreachable):
@@ -56,12 +57,12 @@ class NotRunning(Unreachable):
 
 
 def home_folder() -> str:
-    """`$AO_HOME` or its default, by the rule of `home.Home`, without what that imports."""
+    """Return `$AO_HOME` or its default, as `home.Home` does, without importing what that needs."""
     return os.path.abspath(os.path.expanduser(os.environ.get("AO_HOME") or "~/.agent-orchestrator"))
 
 
 class Client:
-    """One user's daemon."""
+    """A client of one user's daemon."""
 
     def __init__(
         self,
@@ -71,7 +72,9 @@ class Client:
         notice: Callable[[str], None] | None = None,
         waiting: Callable[[str], None] | None = None,
     ) -> None:
-        """`start`: start the daemon when it is needed; `notice` takes what it wants the person to know, `waiting` why it takes long."""
+        """`start`: start the daemon if needed; `notice` is called with texts the person should read, `waiting` with the reason for a
+        delay.
+        """
         self.home = home_folder() if home is None else os.path.abspath(home)
         self.start = start
         self._notice = notice
@@ -87,24 +90,24 @@ class Client:
         self.close()
 
     @property
-    def _confined(self) -> bool:
-        """An agent's command in a sandbox: `$AO_HOME` is not to be seen there, its session's address and token are what it has."""
-        named = os.environ.get("AO_SESSION") and os.environ.get("AO_URL") and os.environ.get("AO_TOKEN")
-        return bool(named) and not os.path.exists(os.path.join(self.home, "daemon.lock"))
+    def _is_confined(self) -> bool:
+        """Whether this is an agent's command in a sandbox: `$AO_HOME` is not visible there, only the session's URL and token."""
+        has_session = os.environ.get("AO_SESSION") and os.environ.get("AO_URL") and os.environ.get("AO_TOKEN")
+        return bool(has_session) and not os.path.exists(os.path.join(self.home, "daemon.lock"))
 
     @property
     def log(self) -> str:
-        """Where the daemon's log is."""
+        """The path of the daemon's log."""
         return os.path.join(self.home, "daemon.log")
 
     def info(self) -> dict[str, Any]:
-        """What `$AO_HOME/daemon.json` says; empty if there is none."""
+        """Return the contents of `$AO_HOME/daemon.json`, or an empty dictionary if there is none."""
         try:
             with open(os.path.join(self.home, "daemon.json"), encoding="utf-8") as file:
                 _check_owner(file.name, os.fstat(file.fileno()).st_uid)
                 info = json.load(file)
         except (OSError, ValueError):
-            return {"url": os.environ["AO_URL"]} if self._confined else {}
+            return {"url": os.environ["AO_URL"]} if self._is_confined else {}
         return info if isinstance(info, dict) else {}
 
     def request(
@@ -118,14 +121,14 @@ class Client:
         check: bool = True,
         repeat: bool = True,
     ) -> Answer:
-        """Ask and return the whole answer; one of 400 and above is raised as its error unless `check` is off."""
+        """Send a request and return the whole answer; raise the error of a status of 400 and above unless `check` is off."""
         payload = self._encode(method, path, body, headers)
 
-        def ask() -> Answer:
+        def send() -> Answer:
             with self._send(payload, timeout) as stream:
                 return Answer(stream.status, stream.headers, stream.read())
 
-        answer = self._repeat(ask, timeout, repeat)
+        answer = self._repeat(send, timeout, repeat)
         if check and answer.status >= 400:
             raise answer.error()
         return answer
@@ -140,7 +143,7 @@ class Client:
         timeout: float | None = 60.0,
         check: bool = True,
     ) -> Stream:
-        """Ask and return the answer to be read as it comes; `timeout` is for its beginning."""
+        """Send a request and return the answer as a stream; `timeout` applies until its first byte."""
         payload = self._encode(method, path, body, headers)
         stream = self._repeat(lambda: self._send(payload, timeout), timeout, True)
         if check and stream.status >= 400:
@@ -155,17 +158,17 @@ class Client:
         return self.request("GET", with_query(path, query), timeout=timeout).json()
 
     def post(self, path: str, body: object = None, *, timeout: float | None = 60.0) -> Any:
-        """POST a JSON document and return the one that is answered."""
+        """POST a JSON document and return the JSON document of the answer."""
         return self.request("POST", path, {} if body is None else body, timeout=timeout).json()
 
     def close(self) -> None:
-        """Hang up; the next request connects anew."""
+        """Close the connection; the next request opens a new one."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
     def ensure(self, arguments: Sequence[str] = ()) -> bool:
-        """Make sure that the daemon answers; true if it had to be started, with these arguments."""
+        """Start the daemon with these arguments unless it answers; return whether it was started."""
         try:
             self._release(self._connection or self._dial())
             return False
@@ -178,7 +181,7 @@ class Client:
     def _encode(
         self, method: str, path: str, body: object, headers: Mapping[str, str] | None
     ) -> Callable[[Connection], bytes]:
-        """The request's bytes; whom it goes to is known only when it is sent."""
+        """Return a function that makes the request's bytes for a connection: the headers depend on the kind of connection."""
         content = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         fields = {"Accept": "application/json", "User-Agent": "ao"}
         if body is not None:
@@ -187,29 +190,30 @@ class Client:
             fields["Content-Length"] = str(len(content))
         if method in ("POST", "PUT", "PATCH", "DELETE"):
             fields["Idempotency-Key"] = os.urandom(16).hex()
-        fields |= _here()
+        fields |= _caller_headers()
         if self._notice is not None and not os.environ.get("AO_SESSION"):
-            fields["X-AO-Notices"] = "shown"  # to a person, who need not be told twice
+            fields["X-AO-Notices"] = "shown"  # a person reads them here, so they need no other delivery
         fields |= headers or {}
 
         def encode(connection: Connection) -> bytes:
-            whom = (
+            target_headers = (
                 {"Host": connection.peer, "Authorization": f"Bearer {self._token()}"}
                 if connection.peer
                 else {"Host": "localhost"}
             )
-            head = "".join(f"{name}: {value}\r\n" for name, value in (whom | fields).items())
+            head = "".join(f"{name}: {value}\r\n" for name, value in (target_headers | fields).items())
             return f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + content
 
         return encode
 
     def _send(self, payload: Callable[[Connection], bytes], timeout: float | None) -> Stream:
+        """Send a request over the free connection or a new one, starting the daemon if needed; return the answer as a stream."""
         connection, self._connection = self._connection, None
         if connection is None:
             try:
                 connection = self._dial()
             except NotRunning:
-                if not self.start or self._confined:
+                if not self.start or self._is_confined:
                     raise
                 self._launch(())
                 connection, self._connection = self._connection or self._dial(), None
@@ -227,23 +231,26 @@ class Client:
                     self._notice(unquote(text.strip()))
         return stream
 
-    def _repeat(self, ask: Callable[[], Result], timeout: float | None, repeat: bool) -> Result:
-        for number in range(ATTEMPTS - 1 if repeat else 0):
+    def _repeat(self, send: Callable[[], Result], timeout: float | None, repeat: bool) -> Result:
+        """Call `send` again if the connection broke, up to `ATTEMPTS` times if `repeat` is set."""
+        for attempt in range(ATTEMPTS - 1 if repeat else 0):
             try:
-                return self._in_time(ask, timeout)
+                return self._with_timeout(send, timeout)
             except Broken:
                 self.close()
-                time.sleep(0.1 * number)  # one that dies takes a moment, in which its socket still answers
-        return self._in_time(ask, timeout)
+                time.sleep(0.1 * attempt)  # a dying daemon's socket still accepts connections for a moment
+        return self._with_timeout(send, timeout)
 
-    def _in_time(self, ask: Callable[[], Result], timeout: float | None) -> Result:
+    def _with_timeout(self, send: Callable[[], Result], timeout: float | None) -> Result:
+        """Call `send`; raise Unreachable if it exceeds its timeout."""
         try:
-            return ask()
+            return send()
         except TimeoutError:
             self.close()
             raise Unreachable(f"the daemon did not answer within {timeout:g} s", f"see {self.log}") from None
 
     def _release(self, connection: Connection) -> None:
+        """Keep a connection for the next request, or close it if there is already one."""
         if self._connection is None:
             self._connection = connection
         elif self._connection is not connection:
@@ -252,14 +259,15 @@ class Client:
     # -- finding and starting it ---------------------------------------------------------------------------------------
 
     def _dial(self) -> Connection:
+        """Connect to the daemon: over its Unix socket, else over TCP; raise NotRunning if nothing answers."""
         info = self.info()
         address = info.get("socket")
         try:
             if address and hasattr(socket, "AF_UNIX"):
                 sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-                connection = _connected(sock, str(address), "")
+                connection = _connect(sock, str(address), "")
                 try:
-                    _check_owner(f"the daemon at {address}", _peer(sock))
+                    _check_owner(f"the daemon at {address}", _peer_uid(sock))
                 except Unreachable:
                     connection.close()
                     raise
@@ -267,7 +275,7 @@ class Client:
             if url := str(info.get("url") or ""):
                 peer = url.partition("://")[2].rstrip("/")
                 host, _, port = peer.rpartition(":")
-                return _connected(socket.socket(socket.AF_INET), (host, int(port)), peer)
+                return _connect(socket.socket(socket.AF_INET), (host, int(port)), peer)
         except PermissionError:
             raise Unreachable(
                 f"the daemon's socket {address} may not be opened", "is it another user's $AO_HOME?"
@@ -277,49 +285,52 @@ class Client:
         raise NotRunning
 
     def _token(self) -> str:
+        """Return the token for TCP: of `$AO_HOME/token`, or of the environment in a sandbox."""
         try:
             with open(os.path.join(self.home, "token"), encoding="ascii") as file:
                 return file.read().strip()
         except (OSError, ValueError):
-            return os.environ["AO_TOKEN"] if self._confined else ""
+            return os.environ["AO_TOKEN"] if self._is_confined else ""
 
     def _launch(self, arguments: Sequence[str]) -> None:
-        """Start the daemon and wait until it answers. Of two that are started at once, one gives way to the other."""
-        began = seen = time.monotonic()
-        told, killed = False, 0
+        """Start the daemon and wait until it answers. If two are started at once, one exits in favor of the other."""
+        began = last_alive = time.monotonic()
+        is_announced, kills = False, 0
         child = self._spawn(arguments)
         while (now := time.monotonic()) < began + START_TIMEOUT:
-            if self._answers():
-                child.returncode = 0  # it lives on without us: no warning about that
+            if self._is_answering():
+                child.returncode = 0  # it outlives this process: avoid the ResourceWarning of Popen
                 return
             if child.poll() is None:
-                seen = now
-            elif child.returncode and now > seen + 0.2 and not self._another():
-                words, killed = self._last_words(child.returncode), killed + (child.returncode < 0)
-                if killed == 3 or (child.returncode > 0 and "a daemon runs already" not in words):
-                    raise Unreachable(f"the daemon could not start: {words}", self._look)
-                child, seen = self._spawn(arguments), now  # it was killed, or the one it gave way to has died
-            elif now > seen + 1.0:  # it gave way to one that was just leaving
-                child, seen = self._spawn(arguments), now
-            if not told and now > began + 1.0 and self._waiting is not None:
+                last_alive = now
+            elif child.returncode and now > last_alive + 0.2 and not self._is_another_starting():
+                reason, kills = self._last_log_line(child.returncode), kills + (child.returncode < 0)
+                if kills == 3 or (child.returncode > 0 and "a daemon runs already" not in reason):
+                    raise Unreachable(f"the daemon could not start: {reason}", self._remedy)
+                child, last_alive = self._spawn(arguments), now  # it was killed, or the other daemon has died
+            elif now > last_alive + 1.0:  # it exited in favor of a daemon that was ending
+                child, last_alive = self._spawn(arguments), now
+            if not is_announced and now > began + 1.0 and self._waiting is not None:
                 self._waiting("starting the daemon…")
-                told = True
+                is_announced = True
             time.sleep(0.02)
-        raise Unreachable(f"the daemon did not answer within {START_TIMEOUT:g} s of its start", self._look)
+        raise Unreachable(f"the daemon did not answer within {START_TIMEOUT:g} s of its start", self._remedy)
 
     @property
-    def _look(self) -> str:
+    def _remedy(self) -> str:
+        """The remedy for a daemon that does not start."""
         return f"see {self.log}, or run `ao start --foreground`; where $AO_HOME is damaged, `ao doctor --repair`"
 
-    def _another(self) -> bool:
-        """Whether another daemon holds the lock: it is starting, or just ending."""
+    def _is_another_starting(self) -> bool:
+        """Return whether another daemon holds the lock: it is starting, or ending."""
         try:
             with open(os.path.join(self.home, "daemon.lock"), encoding="ascii") as file:
                 return alive(int(file.read()))
         except (OSError, ValueError):
             return False
 
-    def _answers(self) -> bool:
+    def _is_answering(self) -> bool:
+        """Return whether the daemon answers a health check."""
         try:
             connection = self._dial()
         except Unreachable:
@@ -335,12 +346,13 @@ class Client:
             return False
 
     def _spawn(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+        """Start the daemon's process in the background, its errors appended to its log."""
         import subprocess
 
         try:
             os.makedirs(self.home, mode=0o700, exist_ok=True)
             _check_owner(self.home, os.stat(self.home).st_uid)
-            with open(self.log, "ab") as log:  # a crash too early for its own log is to be seen there as well
+            with open(self.log, "ab") as log:  # a crash before it opens its log appears there as well
                 self._log_size = log.tell()
                 return subprocess.Popen(
                     [sys.executable, "-P", "-m", "agent_orchestrator.daemon", *arguments],
@@ -357,37 +369,38 @@ class Client:
             ) from None
 
     def daemon_environment(self) -> dict[str, str]:
-        """The environment the daemon is to have when this process starts it."""
-        env = {name: value for name, value in os.environ.items() if name not in _AGENTS_OWN}
+        """Return the environment for a daemon that this process starts."""
+        env = {name: value for name, value in os.environ.items() if name not in _SESSION_VARIABLES}
         env["AO_HOME"] = self.home
         if env.get("AO_CONFIG"):
             env["AO_CONFIG"] = os.path.abspath(os.path.expanduser(env["AO_CONFIG"]))
         return env
 
-    def _last_words(self, code: int) -> str:
+    def _last_log_line(self, code: int) -> str:
+        """Return why the daemon exited: the signal, its last error in the log since its start, or its exit code."""
         if code < 0:
             return f"it was killed by signal {-code}"
         try:
             with open(self.log, "rb") as log:
                 log.seek(
                     self._log_size if self._log_size <= os.fstat(log.fileno()).st_size else 0
-                )  # it was turned over
+                )  # the log was rotated
                 lines = log.read().decode(errors="replace").strip().splitlines()
         except OSError:
             lines = []
-        said = [line for line in lines if line.startswith("ao: ")] or lines  # what it logs besides may come later
-        return said[-1].removeprefix("ao: ") if said else f"it exited with {code}"
+        errors = [line for line in lines if line.startswith("ao: ")] or lines  # other log lines may follow the error
+        return errors[-1].removeprefix("ao: ") if errors else f"it exited with {code}"
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that ended and only waits to be reaped does not."""
+    """Return whether a process runs; a zombie does not."""
     if os.name != "posix" or pid <= 0:
         return False
     try:
         os.kill(pid, 0)
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return file.read().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:  # it ended this moment, or this system has no /proc
+    except FileNotFoundError:  # it has just ended, or this system has no /proc
         return not os.path.isdir("/proc/self")
     except PermissionError:
         return True
@@ -395,22 +408,24 @@ def alive(pid: int) -> bool:
         return False
 
 
-def _here() -> dict[str, str]:
-    """Where the command runs: by that the daemon finds the project."""
+def _caller_headers() -> dict[str, str]:
+    """Return headers with the command's folder, configuration and session token: the daemon finds the project and the caller by them."""
     fields = {}
     try:
         fields["X-AO-Cwd"] = quote(os.getcwd())
-    except OSError:  # the folder was removed under us
+    except OSError:  # the working directory was removed
         pass
     if config := os.environ.get("AO_CONFIG"):
         fields["X-AO-Config"] = quote(os.path.abspath(os.path.expanduser(config)))
     if (token := os.environ.get("AO_TOKEN")) and os.environ.get("AO_SESSION"):
-        fields["X-AO-Token"] = quote(token)  # an agent's own command says who it is
+        fields["X-AO-Token"] = quote(token)  # identifies the agent whose command this is
     return fields
 
 
 def _check_owner(what: str, user: int) -> None:
-    """Refuse to believe another user: what a daemon answers is run, by `ao attach` for one. Root can do all that anyway."""
+    """Raise Unreachable if another user owns this: commands from the daemon's answers are run, for example by `ao attach`. Root is
+    trusted.
+    """
     if os.name == "posix" and user not in (os.geteuid(), 0):
         raise Unreachable(
             f"{what} belongs to another user (number {user})",
@@ -418,15 +433,16 @@ def _check_owner(what: str, user: int) -> None:
         )
 
 
-def _peer(sock: socket.socket) -> int:
-    """The user at the other end of a Unix socket; where the system does not tell, whose folder it is in."""
+def _peer_uid(sock: socket.socket) -> int:
+    """Return the user id at the other end of a Unix socket, or of its folder's owner if the system does not report it."""
     if hasattr(socket, "SO_PEERCRED"):
-        told = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        return int.from_bytes(told[4:8], sys.byteorder)
+        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        return int.from_bytes(credentials[4:8], sys.byteorder)
     return os.stat(os.path.dirname(sock.getpeername())).st_uid
 
 
-def _connected(sock: socket.socket, address: Any, peer: str) -> Connection:
+def _connect(sock: socket.socket, address: Any, peer: str) -> Connection:
+    """Connect a socket within 5 seconds; close it on failure."""
     try:
         sock.settimeout(5.0)
         sock.connect(address)

@@ -1,7 +1,7 @@
-"""The one normaliser: every accepted spelling of a configuration ends here.
+"""Convert every accepted spelling of a configuration to the one form that `model.py` knows.
 
-It takes the tree of a file and leaves the one form that `model.py` knows. What it does not understand it leaves alone,
-for the model to refuse with line and key. What was accepted elsewhere and has no meaning here goes, with one warning.
+Works on the tree of a file. What it does not recognize stays, so that the model refuses it with line and key. Keys that other
+versions accepted and that have no meaning here are dropped, each with one warning.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _FLAT_KEYS = (keys_of(Project) - keys_of(Config)) | {
 _STRATEGIES = {"reuse": "continue"} | dict.fromkeys(
     ("delete", "ignore", "delete-new", "ignore-new", "kill-previous"), "new"
 )
-"""What was to become of the coordinating agent's last conversation when it was started again."""
+"""Accepted values of `orchestratorSessionStrategy` that mean one of `conversation`'s values."""
 
 
 def normalise(tree: Section, notes: Notes) -> Section:
-    """Turn a file's tree into the one form; returns the same tree, changed."""
+    """Convert a file's tree to the form of the model, in place, and return it."""
     _Normaliser(notes).root(tree)
     return tree
 
@@ -55,7 +55,10 @@ def normalise(tree: Section, notes: Notes) -> Section:
 class _Normaliser(Respelling):
     # -- the file ------------------------------------------------------------------------------------------------------
 
+    """Converter of one file's tree to the form of the model."""
+
     def root(self, tree: Section) -> None:
+        """Convert the whole file."""
         if "$schema" in tree:
             tree.drop("$schema")
         self._keys(tree)
@@ -82,17 +85,17 @@ class _Normaliser(Respelling):
             self._nested(tree["cluster"], "resources")
 
     def _flat(self, tree: Section) -> None:
-        """Keys of a project at the top of a file without projects are about the repository in which it lies."""
-        found = [key for key in tree if key in _FLAT_KEYS]
-        if not found or "projects" in tree or "project" in tree:
+        """Move keys of a project from the top of a file without projects to `project`: they are about the repository it lies in."""
+        project_keys = [key for key in tree if key in _FLAT_KEYS]
+        if not project_keys or "projects" in tree or "project" in tree:
             return
-        target = Section(tree.lines[found[0]])
-        for key in found:
+        target = Section(tree.lines[project_keys[0]])
+        for key in project_keys:
             tree.move(key, target, key)
         tree.put("project", target, target.line)
 
     def _agents(self, tree: Section) -> None:
-        """`agents: - id: …` with `config:` is a map of profiles."""
+        """Convert `agents: - id: …` with `config:` to a map of profiles."""
         agents = tree.get("agents")
         if isinstance(agents, Items):
             tree["agents"] = agents = self._by_name(agents, ("id", "name"), "agents")
@@ -102,6 +105,7 @@ class _Normaliser(Respelling):
             self._profile(profile)
 
     def _profile(self, profile: Section) -> None:
+        """Convert a profile: its `config`, its command as a list, and its tool if it only has a command or a script."""
         self._keys(profile)
         config = profile.get("config")
         if isinstance(config, Section):
@@ -129,11 +133,11 @@ class _Normaliser(Respelling):
         self._reactions(profile)
 
     def _plugin_files(self, tree: Section) -> None:
-        """`plugins:` is a list of files; a package that Python cannot load has no meaning."""
+        """Convert `plugins:` to a list of files. A package that Python cannot load is dropped with a warning."""
         plugins = tree.get("plugins")
         if not isinstance(plugins, Items):
             return
-        kept = Items()
+        remaining = Items()
         for item, line in zip(plugins, plugins.lines, strict=True):
             entry = item
             if isinstance(item, str):
@@ -151,12 +155,13 @@ class _Normaliser(Respelling):
                 for key in ("enabled", "source", "package", "version"):
                     if key in entry:
                         entry.drop(key)
-            kept.add(entry, line)
-        tree["plugins"] = kept
+            remaining.add(entry, line)
+        tree["plugins"] = remaining
 
     # -- defaults, orchestrator, projects ------------------------------------------------------------------------------
 
     def _defaults(self, tree: Section) -> None:
+        """Convert the defaults: settings of workers, of the coordinator, and of plugins."""
         defaults: Section = tree["defaults"]
         self._keys(defaults)
         worker, coordinator = defaults.get("worker"), defaults.get("orchestrator")
@@ -173,7 +178,7 @@ class _Normaliser(Respelling):
         self._plugin(defaults, "terminal")
 
     def _orchestrator(self, tree: Section) -> None:
-        """What says how workers are run belongs to the defaults, the handlers to the reactions."""
+        """Move what configures workers to the defaults, and reaction handlers to the reactions."""
         part: Section = tree["orchestrator"]
         self._keys(part)
         for key in ("runtime", "agent", "workspace"):
@@ -188,11 +193,12 @@ class _Normaliser(Respelling):
             part.drop("reactionHandlers")
             self._handlers(handlers, tree, line)
         if isinstance(part.get("coordinator"), Section):
-            inner = part["coordinator"]
-            self._coordinator(inner, inner)
+            coordinator = part["coordinator"]
+            self._coordinator(coordinator, coordinator)
         self._nested(part, "budget")
 
     def _handlers(self, handlers: Section, tree: Section, line: int) -> None:
+        """Move `reactionHandlers` to the reactions, under the names of triggers."""
         if "reactions" not in tree or isinstance(tree["reactions"], Items):
             self._reactions(tree)
         reactions = tree.section("reactions", line)
@@ -208,6 +214,7 @@ class _Normaliser(Respelling):
                 handlers.move(key, reactions, name)
 
     def _project(self, project: Section) -> None:
+        """Convert a project's section."""
         self._keys(project)
         self._drop_meaningless(project, _NO_MEANING["project"])
         worker, coordinator = project.get("worker"), project.get("orchestrator")
@@ -224,8 +231,8 @@ class _Normaliser(Respelling):
             self._into(project, "orchestratorRules", project.section("coordinator", line), "rules")
         if "orchestratorSessionStrategy" in project:
             line = project.lines["orchestratorSessionStrategy"]
-            given = project["orchestratorSessionStrategy"]
-            project["orchestratorSessionStrategy"] = _STRATEGIES.get(str(given), given)
+            strategy = project["orchestratorSessionStrategy"]
+            project["orchestratorSessionStrategy"] = _STRATEGIES.get(str(strategy), strategy)
             self._into(project, "orchestratorSessionStrategy", project.section("coordinator", line), "conversation")
         self._agent_config(project, lambda: project.section("coordinator"))
         self._plugin(project, "tracker")
@@ -238,7 +245,7 @@ class _Normaliser(Respelling):
         self._reactions(project)
 
     def _worker(self, worker: Section, target: Section) -> None:
-        """A worker's own agent and settings win over those for both roles."""
+        """Move a worker's own agent and settings over those for both roles."""
         self._keys(worker)
         if "agent" in worker:
             if "agent" in target:
@@ -257,6 +264,7 @@ class _Normaliser(Respelling):
             worker.move(key, target, f"worker.{key}")
 
     def _coordinator(self, source: Section, target: Section) -> None:
+        """Move a coordinator's settings, with those of its `agentConfig`, to `target`."""
         self._keys(source)
         inner = source.get("agentConfig")
         if isinstance(inner, Section):
@@ -273,6 +281,7 @@ class _Normaliser(Respelling):
                 self._into(source, key, target, key)
 
     def _agent_config(self, owner: Section, coordinator: Any) -> None:
+        """Convert an `agentConfig`. The coordinator's model moves to the section that `coordinator()` returns."""
         config = owner.get("agentConfig")
         if not isinstance(config, Section):
             return
@@ -283,7 +292,7 @@ class _Normaliser(Respelling):
         self._permissions(config)
 
     def _ci(self, project: Section) -> None:
-        """One command, one check or a map of checks: a map of checks."""
+        """Convert one command, one check or a map of checks to a map of checks."""
         ci = project.get("ci")
         line = project.lines.get("ci", project.line)
         if isinstance(ci, str):
@@ -302,20 +311,21 @@ class _Normaliser(Respelling):
     # -- reactions -----------------------------------------------------------------------------------------------------
 
     def _reactions(self, owner: Section) -> None:
-        """A list of rules, or a map by trigger whose values may be lists: a map of rules by name."""
+        """Convert a list of rules, or a map by trigger whose values may be lists, to a map of rules by name."""
         reactions = owner.get("reactions")
         if isinstance(reactions, Items):
-            reactions = self._listed(reactions)
+            reactions = self._from_list(reactions)
         elif isinstance(reactions, Section):
-            reactions = self._mapped(reactions)
+            reactions = self._from_map(reactions)
         else:
             return
         owner["reactions"] = reactions
         for _, rule in sections(reactions):
             self._reaction(rule)
 
-    def _listed(self, items: Items) -> Section:
-        made = Section(items.lines[0] if items.lines else 1)
+    def _from_list(self, items: Items) -> Section:
+        """Return a map of rules by name, from a list of rules."""
+        rules = Section(items.lines[0] if items.lines else 1)
         for item, line in zip(items, items.lines, strict=True):
             if not isinstance(item, Section):
                 self._notes.problem(line, "reactions", "each reaction is a mapping", "write - trigger: ci-failed")
@@ -327,11 +337,12 @@ class _Normaliser(Respelling):
                 continue
             if isinstance(trigger, str):
                 item["trigger"] = _trigger(trigger)
-            made.put(free(_trigger(name), made), item, line)
-        return made
+            rules.put(free(_trigger(name), rules), item, line)
+        return rules
 
-    def _mapped(self, reactions: Section) -> Section:
-        made = Section(reactions.line)
+    def _from_map(self, reactions: Section) -> Section:
+        """Return a map of rules by name, from a map by trigger."""
+        rules = Section(reactions.line)
         for key in list(reactions):
             line, value = reactions.lines[key], reactions[key]
             name = _trigger(key)
@@ -339,14 +350,15 @@ class _Normaliser(Respelling):
                 for item, item_line in zip(value, value.lines, strict=True):
                     if isinstance(item, Section) and "trigger" not in item:
                         item.put("trigger", name, item_line)
-                    made.put(free(name, made), item, item_line, key)
-            elif name in made:
-                self._notes.problem(line, f"reactions.{key}", f'given twice, first as "{made.spelled[name]}"')
+                    rules.put(free(name, rules), item, item_line, key)
+            elif name in rules:
+                self._notes.problem(line, f"reactions.{key}", f'given twice, first as "{rules.spelled[name]}"')
             else:
-                made.put(name, Section(line) if value is None else value, line, key)
-        return made
+                rules.put(name, Section(line) if value is None else value, line, key)
+        return rules
 
     def _reaction(self, rule: Section) -> None:
+        """Convert one rule: its keys, its action and trigger, and its command as text."""
         self._keys(rule, keep_empty=True)
         for alias, key in _REACTION_KEYS.items():
             if alias in rule:
@@ -362,6 +374,7 @@ class _Normaliser(Respelling):
     # -- notifiers and other plugins -----------------------------------------------------------------------------------
 
     def _notifiers(self, tree: Section) -> None:
+        """Convert the notifiers. One text is the name of a plugin, a webhook's URL, or a URL for apprise."""
         notifiers = tree.get("notifiers")
         if not isinstance(notifiers, Section):
             return
@@ -370,18 +383,19 @@ class _Normaliser(Respelling):
             if value is None:
                 notifiers[name] = value = Section(line)
             if isinstance(value, str):
-                known = re.fullmatch(r"[a-z][a-z0-9-]*", value)
-                foreign = "://" in value and not value.startswith(("http://", "https://"))
+                is_plugin_name = re.fullmatch(r"[a-z][a-z0-9-]*", value)
+                is_other_service = "://" in value and not value.startswith(("http://", "https://"))
                 notifiers[name] = section = single(
-                    "plugin" if known else "url" if foreign else "webhookUrl", value, line
+                    "plugin" if is_plugin_name else "url" if is_other_service else "webhookUrl", value, line
                 )
-                if foreign:
+                if is_other_service:
                     section.put("plugin", "apprise", line)
                 value = section
             if isinstance(value, Section):
                 self._notifier(name, value, tree)
 
     def _notifier(self, name: str, notifier: Section, tree: Section) -> None:
+        """Convert one notifier: its plugin, its URL, and the plugin file that it names."""
         self._keys(notifier)
         if "plugin" not in notifier:
             notifier.put("plugin", name, notifier.line)
@@ -408,6 +422,7 @@ class _Normaliser(Respelling):
             )
 
     def _plugin(self, owner: Section, key: str) -> None:
+        """Convert a plugin's section. One text is the name of the plugin."""
         value = owner.get(key)
         if isinstance(value, str):
             owner[key] = single("plugin", value, owner.lines[key])
@@ -420,5 +435,6 @@ class _Normaliser(Respelling):
 
 
 def _trigger(name: str) -> str:
-    kebab = name.replace("_", "-") if re.fullmatch(r"[a-z0-9_-]+", name) else name
-    return _HANDLERS.get(kebab, kebab)
+    """Return a trigger's name as it is spelled here."""
+    spelling = name.replace("_", "-") if re.fullmatch(r"[a-z0-9_-]+", name) else name
+    return _HANDLERS.get(spelling, spelling)

@@ -1,4 +1,4 @@
-"""Changing a file without losing the user's comments, and writing the first one."""
+"""Edit a configuration file and keep the user's comments, and write a first file."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from agent_orchestrator.errors import ConfigError, Denied, UsageError
 
 
 def get_value(path: Path, key: str, environ: Mapping[str, str]) -> Any:
-    """What a file says under a dotted key, as written there; else the default."""
+    """Return the value of a dotted key as the file has it, or the default. Raises `UsageError` for an unknown key."""
     steps = split_key(key)
     text = read(path)
     loaded = load_text(text, path, environ)
     document = YAML(typ="safe", pure=True).load(text) or {}
-    found, value = _look(document, steps)
-    if found:
+    exists, value = _find_value(document, steps)
+    if exists:
         return value
-    found, value = _look(loaded.config.model_dump(mode="json", by_alias=True), steps)
-    if not found:
-        raise _unknown(key, steps)
+    exists, value = _find_value(loaded.config.model_dump(mode="json", by_alias=True), steps)
+    if not exists:
+        raise _unknown_key(key, steps)
     return value
 
 
 def set_value(path: Path, key: str, value: str, environ: Mapping[str, str], within: Path | None = None) -> None:
-    """Set a dotted key to a value written as YAML. The result is checked first, and written as a whole or not at all.
+    """Set a dotted key to a value written as YAML. The result is checked first, and written completely or not at all.
 
     `within`: the folder that no symlink may lead out of.
     """
@@ -52,7 +52,7 @@ def set_value(path: Path, key: str, value: str, environ: Mapping[str, str], with
 
 
 def split_key(key: str) -> list[str]:
-    """The steps of a dotted key; a step with dots in it is written in quotes."""
+    """Split a dotted key into its steps. A step that contains dots is quoted."""
     steps = [quoted or plain for quoted, plain in re.findall(r'"([^"]+)"|([^."]+)', key)]
     if not steps:
         raise UsageError(f'"{key}" is no key', "write for example defaults.runtime")
@@ -60,10 +60,10 @@ def split_key(key: str) -> list[str]:
 
 
 def write_atomically(path: Path, text: str, within: Path | None = None) -> None:
-    """Replace a file's content in one step; a symlink stays one, and so do the permissions.
+    """Replace a file's content in one step. A symlink stays a symlink, and permissions are kept.
 
-    `within`: the folder that no symlink may lead out of, nor into Git's own there. Without one a new file is the user's alone: it may
-    hold tokens, and stand in a home that others may enter.
+    `within`: the folder that no symlink may lead out of, nor into its `.git`. Without it a new file is readable only by the user: it may
+    hold tokens, in a home that others may enter.
     """
     target = path.resolve()
     if within is not None:
@@ -84,6 +84,7 @@ def write_atomically(path: Path, text: str, within: Path | None = None) -> None:
 
 
 def _refuse_out_of(folder: Path, path: Path, target: Path) -> None:
+    """Raise `Denied` if a symlink leads out of the folder, or into `.git`."""
     inside = target.parts[len(folder.parts) :] if target.is_relative_to(folder) else (".git",)
     if any(part.casefold() == ".git" for part in inside):
         raise Denied(
@@ -99,7 +100,7 @@ def initial(
     session_prefix: str | None = None,
     schema: Path | None = None,
 ) -> str:
-    """The text of a new file for the repository in which it is to lie; `schema`: what editors complete its keys by."""
+    """Return the text of a new file for a repository. `schema`: the JSON Schema that editors complete keys by."""
     lines = [f"# yaml-language-server: $schema={schema.as_uri()}"] if schema else []
     lines += [
         "# Agent Orchestrator. All keys: ao config-help",
@@ -138,24 +139,26 @@ def initial(
     return "\n".join(lines) + "\n"
 
 
-def _checks(found: Detected) -> list[str]:
-    """What is run when an agent is done: the tests, and the project's own lint command as a check of its own."""
-    if found.test_command is None:
+def _checks(detected: Detected) -> list[str]:
+    """Return the lines with the checks: the tests, and the project's lint command as a separate check."""
+    if detected.test_command is None:
         return ["    # ci: {command: make test}   # local checks, run when an agent is done"]
-    if found.lint is None:
-        return ["    ci:", f"      command: {_quoted(found.test_command)}"]
+    if detected.lint is None:
+        return ["    ci:", f"      command: {_quoted(detected.test_command)}"]
     return [
         "    ci:",
-        f"      test: {{command: {_quoted(found.test_command)}}}",
-        f"      lint: {{command: {_quoted(found.lint)}}}",
+        f"      test: {{command: {_quoted(detected.test_command)}}}",
+        f"      lint: {{command: {_quoted(detected.lint)}}}",
     ]
 
 
-def _repo(found: Detected) -> list[str]:
-    """Where the repository is: what its host's name does not tell is left to a person, for a token would be sent there. That of an
-    enterprise's GitHub is for whichever host is called so, and anybody may call his own github.
+def _repo(detected: Detected) -> list[str]:
+    """Return the line with the repository's address.
+
+    It is commented out where the host's name does not say which forge it is, because a token would be sent there. A GitHub Enterprise
+    token is for any host with such a name, and anyone can name their own host github.
     """
-    host, name = found.forge or "", found.remote or ""
+    host, name = detected.forge or "", detected.remote or ""
     if not host or not name:
         return []
     if host in ("github.com", "ssh.github.com") and name.count("/") == 1:
@@ -167,7 +170,7 @@ def _repo(found: Detected) -> list[str]:
 
 
 def changed_text(text: str, path: Path, change: Callable[[Any], None]) -> str:
-    """A file's text after a change to its document, comments kept."""
+    """Return a file's text after a change to its document, with comments kept."""
     yaml = YAML()
     yaml.preserve_quotes = True
     yaml.width = 4096
@@ -193,11 +196,11 @@ def changed_text(text: str, path: Path, change: Callable[[Any], None]) -> str:
 
 
 _NOT_YAML = (YAMLError, ValueError, LookupError, AttributeError, TypeError, AssertionError, RecursionError)
-"""How the library gives up on a malformed document."""
+"""The errors by which the library rejects a malformed document."""
 
 
 def _indentation(text: str) -> tuple[int | None, int | None]:
-    """How far lists are indented; nothing where that cannot be told."""
+    """Return how far lists are indented, or (None, None) if that is unclear."""
     try:
         _, indent, offset = load_yaml_guess_indent(text)
     except _NOT_YAML:
@@ -206,57 +209,59 @@ def _indentation(text: str) -> tuple[int | None, int | None]:
 
 
 def _set(document: Any, steps: list[str], value: Any) -> None:
+    """Set a value at the steps of a key; sections on the way are created."""
     current = document
     for position, step in enumerate(steps):
-        last = position == len(steps) - 1
+        is_last = position == len(steps) - 1
         if isinstance(current, CommentedSeq):
             if not step.isdecimal() or int(step) >= len(current):
                 raise UsageError(
                     f'"{".".join(steps[: position + 1])}" is not in the file', f"it has {len(current)} items"
                 )
-            place: Any = int(step)
+            key: Any = int(step)
         elif isinstance(current, CommentedMap):
-            place = spelled(current, step)
+            key = spelled(current, step)
         else:
             raise UsageError(f'"{".".join(steps[:position])}" has a plain value', "set that key itself")
-        if last:
-            _put(current, place, value)
+        if is_last:
+            _put(current, key, value)
         else:
-            if isinstance(current, CommentedMap) and current.get(place) is None:
-                current[place] = CommentedMap()
-            current = current[place]
+            if isinstance(current, CommentedMap) and current.get(key) is None:
+                current[key] = CommentedMap()
+            current = current[key]
 
 
-def _put(owner: Any, place: Any, value: Any) -> None:
-    """Set a value; the comment behind the one that it replaces is mostly about what comes next, and stays."""
-    known = isinstance(owner, CommentedSeq) or place in owner
-    behind = _behind(owner[place]) if known else ""
-    owner[place] = value
-    if behind:
+def _put(owner: Any, key: Any, value: Any) -> None:
+    """Set a value. A comment after the replaced value is kept: it is mostly about what comes next."""
+    exists = isinstance(owner, CommentedSeq) or key in owner
+    trailing_comment = _trailing_comment(owner[key]) if exists else ""
+    owner[key] = value
+    if trailing_comment:
         slot = 0 if isinstance(owner, CommentedSeq) else 2
-        own = owner.ca.items.setdefault(place, [None, None, None, None])
-        said = own[slot].value.rstrip("\n") if own[slot] else ""
-        own[slot] = CommentToken(f"{said}\n{behind}", CommentMark(0))
+        tokens = owner.ca.items.setdefault(key, [None, None, None, None])
+        own_comment = tokens[slot].value.rstrip("\n") if tokens[slot] else ""
+        tokens[slot] = CommentToken(f"{own_comment}\n{trailing_comment}", CommentMark(0))
 
 
-def _behind(value: Any) -> str:
-    """The lines of comment that the file has after the last thing in a list or mapping."""
+def _trailing_comment(value: Any) -> str:
+    """Return the comment lines that the file has after the last entry of a list or mapping."""
     while isinstance(value, CommentedMap | CommentedSeq) and value:
-        place = next(reversed(value)) if isinstance(value, CommentedMap) else len(value) - 1
-        if said := value.ca.items.get(place, [None] * 3)[2 if isinstance(value, CommentedMap) else 0]:
-            return str(said.value.partition("\n")[2])
-        value = value[place]
+        key = next(reversed(value)) if isinstance(value, CommentedMap) else len(value) - 1
+        if token := value.ca.items.get(key, [None] * 3)[2 if isinstance(value, CommentedMap) else 0]:
+            return str(token.value.partition("\n")[2])
+        value = value[key]
     return ""
 
 
-def _look(document: Any, steps: list[str]) -> tuple[bool, Any]:
+def _find_value(document: Any, steps: list[str]) -> tuple[bool, Any]:
+    """Return whether there is a value at the steps of a key, and the value."""
     current = document
     for step in steps:
         if isinstance(current, Mapping):
-            place = spelled(current, step)
-            if place not in current:
+            key = spelled(current, step)
+            if key not in current:
                 return False, None
-            current = current[place]
+            current = current[key]
         elif isinstance(current, list) and step.isdecimal() and int(step) < len(current):
             current = current[int(step)]
         else:
@@ -265,14 +270,15 @@ def _look(document: Any, steps: list[str]) -> tuple[bool, Any]:
 
 
 def spelled(mapping: Mapping[Any, Any], step: str) -> Any:
-    """The key as the file spells it: camelCase and snake_case are the same."""
+    """Return the key as the file spells it; camelCase and snake_case are equal."""
     folded = step.replace("_", "").lower()
     if step in mapping:
         return step
-    return next((k for k in mapping if isinstance(k, str) and k.replace("_", "").lower() == folded), step)
+    return next((key for key in mapping if isinstance(key, str) and key.replace("_", "").lower() == folded), step)
 
 
-def _unknown(key: str, steps: list[str]) -> UsageError:
+def _unknown_key(key: str, steps: list[str]) -> UsageError:
+    """Return the error for a key that is not accepted, or is not set."""
     for end in range(len(steps)):
         if model_at(steps[:end]) and steps[end] not in keys_at(steps[:end]):
             return UsageError(
@@ -282,7 +288,7 @@ def _unknown(key: str, steps: list[str]) -> UsageError:
 
 
 def _value(text: str) -> Any:
-    """A value from the command line: YAML, or the text itself where it is none."""
+    """Parse a value from the command line as YAML, or return the text if it is not YAML."""
     try:
         return YAML().load(text)
     except _NOT_YAML:
@@ -290,11 +296,11 @@ def _value(text: str) -> Any:
 
 
 def _quoted(text: str | None) -> str:
-    """A text as a YAML value, in which nothing is filled in from the environment: plain where that is safe."""
+    """Return a text as a YAML value in which no variables are expanded, without quotes where that is safe."""
     value = (text or "").replace("${", "$${")
-    if re.fullmatch(r"[A-Za-z][A-Za-z0-9_./-]*( [A-Za-z0-9_./-]+)*", value) and value.lower() not in _WORDS:
+    if re.fullmatch(r"[A-Za-z][A-Za-z0-9_./-]*( [A-Za-z0-9_./-]+)*", value) and value.lower() not in _YAML_KEYWORDS:
         return value
     return json.dumps(value, ensure_ascii=False)
 
 
-_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
+_YAML_KEYWORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})

@@ -1,4 +1,4 @@
-"""Writing a project's `postCreate` and `ci` into a file, each in its usual place among its keys, comments kept."""
+"""Write a project's `postCreate` and `ci` into a file, each in its usual position among the keys, with comments kept."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agent_orchestrator.config.edit import changed_text, spelled, write_atomical
 from agent_orchestrator.config.load import load_text, read
 
 _BEFORE = ("name", "path", "repo", "defaultBranch", "sessionPrefix", "copy", "symlinks", "sparse", "postCreate")
-"""A project's keys that `postCreate` and `ci` stand behind, in their usual order."""
+"""The keys of a project that come before `postCreate` and `ci`, in their usual order."""
 
 
 def set_commands(
@@ -23,7 +23,7 @@ def set_commands(
     environ: Mapping[str, str],
     within: Path | None = None,
 ) -> None:
-    """Set a project's set-up commands and its checks, by name; what is `None` stays as it is, what is empty is removed.
+    """Set a project's set-up commands and its checks, by name. `None` leaves them as they are, an empty value removes them.
 
     `within`: the folder that no symlink may lead out of.
     """
@@ -31,7 +31,7 @@ def set_commands(
     def change(document: Any) -> None:
         section = _section(document, project)
         if set_up is not None:
-            _write(section, "postCreate", _flow(CommentedSeq(map(_plain, set_up))) if set_up else None)
+            _write(section, "postCreate", _flow(CommentedSeq(map(_escape, set_up))) if set_up else None)
         if checks is not None:
             _write(section, "ci", _ci(checks))
 
@@ -41,11 +41,11 @@ def set_commands(
 
 
 def _ci(checks: Mapping[str, str]) -> Any:
-    """Checks as they are written by hand: one without a name of its own is `{command: …}`."""
+    """Return checks in the form that people write: a single unnamed one is `{command: …}`."""
     if not checks:
         return None
-    each = {name: _flow(CommentedMap({"command": _plain(command)})) for name, command in checks.items()}
-    return each["default"] if list(each) == ["default"] else CommentedMap(each)
+    entries = {name: _flow(CommentedMap({"command": _escape(command)})) for name, command in checks.items()}
+    return entries["default"] if list(entries) == ["default"] else CommentedMap(entries)
 
 
 def _flow(value: Any) -> Any:
@@ -54,7 +54,7 @@ def _flow(value: Any) -> Any:
 
 
 def _section(document: Any, project: str) -> Any:
-    """The section of a project; one that the file only implies is made."""
+    """Return the section of a project, created if the file only implies it."""
     if isinstance(document.get("project"), CommentedMap):
         return document["project"]
     if not isinstance(document.get("projects"), CommentedMap):
@@ -65,34 +65,36 @@ def _section(document: Any, project: str) -> Any:
 
 
 def _write(section: Any, name: str, value: Any) -> None:
+    """Set, insert or (if the value is None) remove a key of a project, with the comments around it kept."""
     key = spelled(section, name)
     if value is None:
         if key in section:
             _remove(section, key)
     elif key in section:
-        behind = _take_comment(section, key)
+        comment = _take_comment(section, key)
         section[key] = value
-        _give_comment(section, key, behind)
+        _attach_comment(section, key, comment)
     else:
-        known = [spelled(section, one) for one in _BEFORE if one != name]
-        places = [place for place, one in enumerate(section) if one in known]
-        before = list(section)[places[-1]] if places else None
-        last = before is not None and places[-1] + 1 == len(section)
-        behind = _take_comment(section, before) if last else None
-        section.insert(places[-1] + 1 if places else 0, name, value)
-        _give_comment(section, name, behind)
+        earlier_keys = [spelled(section, candidate) for candidate in _BEFORE if candidate != name]
+        positions = [position for position, candidate in enumerate(section) if candidate in earlier_keys]
+        previous_key = list(section)[positions[-1]] if positions else None
+        is_last = previous_key is not None and positions[-1] + 1 == len(section)
+        comment = _take_comment(section, previous_key) if is_last else None
+        section.insert(positions[-1] + 1 if positions else 0, name, value)
+        _attach_comment(section, name, comment)
 
 
 def _remove(section: Any, key: str) -> None:
-    place = list(section).index(key)
-    behind = _take_comment(section, key)
+    """Remove a key; the comment after it moves to the key before."""
+    position = list(section).index(key)
+    comment = _take_comment(section, key)
     del section[key]
-    if behind and place:
-        _give_comment(section, list(section)[place - 1], behind)
+    if comment and position:
+        _attach_comment(section, list(section)[position - 1], comment)
 
 
 def _last_leaf(owner: Any, key: Any) -> tuple[Any, Any]:
-    """Where the comment behind a value hangs: behind the last thing in it."""
+    """Return the container and key that hold the comment after a value: those of the last entry in it."""
     value = owner[key]
     while isinstance(value, CommentedMap | CommentedSeq) and value and not value.fa.flow_style():
         owner, key = value, list(value)[-1] if isinstance(value, CommentedMap) else len(value) - 1
@@ -105,22 +107,22 @@ def _slot(owner: Any) -> int:
 
 
 def _take_comment(section: Any, key: Any) -> Any:
-    """Take the comment behind a value away from it."""
+    """Remove and return the comment after a value, or None."""
     owner, key = _last_leaf(section, key)
     token = owner.ca.items.get(key)
     if not token or not token[_slot(owner)]:
         return None
-    taken, token[_slot(owner)] = token[_slot(owner)], None
-    return taken
+    comment, token[_slot(owner)] = token[_slot(owner)], None
+    return comment
 
 
-def _give_comment(section: Any, key: Any, comment: Any) -> None:
+def _attach_comment(section: Any, key: Any, comment: Any) -> None:
     if comment is None:
         return
     owner, key = _last_leaf(section, key)
     owner.ca.items.setdefault(key, [None, None, None, None])[_slot(owner)] = comment
 
 
-def _plain(command: str) -> str:
-    """A command in which nothing is filled in from the environment when the file is read."""
+def _escape(command: str) -> str:
+    """Return a command with `${` escaped, so that no variables are expanded when the file is read."""
     return command.replace("${", "$${")

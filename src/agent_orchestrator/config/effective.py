@@ -1,4 +1,4 @@
-"""What is in force for one project, everything resolved: what the daemon works with."""
+"""The settings in force for one project, with everything resolved. The daemon works with these."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ProjectConfig:
     id: str
     name: str
     file: Path | None
-    """The file it comes from; none: a repository without one."""
+    """Its configuration file; None for a repository without one."""
     path: Path
     repo: str | None
     default_branch: str | None
@@ -52,15 +52,15 @@ class ProjectConfig:
     session_prefix: str
     runtime: str
     agent: str
-    """An agent's or a profile's name."""
+    """The name of an agent or of a profile."""
     workspace: str | None
-    """None: what the agent works in."""
+    """None: use what the agent works in."""
     tracker: Plugin
     scm: Plugin
     terminal: Plugin
     ci: Mapping[str, Check]
     commands: tuple[str, ...]
-    """What its agents may run without asking, beside the checks."""
+    """What its agents may run without asking, besides the checks."""
     symlinks: tuple[str, ...]
     copy: tuple[str, ...]
     sparse: tuple[str, ...]
@@ -80,7 +80,7 @@ class ProjectConfig:
     docker: Docker
     sandbox: str
     unsandboxed: bool
-    """`sandbox: none` is written there: the user says that there is none."""
+    """Whether `sandbox: none` is written explicitly: the user wants no sandbox."""
     max_parallel_agents: int | None
     """The project's own limit; see `ConfigSet.limits` for all of them."""
     auto_assign: bool
@@ -88,21 +88,21 @@ class ProjectConfig:
     planner: Planner
     profiles: Mapping[str, Profile]
     notifiers: Mapping[str, Notifier]
-    """Everyone who may be told, by name."""
+    """All notifiers that may be used, by name."""
     notifications: Notifications
-    """How often they are told."""
+    """How often notifications are sent."""
     routing: Mapping[str, tuple[str, ...]]
-    """Whom to tell, for each priority."""
+    """The names of the notifiers to use for each priority."""
     quiet: Quiet | None
-    """When only what is urgent is told."""
+    """When only urgent notifications are sent."""
     plugins: tuple[Path, ...]
     reactions: tuple[Mapping[str, Reaction], ...]
-    """What the files say about reactions, the weakest first; `ConfigSet.rules` makes rules of it."""
+    """The reactions of each file, the weakest first. `ConfigSet.rules` turns them into rules."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """How one agent is run for one project: what `--agent NAME` comes to."""
+    """How one agent is run for one project: the resolved settings of `--agent NAME`."""
 
     tool: str
     """The agent plugin."""
@@ -111,12 +111,12 @@ class AgentSettings:
     profile: str | None
     runtime: str
     workspace: str | None
-    """None: what the agent works in."""
+    """None: use what the agent works in."""
     model: str | None
     permissions: str
     mode: str
     mcp: bool
-    """It gets our MCP tools."""
+    """Whether it gets our MCP tools."""
     env: Mapping[str, str]
     rules: str
     skills: tuple[str, ...]
@@ -126,10 +126,10 @@ class AgentSettings:
     """Whose usage limits it shares."""
     max_parallel_agents: int | None
     options: Mapping[str, Any]
-    """The agent plugin's configuration; for `command` and `demo` what the profile says of them."""
+    """The agent plugin's configuration; for `command` and `demo` also the profile's own keys."""
 
 
-_DESCRIBED = {"command", "prompt", "resume", "screen", "script"}
+_COMMAND_KEYS = {"command", "prompt", "resume", "screen", "script"}
 
 
 def project_config(
@@ -140,7 +140,7 @@ def project_config(
     configs: tuple[Config, ...],
     environ: Mapping[str, str],
 ) -> ProjectConfig:
-    """Resolve a project; `configs` are the files that speak for it, the weakest first, each with its folder in `file`."""
+    """Resolve a project. `configs` are the files that apply to it, the weakest first; paths in the last one are relative to `file`."""
     defaults, orchestrator, routing = Defaults(), Orchestrator(), Routing()
     profiles: dict[str, Profile] = {}
     notifications = Notifications()
@@ -150,14 +150,17 @@ def project_config(
         orchestrator = overlay(orchestrator, config.orchestrator)
         routing = overlay(routing, config.notification_routing)
         notifications = overlay(notifications, config.notifications)
-        profiles = _merged(profiles, config.agents)
-        notifiers = _merged(notifiers, config.notifiers)
+        profiles = _overlay_each(profiles, config.agents)
+        notifiers = _overlay_each(notifiers, config.notifiers)
     settings = overlay(overlay(Project(), defaults), project)
     routing = overlay(routing, project.notification_routing)
-    to = {p: settings.notifiers if (named := getattr(routing, p)) is None else named for p in PRIORITIES}
-    told = dict(notifiers)
-    for name in (*settings.notifiers, *(name for names in to.values() for name in names)):
-        told.setdefault(notifier_name(name), _notifier(name))
+    notifiers_by_priority = {
+        priority: settings.notifiers if (routed := getattr(routing, priority)) is None else routed
+        for priority in PRIORITIES
+    }
+    all_notifiers = dict(notifiers)
+    for name in (*settings.notifiers, *(name for names in notifiers_by_priority.values() for name in names)):
+        all_notifiers.setdefault(notifier_name(name), _notifier(name))
     return ProjectConfig(
         id=project_id,
         name=settings.name or project_id,
@@ -181,10 +184,10 @@ def project_config(
         red_base=settings.red_base,
         ports=settings.ports,
         env=settings.env,
-        worktree_dir=_below(root, settings.worktree_dir, environ),
+        worktree_dir=_resolve_below(root, settings.worktree_dir, environ),
         branch_pattern=settings.branch_pattern,
         agent_rules=settings.agent_rules,
-        agent_rules_file=_below(root, settings.agent_rules_file, environ),
+        agent_rules_file=_resolve_below(root, settings.agent_rules_file, environ),
         agent_config=settings.agent_config,
         trusted_authors=settings.trusted_authors,
         review=settings.review,
@@ -198,9 +201,9 @@ def project_config(
         coordinator=overlay(orchestrator.coordinator, project.coordinator),
         planner=orchestrator.planner,
         profiles=profiles,
-        notifiers=told,
+        notifiers=all_notifiers,
         notifications=notifications,
-        routing={p: tuple(map(notifier_name, names)) for p, names in to.items()},
+        routing={priority: tuple(map(notifier_name, names)) for priority, names in notifiers_by_priority.items()},
         quiet=next((config.quiet_hours for config in reversed(configs) if config.quiet_hours), None),
         plugins=tuple(_plugin_files(configs[-1], file, environ)),
         reactions=(*(config.reactions for config in configs), project.reactions),
@@ -208,16 +211,16 @@ def project_config(
 
 
 def agent_settings(project: ProjectConfig, name: str | None) -> AgentSettings:
-    """What a profile, or else an agent, of that name comes to for a project; none: the project's own."""
-    chosen = name or project.agent
-    profile = project.profiles.get(chosen, Profile())
-    profile_name = chosen if chosen in project.profiles else None
-    own = project.profiles.get(project.agent, Profile()).tool or project.agent
-    tool = (profile.tool or own) if profile_name else chosen
+    """Return the settings of the profile, or else the agent, with that name for a project. None: the project's own agent."""
+    chosen_name = name or project.agent
+    profile = project.profiles.get(chosen_name, Profile())
+    profile_name = chosen_name if chosen_name in project.profiles else None
+    own_tool = project.profiles.get(project.agent, Profile()).tool or project.agent
+    tool = (profile.tool or own_tool) if profile_name else chosen_name
     config = project.agent_config
-    # A model is one agent's word: what the project says for its own agent means nothing to another.
-    model = profile.model or (config.model if tool == own else None)
-    described = profile.model_dump(include=_DESCRIBED & profile.model_fields_set, exclude_none=True)
+    # A model belongs to one agent: what the project sets for its own agent does not apply to another.
+    model = profile.model or (config.model if tool == own_tool else None)
+    command_options = profile.model_dump(include=_COMMAND_KEYS & profile.model_fields_set, exclude_none=True)
     return AgentSettings(
         tool=tool,
         role=profile.role,
@@ -235,27 +238,27 @@ def agent_settings(project: ProjectConfig, name: str | None) -> AgentSettings:
         budget=overlay(project.budget, profile.budget),
         account=profile.account or tool,
         max_parallel_agents=profile.max_parallel_agents,
-        options={**(config.options if tool == own else {}), **profile.options, **described},
+        options={**(config.options if tool == own_tool else {}), **profile.options, **command_options},
     )
 
 
 def notifier_name(text: str) -> str:
-    """What a notifier is called: an address is a secret, and has a name that tells only of its service."""
+    """Return a notifier's name. An address is a secret, so its name holds only its service and a digest."""
     if "://" not in text:
         return text
     return f"{text.partition('://')[0]}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
 
 
 def _notifier(text: str) -> Notifier:
-    """A notifier that nothing is said of but its name, or the address that it is."""
+    """Return a notifier that is configured only by its name or its address."""
     return Notifier.model_validate({"plugin": "apprise", "url": text} if "://" in text else {"plugin": text})
 
 
-def _merged(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
+def _overlay_each(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     return {**base, **{key: overlay(base[key], value) if key in base else value for key, value in top.items()}}
 
 
-def _below(root: Path, text: str | None, environ: Mapping[str, str]) -> Path | None:
+def _resolve_below(root: Path, text: str | None, environ: Mapping[str, str]) -> Path | None:
     return None if text is None else Path(os.path.normpath(root / expand_user(text, environ)))
 
 

@@ -1,4 +1,4 @@
-"""The small moves of the normaliser: renaming keys, moving them, and saying so where two spellings meet."""
+"""The basic operations of `compat.py`: rename keys, move them, and report keys that are given twice."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "<<"})
 
 
 class Respelling:
-    """Moves within a file's tree; what cannot be done becomes a problem, what goes unused a warning."""
+    """Operations on a file's tree. What cannot be done becomes a problem, what is not used a warning."""
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
 
     def _keys(self, section: Section, *, keep_empty: bool = False) -> None:
-        """snake_case becomes camelCase; a key without a value is a key not given."""
+        """Rename snake_case keys to camelCase, and drop keys without a value."""
         for key in list(section):
             if section[key] is None and not keep_empty:
                 section.drop(key)
@@ -30,6 +30,7 @@ class Respelling:
                 self._into(section, key, section, camel(key))
 
     def _into(self, source: Section, key: str, target: Section, name: str, *, quiet: bool = False) -> None:
+        """Move a key to another section under a name; report it as given twice if the name is taken, unless `quiet`."""
         line, spelled = source.lines.get(key, source.line), source.spelled.get(key, key)
         if not source.move(key, target, name) and not quiet:
             other = target.spelled.get(name, name)
@@ -47,7 +48,7 @@ class Respelling:
                     env[key] = ""
 
     def _argv(self, owner: Section, key: str) -> None:
-        """A command in one text is split as a shell would."""
+        """Split a command written as one text the way a shell would."""
         value = owner.get(key)
         if not isinstance(value, str):
             return
@@ -75,6 +76,7 @@ class Respelling:
                 self._useless(line, "", key, "")
 
     def _useless(self, line: int, where: str, key: str, why: str) -> None:
+        """Warn that a key has no effect; without a reason, only once per key."""
         name = f"{where}.{key}" if where else key
         text = "has no meaning here and is ignored" + (f" ({why})" if why else "")
         self._notes.warn(line, name, text, once=key if not why else f"{where}.{key}.{line}")
@@ -85,7 +87,8 @@ class Respelling:
                 owner[key] = Section(owner.lines[key])
 
     def _by_name(self, items: Items, keys: tuple[str, ...], where: str) -> Section:
-        made = Section(items.lines[0] if items.lines else 1)
+        """Return a map by id from a list of items, of which each has its id under one of `keys`."""
+        by_name = Section(items.lines[0] if items.lines else 1)
         for item, line in zip(items, items.lines, strict=True):
             name = next((item[key] for key in keys if key in item), None) if isinstance(item, Section) else None
             if not isinstance(item, Section) or not isinstance(name, str | int):
@@ -95,35 +98,35 @@ class Respelling:
                 if key in item:
                     item.drop(key)
             name = str(name)
-            if name in made:
-                self._notes.problem(line, f"{where}.{name}", f"given twice, first in line {made.lines[name]}")
+            if name in by_name:
+                self._notes.problem(line, f"{where}.{name}", f"given twice, first in line {by_name.lines[name]}")
             else:
-                made.put(name, item, line)
-        return made
+                by_name.put(name, item, line)
+        return by_name
 
 
 def single(key: str, value: Any, line: int) -> Section:
-    """A section with one key."""
-    made = Section(line)
-    made.put(key, value, line)
-    return made
+    """Return a section with one key."""
+    section = Section(line)
+    section.put(key, value, line)
+    return section
 
 
 def camel(key: str) -> str:
-    """A snake_case key in camelCase."""
+    """Convert a snake_case key to camelCase."""
     first, *rest = key.split("_")
     return first + "".join(part.capitalize() for part in rest)
 
 
 def kebab(key: str) -> str:
-    """A key in any case as a trigger is written."""
+    """Convert a key in any case to the spelling of triggers."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", key).replace("_", "-").lower()
 
 
 def free(name: str, taken: Section) -> str:
-    """A name that is not taken yet."""
-    count, free = 1, name
-    while free in taken:
+    """Return the name, with a number if it is taken."""
+    count, candidate = 1, name
+    while candidate in taken:
         count += 1
-        free = f"{name}-{count}"
-    return free
+        candidate = f"{name}-{count}"
+    return candidate

@@ -1,4 +1,4 @@
-"""The kinds of values that keys have: texts, names, templates, units. Each says what it accepts when it refuses."""
+"""The types of configuration values: texts, names, templates, units. Each error says what is accepted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def _text(value: Any) -> Any:
-    """Numbers where text is meant count as they were written."""
+    """Return text. Numbers are returned as they were written."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):
@@ -48,9 +48,9 @@ def _folder(value: str) -> str:
 
 
 def _plain_path(value: str) -> str:
-    if told := INTERPRETED.search(value):
+    if interpreted := INTERPRETED.search(value):
         raise ValueError(
-            f"{values.shown(value)} contains {values.shown(told[0])}, which a shell or tmux would interpret; write a path without it"
+            f"{values.shown(value)} contains {values.shown(interpreted[0])}, which a shell or tmux would interpret; write a path without it"
         )
     return value
 
@@ -74,29 +74,29 @@ def _pattern(value: str) -> str:
 def _database(value: str) -> str:
     if value == "sqlite" or value.startswith(("postgresql://", "postgres://", "${keyring:")):
         return value
-    # Not quoted: there may be a password in it.
+    # Not quoted: the address may contain a password.
     raise ValueError("this is no database; accepted: sqlite, or postgresql://user:password@host/name")
 
 
-def _one_of(known: tuple[str, ...]) -> BeforeValidator:
+def _one_of(accepted: tuple[str, ...]) -> BeforeValidator:
     def check(value: Any) -> Any:
-        if isinstance(value, str) and value in known:
+        if isinstance(value, str) and value in accepted:
             return value
-        near = nearest(value, known) if isinstance(value, str) else None
-        hint = f'did you mean "{near}"? ' if near else ""
-        raise ValueError(f"{values.shown(value)} is not accepted; {hint}accepted: {', '.join(known)}")
+        match = nearest(value, accepted) if isinstance(value, str) else None
+        hint = f'did you mean "{match}"? ' if match else ""
+        raise ValueError(f"{values.shown(value)} is not accepted; {hint}accepted: {', '.join(accepted)}")
 
     return BeforeValidator(check)
 
 
 def known_trigger(value: str) -> str:
-    """A trigger's name; one that is nearly a known one is a slip of the pen."""
+    """Check a trigger's name. A name that is close to a known one is refused as a typing error."""
     if value in TRIGGERS:
         return value
     if not re.fullmatch(r"[a-z][a-z0-9._-]*", value):
         raise ValueError(f"{values.shown(value)} is no trigger; accepted: {', '.join(TRIGGERS)}, or an event's type")
-    if "." not in value and (near := nearest(value, TRIGGERS, 0.85)):
-        raise ValueError(f'{values.shown(value)} is no trigger; did you mean "{near}"?')
+    if "." not in value and (match := nearest(value, TRIGGERS, 0.85)):
+        raise ValueError(f'{values.shown(value)} is no trigger; did you mean "{match}"?')
     return value
 
 

@@ -1,4 +1,4 @@
-"""A file becomes a checked model, or one error that says everything that is wrong with it."""
+"""Read a configuration file into a checked model, or raise one error that lists everything wrong with it."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ BUILT_IN: Mapping[str, tuple[str, ...]] = {
     ),
     "terminal": ("auto", "web", "tmux", "iterm2", "windows-terminal", "kitty", "wezterm", "gnome-terminal", "command"),
 }
-"""Names of the plugins that come with the product; others may be installed."""
+"""Names of the plugins that come with the product. Others may be installed."""
 NOTIFIERS = ("desktop", "slack", "discord", "webhook", "composio", "openclaw", "apprise")
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A file that was read and found right."""
+    """A file that was read and is valid."""
 
     path: Path
     config: Config
@@ -51,25 +51,25 @@ class Loaded:
     variables: tuple[str, ...] = ()
     """Names that were filled in from the environment."""
     unasked: bool = False
-    """Secrets of the keyring stand there by their names: nobody stands for the file yet."""
+    """Secrets of the keyring are still references, because the file is not trusted yet."""
     bare: Loaded | None = None
-    """The same before the keyring was asked, where it was: what trust is in."""
+    """The same file before secrets of the keyring were filled in, if they were. Trust is in this form."""
 
     def given(self, key: str) -> bool:
-        """Whether the file itself sets a top-level field."""
+        """Return whether the file itself sets a top-level field."""
         return key in self.config.model_fields_set
 
 
 def load(path: Path, environ: Mapping[str, str], keyring: Ask | None = None) -> Loaded:
     """Read and check a file. Raises `ConfigError`, which names file, line and key of everything that is wrong.
 
-    `keyring` is asked for secrets, which may ask the user: it is given for files that somebody stands for.
+    `keyring` looks up secrets and may ask the user to unlock it, so pass it only for trusted files.
     """
     return load_text(read(path), path, environ, keyring)
 
 
 def read(path: Path) -> str:
-    """A file's text. Raises `ConfigError` where there is none."""
+    """Return a file's text. Raises `ConfigError` if it cannot be read or is not one of the user's files."""
     try:
         with plain(path.resolve()) as file:
             _check_owner(path, os.fstat(file.fileno()))
@@ -91,7 +91,7 @@ def read(path: Path) -> str:
 
 
 def load_text(text: str, path: Path, environ: Mapping[str, str], keyring: Ask | None = None) -> Loaded:
-    """Check a configuration's text as if it stood in the file `path`."""
+    """Check a configuration's text as if it were in the file `path`."""
     notes = Notes(str(path))
     tree = parse(text, notes)
     notes.check()
@@ -100,8 +100,8 @@ def load_text(text: str, path: Path, environ: Mapping[str, str], keyring: Ask | 
     try:
         config = Config.model_validate(tree)
     except ValidationError as error:
-        for found in error.errors(include_url=False):
-            _tell(found, tree, notes)
+        for detail in error.errors(include_url=False):
+            _add_problem(detail, tree, notes)
     except RecursionError:
         notes.problem(1, "", "nested too deeply")
     else:
@@ -113,7 +113,7 @@ def load_text(text: str, path: Path, environ: Mapping[str, str], keyring: Ask | 
 
 
 def _check_owner(path: Path, status: os.stat_result) -> None:
-    """Refuse what another user of the machine could have written."""
+    """Refuse a file that another user of the machine could have written."""
     if os.name != "posix":
         return
     if status.st_uid not in (os.geteuid(), 0):
@@ -128,19 +128,23 @@ def _check_owner(path: Path, status: os.stat_result) -> None:
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 
-def _tell(error: Any, tree: Section, notes: Notes) -> None:
-    """Turn one of the model's complaints into a problem with line, key and remedy."""
+def _add_problem(error: Any, tree: Section, notes: Notes) -> None:
+    """Add one error of the model to `notes` as a problem with line, key and remedy."""
     path = tuple(error["loc"])
     line, key = locate(tree, path)
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     if kind == "extra_forbidden":
-        known = keys_at(path[:-1])
-        notes.problem(line, key, "unknown key", did_you_mean(str(path[-1]), known))
+        accepted_keys = keys_at(path[:-1])
+        notes.problem(line, key, "unknown key", did_you_mean(str(path[-1]), accepted_keys))
     elif kind == "missing":
         notes.problem(line, key, "is missing")
     elif kind in _EXPECTED:
-        whole = isinstance(value, str) and _EXPECTED[kind] == _MAPPING  # which may be variables with their values
-        notes.problem(line, key, f"{'a text' if whole else shown(value)} is not accepted", f"write {_EXPECTED[kind]}")
+        may_be_env = (
+            isinstance(value, str) and _EXPECTED[kind] == _MAPPING
+        )  # not quoted: it may hold values of variables
+        notes.problem(
+            line, key, f"{'a text' if may_be_env else shown(value)} is not accepted", f"write {_EXPECTED[kind]}"
+        )
     elif kind == "value_error":
         text, _, remedy = str(context.get("error", error["msg"])).partition("; ")
         notes.problem(line, key, text, remedy)
@@ -178,17 +182,17 @@ _BOUNDS = {
 
 
 def keys_at(path: Sequence[str | int]) -> tuple[str, ...]:
-    """The keys that are accepted at a place of the model; none where any key is."""
+    """Return the keys that are accepted at a path of the model, or none if any key is."""
     model = model_at(path)
     return tuple(sorted(keys_of(model))) if model else ()
 
 
 def model_at(path: Sequence[str | int]) -> type[BaseModel] | None:
-    """The model at a place, if there is one."""
+    """Return the model at a path, or None if there is none."""
     current: Any = Config
     for step in path:
         if isinstance(current, type) and issubclass(current, BaseModel):
-            field = next((f for n, f in current.model_fields.items() if step in (n, f.alias)), None)
+            field = next((info for name, info in current.model_fields.items() if step in (name, info.alias)), None)
             current = _bare(field.annotation) if field else None
         else:
             arguments = typing.get_args(current)
@@ -199,7 +203,7 @@ def model_at(path: Sequence[str | int]) -> type[BaseModel] | None:
 
 
 def _bare(annotation: Any) -> Any:
-    """An annotation without what is said about it and without `None`."""
+    """Return an annotation without its metadata and without `None`."""
     origin = typing.get_origin(annotation)
     if origin is typing.Annotated:
         return _bare(typing.get_args(annotation)[0])
@@ -212,7 +216,7 @@ def _bare(annotation: Any) -> Any:
 
 
 def _check_names(config: Config, tree: Section, notes: Notes) -> None:
-    """A plugin's name that is nearly a known one is a slip of the pen."""
+    """Report a plugin name that is not known but close to a known one, as a probable typing error."""
     if config.plugins:
         return
     holders: list[tuple[tuple[str, ...], Any]] = [(("defaults",), config.defaults)]
@@ -232,38 +236,38 @@ def _check_names(config: Config, tree: Section, notes: Notes) -> None:
 def _check_notifiers(
     config: Config, holders: Sequence[tuple[tuple[str, ...], Any]], tree: Section, notes: Notes
 ) -> None:
-    """Nobody would be told by one whose name is mistyped."""
-    known = (*NOTIFIERS, *config.notifiers)
-    named = [((*path, "notifiers"), holder.notifiers) for path, holder in holders]
+    """Report a notifier name that is probably mistyped: its notifications would reach no one."""
+    notifier_names = (*NOTIFIERS, *config.notifiers)
+    references = [((*path, "notifiers"), holder.notifiers) for path, holder in holders]
     routed = [((), config), *((path, holder) for path, holder in holders if path != ("defaults",))]
     for path, holder in routed:
         routing = holder.notification_routing
         levels = [level for level in type(routing).model_fields if getattr(routing, level)]
-        named += [((*path, "notificationRouting", level), getattr(routing, level)) for level in levels]
-    for path, names in named:
+        references += [((*path, "notificationRouting", level), getattr(routing, level)) for level in levels]
+    for path, names in references:
         for name in names:
-            near = None if name in known or "://" in name else nearest(name, known, 0.75)
-            if near and not name.startswith(near):  # another file of the user's may have a second one
+            match = None if name in notifier_names or "://" in name else nearest(name, notifier_names, 0.75)
+            if match and not name.startswith(match):  # such as slack-team, defined in another file
                 line, key = locate(tree, path)
-                notes.problem(line, key, f'there is no notifier "{name}"', f'did you mean "{near}"?')
+                notes.problem(line, key, f'there is no notifier "{name}"', f'did you mean "{match}"?')
 
 
 def _check_name(
     slot: str, name: str | None, path: tuple[str, ...], config: Config, tree: Section, notes: Notes
 ) -> None:
-    known = BUILT_IN[slot]
-    if name is None or name in known or (slot == "agent" and name in config.agents):
+    built_in = BUILT_IN[slot]
+    if name is None or name in built_in or (slot == "agent" and name in config.agents):
         return
-    near = nearest(name, known, 0.75)
-    if near and name not in {
+    match = nearest(name, built_in, 0.75)
+    if match and name not in {
         point.name for point in importlib.metadata.entry_points(group=f"agent_orchestrator.{slot}")
     }:
         line, key = locate(tree, path)
-        notes.problem(line, key, f'there is no {slot} "{name}"', f'did you mean "{near}"?')
+        notes.problem(line, key, f'there is no {slot} "{name}"', f'did you mean "{match}"?')
 
 
 def _check_triggers(config: Config, tree: Section, notes: Notes) -> None:
-    """A rule without a trigger is named by it."""
+    """Check the triggers of rules. A rule without a trigger is named by it."""
     holders: list[tuple[tuple[str, ...], Any]] = [((), config)]
     holders += [(("projects", name), project) for name, project in config.projects.items()]
     holders += [(("agents", name), profile) for name, profile in config.agents.items()]
@@ -291,13 +295,13 @@ def _check_paths(config: Config, tree: Section, notes: Notes) -> None:
 
 
 def find(cwd: Path, environ: Mapping[str, str], home: Path, workspaces: Iterable[Path] = ()) -> Path | None:
-    """The file in force for a folder: `$AO_CONFIG`, then upwards from the folder, then `config.yaml` in `home`.
+    """Return the file in force for a folder: `$AO_CONFIG`, else the nearest upwards from the folder, else `config.yaml` in `home`.
 
-    `home` is `$AO_HOME`. A file inside a session's workspace is never taken: below `<home>/worktrees`, below a
+    `home` is `$AO_HOME`. A file inside a session's workspace is never used: below `<home>/worktrees`, below a
     `.worktrees` folder, or below one of `workspaces`.
     """
-    if named := environ.get("AO_CONFIG"):
-        path = expand_user(named, environ)
+    if configured := environ.get("AO_CONFIG"):
+        path = expand_user(configured, environ)
         path = path if path.is_absolute() else cwd / path
         if not path.is_file():
             raise ConfigError(f"$AO_CONFIG names {path}, which is not a file", "correct or unset AO_CONFIG")
@@ -316,16 +320,16 @@ def find(cwd: Path, environ: Mapping[str, str], home: Path, workspaces: Iterable
 
 
 def in_workspace(path: Path, workspaces: Iterable[Path]) -> bool:
-    """Whether a file lies inside a session's workspace, by its own path or by where that really is."""
+    """Return whether a file lies inside a session's workspace, by its path or with symlinks resolved."""
     forms = (path.absolute(), path.resolve())
     if any(".worktrees" in form.parent.parts for form in forms):
         return True
-    folders = [folder for given in workspaces for folder in (given.absolute(), given.resolve())]
+    folders = [folder for workspace in workspaces for folder in (workspace.absolute(), workspace.resolve())]
     return any(form.is_relative_to(folder) for form in forms for folder in folders)
 
 
 def expand_user(text: str, environ: Mapping[str, str]) -> Path:
-    """A path with `~` replaced by the given environment's home."""
+    """Return a path with `~` replaced by the home folder of the given environment."""
     if text == "~" or text.startswith("~/"):
         home = environ.get("HOME")
         if not home:

@@ -1,4 +1,4 @@
-"""Several answers to one question: the later one wins, field by field, and only where it says something."""
+"""Merge settings of several files: the later one wins, field by field, and only where it sets something."""
 
 from __future__ import annotations
 
@@ -13,23 +13,26 @@ M = TypeVar("M", bound=Model)
 
 
 def overlay(base: M, top: Model) -> M:
-    """`base` with every field that `top` set; nested models and maps field by field, lists as a whole."""
-    given = {name: getattr(top, name) for name in top.model_fields_set if name in type(base).model_fields}
+    """Return `base` with every field that `top` sets: nested models and maps field by field, lists as a whole."""
+    settings = {name: getattr(top, name) for name in top.model_fields_set if name in type(base).model_fields}
     extra = {**(base.model_extra or {}), **(top.model_extra or {})}
-    update = {name: _both(getattr(base, name), value) for name, value in given.items()}
+    update = {name: _merge_values(getattr(base, name), value) for name, value in settings.items()}
     return base.model_copy(update={**update, **extra})
 
 
-def _both(base: Any, top: Any) -> Any:
+def _merge_values(base: Any, top: Any) -> Any:
     if isinstance(base, Model) and isinstance(top, Model):
-        return replaced if (replaced := _other_plugin(base, top)) else overlay(base, top)
+        return replaced if (replaced := _replacement_plugin(base, top)) else overlay(base, top)
     if isinstance(base, dict) and isinstance(top, dict):
-        return {**base, **{key: _both(base[key], value) if key in base else value for key, value in top.items()}}
+        return {
+            **base,
+            **{key: _merge_values(base[key], value) if key in base else value for key, value in top.items()},
+        }
     return top
 
 
-def _other_plugin(base: Model, top: Model) -> Model | None:
-    """Options of one plugin mean nothing to another: then the later one counts alone."""
+def _replacement_plugin(base: Model, top: Model) -> Model | None:
+    """Return `top` if it names another plugin, else None: options of one plugin mean nothing to another, so they are not merged."""
     name = getattr(top, "plugin", None)
     if name is not None and "plugin" in top.model_fields_set and name != getattr(base, "plugin", None):
         return top
@@ -37,7 +40,7 @@ def _other_plugin(base: Model, top: Model) -> Model | None:
 
 
 def rules(*levels: Mapping[str, Reaction]) -> tuple[Rule, ...]:
-    """The default rules with each level's reactions over them: global, then project, then profile."""
+    """Return the default rules with each level's reactions merged in: global, then project, then profile."""
     merged = {rule.name: rule for rule in DEFAULT_RULES}
     for level in levels:
         for name, reaction in level.items():
@@ -45,7 +48,7 @@ def rules(*levels: Mapping[str, Reaction]) -> tuple[Rule, ...]:
     return tuple(merged.values())
 
 
-_SAME = frozenset(
+_SAME_FIELDS = frozenset(
     {"trigger", "auto", "action", "message", "retries", "escalate", "threshold", "delay", "unless_watched", "condition"}
     | {"priority", "strategy", "delete_after", "include_summary", "approval_after", "timeout", "agent"}
 )
@@ -53,18 +56,18 @@ _NULLABLE = frozenset({"retries", "threshold", "delay", "priority", "strategy", 
 
 
 def _rule(base: Rule, reaction: Reaction) -> Rule:
-    """A field given without a value takes the default's value away, where there can be none."""
-    given = reaction.model_fields_set
+    """Return the rule changed by a reaction. A field set to null resets the field to null where that is possible."""
+    fields = reaction.model_fields_set
     changes: dict[str, Any] = {}
-    for name in _SAME & given:
+    for name in _SAME_FIELDS & fields:
         value = getattr(reaction, name)
         if value is not None or name in _NULLABLE:
             changes[name] = value
-    if "backoff" in given:
+    if "backoff" in fields:
         changes["backoff"] = (reaction.backoff.first, reaction.backoff.most) if reaction.backoff else None
-    if "escalate_after" in given:
+    if "escalate_after" in fields:
         changes["escalate_after_count"] = reaction.escalate_after.count if reaction.escalate_after else None
         changes["escalate_after_seconds"] = reaction.escalate_after.seconds if reaction.escalate_after else None
-    if "command" in given:
+    if "command" in fields:
         changes["command"] = ("sh", "-c", reaction.command) if reaction.command else ()
     return replace(base, **changes)

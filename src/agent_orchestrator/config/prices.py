@@ -1,4 +1,4 @@
-"""What tokens cost, for agents that do not say so themselves: one dated table, which the user's own file goes before."""
+"""Token prices for agents that do not report costs: a dated table, which the user's own file overrides."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ log = structlog.get_logger()
 
 
 class Prices:
-    """List prices by model; `$AO_HOME/prices.json`, of the same shape, adds to them and overrides them."""
+    """List prices by model. `$AO_HOME/prices.json` has the same format; its entries add to and override the built-in ones."""
 
     def __init__(self, own: Path) -> None:
-        self._own = own
-        self._seen: float | None = None
+        self._own_file = own
+        self._mtime: float | None = None
         self._shipped = _models(
             json.loads(resources.files("agent_orchestrator.config").joinpath("prices.json").read_text())
         )
         self._models = self._shipped
 
     def usd(self, model: str, input_: int, output: int, cache_read: int, cache_write: int) -> float | None:
-        """What so many tokens cost; none where no price is known."""
+        """Return what these tokens cost in dollars, or None if the model's price is unknown."""
         price = self._price(model)
         if price is None:
             return None
@@ -36,27 +36,27 @@ class Prices:
         return (input_ * price["input"] + output * price["output"] + cache_read * read + cache_write * write) / MILLION
 
     def _price(self, model: str) -> Price | None:
-        self._look()
+        self._reload_if_changed()
         name = model.rpartition("/")[2].lower()
-        fitting = [known for known in self._models if name.startswith(known)]
-        return self._models[max(fitting, key=len)] if fitting else None
+        prefixes = [prefix for prefix in self._models if name.startswith(prefix)]
+        return self._models[max(prefixes, key=len)] if prefixes else None
 
-    def _look(self) -> None:
-        """Take up the user's file anew when it changed; a broken one is told of and does not count."""
+    def _reload_if_changed(self) -> None:
+        """Reload the user's file if it changed. A broken file is logged and ignored."""
         try:
-            changed = self._own.stat().st_mtime
+            mtime = self._own_file.stat().st_mtime
         except OSError:
-            self._seen, self._models = None, self._shipped
+            self._mtime, self._models = None, self._shipped
             return
-        if changed == self._seen:
+        if mtime == self._mtime:
             return
-        self._seen = changed
+        self._mtime = mtime
         try:
-            own = _models(json.loads(self._own.read_text(encoding="utf-8")))
+            own_models = _models(json.loads(self._own_file.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            log.warning("the file of prices cannot be used", file=str(self._own), error=str(error))
-            own = {}
-        self._models = {**self._shipped, **own}
+            log.warning("the file of prices cannot be used", file=str(self._own_file), error=str(error))
+            own_models = {}
+        self._models = {**self._shipped, **own_models}
 
 
 def _models(data: Any) -> dict[str, Price]:

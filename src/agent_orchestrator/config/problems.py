@@ -1,4 +1,4 @@
-"""What is wrong or odd in a configuration file, gathered while it is read and told at once."""
+"""Problems and warnings of a configuration file, collected while it is read and reported together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agent_orchestrator.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong, and where."""
+    """One error, and where it is."""
 
     line: int
     key: str
@@ -19,17 +19,17 @@ class Problem:
     remedy: str = ""
 
     def at(self, file: str) -> str:
-        """One line that names file, line and key."""
+        """Return one line that names file, line and key."""
         key = f"{self.key}: " if self.key else ""
         return f"{file}:{self.line}: {key}{self.text}"
 
     def told(self, file: str) -> str:
-        """The same with its remedy."""
+        """Return the same line with its remedy."""
         return self.at(file) + (f": {self.remedy}" if self.remedy else "")
 
 
 class InvalidConfig(ConfigError):
-    """A file with problems. The first line of its text is the main one; the others follow, a line each."""
+    """Raised for a file with problems. The first line of the text is the main problem; the others follow, one per line."""
 
     def __init__(self, file: str, problems: Iterable[Problem]) -> None:
         self.file = file
@@ -41,57 +41,57 @@ class InvalidConfig(ConfigError):
 
 
 class Notes:
-    """Gathers the problems and warnings of one file."""
+    """Collector of the problems and warnings of one file."""
 
     def __init__(self, file: str) -> None:
         self.file = file
         self._problems: list[Problem] = []
         self._warnings: list[str] = []
-        self._told: set[str] = set()
+        self._warned_keys: set[str] = set()
         self.variables: set[str] = set()
         """Names that were filled in from the environment."""
         self.unasked = False
-        """Secrets of the keyring stand there by their names."""
+        """Whether secrets of the keyring were left as references."""
 
     def problem(self, line: int, key: str, text: str, remedy: str = "") -> None:
-        """Something is wrong."""
+        """Add a problem."""
         self._problems.append(Problem(line, _visible(key), _visible(text), _visible(remedy)))
 
     def warn(self, line: int, key: str, text: str, once: str = "") -> None:
-        """Something is odd; told once for each `once`."""
-        if once and once in self._told:
+        """Add a warning, only once for each value of `once`."""
+        if once and once in self._warned_keys:
             return
-        self._told.add(once)
+        self._warned_keys.add(once)
         self._warnings.append(Problem(line, _visible(key), _visible(text)).at(self.file))
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """All warnings so far, a line each."""
+        """All warnings so far, one per line."""
         return tuple(self._warnings)
 
     def check(self) -> None:
-        """Raise if there were problems, in the order of the file."""
+        """Raise `InvalidConfig` if there are problems, in the order of the file."""
         if self._problems:
-            ordered = sorted(dict.fromkeys(self._problems), key=lambda p: p.line)
+            ordered = sorted(dict.fromkeys(self._problems), key=lambda problem: problem.line)
             raise InvalidConfig(self.file, ordered[:20])
 
 
-def _visible(words: str) -> str:
-    """Words of the file as a terminal may show them: it may come from a stranger, and be there to be obeyed."""
-    return "".join(letter if letter.isprintable() else "?" for letter in words)
+def _visible(text: str) -> str:
+    """Return text of the file that is safe to print on a terminal: the file may come from a stranger and contain control characters."""
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The known name that was probably meant."""
-    by_folded = {k.lower().replace("_", "").replace("-", ""): k for k in known}
+    """Return the known name that was probably meant, or None."""
+    names_by_folded = {candidate.lower().replace("_", "").replace("-", ""): candidate for candidate in known}
     folded = name.lower().replace("_", "").replace("-", "")[:80]
-    found = difflib.get_close_matches(folded, by_folded, n=1, cutoff=cutoff)
-    return by_folded[found[0]] if found else None
+    matches = difflib.get_close_matches(folded, names_by_folded, n=1, cutoff=cutoff)
+    return names_by_folded[matches[0]] if matches else None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A remedy that names the nearest known name, or all of them where none is near and they are few."""
+    """Return a remedy that names the closest known name, or all of them if none is close and they are few."""
     names = sorted(known)
-    if near := nearest(name, names):
-        return f'did you mean "{near}"?'
+    if match := nearest(name, names):
+        return f'did you mean "{match}"?'
     return f"accepted here: {', '.join(names)}" if 0 < len(names) <= 30 else ""

@@ -1,4 +1,4 @@
-"""What there is to configure, told by the models themselves: JSON Schema, the terminal's help, the reference page."""
+"""Output generated from the configuration's models: JSON Schema, help for the terminal, the reference page."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _SHORTHANDS: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("Profile", "command"): [{"type": "string"}],
     ("Profile", "resume"): [{"type": "string"}],
 }
-"""Short forms that are worth completing in an editor, beside the full one."""
+"""Short forms that editors should complete, in addition to the full form."""
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of a configuration file, in its canonical spelling."""
+    """Return the JSON Schema of a configuration file, in its canonical spelling."""
     schema = Config.model_json_schema(by_alias=True)
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "agent-orchestrator.yaml"
@@ -44,69 +44,69 @@ def json_schema() -> dict[str, Any]:
     for (name, key), forms in _SHORTHANDS.items():
         properties = schema["$defs"][name]["properties"]
         full = properties[key]
-        properties[key] = {"anyOf": [full, *forms], **_taken(full)}
+        properties[key] = {"anyOf": [full, *forms], **_pop_annotations(full)}
     for properties in (part.get("properties", {}) for part in (schema, *schema["$defs"].values())):
         for entry in properties.values():
-            _texts_alone(entry)
+            _allow_single_text(entry)
     return schema
 
 
 def keep_schema(file: Path) -> None:
-    """Write the schema where editors are pointed to, unless this version's is there."""
+    """Write the schema file that editors use, unless it has this version's content."""
     mark = {"$comment": f"agent-orchestrator {__version__}"}
     try:
         if file.read_text(encoding="utf-8").startswith(json.dumps(mark)[:-1]):
             return
     except (OSError, ValueError):
         pass
-    with contextlib.suppress(OSError):  # an editor that completes nothing is no reason to refuse anything
+    with contextlib.suppress(OSError):  # completion in an editor is not worth an error
         draft = file.with_suffix(".new")
         draft.write_text(json.dumps(mark | json_schema()), encoding="utf-8")
         draft.replace(file)
 
 
-def _texts_alone(entry: dict[str, Any]) -> None:
-    """A list of texts may be written as one text."""
+def _allow_single_text(entry: dict[str, Any]) -> None:
+    """Allow one text in place of a list of texts, in a property of the schema."""
     if entry.get("type") == "array" and entry.get("items", {}).get("type") == "string":
-        about = _taken(entry)
+        annotations = _pop_annotations(entry)
         full = dict(entry)
         entry.clear()
-        entry.update({"anyOf": [full, {"type": "string"}], **about})
+        entry.update({"anyOf": [full, {"type": "string"}], **annotations})
 
 
-def _taken(entry: dict[str, Any]) -> dict[str, Any]:
-    """What is said about a key whatever its form; taken out of one form."""
-    words: tuple[str, ...] = ("description", "default", "title")
-    return {word: entry.pop(word) for word in words if word in entry}
+def _pop_annotations(entry: dict[str, Any]) -> dict[str, Any]:
+    """Remove what describes a key, whatever form its value has, from one form's schema, and return it."""
+    annotations: tuple[str, ...] = ("description", "default", "title")
+    return {annotation: entry.pop(annotation) for annotation in annotations if annotation in entry}
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key, as a person reads of it."""
+    """One key as the help and the reference page show it."""
 
     path: str
     kind: str
     default: str
     description: str
     section: str
-    """The model it belongs to."""
+    """The model that it belongs to."""
 
 
 def keys() -> list[Key]:
-    """Every key there is, in the order of the models, with its place (`projects.<id>.ci.<name>.timeout`)."""
+    """Return every key, in the order of the models, with its path (`projects.<id>.ci.<name>.timeout`)."""
     return list(_keys(Config, ""))
 
 
 def help_text() -> str:
-    """Every key with its default and what it does, for a terminal."""
+    """Return every key with its default and description, for a terminal."""
     lines = ["agent-orchestrator.yaml: every key, its default, and what it does.", ""]
-    above = ""
+    previous_path = ""
     for key in keys():
         indent = "  " * key.path.count(".")
         holder, _, name = key.path.rpartition(".")
-        if holder.endswith(">") and not above.startswith(f"{holder}."):
+        if holder.endswith(">") and not previous_path.startswith(f"{holder}."):
             lines.append(f"{indent[2:]}{holder.rpartition('.')[2]}")
-        above = key.path
+        previous_path = key.path
         default = f" = {key.default}" if key.default else ""
         lines.append(f"{indent + name + default:<44} {key.description}")
     lines += ["", "Keys may be written in snake_case; ${NAME} comes from the environment, $${ is a literal ${."]
@@ -114,12 +114,12 @@ def help_text() -> str:
 
 
 def reference_markdown() -> str:
-    """The reference page of the configuration."""
+    """Return the reference page of the configuration."""
     parts = [_INTRODUCTION]
-    seen: set[str] = set()
+    printed: set[str] = set()
     for section in [key.section for key in keys()]:
-        if section not in seen:
-            seen.add(section)
+        if section not in printed:
+            printed.add(section)
             parts.append(_section(section))
     parts.append(_reactions())
     parts.append(f"{_TRUST}\n{table()}")
@@ -142,14 +142,14 @@ def _keys(model: type[BaseModel], prefix: str) -> Iterator[Key]:
 
 
 def _ordered(model: type[BaseModel]) -> list[tuple[str, FieldInfo]]:
-    """A model's own fields before those it shares with another."""
+    """Return a model's fields: its own before those it shares with another."""
     inherited = models.Defaults.model_fields if model is models.Project else {}
     fields = model.model_fields.items()
-    return [f for f in fields if f[0] not in inherited] + [f for f in fields if f[0] in inherited]
+    return [item for item in fields if item[0] not in inherited] + [item for item in fields if item[0] in inherited]
 
 
 def _inner(annotation: Any) -> tuple[type[BaseModel] | None, str]:
-    """The model inside an annotation, and what its holder counts by: names of a map, items of a list."""
+    """Return the model inside an annotation, and how its container is indexed: "name" for a map, "n" for a list, else ""."""
     bare = _bare(annotation)
     if isinstance(bare, type) and issubclass(bare, BaseModel):
         return bare, ""
@@ -168,7 +168,7 @@ def _bare(annotation: Any) -> Any:
     if origin is typing.Annotated:
         return _bare(typing.get_args(annotation)[0])
     if origin in (typing.Union, types.UnionType):
-        return _bare(next(a for a in typing.get_args(annotation) if a is not type(None)))
+        return _bare(next(argument for argument in typing.get_args(annotation) if argument is not type(None)))
     return annotation
 
 
@@ -183,31 +183,31 @@ _UNITS: dict[Any, str] = {
 
 
 def _kind(field: FieldInfo) -> str:
-    """A type in a person's words."""
+    """Return a field's type in words for people."""
     for note in (*field.metadata, *_notes(field.annotation)):
         if (unit := _UNITS.get(getattr(note, "func", None))) is not None:
             return unit
         options = getattr(note, "json_schema", None)
         if isinstance(options, dict) and "enum" in options:
             return ", ".join(options["enum"])
-    return _word(_bare(field.annotation))
+    return _type_name(_bare(field.annotation))
 
 
 def _notes(annotation: Any) -> tuple[Any, ...]:
-    """What is said about the type inside `X | None`."""
+    """Return the metadata of the type inside `X | None`."""
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        return tuple(note for a in typing.get_args(annotation) for note in _notes(a))
+        return tuple(note for argument in typing.get_args(annotation) for note in _notes(argument))
     return annotation.__metadata__ if typing.get_origin(annotation) is typing.Annotated else ()
 
 
-def _word(bare: Any) -> str:
+def _type_name(bare: Any) -> str:
     origin, arguments = typing.get_origin(bare), typing.get_args(bare)
     if origin is typing.Literal:
         return ", ".join(arguments)
     if origin is tuple:
-        return f"list of {_word(_bare(arguments[0]))}s"
+        return f"list of {_type_name(_bare(arguments[0]))}s"
     if origin is dict:
-        return "map" if arguments[1] is Any else f"map of {_word(_bare(arguments[1]))}s"
+        return "map" if arguments[1] is Any else f"map of {_type_name(_bare(arguments[1]))}s"
     if isinstance(bare, type) and issubclass(bare, BaseModel):
         return "section"
     return {str: "text", int: "number", float: "number", bool: "true or false"}.get(bare, "anything")
@@ -240,13 +240,13 @@ def _section(name: str) -> str:
 
 def _reactions() -> str:
     lines = ["## Reactions that are in force by themselves", "", "| trigger | default |", "|---|---|"]
-    lines += [f"| `{rule.trigger}` | {_about(rule)} |" for rule in DEFAULT_RULES]
+    lines += [f"| `{rule.trigger}` | {_describe_rule(rule)} |" for rule in DEFAULT_RULES]
     lines += ["", "Templates and conditions may speak of:", "", "| variable | |", "|---|---|"]
     lines += [f"| `{name}` | {text} |" for name, text in TEMPLATE_VARIABLES.items()]
     return "\n".join(lines) + "\n"
 
 
-def _about(rule: Rule) -> str:
+def _describe_rule(rule: Rule) -> str:
     parts = [rule.action if rule.auto else f"auto false, {rule.action}"]
     parts += [f"{rule.strategy}"] if rule.strategy else []
     parts += ["deleteAfter"] if rule.delete_after else []

@@ -1,7 +1,8 @@
-"""Several files in force at once, each for its own projects.
+"""All configuration files in force, each for its own projects.
 
-The user's own file (`$AO_HOME/config.yaml`) speaks for all projects, a project's file over it, the project's own entry over
-both. What concerns the daemon as a whole counts in the user's own file and in the one the daemon was started with.
+Settings are merged in this order, the later one wins: the user's own file (`$AO_HOME/config.yaml`, for all projects), a project's
+file, the project's own entry. Settings of the daemon as a whole count only in the user's own file and in the one the daemon was
+started with.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ from agent_orchestrator.errors import AoError, ConfigError, Conflict, machine_sh
 log = structlog.get_logger()
 
 DEFAULT_PORT = 3000
-_NOTHING = Config()
+_NO_CONFIG = Config()
 
 
 MOST_AGENTS = 256
-"""Whose settings are kept: any name may be asked for."""
+"""How many agents' settings are cached: any name can be requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonConfig:
-    """What concerns the daemon as a whole."""
+    """The settings of the daemon as a whole."""
 
     port: int
     port_given: bool
-    """A port that somebody asked for is not exchanged for a free one."""
+    """A port that the user set is not exchanged for a free one."""
     host: str
     tls: Tls
     database: str
@@ -52,16 +53,16 @@ class DaemonConfig:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How many agents of some projects may work at once."""
+    """How many agents of some projects may work at the same time."""
 
     projects: frozenset[str]
     count: int
     where: str
-    """The file or project that says so."""
+    """The file or project that sets the limit."""
     profile: str | None = None
-    """Only agents of this profile are counted."""
+    """Count only agents of this profile."""
     machine: bool = False
-    """So many on each machine."""
+    """The limit applies on each machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,101 +89,103 @@ class ConfigSet:
         self._started_with = started_with
         self._loaded: dict[Path, Loaded] = {}
         self._entries: dict[str, _Entry] = {}
-        self._without: dict[Path, frozenset[str]] = {}
+        self._excluded: dict[Path, frozenset[str]] = {}
         self._cache: dict[str, ProjectConfig] = {}
         self._rules: dict[tuple[str, str | None], tuple[Rule, ...]] = {}
         self._agents: dict[tuple[str, str | None], AgentSettings | None] = {}
         self._limits: tuple[Limit, ...] | None = None
-        self._in_force: dict[Path, Config] = {}
+        self._configs_in_force: dict[Path, Config] = {}
         self.trusts: Callable[[Loaded], bool] = lambda _loaded: True
-        """May a file use its powers?"""
+        """Returns whether a file may use its powers."""
         self.foreign = False
-        """The file that the daemon was started with came with a repository: it has no say in what concerns the whole daemon."""
+        """Whether the file that the daemon was started with came with a repository: it then cannot set what concerns the whole daemon."""
         self.on_change: Callable[[], None] = lambda: None
-        """Called when other content is in force."""
+        """Called when the content in force changed."""
         self.broken: dict[Path, str] = {}
-        """Files that are wrong now, with what is wrong; their last good content is in force."""
+        """Files that have errors now, with the error; their last good content is in force."""
         self._unread: set[Path] = set()
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
     @property
     def places(self) -> tuple[Path, Path | None]:
-        """The user's own file, whether it is there or not, and the one that the daemon was started with."""
+        """The user's own file, whether or not it exists, and the one that the daemon was started with."""
         return self._home, self._started_with
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The files in force; to be watched."""
+        """The files in force, to be watched."""
         return tuple(self._loaded)
 
     def loaded(self, path: Path) -> Loaded | None:
-        """What a file in force said when it was last right."""
-        return self._loaded.get(_key(path))
+        """Return a file's last good content, or None if it is not in force."""
+        return self._loaded.get(_absolute(path))
 
     def load_home(self) -> Loaded:
-        """Read the user's own file, if there is one."""
+        """Read the user's own file, if it exists."""
         if not self._home.exists():
-            self._loaded.pop(_key(self._home), None)
-            self._changed()
+            self._loaded.pop(_absolute(self._home), None)
+            self._invalidate()
             return Loaded(self._home, Config())
-        return self._take(self._home)
+        return self._load_file(self._home)
 
     def add(self, path: Path, without: Collection[str] = ()) -> Loaded:
-        """Read a file and take over its projects but those `without`; a file known before is read again."""
-        return self._take(path, frozenset(without))
+        """Read a file and register its projects except those in `without`. A file that is already in force is read again."""
+        return self._load_file(path, frozenset(without))
 
     def reload(self, path: Path) -> list[str]:
-        """Read a changed file again and say which keys changed. Raises `ConfigError` and leaves the last good content in force."""
-        before = self._loaded.get(_key(path))
-        after = self.load_home() if _key(path) == _key(self._home) else self._take(path)
-        old, new = (_flat(loaded.config) if loaded else {} for loaded in (before, after))
+        """Read a changed file again and return which keys changed. Raises `ConfigError` and leaves the last good content in force."""
+        before = self._loaded.get(_absolute(path))
+        after = self.load_home() if _absolute(path) == _absolute(self._home) else self._load_file(path)
+        old, new = (_flatten(loaded.config) if loaded else {} for loaded in (before, after))
         return sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
 
     def remove(self, path: Path) -> None:
-        """Forget a file and its projects."""
-        key = _key(path)
+        """Remove a file and its projects."""
+        key = _absolute(path)
         self._loaded.pop(key, None)
-        self._without.pop(key, None)
+        self._excluded.pop(key, None)
         self.broken.pop(key, None)
         self._entries = {name: entry for name, entry in self._entries.items() if entry.file != key}
-        self._changed()
+        self._invalidate()
 
     def remove_project(self, project_id: str) -> None:
-        """Forget one project; its file stays in force for the others."""
+        """Remove one project. Its file stays in force for the others."""
         entry = self._entries.pop(project_id, None)
         if entry and entry.file:
-            self._without[entry.file] = self._without.get(entry.file, frozenset()) | {project_id}
-        self._changed()
+            self._excluded[entry.file] = self._excluded.get(entry.file, frozenset()) | {project_id}
+        self._invalidate()
 
     def add_adhoc(self, project_id: str, path: Path, file: Path | None = None) -> ProjectConfig:
-        """Take in a repository without a configuration of its own; the settings of `file`, if given, hold for it."""
-        self._refuse_clash(project_id, None, path)
-        self._entries[project_id] = _Entry(Project(), path, _key(file) if file else None)
-        self._changed()
-        found = self.project(project_id)
-        assert found is not None
-        return found
+        """Add a repository without a configuration of its own; the settings of `file`, if given, apply to it."""
+        self._refuse_duplicate(project_id, None, path)
+        self._entries[project_id] = _Entry(Project(), path, _absolute(file) if file else None)
+        self._invalidate()
+        config = self.project(project_id)
+        assert config is not None
+        return config
 
     # -- what is in force ----------------------------------------------------------------------------------------------
 
     @property
     def daemon(self) -> DaemonConfig:
-        """What concerns the daemon as a whole."""
+        """The settings of the daemon as a whole."""
         merged = Config()
         for path in (self._home, self._started_with):
-            loaded = self._loaded.get(_key(path)) if path else None
+            loaded = self._loaded.get(_absolute(path)) if path else None
             if loaded:
-                given = {key: getattr(loaded.config, key) for key in self._for_daemon(loaded) if loaded.given(key)}
-                if "tls" in given and path != self._home:
-                    given["tls"] = _without_insecure(given["tls"])
-                merged = overlay(merged, Config.model_construct(set(given), **given))
+                settings = {
+                    key: getattr(loaded.config, key) for key in self._allowed_daemon_keys(loaded) if loaded.given(key)
+                }
+                if "tls" in settings and path != self._home:
+                    settings["tls"] = _without_insecure(settings["tls"])
+                merged = overlay(merged, Config.model_construct(set(settings), **settings))
         port_given = merged.port is not None
         port = DEFAULT_PORT if merged.port is None else merged.port
         return DaemonConfig(port, port_given, merged.host, merged.tls, merged.database, merged.cluster, merged.power)
 
     def project(self, project_id: str) -> ProjectConfig | None:
-        """A project with everything resolved."""
+        """Return a project with all settings resolved, or None."""
         entry = self._entries.get(project_id)
         if entry is None:
             return None
@@ -198,163 +201,177 @@ class ConfigSet:
         return self._cache[project_id]
 
     def unowned(self) -> ProjectConfig:
-        """What holds for that which belongs to no project: the user's own file."""
-        found = self._cache.get("")
-        if found is None:
-            file = self._home if _key(self._home) in self._loaded else None
+        """Return the settings for what belongs to no project: those of the user's own file."""
+        config = self._cache.get("")
+        if config is None:
+            file = self._home if _absolute(self._home) in self._loaded else None
             configs = self._configs(None)
-            found = project_config("", Project(), self._home.parent, file, configs, self.environ)
-            self._cache[""] = found
-        return found
+            config = project_config("", Project(), self._home.parent, file, configs, self.environ)
+            self._cache[""] = config
+        return config
 
     def note_unread(self, path: Path) -> None:
-        """A file that is there was not right when the daemon began: what it demands, checks and walls for one, is not known."""
-        if path.exists() and _key(path) not in self._loaded:
-            self._unread.add(_key(path))
+        """Remember an existing file that had errors when the daemon started, so that its demands (checks, walls) are not known."""
+        if path.exists() and _absolute(path) not in self._loaded:
+            self._unread.add(_absolute(path))
 
     def refuse_unread(self, project: ProjectConfig) -> None:
-        """Raises `Conflict` where that holds for the user's own file or the project's."""
+        """Raise `Conflict` if the user's own file or the project's could not be read since the daemon started."""
         for file in (self._home, project.file):
-            if file is not None and _key(file) in self._unread and file.exists():
-                wrong = self.broken.get(_key(file)) or f"{file} could not be read"
-                raise Conflict(f"nothing starts or lands in {project.id}, which has no good configuration: {wrong}")
+            if file is not None and _absolute(file) in self._unread and file.exists():
+                problem = self.broken.get(_absolute(file)) or f"{file} could not be read"
+                raise Conflict(f"nothing starts or lands in {project.id}, which has no good configuration: {problem}")
 
     def projects(self) -> tuple[ProjectConfig, ...]:
-        """All projects, by id."""
-        return tuple(found for name in sorted(self._entries) if (found := self.project(name)))
+        """Return all projects, by id."""
+        return tuple(project for name in sorted(self._entries) if (project := self.project(name)))
 
     def project_at(self, folder: Path) -> ProjectConfig | None:
-        """The project in whose repository a folder lies; the innermost where they are nested."""
+        """Return the project in whose repository a folder lies; the innermost one if repositories are nested."""
         real = folder.resolve()
-        holders = [p for p in self.projects() if real.is_relative_to(p.path.resolve())]
-        return max(holders, key=lambda p: (len(p.path.resolve().parts), p.file is not None), default=None)
+        candidates = [project for project in self.projects() if real.is_relative_to(project.path.resolve())]
+        return max(
+            candidates, key=lambda project: (len(project.path.resolve().parts), project.file is not None), default=None
+        )
 
     def rules(self, project_id: str, profile: str | None = None) -> tuple[Rule, ...]:
-        """The reaction rules in force: defaults, then global, then project, then profile, merged field by field."""
-        kept = self._rules  # that of this moment: what is worked out from it is not kept beyond a change
-        if (project_id, profile) not in kept:
+        """Return the reaction rules in force: defaults, then global, then project, then profile, merged field by field."""
+        cache = self._rules  # this very dict: a change replaces it, so that outdated rules are not cached
+        if (project_id, profile) not in cache:
             project = self.project(project_id)
-            levels = list(project.reactions) if project else [c.reactions for c in self._configs(None)]
+            levels = list(project.reactions) if project else [config.reactions for config in self._configs(None)]
             if project and profile and profile in project.profiles:
                 levels.append(project.profiles[profile].reactions)
-            kept[project_id, profile] = rules(*levels)
-        return kept[project_id, profile]
+            cache[project_id, profile] = rules(*levels)
+        return cache[project_id, profile]
 
     def profile(self, project_id: str, name: str) -> Profile | None:
-        """The profile of that name, if there is one."""
+        """Return the profile with that name, or None."""
         project = self.project(project_id)
         return project.profiles.get(name) if project else None
 
     def agent(self, project_id: str, name: str | None = None) -> AgentSettings | None:
-        """How the profile, or else the agent, of that name is run for a project; none named: the project's own."""
-        kept = self._agents
-        if (project_id, name) not in kept:
-            if len(kept) >= MOST_AGENTS:
-                kept.clear()
+        """Return how the profile, or else the agent, of that name is run for a project. Without a name: the project's own agent."""
+        cache = self._agents
+        if (project_id, name) not in cache:
+            if len(cache) >= MOST_AGENTS:
+                cache.clear()
             project = self.project(project_id)
-            kept[project_id, name] = agent_settings(project, name) if project else None
-        return kept[project_id, name]
+            cache[project_id, name] = agent_settings(project, name) if project else None
+        return cache[project_id, name]
 
     def limits(self) -> tuple[Limit, ...]:
-        """All limits on agents that work at once; each must hold."""
+        """Return all limits on agents that work at the same time. Each of them must hold."""
         if self._limits is None:
-            self._limits = tuple(self._limits_in_force())
+            self._limits = tuple(self._compute_limits())
         return self._limits
 
     def day_budgets(self) -> tuple[DayBudget, ...]:
-        """What the projects of each file may use together in a day; each must hold."""
-        found = []
+        """Return what the projects of each file may use together in a day. Each budget must hold."""
+        budgets = []
         for path, loaded in self._loaded.items():
             budget = loaded.config.orchestrator.budget.per_day
-            mine = [name for name, one in self._entries.items() if path in (_key(self._home), one.file)]
-            if budget is not None and mine:
-                found.append(DayBudget(frozenset(mine), budget))
-        return tuple(found)
+            project_ids = [name for name, entry in self._entries.items() if path in (_absolute(self._home), entry.file)]
+            if budget is not None and project_ids:
+                budgets.append(DayBudget(frozenset(project_ids), budget))
+        return tuple(budgets)
 
     def workspaces(self) -> tuple[Path, ...]:
-        """Folders that hold sessions' workspaces, beside those below `$AO_HOME`: no configuration is read there."""
+        """Return the folders outside `$AO_HOME` that hold sessions' workspaces. No configuration is read there."""
         folders = [project.worktree_dir or project.path / ".worktrees" for project in self.projects()]
         return tuple(dict.fromkeys(folders))
 
     def noted(self, loaded: Loaded) -> Loaded:
-        """With a warning if it sets what only concerns the whole daemon, and is not the file for that."""
-        allowed = {_key(path) for path in (self._home, self._started_with) if path}
-        given = [key for key in DAEMON_KEYS if loaded.given(key)]
-        if _key(loaded.path) in allowed or not given:
+        """Return the file with a warning if it sets daemon-wide keys but is not the file for that."""
+        allowed = {_absolute(path) for path in (self._home, self._started_with) if path}
+        daemon_keys = [key for key in DAEMON_KEYS if loaded.given(key)]
+        if _absolute(loaded.path) in allowed or not daemon_keys:
             return loaded
-        counts = "counts" if len(given) == 1 else "count"
-        text = f"{loaded.path}: {', '.join(given)} {counts} only in {self._home} or in the file the daemon was started with"
+        verb = "counts" if len(daemon_keys) == 1 else "count"
+        text = f"{loaded.path}: {', '.join(daemon_keys)} {verb} only in {self._home} or in the file the daemon was started with"
         return replace(loaded, warnings=(*loaded.warnings, text))
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _limits_in_force(self) -> list[Limit]:
-        found = []
+    def _compute_limits(self) -> list[Limit]:
+        """Return the limits of all files, of the cluster and of single projects."""
+        limits = []
         for path, loaded in self._loaded.items():
             count = loaded.config.orchestrator.max_parallel_agents
             names = (
-                self._entries if path == _key(self._home) else [n for n, e in self._entries.items() if e.file == path]
+                self._entries
+                if path == _absolute(self._home)
+                else [project_id for project_id, entry in self._entries.items() if entry.file == path]
             )
             if count is not None and names:
-                found.append(Limit(frozenset(names), count, str(path)))
-            found += [
+                limits.append(Limit(frozenset(names), count, str(path)))
+            limits += [
                 Limit(frozenset(names), profile.max_parallel_agents, str(path), name)
                 for name, profile in loaded.config.agents.items()
                 if profile.max_parallel_agents and names
             ]
         cluster = self.daemon.cluster
         if cluster and cluster.max_parallel_agents and self._entries:
-            found.append(Limit(frozenset(self._entries), cluster.max_parallel_agents, str(self._home), machine=True))
-        found += [
-            Limit(frozenset({p.id}), p.max_parallel_agents, p.id) for p in self.projects() if p.max_parallel_agents
+            limits.append(Limit(frozenset(self._entries), cluster.max_parallel_agents, str(self._home), machine=True))
+        limits += [
+            Limit(frozenset({project.id}), project.max_parallel_agents, project.id)
+            for project in self.projects()
+            if project.max_parallel_agents
         ]
-        return found
+        return limits
 
-    def _take(self, path: Path, without: frozenset[str] | None = None) -> Loaded:
-        key = _key(path)
-        without = self._without.get(key, frozenset()) if without is None else without
+    def _load_file(self, path: Path, without: frozenset[str] | None = None) -> Loaded:
+        """Read a file and put it in force, without the projects in `without`."""
+        key = _absolute(path)
+        without = self._excluded.get(key, frozenset()) if without is None else without
         with self.answering(path):
             loaded = self.noted(self._read(path))
-            entries = {name: e for name, e in self._entries_of(loaded).items() if name not in without}
+            entries = {
+                name: project_entry
+                for name, project_entry in self._project_entries(loaded).items()
+                if name not in without
+            }
             for name, entry in entries.items():
-                self._refuse_clash(name, key, entry.root)
-            self._put(key, loaded, entries)
-        self._without[key] = without
+                self._refuse_duplicate(name, key, entry.root)
+            self._activate(key, loaded, entries)
+        self._excluded[key] = without
         self.broken.pop(key, None)
         self._unread.discard(key)
         return loaded
 
     def _read(self, path: Path) -> Loaded:
-        """What a file says; the keyring is asked only for one that is the user's own, or trusted as it is."""
+        """Read a file. The keyring is asked for its secrets only if it is the user's own file or trusted as it is."""
         text = read(path)
-        if _key(path) == _key(self._home):
+        if _absolute(path) == _absolute(self._home):
             return load_text(text, path, self.environ, keyring.read)
         bare = load_text(text, path, self.environ)
         if not bare.unasked or not self.trusts(bare):
             return bare
         return replace(load_text(text, path, self.environ, keyring.read), bare=bare)
 
-    def _put(self, key: Path, loaded: Loaded, entries: Mapping[str, _Entry]) -> None:
-        """Put a file's content in force, if each of its projects can be worked out from it; else that of before stays."""
+    def _activate(self, key: Path, loaded: Loaded, entries: Mapping[str, _Entry]) -> None:
+        """Put a file's content in force if each of its projects can be resolved; otherwise keep the previous content."""
         before = self._entries, self._loaded
-        named = self._ids_of(key)
-        kept = {name: entry for name, entry in self._entries.items() if entry.file != key or name not in named}
-        self._entries, self._loaded = {**kept, **entries}, {**self._loaded, key: loaded}
+        own_ids = self._project_ids_of(key)
+        other_entries = {
+            name: entry for name, entry in self._entries.items() if entry.file != key or name not in own_ids
+        }
+        self._entries, self._loaded = {**other_entries, **entries}, {**self._loaded, key: loaded}
         try:
-            self._changed()
-            own = key == _key(self._home)  # which speaks for every project
-            for name in self._entries if own else entries:
+            self._invalidate()
+            is_home_file = key == _absolute(self._home)  # the user's own file applies to every project
+            for name in self._entries if is_home_file else entries:
                 self.project(name)
                 self.rules(name)
         except BaseException:
             self._entries, self._loaded = before
-            self._changed()
+            self._invalidate()
             raise
 
     @contextmanager
     def answering(self, path: Path) -> Iterator[None]:
-        """Whatever goes wrong with a file is wrong with that file: it is broken, and nothing else is."""
-        key = _key(path)
+        """Record any error inside the `with` block as an error of this file, and of no other, and raise it as `AoError`."""
+        key = _absolute(path)
         try:
             yield
         except ConfigError as error:
@@ -363,46 +380,48 @@ class ConfigSet:
         except AoError:
             raise
         except Exception as error:
-            if short := machine_short(error):
-                raise short from error
+            if resource_error := machine_short(error):
+                raise resource_error from error
             kind = " ".join(f"{type(error).__name__}: {error}".split())
-            wrong = ConfigError(
+            problem = ConfigError(
                 f"{path} cannot be used ({shown(kind)})", "daemon.log says more; take back what was changed in it last"
             )
-            if self.broken.get(key) != str(wrong):
+            if self.broken.get(key) != str(problem):
                 log.exception("a configuration cannot be used, which nobody foresaw", file=str(path))
-            self.broken[key] = str(wrong)
-            raise wrong from error
+            self.broken[key] = str(problem)
+            raise problem from error
 
-    def _ids_of(self, key: Path) -> set[str]:
-        """Projects that a file itself named when it was last read; not those that were added beside it."""
+    def _project_ids_of(self, key: Path) -> set[str]:
+        """Return the projects that the file itself named when it was last read, not those added later by path."""
         loaded = self._loaded.get(key)
-        return set(self._entries_of(loaded)) if loaded else set()
+        return set(self._project_entries(loaded)) if loaded else set()
 
     def around(self, loaded: Loaded) -> Around:
-        """What a file's powers are measured by."""
-        home = self._loaded.get(_key(self._home))
-        own = home.config if home and home.path != loaded.path else _NOTHING
-        return Around(loaded.path.absolute().parent, own, self.environ)
+        """Return what a file's powers are compared with."""
+        home = self._loaded.get(_absolute(self._home))
+        own_config = home.config if home and home.path != loaded.path else _NO_CONFIG
+        return Around(loaded.path.absolute().parent, own_config, self.environ)
 
-    def _force(self, key: Path) -> Config:
-        """What of a file is in force: without its powers, where nobody trusts it."""
-        if key not in self._in_force:
+    def _config_in_force(self, key: Path) -> Config:
+        """Return the part of a file that is in force: without its powers if it is not trusted."""
+        if key not in self._configs_in_force:
             loaded = self._loaded[key]
             trusted = self.trusts(loaded) and not loaded.unasked
-            self._in_force[key] = loaded.config if trusted else harmless(loaded, self.around(loaded))
-        return self._in_force[key]
+            self._configs_in_force[key] = loaded.config if trusted else harmless(loaded, self.around(loaded))
+        return self._configs_in_force[key]
 
     def _settings(self, project_id: str, entry: _Entry) -> Project:
+        """Return a project's own settings from its file, as far as they are in force."""
         if entry.file is None or entry.file not in self._loaded:
             return entry.project
-        config = self._force(entry.file)
+        config = self._config_in_force(entry.file)
         return config.projects.get(project_id) or config.project or entry.project
 
-    def _entries_of(self, loaded: Loaded) -> dict[str, _Entry]:
-        key, folder = _key(loaded.path), loaded.path.absolute().parent
+    def _project_entries(self, loaded: Loaded) -> dict[str, _Entry]:
+        """Return the projects of a file. Paths outside its folder count only if it is trusted."""
+        key, folder = _absolute(loaded.path), loaded.path.absolute().parent
         if loaded.config.projects:
-            trusted, here = self.trusts(loaded), folder.resolve()
+            trusted, folder_path = self.trusts(loaded), folder.resolve()
             roots = {
                 name: folder / expand_user(project.path or ".", self.environ)
                 for name, project in loaded.config.projects.items()
@@ -410,98 +429,113 @@ class ConfigSet:
             return {
                 name: _Entry(loaded.config.projects[name], root, key)
                 for name, root in roots.items()
-                if trusted or root.resolve().is_relative_to(here)
+                if trusted or root.resolve().is_relative_to(folder_path)
             }
-        own = loaded.config.project
-        if key == _key(self._home):
-            if own:
-                found = ", ".join(sorted(own.model_dump(by_alias=True, exclude_unset=True)))
-                raise ConfigError(f"{loaded.path}: {found} belongs to a project", "write it under projects or defaults")
+        own_section = loaded.config.project
+        if key == _absolute(self._home):
+            if own_section:
+                keys = ", ".join(sorted(own_section.model_dump(by_alias=True, exclude_unset=True)))
+                raise ConfigError(f"{loaded.path}: {keys} belongs to a project", "write it under projects or defaults")
             return {}
-        root = repository_of(folder) or (folder if own else None)
+        root = repository_of(folder) or (folder if own_section else None)
         if root is None:
             return {}
-        if own and own.path:
-            named = folder / expand_user(own.path, self.environ)
-            root = named if self.trusts(loaded) or named.resolve().is_relative_to(folder.resolve()) else root
-        return {slug(root.resolve().name): _Entry(own or Project(), root, key)}
+        if own_section and own_section.path:
+            given_root = folder / expand_user(own_section.path, self.environ)
+            root = given_root if self.trusts(loaded) or given_root.resolve().is_relative_to(folder.resolve()) else root
+        return {slug(root.resolve().name): _Entry(own_section or Project(), root, key)}
 
-    def _refuse_clash(self, name: str, file: Path | None, root: Path) -> None:
+    def _refuse_duplicate(self, name: str, file: Path | None, root: Path) -> None:
+        """Raise `ConfigError` if another file or repository already has a project with this id."""
         other = self._entries.get(name)
         if other is None or (other.file == file and (file is not None or other.root == root)):
             return
         if other.file is None and other.root.resolve() == root.resolve():
-            return  # a repository that was taken in without a file has one now
-        mine = f"{file} ({root})" if file else str(root)
-        theirs = f"{other.file} ({other.root})" if other.file else str(other.root)
+            return  # a repository that was added without a file has one now
+        description = f"{file} ({root})" if file else str(root)
+        other_description = f"{other.file} ({other.root})" if other.file else str(other.root)
         raise ConfigError(
-            f'the project "{name}" of {mine} is also that of {theirs}', "give one of them another id, or remove one"
+            f'the project "{name}" of {description} is also that of {other_description}',
+            "give one of them another id, or remove one",
         )
 
-    def _for_daemon(self, loaded: Loaded) -> tuple[str, ...]:
-        """Which of the keys that concern the whole daemon a file may set."""
-        foreign = self.foreign and self._started_with is not None and _key(loaded.path) == _key(self._started_with)
+    def _allowed_daemon_keys(self, loaded: Loaded) -> tuple[str, ...]:
+        """Return which daemon-wide keys a file may set."""
+        foreign = (
+            self.foreign and self._started_with is not None and _absolute(loaded.path) == _absolute(self._started_with)
+        )
         return ("port", "power") if foreign else DAEMON_KEYS
 
     def _configs(self, file: Path | None) -> tuple[Config, ...]:
-        """The files that speak for a project of `file`, the weakest first; never none."""
-        paths = dict.fromkeys([_key(self._home), *([file] if file else [])])
-        return tuple(self._force(p) for p in paths if p in self._loaded) or (Config(),)
+        """Return the files that apply to a project of `file`, the weakest first, at least one."""
+        paths = dict.fromkeys([_absolute(self._home), *([file] if file else [])])
+        return tuple(self._config_in_force(path) for path in paths if path in self._loaded) or (Config(),)
 
     def trust_changed(self) -> None:
-        """What may be used is to be asked anew, and the keyring for files that are trusted now."""
-        self._changed()
+        """Recompute what may be used, and read files that became trusted again with secrets of the keyring."""
+        self._invalidate()
         for path, loaded in list(self._loaded.items()):
             if loaded.unasked and self.trusts(loaded):
-                with suppress(AoError):  # which is told of that file, and leaves its powers out of force
-                    self._take(path)
+                with suppress(AoError):  # the error is recorded for that file, and its powers stay out of force
+                    self._load_file(path)
 
-    def _changed(self) -> None:
+    def _invalidate(self) -> None:
+        """Discard everything computed from the content in force, and notify."""
         self._cache.clear()
         self._rules = {}
         self._agents = {}
-        self._in_force.clear()
+        self._configs_in_force.clear()
         self._limits = None
         self.on_change()
 
     def data(self) -> list[dict[str, Any]]:
-        """What each file in force says, as JSON data."""
-        return [one.config.model_dump(mode="json", by_alias=True, exclude_unset=True) for one in self._loaded.values()]
+        """Return the content of each file in force, as JSON data."""
+        return [
+            loaded.config.model_dump(mode="json", by_alias=True, exclude_unset=True) for loaded in self._loaded.values()
+        ]
 
 
 def slug(name: str) -> str:
-    """A name as a project's id."""
+    """Convert a name to a project id."""
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
     return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:40].strip("-") or "project"
 
 
 def repository_of(folder: Path) -> Path | None:
-    """The root of the Git repository in which a folder lies."""
-    return next((f for f in (folder, *folder.parents) if (f / ".git").exists() or _bare(f)), None)
+    """Return the root of the Git repository in which a folder lies, or None."""
+    return next(
+        (
+            candidate
+            for candidate in (folder, *folder.parents)
+            if (candidate / ".git").exists() or _is_bare_repository(candidate)
+        ),
+        None,
+    )
 
 
-def _bare(folder: Path) -> bool:
+def _is_bare_repository(folder: Path) -> bool:
     return (folder / "HEAD").is_file() and (folder / "objects").is_dir() and (folder / "refs").is_dir()
 
 
-def _key(path: Path) -> Path:
+def _absolute(path: Path) -> Path:
     return path.absolute()
 
 
-def _flat(config: Config) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _flatten(config: Config) -> dict[str, Any]:
+    """Return the values of a configuration by dotted key."""
+    values: dict[str, Any] = {}
 
-    def walk(value: Any, path: str) -> None:
+    def collect(value: Any, path: str) -> None:
         if isinstance(value, dict) and value:
-            for key, inner in value.items():
-                walk(inner, f"{path}.{key}" if path else str(key))
+            for key, child in value.items():
+                collect(child, f"{path}.{key}" if path else str(key))
         else:
-            found[path] = value
+            values[path] = value
 
-    walk(config.model_dump(by_alias=True, exclude_unset=True), "")
-    return found
+    collect(config.model_dump(by_alias=True, exclude_unset=True), "")
+    return values
 
 
 def _without_insecure(tls: Tls) -> Tls:
-    """Only the user's own file may open the daemon to everybody: another one may have come with a repository."""
+    """Return the settings without `insecure`: only the user's own file, which cannot come with a repository, may open the daemon."""
     return Tls(**tls.model_dump(exclude_unset=True, exclude={"insecure"}))

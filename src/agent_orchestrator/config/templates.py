@@ -1,4 +1,4 @@
-"""What the configuration's templates may speak of, and their check when a file is loaded."""
+"""The variables that the configuration's templates may use, and the check of templates when a file is loaded."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ AGENT_VARIABLES = (
     "mode",
     "conversation",
 )
-"""What an agent's `command` and `resume` may speak of."""
+"""The variables of an agent's `command` and `resume`."""
 
 BRANCH_VARIABLES = ("name", "issue", "project", "prefix")
-"""What `branchPattern` may speak of."""
+"""The variables of `branchPattern`."""
 
 
 def check_template(text: str, variables: Iterable[str]) -> None:
@@ -42,5 +42,5 @@ def _check(check: Callable[[str, Iterable[str]], None], text: str, variables: It
     except UsageError as error:
         raise ValueError(f"{error.text}; {error.remedy}" if error.remedy else error.text) from None
     except (RecursionError, SyntaxError, MemoryError, OverflowError):
-        # Python's own compiler, to which a template comes in the end, has bounds too.
+        # Python's compiler, which a template is passed to in the end, has limits too.
         raise ValueError("nested too deeply") from None

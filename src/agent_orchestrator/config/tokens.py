@@ -1,7 +1,7 @@
-"""Who may ask over TCP: the command line's own token, named tokens with a role, browsers that signed in, and two tokens a session.
+"""Who may send requests over TCP: the command line's token, named tokens with a role, signed-in browsers, two tokens per session.
 
-Named tokens and sign-ins are kept as hashes in `$AO_HOME/tokens.json`. A session's tokens are signatures over its id and
-launch, so they need no storage; its agent's opens nothing but what concerns that session, its node's nothing but its repository. Only the
+Named tokens and sign-ins are stored as hashes in `$AO_HOME/tokens.json`. A session's tokens are signatures over its id and launch, so
+they need no storage. The agent's token only gives access to what concerns its session, the node's only to its repository. Only the
 daemon writes here.
 """
 
@@ -27,18 +27,19 @@ from agent_orchestrator.base.text.redaction import KNOWN
 from agent_orchestrator.errors import AoError, Conflict, NotFound, UsageError, machine_short
 
 ROLES = ("viewer", "operator", "admin")
-"""Each may do what the ones before it may: look, work with sessions, change the house."""
+"""Each role includes the ones before it: view, work with sessions, administrate."""
 SIGN_IN_DAYS = 30
 """Days after which a browser must sign in again."""
 SIGN_INS = 100
-"""Browsers that are signed in at once by one token, or by links of one maker; whoever comes next takes the place of the first."""
+"""The most browsers signed in at once by one token, or by links of one creator. A further sign-in removes the oldest."""
 _SESSION = re.compile(r"[\w.-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who asks. `kind`: `local` (Unix socket), `cli`, `token`, `login`, `session`, `saver` (a session's node, which brings its work) or
-    `node`; the last three have no role, only themselves."""
+    """The caller of a request. `kind`: `local` (Unix socket), `cli`, `token`, `login`, `session`, `saver` (a session's node that uploads
+    its commits) or `node`. The last three have no role, only their own session or machine.
+    """
 
     kind: str
     role: str | None = None
@@ -46,102 +47,108 @@ class Identity:
     generation: int | None = None
     name: str | None = None
     id: str | None = None
-    """Of the token or sign-in, as the list shows it."""
+    """The id of the token or sign-in, as the list shows it."""
     by: str | None = None
-    """What it stands and falls with: the token that a browser signed in with, or the token itself."""
+    """What the access depends on: the token that a browser signed in with, or the token itself."""
 
     @property
     def is_agent(self) -> bool:
-        """An agent asks, by its token or by its own `ao`: it reads no words that wait for a person's leave."""
+        """Whether an agent is the caller, by its token or its own `ao`: it cannot read text that waits for a person's approval."""
         return self.session is not None
 
 
 @dataclass(frozen=True, slots=True)
-class _Named:
+class _StoredToken:
     id: str
     name: str
     role: str
     hash: str
     createdAt: str  # noqa: N815 - as it stands in the file
     kind: str = "token"
-    """`token`, `login`: a browser that signed in, or `node`: a machine of the cluster."""
+    """`token`, `login` (a browser that signed in) or `node` (a machine of the cluster)."""
     expiresAt: str | None = None  # noqa: N815
     by: str | None = None
-    """The token that it was signed in with, where it was one: when that goes, so does this."""
+    """The token that it was signed in with, if any. It is revoked together with that token."""
 
 
 class Tokens:
-    """Makes, checks and revokes tokens and sign-ins."""
+    """Creates, checks and revokes tokens and sign-ins."""
 
     def __init__(self, home: Home, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self.on_end: list[Callable[[frozenset[str]], None]] = []
-        """Called with the ids of tokens and sign-ins that are worthless from now on."""
+        """Called with the ids of tokens and sign-ins that were just revoked."""
         self._token_file = home.token
         self._file = home.path / "tokens.json"
         self._secret_file = home.path / "token.secret"
         self._cli: str | None = None
         self._secret: bytes | None = None
-        self._named: dict[str, _Named] | None = None
+        self._stored: dict[str, _StoredToken] | None = None
 
     def cli_token(self) -> str:
-        """The command line's own token; made and written to `$AO_HOME/token` if it is not there yet."""
+        """Return the command line's own token; create it in `$AO_HOME/token` if it does not exist."""
         if self._cli is None:
             self._cli = _read_or_make(self._token_file, lambda: f"aoc_{secrets.token_urlsafe(32)}")
         return self._cli
 
     def for_session(self, session: str, generation: int) -> str:
-        """The token that a session's agent gets: good for its own session only."""
+        """Return the token for a session's agent, which is valid only for that session."""
         return f"aos_{session}.{generation}.{self._sign(f'{session}.{generation}')}"
 
     def for_saving(self, session: str, generation: int) -> str:
-        """The token that a session's node brings its work with: agents do not have it, for what is saved is the daemon's word."""
+        """Return the token with which a session's node uploads commits. The agent does not have it: the daemon relies on what was saved."""
         return f"aow_{session}.{generation}.{self._sign(f'saving {session}.{generation}')}"
 
     def new(self, name: str, role: str) -> tuple[str, str]:
-        """Make a named token; returns its id and the token itself, which is shown this once."""
+        """Create a named token; return its id and the token itself, which is shown only once."""
         if role not in ROLES:
             raise UsageError(f"there is no role {role!r}", f"choose one of {', '.join(ROLES)}")
         if not name.strip() or len(name) > 100 or not name.isprintable():
             raise UsageError(f"{name!r} is no name for a token", "give 1 to 100 printable characters")
-        named = self._load()
-        if any(token.name == name and token.kind == "token" for token in named.values()):
+        tokens = self._load()
+        if any(token.name == name and token.kind == "token" for token in tokens.values()):
             raise Conflict(
                 f"there is a token named {name} already",
                 f"revoke it with `ao token revoke {name}` or choose another name",
             )
         id_ = secrets.token_hex(4)
         token = f"aot_{id_}.{secrets.token_urlsafe(32)}"
-        self._save({**named, id_: _Named(id_, name, role, _hash(token), self._at())})
+        self._save({**tokens, id_: _StoredToken(id_, name, role, _hash(token), self._timestamp())})
         return id_, token
 
     def for_node(self, node: str) -> str:
-        """The token that a worker of the cluster gets: opens nothing but its link to the daemon."""
+        """Return the token for a worker of the cluster, which is valid only for its connection to the daemon."""
         return f"aon_{node}.{self._sign(f'node {node}')}"
 
     def new_node(self, node: str) -> tuple[str, str]:
-        """Make a token for a machine that is started by hand, which can be revoked; one that it had before is worthless then."""
-        named = self._load()
-        gone = frozenset(key for key, other in named.items() if (other.kind, other.name) == ("node", node))
+        """Create a revocable token for a machine that is started by hand; an earlier one of that machine is revoked."""
+        tokens = self._load()
+        removed_ids = frozenset(key for key, entry in tokens.items() if (entry.kind, entry.name) == ("node", node))
         id_ = secrets.token_hex(4)
         token = f"aot_{id_}.{secrets.token_urlsafe(32)}"
-        self._forget({**named, id_: _Named(id_, node, "node", _hash(token), self._at(), "node")}, gone)
+        self._save_without(
+            {**tokens, id_: _StoredToken(id_, node, "node", _hash(token), self._timestamp(), "node")}, removed_ids
+        )
         return id_, token
 
     def sign_in(self, identity: Identity) -> tuple[str, Identity]:
-        """Sign a browser in with this one's role, for as long as its token is good; returns the cookie's value, and who it is."""
+        """Sign in a browser with this identity's role while its token is valid; return the cookie's value and the new identity."""
         id_ = secrets.token_hex(4)
         secret = f"aol_{id_}.{secrets.token_urlsafe(32)}"
-        made, until = self._at(), self._at(SIGN_IN_DAYS * 86_400)
+        created, expires = self._timestamp(), self._timestamp(SIGN_IN_DAYS * 86_400)
         name, role = identity.name or "browser", identity.role or ROLES[0]
-        entry = _Named(id_, name, role, _hash(secret), made, "login", until, identity.by)
-        named = self._load()
-        others = [key for key, other in named.items() if (other.kind, other.by) == ("login", identity.by)]
-        self._forget(named | {id_: entry}, frozenset(others[: max(0, len(others) + 1 - SIGN_INS)]))
-        return secret, self._who(entry)
+        entry = _StoredToken(id_, name, role, _hash(secret), created, "login", expires, identity.by)
+        tokens = self._load()
+        earlier_sign_ins = [
+            key for key, earlier in tokens.items() if (earlier.kind, earlier.by) == ("login", identity.by)
+        ]
+        self._save_without(
+            tokens | {id_: entry}, frozenset(earlier_sign_ins[: max(0, len(earlier_sign_ins) + 1 - SIGN_INS)])
+        )
+        return secret, self._identity_of(entry)
 
     def list(self) -> list[dict[str, Any]]:
-        """The named tokens and the sign-ins, without what would open anything."""
+        """Return the named tokens and the sign-ins, without secrets."""
         return [
             {
                 "id": token.id,
@@ -152,29 +159,29 @@ class Tokens:
                 "expiresAt": token.expiresAt,
             }
             for token in self._load().values()
-            if self._holds(token)
+            if self._is_valid(token)
         ]
 
     def revoke(self, id: str) -> dict[str, Any]:  # noqa: A002 - the API's own name
-        """Make a token, given by id or name, or a sign-in, given by id, worthless from now on."""
-        named = self._load()
-        for token in named.values():
+        """Revoke a token by id or name, or a sign-in by id."""
+        tokens = self._load()
+        for token in tokens.values():
             if id == token.id or (id == token.name and token.kind != "login"):
-                gone = frozenset(key for key, other in named.items() if token.id in (key, other.by))
-                self._forget(named, gone)
+                removed_ids = frozenset(key for key, entry in tokens.items() if token.id in (key, entry.by))
+                self._save_without(tokens, removed_ids)
                 return {"id": token.id, "name": token.name, "role": token.role}
         raise NotFound(f"there is no token {id}", "`ao token list` shows them")
 
     def left(self, id: str) -> float | None:  # noqa: A002 - the API's own name
-        """Seconds for which a token or sign-in is good yet; none: until it is revoked."""
+        """Return for how many more seconds a token or sign-in is valid; None if it has no end."""
         entry = self._load().get(id)
         if entry is None:
             return 0.0
-        until = entry.expiresAt
-        return None if until is None else max(0.0, datetime.fromisoformat(until).timestamp() - self._clock())
+        expires = entry.expiresAt
+        return None if expires is None else max(0.0, datetime.fromisoformat(expires).timestamp() - self._clock())
 
     def check(self, token: str) -> Identity | None:
-        """Who shows this token; none if nobody of ours. A sign-in is no token."""
+        """Return who has this token, or None if it is not valid. A sign-in is not a token."""
         if token.startswith("aos_"):
             return self._check_session(token, "session")
         if token.startswith("aow_"):
@@ -186,46 +193,46 @@ class Tokens:
         return Identity("cli", "admin", by=self._cli_name()) if _same(self.cli_token(), token) else None
 
     def check_sign_in(self, secret: str) -> Identity | None:
-        """Which browser shows this cookie; none if it has not signed in, or no longer."""
+        """Return the browser that has this cookie, or None if it is not signed in."""
         return self._check_named(secret, "login") if secret.startswith("aol_") else None
 
     def page_of(self, secret: str) -> str:
-        """What a page of ours shows besides this cookie: browsers send cookies to whatever listens on other ports, and this nowhere."""
+        """Return the proof that our page sends with this cookie: browsers send the cookie to other ports too, but not this."""
         return self._sign(f"page {secret}")
 
     def is_of_page(self, secret: str, page: str) -> bool:
-        """Whether who shows this cookie knows what only our page does."""
+        """Return whether the request with this cookie has the proof that only our page has."""
         return _same(self.page_of(secret), page)
 
     def seal(self, subject: str) -> str:
-        """What proves that a link with this in it was made here."""
+        """Return a signature that proves that a link with this subject was created here."""
         return self._sign(f"answer {subject}")
 
     def _check_named(self, secret: str, kind: str) -> Identity | None:
         entry = self._load().get(secret[4:].partition(".")[0])
-        if entry is None or entry.kind != kind or not _same(entry.hash, _hash(secret)) or not self._holds(entry):
+        if entry is None or entry.kind != kind or not _same(entry.hash, _hash(secret)) or not self._is_valid(entry):
             return None
-        return self._who(entry)
+        return self._identity_of(entry)
 
-    def _who(self, entry: _Named) -> Identity:
+    def _identity_of(self, entry: _StoredToken) -> Identity:
         by = entry.by if entry.kind == "login" else entry.id
         role = None if entry.kind == "node" else entry.role
         return Identity(entry.kind, role, name=entry.name, id=entry.id, by=by)
 
-    def _holds(self, entry: _Named) -> bool:
-        """Whether it is still in time, and so is what it was made with."""
-        if entry.expiresAt is not None and entry.expiresAt <= self._at():
+    def _is_valid(self, entry: _StoredToken) -> bool:
+        """Return whether an entry is not expired, and the token it was created with still exists."""
+        if entry.expiresAt is not None and entry.expiresAt <= self._timestamp():
             return False
         return entry.by is None or entry.by in self._load() or entry.by == self._cli_name()
 
     def _cli_name(self) -> str:
-        """Names the command line's token without giving it away."""
+        """Return a name for the command line's token that does not reveal it."""
         return f"cli-{_hash(self.cli_token())[:16]}"
 
     def _check_session(self, token: str, kind: str, purpose: str = "") -> Identity | None:
         subject, _, signature = token[4:].rpartition(".")
         session, _, generation = subject.rpartition(".")
-        # An agent's token is signed without a purpose, so that those of running agents stay good: no purpose may pass for its session.
+        # An agent's token is signed without a purpose, so that those of running agents stay valid: no purpose may look like a session.
         if not _SESSION.fullmatch(session) or not generation.isdecimal():
             return None
         if not _same(self._sign(purpose + subject), signature):
@@ -244,37 +251,45 @@ class Tokens:
         digest = hmac.digest(self._secret, subject.encode(), "sha256")
         return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
-    def _at(self, later: float = 0.0) -> str:
+    def _timestamp(self, offset: float = 0.0) -> str:
         return (
-            datetime.fromtimestamp(self._clock() + later, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            datetime.fromtimestamp(self._clock() + offset, UTC)
+            .isoformat(timespec="milliseconds")
+            .replace("+00:00", "Z")
         )
 
-    def _load(self) -> dict[str, _Named]:
-        if self._named is None:
+    def _load(self) -> dict[str, _StoredToken]:
+        if self._stored is None:
             try:
                 entries = json.loads(self._file.read_text())["tokens"]
-                self._named = {entry["id"]: _Named(**entry) for entry in entries}
+                self._stored = {entry["id"]: _StoredToken(**entry) for entry in entries}
             except FileNotFoundError:
-                self._named = {}
+                self._stored = {}
             except (OSError, ValueError, KeyError, TypeError) as error:
                 remedy = "remove it; named tokens must then be made anew"
                 raise machine_short(error) or AoError(f"{self._file} cannot be read: {error}", remedy) from None
-        return self._named
+        return self._stored
 
-    def _forget(self, named: dict[str, _Named], gone: frozenset[str]) -> None:
-        """Keep these without those, whose streams and terminals end."""
-        self._save({key: other for key, other in named.items() if key not in gone})
-        for tell in self.on_end:
-            tell(gone)
+    def _save_without(self, tokens: dict[str, _StoredToken], removed_ids: frozenset[str]) -> None:
+        """Save the entries except the removed ones, whose streams and terminals are ended."""
+        self._save({key: entry for key, entry in tokens.items() if key not in removed_ids})
+        for listener in self.on_end:
+            listener(removed_ids)
 
-    def _save(self, named: dict[str, _Named]) -> None:
-        named = {key: token for key, token in named.items() if token.expiresAt is None or token.expiresAt > self._at()}
-        _write_private(self._file, json.dumps({"tokens": [asdict(token) for token in named.values()]}, indent=2) + "\n")
-        self._named = named
+    def _save(self, tokens: dict[str, _StoredToken]) -> None:
+        tokens = {
+            key: token
+            for key, token in tokens.items()
+            if token.expiresAt is None or token.expiresAt > self._timestamp()
+        }
+        _write_private(
+            self._file, json.dumps({"tokens": [asdict(token) for token in tokens.values()]}, indent=2) + "\n"
+        )
+        self._stored = tokens
 
 
-def _same(known: str, given: str) -> bool:
-    return hmac.compare_digest(known.encode(), given.encode(errors="replace"))
+def _same(expected: str, actual: str) -> bool:
+    return hmac.compare_digest(expected.encode(), actual.encode(errors="replace"))
 
 
 def _hash(token: str) -> str:
@@ -294,7 +309,7 @@ def _read_or_make(path: Path, make: Callable[[], str]) -> str:
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Replace a file in one step, never readable by others, safe on the disk when this returns."""
+    """Replace a file in one step, never readable by others; it is on the disk when this returns."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     unfinished = path.with_name(path.name + "~")
     unfinished.unlink(missing_ok=True)

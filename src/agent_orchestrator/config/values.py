@@ -1,4 +1,4 @@
-"""Values with a unit: durations, sizes, money, pauses. Text in, typed value out, `ValueError` that says what is accepted."""
+"""Values with a unit: durations, sizes, money, pauses. Each parser takes text and raises `ValueError` that says what is accepted."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _QUIET = re.compile(
     re.ASCII,
 )
 _RATE = re.compile(r"\s*(\d{1,6})\s*(?:/|per)\s*(.+)")
-_LONGEST = 40
+_MAX_TEXT = 40
 MOST = 1_000_000
-"""Of anything that is counted."""
+"""The largest number of anything that is counted."""
 FOREVER = 36_525 * 86_400.0
-"""The longest duration: what is later than in a hundred years has no date."""
+"""The longest duration, in seconds: a date more than a hundred years ahead is not supported."""
 LARGEST = 1 << 60
 """The largest size, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """What may be spent: dollars, or tokens."""
+    """What may be spent, in dollars or tokens."""
 
     value: float
     unit: str = "USD"
@@ -42,7 +42,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class EscalateAfter:
-    """When a person is called: after so many attempts, or after so much time. One of both is set."""
+    """When a person is notified: after a number of attempts, or after an amount of time. One of both is set."""
 
     count: int | None = None
     seconds: float | None = None
@@ -53,7 +53,7 @@ class EscalateAfter:
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The pause before the second attempt, in seconds, and the most it may grow to."""
+    """The pause before the second attempt, in seconds, and the longest pause."""
 
     first: float
     most: float
@@ -64,14 +64,14 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """The quiet hours, in minutes since midnight; they may go over midnight."""
+    """The quiet hours, in minutes since midnight; they may span midnight."""
 
     start: int
     end: int
     zone: str = ""
-    """Whose midnight: `Europe/Berlin`; nothing: the machine's."""
+    """The time zone, such as `Europe/Berlin`; "": the machine's."""
     urgent: bool = True
-    """What is urgent is told all the same."""
+    """Whether urgent notifications are sent during quiet hours."""
 
     def __str__(self) -> str:
         hours = "..".join(f"{at // 60:02d}:{at % 60:02d}" for at in (self.start, self.end))
@@ -80,7 +80,7 @@ class Quiet:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many in so many seconds."""
+    """A number of things per number of seconds."""
 
     most: int
     per: float
@@ -90,47 +90,47 @@ class Rate:
 
 
 def rate(value: Any) -> Rate:
-    """A rate from `20/10m`."""
+    """Parse a rate such as `20/10m`."""
     if isinstance(value, Rate):
         return value
-    found = _RATE.fullmatch(value) if isinstance(value, str) and len(value) <= _LONGEST else None
+    match = _RATE.fullmatch(value) if isinstance(value, str) and len(value) <= _MAX_TEXT else None
     try:
-        given = Rate(int(found[1]), duration(found[2])) if found else None
+        parsed = Rate(int(match[1]), duration(match[2])) if match else None
     except ValueError:
-        given = None
-    if given is None or given.most < 1 or given.per <= 0:
+        parsed = None
+    if parsed is None or parsed.most < 1 or parsed.per <= 0:
         raise ValueError(f"{shown(value)} is no rate; accepted: 20/10m")
-    return given
+    return parsed
 
 
 def quiet_hours(value: Any) -> Quiet:
-    """Quiet hours from `22:00..07:00`, `22:00..07:00 Europe/Berlin`, or a map of hours, timeZone and urgent."""
+    """Parse quiet hours: `22:00..07:00`, `22:00..07:00 Europe/Berlin`, or a map of hours, timeZone and urgent."""
     if isinstance(value, Quiet):
         return value
     if isinstance(value, dict):
         return _quiet_map(value)
-    found = _QUIET.fullmatch(value) if isinstance(value, str) and len(value) <= 2 * _LONGEST else None
-    if found:
-        start, end = (int(found[n]) * 60 + int(found[n + 1] or 0) for n in (1, 3))
+    match = _QUIET.fullmatch(value) if isinstance(value, str) and len(value) <= 2 * _MAX_TEXT else None
+    if match:
+        start, end = (int(match[group]) * 60 + int(match[group + 1] or 0) for group in (1, 3))
         if max(start, end) <= 24 * 60 and start % 1440 != end % 1440:
-            return Quiet(start % 1440, end % 1440, _time_zone(found[5] or ""), not found[6])
+            return Quiet(start % 1440, end % 1440, _time_zone(match[5] or ""), not match[6])
     raise ValueError(f"{shown(value)} are no quiet hours; accepted: 22:00..07:00, or 22:00..07:00 Europe/Berlin")
 
 
 def _quiet_map(value: dict[str, Any]) -> Quiet:
-    given = dict(value)
-    zone = given.pop("timeZone", None) or ""
-    hours, urgent = given.pop("hours", None), given.pop("urgent", True)
-    if given:
-        raise ValueError(f"{shown(next(iter(given)))} is no key of quiet hours; accepted: hours, timeZone, urgent")
+    remaining = dict(value)
+    zone = remaining.pop("timeZone", None) or ""
+    hours, urgent = remaining.pop("hours", None), remaining.pop("urgent", True)
+    if remaining:
+        raise ValueError(f"{shown(next(iter(remaining)))} is no key of quiet hours; accepted: hours, timeZone, urgent")
     if not isinstance(urgent, bool):
         raise ValueError(f"{shown(urgent)} is not true or false; accepted: urgent: true, or false")
-    plain = quiet_hours(hours)
-    return Quiet(plain.start, plain.end, _time_zone(zone) or plain.zone, urgent and plain.urgent)
+    parsed = quiet_hours(hours)
+    return Quiet(parsed.start, parsed.end, _time_zone(zone) or parsed.zone, urgent and parsed.urgent)
 
 
 def _time_zone(name: Any) -> str:
-    """A time zone that this machine knows, by its name."""
+    """Return the name of a time zone that this machine knows; "" stays ""."""
     if name == "":
         return ""
     import zoneinfo
@@ -142,27 +142,27 @@ def _time_zone(name: Any) -> str:
 
 
 def duration(value: Any) -> float:
-    """Seconds from `30m`, `1h30m`, `500ms` or a number of seconds."""
+    """Parse a duration such as `30m`, `1h30m`, `500ms` or a number of seconds, and return seconds."""
     if isinstance(value, str):
         text = value.strip()
-        if _number(text):
-            return _lasting(float(text), value)
-        if len(text) <= _LONGEST and _DURATION.fullmatch(text):
+        if _is_number(text):
+            return _check_duration(float(text), value)
+        if len(text) <= _MAX_TEXT and _DURATION.fullmatch(text):
             parts = _DURATION_PART.findall(text)
-            return _lasting(sum(float(n) * _SECONDS[unit.lower()] for n, unit in parts), value)
+            return _check_duration(sum(float(number) * _SECONDS[unit.lower()] for number, unit in parts), value)
     elif isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
-        return _lasting(value, value)
+        return _check_duration(value, value)
     raise ValueError(f"{shown(value)} is no duration; accepted: 30s, 10m, 1h30m, 2d, or a number of seconds")
 
 
-def _lasting(seconds: float, value: Any) -> float:
+def _check_duration(seconds: float, value: Any) -> float:
     if seconds > FOREVER:
         raise ValueError(f"{shown(value)} is too long; accepted: up to {spelled(FOREVER)}")
     return float(seconds)
 
 
 def spelled(seconds: float) -> str:
-    """A duration as one writes it: `30m`, `20s`."""
+    """Format a duration the way people write it: `30m`, `20s`."""
     for length, unit in ((86400, "d"), (3600, "h"), (60, "m")):
         if seconds >= length and seconds % length == 0:
             return f"{seconds / length:g}{unit}"
@@ -170,38 +170,38 @@ def spelled(seconds: float) -> str:
 
 
 def size(value: Any) -> int:
-    """Bytes from `4g`, `512m`, `1.5 GiB` or a number of bytes."""
+    """Parse a size such as `4g`, `512m`, `1.5 GiB` or a number of bytes, and return bytes."""
     if isinstance(value, str):
-        match = _SIZE.fullmatch(value[:_LONGEST])
-        if match and len(value) <= _LONGEST:
-            return _fitting(int(float(match[1]) * 1024.0 ** " kmgt".index(match[2].lower() or " ")), value)
+        match = _SIZE.fullmatch(value[:_MAX_TEXT])
+        if match and len(value) <= _MAX_TEXT:
+            return _check_size(int(float(match[1]) * 1024.0 ** " kmgt".index(match[2].lower() or " ")), value)
     elif isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return _fitting(int(value), value)
+        return _check_size(int(value), value)
     raise ValueError(f"{shown(value)} is no size; accepted: 512m, 4g, or a number of bytes")
 
 
-def _fitting(bytes_: int, value: Any) -> int:
+def _check_size(bytes_: int, value: Any) -> int:
     if bytes_ > LARGEST:
         raise ValueError(f"{shown(value)} is too large; accepted: up to {LARGEST >> 40}t")
     return bytes_
 
 
 def money(value: Any) -> Amount:
-    """An amount from `5 USD`, `$5`, `5` (dollars) or `2M tokens`."""
+    """Parse an amount such as `5 USD`, `$5`, `5` (dollars) or `2M tokens`."""
     if isinstance(value, Amount):
         return value
-    if isinstance(value, str) and len(value) <= _LONGEST:
+    if isinstance(value, str) and len(value) <= _MAX_TEXT:
         if match := _MONEY.fullmatch(value):
-            return Amount(_finite(float(match[1])))
+            return Amount(_check_finite(float(match[1])))
         if match := _TOKENS.fullmatch(value):
-            return Amount(_finite(float(match[1]) * {"": 1, "k": 1e3, "m": 1e6}[match[2].lower()]), "tokens")
+            return Amount(_check_finite(float(match[1]) * {"": 1, "k": 1e3, "m": 1e6}[match[2].lower()]), "tokens")
     elif isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
-        return Amount(_finite(value))
+        return Amount(_check_finite(value))
     raise ValueError(f"{shown(value)} is no amount; accepted: 5 USD, 0.50 USD, or 2M tokens")
 
 
 def backoff(value: Any) -> Backoff:
-    """A pause from `30s..10m`, or one duration that does not grow."""
+    """Parse a pause such as `30s..10m`, or one duration that does not grow."""
     if isinstance(value, Backoff):
         return value
     if isinstance(value, str) and ".." in value:
@@ -215,7 +215,7 @@ def backoff(value: Any) -> Backoff:
 
 
 def escalate_after(value: Any) -> EscalateAfter:
-    """A count (`2`) or a duration (`30m`)."""
+    """Parse a count (`2`) or a duration (`30m`)."""
     if isinstance(value, EscalateAfter):
         return value
     text = value.strip() if isinstance(value, str) else value
@@ -232,7 +232,7 @@ def escalate_after(value: Any) -> EscalateAfter:
 
 
 def shown(value: Any) -> str:
-    """A value as an error may quote it: short, on one line."""
+    """Return a value as an error may quote it: short, on one line."""
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, list | tuple):
@@ -242,15 +242,15 @@ def shown(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     text = str(value) if isinstance(value, int | float) else f'"{value}"'
-    text = "".join(c if c.isprintable() else "?" for c in text)
+    text = "".join(character if character.isprintable() else "?" for character in text)
     return text if len(text) <= 60 else text[:57] + "…" + text[-1]
 
 
-def _number(text: str) -> bool:
-    return len(text) <= _LONGEST and re.fullmatch(r"\d+(\.\d+)?", text, re.ASCII) is not None
+def _is_number(text: str) -> bool:
+    return len(text) <= _MAX_TEXT and re.fullmatch(r"\d+(\.\d+)?", text, re.ASCII) is not None
 
 
-def _finite(value: float) -> float:
+def _check_finite(value: float) -> float:
     result = float(value)
     if not math.isfinite(result):
         raise ValueError(f"{shown(value)} is not a finite number")

@@ -1,4 +1,4 @@
-"""A YAML document as plain mappings and lists that still know on which line each key stood, and how it was spelled."""
+"""A YAML document as plain mappings and lists that remember the line and the spelling of each key."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _TAG = "tag:yaml.org,2002:"
 _VARIABLE = re.compile(r"\$(\$\{)|\$\{((?:keyring:)?[A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _KEYRING = "keyring:"
 MAX_SECRETS = 50
-"""Of the keyring, in one file: each is a question to another program, which may ask the user."""
+"""The most keyring secrets in one file: each is a call of another program, which may ask the user."""
 _BRACKET = re.compile(r"[\[{\]}]")
 _MARK = re.compile(r"[,:](?=\s)|[-?]\s|[\[{&*]")
 MAX_MARKS = 10_000
 MAX_DIGITS = 100
-"""Of a number; one that is written longer is a text, which nothing counts with and nobody need spell out."""
+"""The most digits of a number. A longer one is kept as text, since nothing calculates with it."""
 MAX_BRACKETS = 100
-"""Open at once. The YAML library takes a second for each few thousand marks, and more for each that is inside others."""
+"""The most brackets open at the same time. The YAML library takes a second per few thousand marks, and longer for nested ones."""
 
 
 class Section(dict[str, Any]):
-    """A mapping; remembers each key's line and spelling, also after it was renamed or moved."""
+    """A mapping that remembers the line and the spelling of each key, also after a key was renamed or moved."""
 
     def __init__(self, line: int = 1) -> None:
         super().__init__()
@@ -40,13 +40,13 @@ class Section(dict[str, Any]):
         self.spelled: dict[str, str] = {}
 
     def put(self, key: str, value: Any, line: int | None = None, spelled: str | None = None) -> None:
-        """Set a key, with the place it came from."""
+        """Set a key, with the line and spelling that it came from."""
         self[key] = value
         self.lines[key] = self.line if line is None else line
         self.spelled[key] = key if spelled is None else spelled
 
     def move(self, key: str, target: Section, name: str) -> bool:
-        """Move a key into another section under a name, unless the name is taken there; says whether it did."""
+        """Remove a key and set it in another section under a name, unless the name is taken there. Return whether it was set."""
         line, spelled = self.lines.pop(key, self.line), self.spelled.pop(key, key)
         value = self.pop(key)
         if name in target:
@@ -61,18 +61,21 @@ class Section(dict[str, Any]):
         return self.pop(key)
 
     def section(self, key: str, line: int | None = None) -> Section:
-        """The section under a key, made if it is not there. Anything else under it stays where it is, and is lost here."""
-        found = self.get(key)
-        if isinstance(found, Section):
-            return found
-        made = Section(self.line if line is None else line)
-        if found is None:
-            self.put(key, made, made.line)
-        return made
+        """Return the section under a key, created if the key is missing.
+
+        If the key holds something else, that stays, and the section returned is not part of the tree.
+        """
+        existing = self.get(key)
+        if isinstance(existing, Section):
+            return existing
+        section = Section(self.line if line is None else line)
+        if existing is None:
+            self.put(key, section, section.line)
+        return section
 
 
 class Items(list[Any]):
-    """A list; remembers each item's line."""
+    """A list that remembers the line of each item."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,19 +88,19 @@ class Items(list[Any]):
 
 
 class Whole(int):
-    """A whole number that remembers how it was written: `010` may be meant as text."""
+    """An integer that remembers how it was written: `010` may be meant as text."""
 
     written: str
 
 
 class Real(float):
-    """A number that remembers how it was written: `1.10` may be a branch."""
+    """A float that remembers how it was written: `1.10` may be a branch name."""
 
     written: str
 
 
 def parse(text: str, notes: Notes) -> Section:
-    """Read a document; everything that is wrong with its form becomes a problem in `notes`."""
+    """Parse a document. Errors of its form become problems in `notes`; the section is then empty or partial."""
     if why := _too_much(text):
         notes.problem(1, "", why)
         return Section()
@@ -118,13 +121,13 @@ def parse(text: str, notes: Notes) -> Section:
     except RecursionError:
         notes.problem(1, "", "nested too deeply")
     except (ValueError, IndexError, KeyError, AttributeError, TypeError, AssertionError) as error:
-        # The YAML library gives up on some malformed documents with errors of its own insides.
+        # The YAML library reports some malformed documents by errors of its own code.
         notes.problem(1, "", f"not valid YAML: {type(error).__name__}")
     return Section()
 
 
 def _too_much(text: str) -> str:
-    """What the YAML library would be busy with for long, seen without it; nothing: it need not be feared."""
+    """Return why the YAML library would take too long to parse this text, or ""."""
     depth = 0
     for bracket in _BRACKET.findall(text):
         depth = depth + 1 if bracket in "[{" else max(0, depth - 1)
@@ -142,7 +145,7 @@ def _hint(text: str, line: int) -> str:
 
 
 class _Builder:
-    """Builds sections and lists from YAML's nodes, within bounds."""
+    """Builder of sections and lists from YAML nodes, with limits on size and depth."""
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
@@ -150,6 +153,7 @@ class _Builder:
         self._open: set[int] = set()
 
     def document(self, node: Node) -> Section:
+        """Return the document's top section; report it if it is not a mapping."""
         line = _line(node)
         if not isinstance(node, MappingNode):
             if not (isinstance(node, ScalarNode) and node.tag == _TAG + "null"):
@@ -159,6 +163,7 @@ class _Builder:
         return value if isinstance(value, Section) else Section(line)
 
     def value(self, node: Node, path: tuple[str, ...]) -> Any:
+        """Return the value of a node; None, with a problem, if it exceeds a limit or contains itself."""
         self._count += 1
         if self._count > MAX_NODES:
             if self._count == MAX_NODES + 1:
@@ -200,6 +205,7 @@ class _Builder:
         return section
 
     def _merge(self, section: Section, node: Node, line: int, path: tuple[str, ...]) -> None:
+        """Add the keys of a `<<` merge that the section does not have itself."""
         sources = node.value if isinstance(node, SequenceNode) else [node]
         for source in sources:
             value = self.value(source, (*path, "<<"))
@@ -221,6 +227,7 @@ class _Builder:
         return items
 
     def _scalar(self, node: ScalarNode, path: tuple[str, ...]) -> Any:
+        """Return a scalar as Python's type for its YAML tag, or as text if it cannot be converted."""
         tag, text = str(node.tag), str(node.value)
         if not tag.startswith(_TAG) or tag.removeprefix(_TAG) not in _PLAIN_TAGS:
             self._notes.problem(
@@ -257,18 +264,18 @@ def _line(node: Node) -> int:
 
 
 Ask = Callable[[str], str | None]
-"""A name → what it stands for; nothing: it stands for nothing."""
+"""Takes a name and returns its value, or None if it has none."""
 
 
 def expand(tree: Section, environ: Mapping[str, str], notes: Notes, keyring: Ask | None = None) -> None:
     """Replace `${NAME}`, `${keyring:NAME}` and `${NAME:-default}` in all texts, and `$${` by `${`.
 
-    A variable that is not set leaves a plugin's option or an environment variable out, with a warning; anywhere else it
-    is a problem. Without a `keyring` that may be asked, its secrets stand there by their names.
+    A plugin option or environment variable whose variable is not set is left out, with a warning; anywhere else it is a problem. Without
+    a `keyring`, references to its secrets stay as they are.
     """
     secrets: dict[str, str | None] = {}
 
-    def fill(name: str) -> str | None:
+    def look_up(name: str) -> str | None:
         if not name.startswith(_KEYRING):
             return environ.get(name)
         if name not in secrets and len(secrets) == MAX_SECRETS:
@@ -278,7 +285,7 @@ def expand(tree: Section, environ: Mapping[str, str], notes: Notes, keyring: Ask
             secrets[name] = keyring(name.removeprefix(_KEYRING)) if keyring else f"${{{name}}}"
         return secrets[name]
 
-    _expand_section(tree, fill, notes, ())
+    _expand_section(tree, look_up, notes, ())
     notes.unasked = bool(secrets) and keyring is None
 
 
@@ -288,32 +295,32 @@ _LEFT_OUT = (
 _MAY_BE_UNSET = frozenset({"env", "notifiers", "tracker", "scm", "terminal", "cluster", "options"})
 
 
-def _expand_section(section: Section, fill: Ask, notes: Notes, path: tuple[str, ...]) -> None:
+def _expand_section(section: Section, look_up: Ask, notes: Notes, path: tuple[str, ...]) -> None:
     optional = bool(_MAY_BE_UNSET & set(path))
     for key in list(section):
-        value, here = section[key], (*path, key)
+        value, key_path = section[key], (*path, key)
         if isinstance(value, str):
-            text, missing = _expanded(value, fill, notes)
+            text, missing = _expand_text(value, look_up, notes)
             if missing and optional:
-                notes.warn(section.lines[key], ".".join(here), _LEFT_OUT.format(missing))
+                notes.warn(section.lines[key], ".".join(key_path), _LEFT_OUT.format(missing))
                 section.drop(key)
                 continue
-            section[key] = _required(text, missing, section.lines[key], here, notes)
+            section[key] = _required(text, missing, section.lines[key], key_path, notes)
         else:
-            _expand_inside(value, fill, notes, here)
+            _expand_inside(value, look_up, notes, key_path)
 
 
-def _expand_inside(value: Any, fill: Ask, notes: Notes, path: tuple[str, ...]) -> None:
+def _expand_inside(value: Any, look_up: Ask, notes: Notes, path: tuple[str, ...]) -> None:
     if isinstance(value, Section):
-        _expand_section(value, fill, notes, path)
+        _expand_section(value, look_up, notes, path)
     elif isinstance(value, Items):
         for position, item in enumerate(value):
-            here = (*path, str(position))
+            item_path = (*path, str(position))
             if isinstance(item, str):
-                text, missing = _expanded(item, fill, notes)
-                value[position] = _required(text, missing, value.lines[position], here, notes)
+                text, missing = _expand_text(item, look_up, notes)
+                value[position] = _required(text, missing, value.lines[position], item_path, notes)
             else:
-                _expand_inside(item, fill, notes, here)
+                _expand_inside(item, look_up, notes, item_path)
 
 
 def _required(text: str, missing: str, line: int, path: tuple[str, ...], notes: Notes) -> str:
@@ -323,18 +330,19 @@ def _required(text: str, missing: str, line: int, path: tuple[str, ...], notes: 
     return text
 
 
-def _expanded(text: str, fill: Ask, notes: Notes) -> tuple[str, str]:
+def _expand_text(text: str, look_up: Ask, notes: Notes) -> tuple[str, str]:
+    """Return the text with variables replaced, and the name of the first missing one or ""."""
     missing: list[str] = []
 
     def replace(match: re.Match[str]) -> str:
         if match[1]:
             return "${"
-        found = fill(match[2])
-        value = found or match[3]
-        if found:
+        variable_value = look_up(match[2])
+        value = variable_value or match[3]
+        if variable_value:
             notes.variables.add(match[2])
         if value is None:
-            if found is not None:
+            if variable_value is not None:
                 return ""
             missing.append(match[2])
             return match[0]
@@ -344,7 +352,7 @@ def _expanded(text: str, fill: Ask, notes: Notes) -> tuple[str, str]:
 
 
 def locate(tree: Any, path: tuple[str | int, ...]) -> tuple[int, str]:
-    """Line and key, as the user spelled it, of a place in the normalised tree."""
+    """Return line and key, as the user spelled it, of a path in the normalised tree."""
     line, names = getattr(tree, "line", 1), []
     for step in path:
         if isinstance(tree, Section) and isinstance(step, str) and step in tree:
@@ -363,7 +371,7 @@ def locate(tree: Any, path: tuple[str | int, ...]) -> tuple[int, str]:
 
 
 def plain(tree: Any) -> Any:
-    """The same content without positions."""
+    """Return the same content without lines and spellings."""
     if isinstance(tree, Mapping):
         return {key: plain(value) for key, value in tree.items()}
     if isinstance(tree, list):
@@ -374,7 +382,7 @@ def plain(tree: Any) -> Any:
 
 
 def sections(value: Any) -> Iterator[tuple[str, Section]]:
-    """The named sections of a map of sections; whatever else is in it is left to the model to refuse."""
+    """Yield the named sections of a map of sections. Anything else in the map is skipped; the model refuses it later."""
     if isinstance(value, Section):
         for key in list(value):
             if isinstance(value[key], Section):

@@ -1,5 +1,6 @@
 """The plugins that come with the product: one folder per slot, one module or folder per plugin.
 
-They are found, configured and replaced like anybody's, so nothing outside this folder imports one by name, and a plugin knows
-`protocols`, `errors`, `base` and its own siblings: never the daemon, the store or the core.
+They are discovered, configured and replaced like plugins of other authors, so no module outside this folder imports one by name. A
+plugin imports `protocols`, `errors`, `base` and its own siblings, not the daemon or the store. Two modules import more:
+`agents/shared/spool.py` (the verdicts of `core/verdicts.py`) and `terminals/show.py` (the plugin registry of `config/`).
 """

@@ -1,7 +1,7 @@
 """The HTTP application: a gate, and the routes behind it. One instance serves the Unix socket, another one TCP.
 
-What is behind the gate is loaded with the first request that passes it, or by `warm`: the daemon answers before, and the list of
-sessions and the dashboard's files never need it.
+The routes are loaded with the first request that passes the gate, or by `warm`: the daemon answers before that, and the list of
+sessions and the dashboard's files never need them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from agent_orchestrator.server.access.gate import BODY_LIMIT, Gate
 from agent_orchestrator.server.access.refusals import Refusals
 from agent_orchestrator.server.services import Services
 
-_ROUTING = "agent_orchestrator.server.route_table"
+_ROUTE_TABLE = "agent_orchestrator.server.route_table"
 EVERYBODYS = "sessions"
-"""The file of routes that everybody needs."""
+"""The file of routes that every client needs."""
 
 
 class App:
-    """What is served on one socket."""
+    """The application served on one socket."""
 
     def __init__(
         self, services: Services, *, trusted: bool, hosts: Iterable[str], url: str | None, body_limit: int
@@ -44,19 +44,21 @@ class App:
         await self._gate(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request to the routes, loading them at the first one."""
         await (self._routes or await self._load())(scope, receive, send)
 
     async def _load(self) -> ASGIApp:
-        routing = await asyncio.to_thread(import_module, _ROUTING)
+        """Load the routes in a thread."""
+        route_table = await asyncio.to_thread(import_module, _ROUTE_TABLE)
         if self._routes is None:
-            self._routes = routing.routes_on(self.state)
+            self._routes = route_table.routes_on(self.state)
         return self._routes
 
 
 async def warm() -> None:
-    """Load what everybody asks for, beside everything else that goes on."""
-    routing = await asyncio.to_thread(import_module, _ROUTING)
-    await asyncio.to_thread(routing.load, EVERYBODYS)
+    """Load what every client requests, in a thread."""
+    route_table = await asyncio.to_thread(import_module, _ROUTE_TABLE)
+    await asyncio.to_thread(route_table.load, EVERYBODYS)
 
 
 def create_app(
@@ -67,10 +69,10 @@ def create_app(
     url: str | None = None,
     body_limit: int = BODY_LIMIT,
 ) -> App:
-    """The application on these services.
+    """Return the application on these services.
 
-    `trusted`: for the Unix socket, where whoever can connect may do everything, and the caller's folder counts.
+    `trusted`: for the Unix socket, where whoever can connect may do everything, and the caller's folder is used.
     `hosts`: names and addresses it is bound to or reached by, besides this machine's loopback.
-    `url`: the address to tell people; without it, the one a request came to.
+    `url`: the address shown to people; without it, the one a request was sent to.
     """
     return App(services, trusted=trusted, hosts=hosts, url=url, body_limit=body_limit)

@@ -1,4 +1,4 @@
-"""What routes ask of a request: the services, who asks, and which session is meant."""
+"""The dependencies of routes: the services, the caller, and the session that a request names."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ from agent_orchestrator.server.services import Services
 
 
 async def _services(connection: HTTPConnection) -> Services:
+    """Return the services."""
     services: Services = connection.app.state.services
     return services
 
 
 async def _identity(connection: HTTPConnection) -> Identity:
+    """Return the caller's identity, as the gate found it."""
     identity: Identity = connection.scope["state"]["identity"]
     return identity
 
 
 async def _context(connection: HTTPConnection) -> Context:
+    """Return the caller's folder and configuration."""
     context: Context = connection.scope["state"]["context"]
     return context
 
@@ -56,29 +59,32 @@ async def _session(
     id: Annotated[str, InPath(description="A session: its id, name, `<project>-<name>`, or a unique beginning.")],  # noqa: A002
     project: ProjectName = None,
 ) -> str:
-    found = services.sessions.find(id, await services.projects.resolve(context, project), context.only).id
-    itself = identity.kind == "session" and found == identity.session
-    if itself and connection.scope.get("method", "GET") != "GET":
-        raise Denied(f"{found} is your own session", "name another one: ao status lists them")
-    return found
+    """Return the id of the session that the path names; raise Denied if an agent would change its own."""
+    session = services.sessions.find(id, await services.projects.resolve(context, project), context.only).id
+    is_own = identity.kind == "session" and session == identity.session
+    if is_own and connection.scope.get("method", "GET") != "GET":
+        raise Denied(f"{session} is your own session", "name another one: ao status lists them")
+    return session
 
 
 SessionId = Annotated[str, Depends(_session)]
 
 
 def doer(identity: Identity) -> str:
-    """Who did it, as events tell: an agent by its session, everybody else is a person."""
+    """Return who acts, as events record it: an agent by its session; every other caller is a person."""
     return identity.name if identity.kind == "session" and identity.name else "person"
 
 
-async def _admin(identity: TheIdentity) -> None:
+async def _require_admin(identity: TheIdentity) -> None:
+    """Raise Denied unless the caller is an administrator."""
     auth.need(identity, "admin")
 
 
-async def _local(identity: TheIdentity) -> None:
+async def _require_local(identity: TheIdentity) -> None:
+    """Raise Denied unless the request came over the Unix socket."""
     if identity.kind != "local":
         raise Denied("this is answered over the Unix socket only", "run `ao` on the daemon's own machine")
 
 
-admins_only = Depends(_admin)
-local_only = Depends(_local)
+admins_only = Depends(_require_admin)
+local_only = Depends(_require_local)

@@ -1,6 +1,6 @@
-"""The dashboard itself, as Vite built it: a file by its name, and `index.html` for every view.
+"""The dashboard's files as Vite built them: a file by its name, and `index.html` for every view.
 
-Names are looked up in a listing of the folder; no path is ever made of what a request says.
+Names are looked up in a listing of the folder; a request's path is never used as a file path.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _TYPES = {
     ".webmanifest": "application/manifest+json",
     ".woff2": "font/woff2",
 }
-_PACKED = (".woff2", ".png", ".ico")
-"""What is compressed already."""
+_COMPRESSED = (".woff2", ".png", ".ico")
+"""Types that are compressed already."""
 _HEADERS = {
     "Content-Security-Policy": "; ".join(
         (
@@ -68,34 +68,35 @@ _NOT_BUILT = b"""\
 
 
 class _File:
-    """One file of the dashboard; read at its first use, then kept as it is sent."""
+    """One file of the dashboard; read at its first use, then cached in the form it is sent."""
 
     def __init__(self, path: Path, *, lasting: bool) -> None:
         self._path = path
         kind = _TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
         self.kind = f"{kind}; charset=utf-8" if kind.startswith("text/") else kind
         self.cache = "public, max-age=31536000, immutable" if lasting else "no-cache"
-        self._kept: tuple[str, bytes | None] | None = None
+        self._cached: tuple[str, bytes | None] | None = None
 
     async def kept(self) -> tuple[str, bytes | None]:
-        """Its ETag, and it compressed if that is worth while."""
-        if self._kept is None:
-            self._kept = await asyncio.to_thread(self._pack)
-        return self._kept
+        """Return its ETag and its gzipped content, or None for the latter if that would not be smaller."""
+        if self._cached is None:
+            self._cached = await asyncio.to_thread(self._load)
+        return self._cached
 
     async def body(self) -> bytes:
-        """As it is."""
+        """Return its content."""
         return await asyncio.to_thread(self._path.read_bytes)
 
-    def _pack(self) -> tuple[str, bytes | None]:
+    def _load(self) -> tuple[str, bytes | None]:
+        """Read and compress the file; return its ETag and its gzipped content, if smaller."""
         body = self._path.read_bytes()
-        packed = None if self._path.suffix in _PACKED else gzip.compress(body, 9, mtime=0)
+        gzipped = None if self._path.suffix in _COMPRESSED else gzip.compress(body, 9, mtime=0)
         etag = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
-        return etag, packed if packed is not None and len(packed) < len(body) else None
+        return etag, gzipped if gzipped is not None and len(gzipped) < len(body) else None
 
 
 class Page:
-    """Answers every GET that asks for no data."""
+    """An ASGI app that answers GET requests for the dashboard's files and views."""
 
     def __init__(self, folder: Path = DIST) -> None:
         self._folder = folder
@@ -106,37 +107,38 @@ class Page:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         try:
             answer = await self._answer(scope["path"], headers)
-        except FileNotFoundError:  # it is being built anew
+        except FileNotFoundError:  # it is being rebuilt
             raise NotFound("this file of the dashboard is gone", "load the page again") from None
         await answer(scope, receive, send)
 
     async def _answer(self, path: str, headers: dict[bytes, bytes]) -> Response:
+        """Return the file for a path, gzipped or as 304 where the request allows."""
         file = self._find(path)
         if file is None:
             return Response(_NOT_BUILT, headers={**_HEADERS, "Cache-Control": "no-store"}, media_type="text/html")
-        etag, packed = await file.kept()
-        own = {**_HEADERS, "Cache-Control": file.cache, "ETag": etag, "Vary": "Accept-Encoding"}
+        etag, gzipped = await file.kept()
+        response_headers = {**_HEADERS, "Cache-Control": file.cache, "ETag": etag, "Vary": "Accept-Encoding"}
         if etag.encode() in headers.get(b"if-none-match", b""):
-            return Response(status_code=304, headers=own)
-        if packed is not None and _takes_gzip(headers):
-            return Response(packed, headers={**own, "Content-Encoding": "gzip"}, media_type=file.kind)
-        return Response(await file.body(), headers=own, media_type=file.kind)
+            return Response(status_code=304, headers=response_headers)
+        if gzipped is not None and _accepts_gzip(headers):
+            return Response(gzipped, headers={**response_headers, "Content-Encoding": "gzip"}, media_type=file.kind)
+        return Response(await file.body(), headers=response_headers, media_type=file.kind)
 
     def _find(self, path: str) -> _File | None:
-        """The file to answer with; none if the dashboard was not built."""
-        self._look()
+        """Return the file for a path, or None if the dashboard was not built; raise NotFound for an unknown asset."""
+        self._update_listing()
         if path.startswith(_ASSETS) and path not in self._files:
             raise NotFound(f"there is nothing at {path[:200]}", "load the page again: the dashboard may be newer")
         return self._files.get(path) or self._files.get(_INDEX)
 
-    def _look(self) -> None:
-        """List the folder once, and again when it was built anew."""
+    def _update_listing(self) -> None:
+        """List the folder at the first request and after each rebuild."""
         try:
-            found = (self._folder / "index.html").stat()
+            status = (self._folder / "index.html").stat()
         except OSError:
             self._files, self._built = {}, None
             return
-        built = (found.st_mtime_ns, found.st_ino)
+        built = (status.st_mtime_ns, status.st_ino)
         if built != self._built:
             names = {f"/{file.relative_to(self._folder).as_posix()}": file for file in self._folder.rglob("*")}
             self._files = {
@@ -145,6 +147,7 @@ class Page:
             self._built = built
 
 
-def _takes_gzip(headers: dict[bytes, bytes]) -> bool:
-    wanted = headers.get(b"accept-encoding", b"").lower().replace(b" ", b"").split(b",")
-    return any(part.partition(b";")[0] == b"gzip" and not part.endswith(b"q=0") for part in wanted)
+def _accepts_gzip(headers: dict[bytes, bytes]) -> bool:
+    """Return whether the client accepts gzip."""
+    encodings = headers.get(b"accept-encoding", b"").lower().replace(b" ", b"").split(b",")
+    return any(part.partition(b";")[0] == b"gzip" and not part.endswith(b"q=0") for part in encodings)

@@ -1,4 +1,4 @@
-"""What goes wrong within a route becomes a problem document."""
+"""Turns exceptions of routes into problem documents."""
 
 from __future__ import annotations
 
@@ -16,32 +16,35 @@ from agent_orchestrator.server.schema.problems import as_document, problem, resp
 
 def install(app: FastAPI) -> None:
     """Make every error of the app a problem document."""
-    app.add_exception_handler(AoError, _ao_error)
-    app.add_exception_handler(OSError, _os_error)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(Exception, _unexpected)
+    app.add_exception_handler(AoError, _handle_ao_error)
+    app.add_exception_handler(OSError, _handle_os_error)
+    app.add_exception_handler(RequestValidationError, _handle_invalid_request)
+    app.add_exception_handler(HTTPException, _handle_http_error)
+    app.add_exception_handler(Exception, _handle_unexpected)
 
 
-async def _ao_error(request: Request, error: Exception) -> Response:
+async def _handle_ao_error(request: Request, error: Exception) -> Response:
+    """Record a refusal and return the error's problem document."""
     assert isinstance(error, AoError)
     request.app.state.refusals.of_error(request.scope, error)
     return as_document(error)
 
 
-async def _os_error(request: Request, error: Exception) -> Response:
-    """What the machine lacks this moment is no fault of the program."""
-    short = machine_short(error)
-    if short is None:
+async def _handle_os_error(request: Request, error: Exception) -> Response:
+    """Report a shortage of the machine (disk, memory, files) as such; raise other errors again."""
+    shortage = machine_short(error)
+    if shortage is None:
         raise error
-    return await _ao_error(request, short)
+    return await _handle_ao_error(request, shortage)
 
 
-async def _unexpected(_request: Request, _error: Exception) -> Response:
+async def _handle_unexpected(_request: Request, _error: Exception) -> Response:
+    """Return the problem document of a bug."""
     return response(unexpected())
 
 
-async def _http(request: Request, error: Exception) -> Response:
+async def _handle_http_error(request: Request, error: Exception) -> Response:
+    """Return the problem document of an error that FastAPI raised, such as an unknown path."""
     assert isinstance(error, HTTPException)
     remedy, category, exit_code = "", "failed", 1
     detail = str(error.detail)
@@ -58,31 +61,37 @@ async def _http(request: Request, error: Exception) -> Response:
     return response(document, error.headers)
 
 
-async def _invalid(request: Request, error: Exception) -> Response:
+async def _handle_invalid_request(request: Request, error: Exception) -> Response:
+    """Return the problem document of a request that does not match its model."""
     assert isinstance(error, RequestValidationError)
-    faults = [_fault(item, request) for item in error.errors()]
-    detail = "; ".join(f"{fault['field']}: {fault['message']}" for fault in faults[:3])
+    field_errors = [_field_error(error_item, request) for error_item in error.errors()]
+    detail = "; ".join(f"{field_error['field']}: {field_error['message']}" for field_error in field_errors[:3])
     remedy = f"GET /openapi.json describes {request.method} {request.url.path}"
-    return response(problem(422, detail, remedy=remedy, category="usage", exit_code=2, errors=faults))
+    return response(problem(422, detail, remedy=remedy, category="usage", exit_code=2, errors=field_errors))
 
 
-def _fault(item: Mapping[str, Any], request: Request) -> dict[str, str]:
-    where = [str(part) for part in item["loc"]]
-    field = ".".join(where[1:]) or where[0]
+def _field_error(item: Mapping[str, Any], request: Request) -> dict[str, str]:
+    """Describe one validation error: the field, the message and the value."""
+    location = [str(part) for part in item["loc"]]
+    field = ".".join(location[1:]) or location[0]
     match item["type"]:
         case "json_invalid":
-            return {"field": "body", "message": f"is not JSON: {item['ctx']['error']} at character {where[-1]}"}
+            return {"field": "body", "message": f"is not JSON: {item['ctx']['error']} at character {location[-1]}"}
         case "missing":
-            return {"field": field, "message": f"is missing in the {where[0]}"}
+            return {"field": field, "message": f"is missing in the {location[0]}"}
         case "value_error":
             return {"field": field, "message": str(item["ctx"]["error"])}
         case "model_attributes_type" if isinstance(item["input"], bytes):
-            sent = request.headers.get("content-type") or "none"
-            return {"field": "body", "message": f"is to be a JSON object sent as application/json, not as {sent}"}
+            content_type = request.headers.get("content-type") or "none"
+            return {
+                "field": "body",
+                "message": f"is to be a JSON object sent as application/json, not as {content_type}",
+            }
     value = _short(item["input"])
     return {"field": field, "message": f"{item['msg'][:1].lower()}{item['msg'][1:]}, not {value}", "value": value}
 
 
 def _short(value: Any) -> str:
+    """Return a value as JSON of at most 80 characters."""
     text = json.dumps(value, default=str, ensure_ascii=False)
     return text if len(text) <= 80 else text[:77] + "..."

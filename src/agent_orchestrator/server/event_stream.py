@@ -1,4 +1,4 @@
-"""The event log as Server-Sent Events: what was missed first, then what happens."""
+"""The event log as Server-Sent Events: first missed events, then new ones."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from agent_orchestrator.errors import UsageError
 from agent_orchestrator.server.streams import Stream
 
 IDLE = 15.0
-"""Seconds of silence after which a comment shows proxies and readers that the line is alive."""
+"""Seconds of silence after which a comment shows proxies and readers that the connection is alive."""
 KEPT = 256
-"""Events that are kept as they were written, for those who are handed them next."""
-_LONGEST_ID = 18
+"""How many encoded events are kept for other readers of the same event."""
+_MAX_ID_DIGITS = 18
 """Digits that an event's number may have."""
 
 
@@ -26,7 +26,7 @@ def event_stream(
     session: str | None = None,
     project: str | None = None,
 ) -> Stream:
-    """An endless answer with the events of one session or project, or all. A reader resumes by `Last-Event-ID`."""
+    """Return an endless answer with the events of one session or project, or all. A reader resumes by `Last-Event-ID`."""
     return Stream(
         _frames(events, session, project),
         closing,
@@ -38,14 +38,14 @@ def event_stream(
 
 
 def live_stream(frames: AsyncIterator[bytes], closing: asyncio.Event) -> Stream:
-    """An endless answer with frames that are written already."""
+    """Return an endless answer with frames that are already encoded."""
     pulse = b"event: pulse\ndata: {}\n\n"
     return Stream(frames, closing, "text/event-stream", first=b"retry: 1000\n\n", pulse=pulse, idle=IDLE)
 
 
 def sequence(text: str) -> int:
-    """The number in a `Last-Event-ID`."""
-    if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_ID):
+    """Return the number in a `Last-Event-ID`; raise UsageError if it is none."""
+    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_ID_DIGITS):
         raise UsageError(
             f"Last-Event-ID is {text[:40]!r}, which is no event's number", "leave it out to follow from now on"
         )
@@ -53,26 +53,26 @@ def sequence(text: str) -> int:
 
 
 class Frames:
-    """Events on the wire, each written once for all who follow: they are handed the same event, and so the same bytes."""
+    """Encoded events: each is encoded once for all readers, who are passed the same event object."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[int, tuple[Event, bytes]] = OrderedDict()
 
     def of(self, event: Event) -> bytes:
-        """One event."""
-        kept = self._kept.get(event.seq)
-        if kept is None or kept[0] is not event:
-            kept = self._kept[event.seq] = (event, frame(event))
+        """Return an event's frame."""
+        cached = self._kept.get(event.seq)
+        if cached is None or cached[0] is not event:
+            cached = self._kept[event.seq] = (event, frame(event))
             if len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
-        return kept[1]
+        return cached[1]
 
 
 FRAMES = Frames()
 
 
 def frame(event: Event) -> bytes:
-    """One event on the wire."""
+    """Encode one event as a frame."""
     data = json.dumps(event_json(event), separators=(",", ":"))
     return f"id: {event.seq}\nevent: {event.type}\ndata: {data}\n\n".encode()
 
@@ -80,14 +80,15 @@ def frame(event: Event) -> bytes:
 async def _frames(
     events: AsyncIterator[Sequence[Event]], session: str | None, project: str | None
 ) -> AsyncIterator[bytes]:
+    """Yield the frames of the events of one session or project, or all."""
     try:
-        async for found in events:
-            wanted = (
+        async for batch in events:
+            matching = (
                 event
-                for event in found
+                for event in batch
                 if (session is None or event.session == session) and (project is None or event.project == project)
             )
-            yield b"".join(map(FRAMES.of, wanted))
+            yield b"".join(map(FRAMES.of, matching))
     finally:
         if (close := getattr(events, "aclose", None)) is not None:
             await close()

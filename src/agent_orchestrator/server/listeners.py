@@ -1,6 +1,6 @@
-"""Serving: the Unix socket and TCP, on the loopback or by TLS, both in the daemon's own event loop.
+"""Servers on the Unix socket and on TCP (loopback or TLS), in the daemon's event loop.
 
-Sockets are bound (and callers may connect) before anything is served; the first request is answered once `serve` runs.
+Sockets are bound, and clients may connect, before anything is served; requests are answered once `serve` runs.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from agent_orchestrator.server.standby import Entrance
 HEAD_LIMIT = 1 << 16
 """Bytes that a request's line and headers may have."""
 HEAD_SECONDS = 20.0
-"""Seconds in which a request's line and headers must have come, from the connection's or the request's beginning."""
+"""Seconds within which a request's line and headers must arrive, counted from the connection's or the request's start."""
 BODY_SECONDS = 120.0
-"""Seconds in which its body must have come."""
+"""Seconds within which a request's body must arrive."""
 GRACE = 2
 """Seconds that requests in progress have to finish when the daemon ends."""
 _BACKLOG = 1024
@@ -49,12 +49,12 @@ _HEADERS = [
 ]
 
 log = structlog.get_logger(__name__)
-_full = Recent(1, 60.0, time.monotonic)
+_full_warnings = Recent(1, 60.0, time.monotonic)
 
 
 def bind_unix(path: Path) -> socket.socket:
-    """A listening Unix socket for its owner only, in place of a stale one. The caller holds the daemon's lock."""
-    # Bound under another name and then renamed: at no moment can another user, or a caller too early, connect.
+    """Return a listening Unix socket that only its owner may open, replacing a stale one. The caller holds the daemon's lock."""
+    # Bound under another name and then renamed: another user, or a client that is too early, can never connect.
     unfinished = path.with_name(path.name + "~")
     unfinished.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -74,7 +74,9 @@ def bind_unix(path: Path) -> socket.socket:
 
 
 def bind_tcp(host: str, port: int, explicit: bool) -> tuple[socket.socket, str | None]:
-    """A listening TCP socket. A taken port that was asked for is an error; the default moves on, which the note says."""
+    """Return a listening TCP socket. If its port is taken, raise Conflict if it was `explicit`, else use the next free one and say so in
+    the note.
+    """
     if not 0 <= port <= 65535:
         raise UsageError(f"{port} is no port", "choose one from 1 to 65535")
     tries = 1 if explicit or port == 0 else min(_PORTS_TO_TRY, 65536 - port)
@@ -91,12 +93,12 @@ def bind_tcp(host: str, port: int, explicit: bool) -> tuple[socket.socket, str |
 
 
 def _try_bind(host: str, port: int) -> socket.socket | None:
-    """A socket that listens there; none if somebody else does."""
+    """Return a socket that listens there, or None if the port is taken."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (socket.gaierror, UnicodeError):
         raise UsageError(f"the host {host} is not known", "use 127.0.0.1, or an address of this machine") from None
-    family, kind, protocol, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+    family, kind, protocol, _, address = min(addresses, key=lambda entry: entry[0] != socket.AF_INET)
     listener = _Listener(family, kind, protocol)
     try:
         if sys.platform == "win32":
@@ -118,34 +120,37 @@ def _try_bind(host: str, port: int) -> socket.socket | None:
 
 
 def url_of(listener: socket.socket, host: str, *, secure: bool = False) -> str:
-    """The address to call a TCP listener by; a name stays as given, and a wildcard is called by loopback."""
+    """Return the URL of a TCP listener; a host name stays as given, and a wildcard address becomes the loopback."""
     name = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(host, f"[{host}]" if ":" in host else host)
     return f"http{'s' if secure else ''}://{name}:{listener.getsockname()[1]}"
 
 
 class _Listener(socket.socket):
-    """Takes only so many connections at once, TLS that is not agreed upon yet included: what is left is for the daemon's own work."""
+    """A socket that limits open connections, also those still in the TLS handshake, and so leaves file descriptors for the daemon."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._taken: WeakSet[socket.socket] = WeakSet()
+        self._connections: WeakSet[socket.socket] = WeakSet()
 
     def accept(self) -> tuple[socket.socket, Any]:
+        """Accept a connection; if too many are open, close it at once and raise ConnectionAbortedError."""
         connection, address = super().accept()
-        if len(self._taken) >= _most_connections():
-            self._taken = WeakSet(one for one in self._taken if one.fileno() >= 0)
-        if len(self._taken) >= _most_connections():
+        if len(self._connections) >= _most_connections():
+            self._connections = WeakSet(
+                open_connection for open_connection in self._connections if open_connection.fileno() >= 0
+            )
+        if len(self._connections) >= _most_connections():
             connection.close()
-            if not _full.wait(""):
-                _full.add("")
+            if not _full_warnings.wait(""):
+                _full_warnings.add("")
                 log.warning("refused", reason="too many connections are open", peer=address[0])
-            raise ConnectionAbortedError  # as if he had hung up himself
-        self._taken.add(connection)
+            raise ConnectionAbortedError  # as if the client had disconnected
+        self._connections.add(connection)
         return connection, address
 
 
 class Servers:
-    """The two servers on sockets that are bound already; `unix` is none where there are no Unix sockets."""
+    """The two servers, on sockets that are already bound; `unix` is None where there are no Unix sockets."""
 
     def __init__(
         self,
@@ -168,7 +173,7 @@ class Servers:
     def bind(
         cls, unix_path: Path, host: str, port: int, explicit: bool, certificate: Certificate | None = None
     ) -> tuple[Servers, str, str | None]:
-        """Bind both sockets; returns the servers, the address to call TCP by, and what is to be said about the port."""
+        """Bind both sockets; return the servers, the URL of TCP, and a note for the user about the port."""
         tcp, note = bind_tcp(host, port, explicit)
         try:
             unix = bind_unix(unix_path) if hasattr(socket, "AF_UNIX") else None
@@ -195,26 +200,27 @@ class Servers:
             first = errors.exceptions[0]
             raise machine_short(first) or first from None
         finally:
-            self._forget()
+            self._remove_sockets()
 
     def close(self) -> None:
-        """Take no more requests, end the streams, and let `serve` return."""
+        """Accept no more requests, end the streams, and let `serve` return."""
         self._closing.set()
         for app in self._apps:
             app.state.closing.set()
 
-    def _forget(self) -> None:
+    def _remove_sockets(self) -> None:
+        """Close both sockets and remove the Unix socket's file, unless another daemon has replaced it."""
         for sock in (self._unix, self._tcp):
             if sock is not None:
                 sock.close()
         path = self._unix_path
         with contextlib.suppress(FileNotFoundError):
-            if path is not None and (found := path.stat()).st_ino == self._inode and stat.S_ISSOCK(found.st_mode):
+            if path is not None and (status := path.stat()).st_ino == self._inode and stat.S_ISSOCK(status.st_mode):
                 path.unlink()
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its own signal handlers and without a tick: it waits for its end, so that idling costs nothing."""
+    """uvicorn without its signal handlers and its periodic tick: it waits for an event, so that idling costs nothing."""
 
     def __init__(self, app: App | Entrance, closing: asyncio.Event, certificate: Certificate | None) -> None:
         super().__init__(
@@ -244,78 +250,89 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
+        """Leave the signal handlers to the daemon."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start serving and set `ready`."""
         self.server_state.default_headers = self.config.encoded_headers
         await super().startup(sockets)
         self.ready.set()
 
     async def main_loop(self) -> None:
+        """Wait until the server is to close."""
         await self._closing.wait()
 
 
 class _Protocol(HttpToolsProtocol):
-    """HTTP with limits that neither the parser nor uvicorn has: how long a request's head is, and how long it takes."""
+    """HTTP with limits that neither the parser nor uvicorn has: on the size of a request's head and on the time it takes."""
 
     _user = ""
-    _head = 0
+    _head_bytes = 0
     _in_head = True
-    _due: asyncio.TimerHandle | None = None
+    _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
+        """Look up the user of a Unix socket, and wait for the first request."""
         super().connection_made(transport)
         if self.client is None:
             self._user = peer_user(transport.get_extra_info("socket"))
-        self._expect(HEAD_SECONDS)
+        self._set_deadline(HEAD_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._expect(None)
+        """Cancel the deadline."""
+        self._set_deadline(None)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        self._head += len(data)
+        """Count the bytes of the head, and answer 400 if they are too many."""
+        self._head_bytes += len(data)
         super().data_received(data)
-        if self._in_head and self._head > HEAD_LIMIT and not self.transport.is_closing():
+        if self._in_head and self._head_bytes > HEAD_LIMIT and not self.transport.is_closing():
             self.send_400_response("The request's headers are too large.")
 
     def on_message_begin(self) -> None:
-        self._fields = 0
-        self._expect(HEAD_SECONDS)
+        """Start the deadline of a request's head."""
+        self._header_bytes = 0
+        self._set_deadline(HEAD_SECONDS)
         super().on_message_begin()
         if self._user:
             self.scope["state"]["user"] = self._user
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._fields += len(name) + len(value)
-        if self._fields > HEAD_LIMIT:
-            raise ValueError("the headers are too large")  # which the parser makes a bad request
-        if self._in_head:  # what comes behind a body is no header of its request
+        """Limit the size of the headers, also of trailers, which are dropped."""
+        self._header_bytes += len(name) + len(value)
+        if self._header_bytes > HEAD_LIMIT:
+            raise ValueError("the headers are too large")  # the parser turns this into a 400 answer
+        if self._in_head:  # trailers behind a body are not headers of its request
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
+        """Start the deadline of the body."""
         self._in_head = False
-        self._expect(BODY_SECONDS)
+        self._set_deadline(BODY_SECONDS)
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
+        """Extend the deadline of a push while data arrives."""
         super().on_body(body)
         if is_git(self.scope["path"]) and not self.cycle.response_complete:
-            self._expect(BODY_SECONDS)  # a pack may be long, if only it goes on coming
+            self._set_deadline(BODY_SECONDS)  # a pack may be large as long as data keeps arriving
 
     def on_message_complete(self) -> Any:
-        self._in_head, self._head = True, 0
-        self._expect(None)
+        """Reset the counters for the next request."""
+        self._in_head, self._head_bytes = True, 0
+        self._set_deadline(None)
         return super().on_message_complete()
 
-    def _expect(self, seconds: float | None) -> None:
-        """Close the connection unless this is said again in time; who holds connections open and says nothing takes them from others."""
-        if self._due is not None:
-            self._due.cancel()
-        self._due = None if seconds is None else self.loop.call_later(seconds, self.transport.close)
+    def _set_deadline(self, seconds: float | None) -> None:
+        """Close the connection after so many seconds unless this is called again: idle connections would use up the limit."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = None if seconds is None else self.loop.call_later(seconds, self.transport.close)
 
 
 @cache
 def _most_connections() -> int:
-    """Half of what this process may have open."""
+    """Return half of the files this process may have open."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2

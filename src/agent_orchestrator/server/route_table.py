@@ -1,6 +1,7 @@
-"""The routes: which part of the API lives in which file, each loaded with the first request for it.
+"""The routes: which file serves which part of the API, each loaded with the first request for it.
 
-FastAPI looks at every signature and builds what checks it, which takes time and memory; most daemons are never asked for most parts.
+FastAPI inspects every signature and builds its validators, which takes time and memory; most daemons never get requests for most
+parts.
 """
 
 from __future__ import annotations
@@ -41,21 +42,21 @@ PARTS = {
     "webhooks": "webhooks",
     "answers": "answer",
 }
-"""What begins with `/api/` and one of these words is in that file; OpenAPI has them in this order."""
+"""The file for each first word after `/api/`; OpenAPI lists the files in this order."""
 OF_SESSION = {
     "reviews": "review reviewers request-review resolve merge ready close undo checks",
     "reactions": "reactions",
     "events": "events",
     "live": "timeline work",
 }
-"""What comes behind a session's id, where it is not about the session itself."""
+"""The file for each word after a session's id, if it is not the file of the session itself."""
 
 _FILES = {word: file for file, words in PARTS.items() for word in words.split()}
 _FILES_OF_SESSION = {word: file for file, words in OF_SESSION.items() for word in words.split()}
 
 
 def file_of(path: str) -> str | None:
-    """The file that answers there, if one does."""
+    """Return the file that serves a path, or None."""
     first, _, rest = path.removeprefix("/").removeprefix("api/").partition("/")
     if first == "sessions" and "/" in rest:
         return _FILES_OF_SESSION.get(rest.split("/")[1], first)
@@ -63,7 +64,7 @@ def file_of(path: str) -> str | None:
 
 
 class Routes(FastAPI):
-    """FastAPI with routes that are there when they are asked for."""
+    """FastAPI whose routes are loaded when they are requested."""
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document."""
@@ -71,9 +72,9 @@ class Routes(FastAPI):
             for file in PARTS:
                 load(file)
             order = [*PARTS, None]
-            with _loading:  # and at one go: a list that is being sorted is empty to who answers meanwhile
-                known = self.router.routes
-                known[:] = sorted(known, key=lambda route: order.index(file_of(getattr(route, "path", ""))))
+            with _load_lock:  # replaced at once: a list is empty to other threads while it is sorted in place
+                routes = self.router.routes
+                routes[:] = sorted(routes, key=lambda route: order.index(file_of(getattr(route, "path", ""))))
             self.openapi_schema = describe.polish(super().openapi())
         return self.openapi_schema
 
@@ -88,27 +89,28 @@ class Routes(FastAPI):
 
 
 _loaded: set[str] = set()
-_loading = Lock()
-_making = Lock()
+_load_lock = Lock()
+_build_lock = Lock()
 
 
 def load(file: str) -> None:
-    """Have the routes of one file from now on."""
+    """Load the routes of one file, if they are not loaded yet."""
     router: APIRouter = import_module(f"{routes.__name__}.{file}").router
-    with _loading:
+    with _load_lock:
         if file not in _loaded:
             routes_only().router.routes.extend(router.routes)
             _loaded.add(file)
 
 
 def routes_only() -> Routes:
-    """The routes without services behind them: enough to describe them. One for all, whoever is the first to ask, in whichever thread."""
-    with _making:
-        return _made()
+    """Return the routes without services, which is enough to describe them; one shared object, thread-safe."""
+    with _build_lock:
+        return _build_routes()
 
 
 @cache
-def _made() -> Routes:
+def _build_routes() -> Routes:
+    """Create the application that holds the routes."""
     app = Routes(
         title="Agent Orchestrator",
         summary="A fleet of coding agents, each in its own Git worktree, on its own branch, its work never lost.",
@@ -116,7 +118,7 @@ def _made() -> Routes:
         version=__version__,
         docs_url=None,
         redoc_url=None,
-        redirect_slashes=False,  # to wherever a request says that it came to
+        redirect_slashes=False,  # a redirect would go to the host that the request names
     )
     error_handlers.install(app)
     app.router.routes.append(Route(PATH, Endpoint(), include_in_schema=False))
@@ -125,7 +127,7 @@ def _made() -> Routes:
 
 
 def routes_on(state: State) -> Routes:
-    """The same routes, on the services that `state` has."""
+    """Return an application with the same routes on the services in `state`."""
     app = Routes(openapi_url=None, docs_url=None, redoc_url=None)
     error_handlers.install(app)
     app.router, app.state = routes_only().router, state

@@ -1,4 +1,4 @@
-"""`Services`: everything that routes and MCP tools use, as `daemon/wiring.py` puts it together."""
+"""`Services`: everything that routes and MCP tools use, as `daemon/wiring.py` assembles it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Services:
-    """Everything that may be asked of the daemon."""
+    """The services of the daemon."""
 
     version: str
     home: Home
@@ -94,4 +94,4 @@ class Services:
     webhooks: Webhooks
     nodes: ClusterNodes
     shutdown: Callable[[bool], Awaitable[None]]
-    """End the daemon; true: stop all sessions first."""
+    """Ends the daemon; with True, all sessions are stopped first."""

@@ -1,4 +1,6 @@
-"""What a daemon answers that stands by: that it does, and who is active. An `Entrance` then leads to the real application."""
+"""The application of a daemon in standby: reports that, and which daemon is active. An `Entrance` later switches to the real
+application.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +20,18 @@ from agent_orchestrator.server.access import auth
 from agent_orchestrator.server.schema import problems
 
 Told = Callable[[], dict[str, Any] | None]
-"""Who is active: host, pid, since, url; none if that is not known just now."""
+"""Returns the active daemon: host, pid, since, url; or None if it is not known."""
 
 
 class Entrance:
-    """Where requests come in; whatever is behind it may change while connections stay open."""
+    """The entry point for requests; the application behind it may be replaced while connections stay open."""
 
     def __init__(self, app: Any) -> None:
         self.app = app
 
     @property
     def state(self) -> Any:
-        """What is kept with whatever is behind it."""
+        """The state of the application behind it."""
         return self.app.state
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -38,12 +40,12 @@ class Entrance:
 
 
 class Standby:
-    """Health, and for its owner the end; whatever else is asked is for the active daemon."""
+    """Answers health checks and its owner's shutdown request; every other request is refused in favor of the active daemon."""
 
     def __init__(
         self, active: Told, shutdown: Callable[[bool], Awaitable[None]] | None, hosts: Iterable[str] = ()
     ) -> None:
-        """`shutdown`: on the Unix socket, where whoever can connect may do everything. `hosts`: as for the real application."""
+        """`shutdown` is set on the Unix socket, whose callers may do everything. `hosts`: as for the real application."""
         self.state = SimpleNamespace(closing=asyncio.Event())
         self._active = active
         self._shutdown = shutdown
@@ -55,33 +57,36 @@ class Standby:
             await send({"type": "websocket.close", "code": 1013, "reason": "this daemon stands by"})
             return
         await self._answer(scope)(scope, receive, send)
-        if self._ends(scope) and self._shutdown is not None:
+        if self._is_shutdown(scope) and self._shutdown is not None:
             await self._shutdown(False)
 
     def _answer(self, scope: Scope) -> Response:
+        """Return the answer to a request."""
         try:
-            if self._names is not None:  # a web page is told nothing here either
+            if self._names is not None:  # foreign web pages get no information here either
                 self._names.check(auth.single(scope["headers"]), api=True, scheme=scope["scheme"])
         except AoError as error:
             return problems.response(problems.of_error(error))
         if (scope["method"], scope["path"]) == ("GET", "/healthz"):
             health = {"status": "standby", "version": __version__, "pid": os.getpid(), "active": self._active()}
             return Response(json.dumps(health), 200, {"Cache-Control": "no-store"}, "application/json")
-        if self._ends(scope):
+        if self._is_shutdown(scope):
             return Response("{}", 202, None, "application/json")
-        return problems.response(problems.of_error(self._elsewhere()))
+        return problems.response(problems.of_error(self._not_active()))
 
-    def _ends(self, scope: Scope) -> bool:
+    def _is_shutdown(self, scope: Scope) -> bool:
+        """Return whether this is its owner's shutdown request."""
         return self._shutdown is not None and (scope["method"], scope["path"]) == ("POST", "/api/shutdown")
 
-    def _elsewhere(self) -> AoError:
+    def _not_active(self) -> AoError:
+        """Return the error that names the active daemon."""
         active = self._active()
         if active is None:
             return Unreachable("this daemon stands by, and is about to take over", "try again in a moment")
-        there = (
+        remedy = (
             f"ask that one{' at ' + active['url'] if active['url'] else ''}, or end it: ao shutdown on {active['host']}"
         )
         return Unreachable(
             f"this daemon stands by: {active['host']}'s daemon (pid {active['pid']}, since {active['since']}) is active",
-            there,
+            remedy,
         )

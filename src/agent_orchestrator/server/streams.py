@@ -1,4 +1,4 @@
-"""Answers without an end: events, live output, logs. Each ends when its reader goes, its source ends, or the daemon does."""
+"""Endless answers: events, live output, logs. Each ends with its reader, its source, or the daemon."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 SEND_LIMIT = 10.0
-"""Seconds a reader may take to make room. A slower one is cut off and comes back for the rest; nobody waits for it."""
+"""Seconds within which a reader must accept data. A slower one is disconnected and may resume; nothing else waits for it."""
 
 BEGIN_LIMIT = 1.0
-"""Seconds after which an answer begins even if its source has said nothing yet."""
+"""Seconds after which an answer begins even if its source has produced nothing yet."""
 
 
 class Stream(Response):
-    """Sends what a source gives as it comes; `pulse` is sent whenever `idle` seconds brought nothing.
+    """An answer that sends what a source yields; `pulse` is sent after every `idle` seconds of silence.
 
-    A piece costs one wake-up and one write: who waits for the reader's and the daemon's end does so once, not for each piece."""
+    A piece costs one wake-up and one write: one task each waits for the reader's and the daemon's end, not one per piece.
+    """
 
     def __init__(
         self,
@@ -42,7 +43,7 @@ class Stream(Response):
         parts: list[Coroutine[Any, Any, object]] = [
             self._send_all(send),
             *([] if self._first and self._idle is None else [self._beat(send)]),
-            _gone(receive),
+            _wait_for_disconnect(receive),
             self._closing.wait(),
         ]
         tasks = [asyncio.create_task(part) for part in parts]
@@ -51,18 +52,19 @@ class Stream(Response):
         finally:
             for task in tasks:
                 task.cancel()
-            ends = await asyncio.gather(*tasks, return_exceptions=True)
+            results = await asyncio.gather(*tasks, return_exceptions=True)
             if (close := getattr(self._source, "aclose", None)) is not None:
                 await close()
-        faults = [end for end in ends if isinstance(end, Exception)]
+        errors = [result for result in results if isinstance(result, Exception)]
         try:
-            if faults:
-                raise faults[0]
+            if errors:
+                raise errors[0]
             await self._send(send, b"", more=False)
         except TimeoutError:
             return
 
     async def _send_all(self, send: Send) -> None:
+        """Send the first bytes, then everything from the source."""
         if self._first:
             await self._send(send, self._first)
         async for item in self._source:
@@ -70,7 +72,7 @@ class Stream(Response):
                 await self._send(send, item)
 
     async def _beat(self, send: Send) -> None:
-        """Begin where the source is slow to, and break silence; never ends by itself."""
+        """Begin the answer if the source is slow to, and send a pulse during silence; never returns."""
         if not self._first:
             await asyncio.sleep(BEGIN_LIMIT)
             if not self._begun:
@@ -79,14 +81,16 @@ class Stream(Response):
             wait = self._sent_at + self._idle - asyncio.get_running_loop().time()
             if wait > 0:
                 await asyncio.sleep(wait)
-            elif self._sending:  # to somebody slow, who has not much time left
+            elif self._sending:  # a slow reader, about to reach its time limit
                 await asyncio.sleep(self._idle)
             else:
                 await self._send(send, self._pulse)
         await asyncio.Event().wait()
 
     async def _send(self, send: Send, body: bytes, more: bool = True) -> None:
-        """The answer begins with its first bytes: a source that fails before that still gets a proper error."""
+        """Send bytes, within the time limit. The answer begins with its first bytes: if the source fails before, an error can still be
+        sent.
+        """
         self._sending = True
         async with asyncio.timeout(SEND_LIMIT):
             if not self._begun:
@@ -98,6 +102,7 @@ class Stream(Response):
         self._sent_at = asyncio.get_running_loop().time()
 
 
-async def _gone(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
+    """Return when the client disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -1,10 +1,10 @@
-"""A session's terminal over a WebSocket: the attach command in a PTY of its own. POSIX only.
+"""A session's terminal over a WebSocket: the attach command in a separate PTY. POSIX only.
 
-Binary frames carry keystrokes in and output out, for who only watches only out; the text frame `{"resize": [columns, rows]}`
-sets the size. Nothing is read from the PTY while the socket is slow, nor from the socket while the PTY is, so neither side
-piles up here. A browser takes from its socket whatever comes, shown or not: it says `{"ack": bytes}` when so much more has
-been shown, and from its first such word on is sent no more than `WINDOW` ahead. Secrets are shown as asterisks. Closing ends the
-attach command and nothing else: the session goes on.
+Binary frames carry keystrokes in and output out, for viewers only output; the text frame `{"resize": [columns, rows]}` sets the
+size. The PTY is not read while the socket is slow, nor the socket while the PTY is, so that neither side accumulates data here. A
+browser accepts everything from its socket, shown or not: it sends `{"ack": bytes}` when that many more bytes have been shown, and
+after its first such frame gets at most `WINDOW` bytes ahead. Secrets are replaced by asterisks. Closing ends the attach command
+only: the session continues.
 """
 
 from __future__ import annotations
@@ -30,33 +30,34 @@ from agent_orchestrator.errors import Temporary
 
 CHUNK = 1 << 16
 WINDOW = 1 << 19
-"""Bytes that may be on their way to somebody who says what he has shown."""
+"""Bytes that may be sent ahead to a client that acknowledges what it has shown."""
 MOST = 32
-"""Terminals that one caller has open at once: each is a process, and a client of tmux's."""
+"""Terminals that one caller may have open at once: each is a process, and a tmux client."""
 _END_GRACE = 2.0
-_STUCK = 30.0
+_WRITE_TIMEOUT = 30.0
 """Seconds after which a command that reads no keystrokes is given up."""
-_HELD_FOR = 0.25
-"""Seconds that an end of the output is held back because a secret may begin there."""
-_HIDDEN = ("TMUX", "TMUX_PANE", "AO_SESSION", "AO_TOKEN")
-# A terminal becomes a process's own only from inside that process. A child that does so and then becomes the command is
-# safe where a function between fork and exec is not: the daemon has threads.
+_HOLD_SECONDS = 0.25
+"""Seconds for which the end of the output is held back because a secret may begin there."""
+_REMOVED_VARIABLES = ("TMUX", "TMUX_PANE", "AO_SESSION", "AO_TOKEN")
+# Only a process itself can make a terminal its controlling terminal. A child program does so and then executes the
+# command: a function between fork and exec would not be safe, because the daemon has threads.
 _TAKE_TERMINAL = (
     "import fcntl,os,sys,termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"
 )
 
 
-_BY_ITSELF = re.compile(
+_TERMINAL_REPORTS = re.compile(
     rb"(\x1b\[[?>=]?[\d;]*[cnRIOt]|\x1b\]1[0-2];rgb:[\da-f]{4}/[\da-f]{4}/[\da-f]{4}(\x07|\x1b\\)"
     rb"|\x1bP[01]\$r[\d;]{0,9}[\" ]?[mpqr]?\x1b\\)+"
 )
-"""What a terminal says without anybody's pressing a key: who it is, its size and colours, whether it has the focus. To the letter: what
-else somebody puts between such marks is typed, and reaches the agent."""
+"""What a terminal sends without a key press: its identity, size, colors and focus. The pattern is exact: any other text between such
+reports is typed and reaches the agent.
+"""
 
 
 @contextlib.contextmanager
 def one_more(taken: Counter[str], caller: str) -> Iterator[None]:
-    """While a caller has one more terminal open."""
+    """Count a terminal of a caller while it is open; raise Temporary if the caller has too many."""
     if taken[caller] >= MOST:
         raise Temporary(f"you have {MOST} terminals open, and may have no more at once", "close one, and try again")
     taken[caller] += 1
@@ -64,7 +65,7 @@ def one_more(taken: Counter[str], caller: str) -> Iterator[None]:
         yield
     finally:
         taken[caller] -= 1
-        taken += Counter()  # who has none is forgotten
+        taken += Counter()  # removes callers without terminals
 
 
 async def serve_terminal(
@@ -78,8 +79,8 @@ async def serve_terminal(
 ) -> None:
     """Run the command in a PTY and connect it with the socket until one of them ends.
 
-    `refuse`: whoever it is may only watch; keystrokes close the socket, and this is told why. `typed` is called once, before the
-    first key that somebody pressed.
+    `refuse` is set if the caller may only watch: keystrokes close the socket, and it is called with the reason. `typed` is
+    called once, before the first key press is passed on.
     """
     master, slave = os.openpty()
     try:
@@ -103,7 +104,8 @@ async def serve_terminal(
 
 
 async def _start(argv: Sequence[str], env: Mapping[str, str], slave: int) -> asyncio.subprocess.Process:
-    inherited = {name: value for name, value in os.environ.items() if name not in _HIDDEN}
+    """Start the command with the PTY as its controlling terminal."""
+    inherited = {name: value for name, value in os.environ.items() if name not in _REMOVED_VARIABLES}
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-I", "-S", "-c", _TAKE_TERMINAL, *argv),
         stdin=slave,
@@ -121,93 +123,99 @@ async def _connect(
     typed: Callable[[], Awaitable[None]] | None,
 ) -> None:
     """Carry bytes both ways until either side ends."""
-    ahead = _Ahead()
-    ways = [
-        asyncio.create_task(_show(websocket, master, ahead)),
-        asyncio.create_task(_type(websocket, master, ahead, refuse, typed)),
+    window = _Window()
+    tasks = [
+        asyncio.create_task(_send_output(websocket, master, window)),
+        asyncio.create_task(_receive_input(websocket, master, window, refuse, typed)),
     ]
     try:
-        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for way in ways:
-            way.cancel()
-        results = await asyncio.gather(*ways, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
     for result in results:
         if isinstance(result, Exception) and not isinstance(result, WebSocketDisconnect | TimeoutError):
             raise result
 
 
-class _Ahead:
-    """How much was sent and not yet shown. Who never says what he has shown is not waited for."""
+class _Window:
+    """The number of bytes sent and not yet acknowledged. A client that never acknowledges any is not waited for."""
 
     def __init__(self) -> None:
-        self._bytes = 0
-        self._counts = False
+        self._unacknowledged = 0
+        self._is_acknowledging = False
         self._room = asyncio.Event()
         self._room.set()
 
     def sent(self, count: int) -> None:
-        self._bytes += count
-        self._look()
+        """Record that bytes were sent."""
+        self._unacknowledged += count
+        self._update()
 
     def shown(self, count: int) -> None:
-        self._counts = True
-        self._bytes = max(0, self._bytes - count)
-        self._look()
+        """Record that the client has shown bytes."""
+        self._is_acknowledging = True
+        self._unacknowledged = max(0, self._unacknowledged - count)
+        self._update()
 
     async def room(self) -> None:
+        """Wait until more bytes may be sent."""
         await self._room.wait()
 
-    def _look(self) -> None:
-        if self._counts and self._bytes >= WINDOW:
+    def _update(self) -> None:
+        """Allow or block sending by the number of bytes not acknowledged."""
+        if self._is_acknowledging and self._unacknowledged >= WINDOW:
             self._room.clear()
         else:
             self._room.set()
 
 
-async def _show(websocket: WebSocket, master: int, ahead: _Ahead) -> None:
+async def _send_output(websocket: WebSocket, master: int, window: _Window) -> None:
+    """Send the PTY's output to the socket, without secrets, until the command ends."""
     loop = asyncio.get_running_loop()
     secrets, open_ = KNOWN.stream(), True
     while open_:
-        await ahead.room()
+        await window.room()
         try:
-            async with asyncio.timeout(_HELD_FOR if secrets.holds else None):
-                await _ready(master, loop.add_reader, loop.remove_reader)
-            read = _read(master)
-            open_, output = bool(read), secrets.feed(read)
+            async with asyncio.timeout(_HOLD_SECONDS if secrets.holds else None):
+                await _wait_until_ready(master, loop.add_reader, loop.remove_reader)
+            chunk = _read(master)
+            open_, output = bool(chunk), secrets.feed(chunk)
         except TimeoutError:
             output = secrets.rest()
         except BlockingIOError:
             continue
-        except OSError:  # Linux's way to say that the last program has closed the terminal
+        except OSError:  # Linux reports this when the last program has closed the terminal
             open_, output = False, b""
         output += b"" if open_ else secrets.rest()
-        if websocket.application_state is WebSocketState.DISCONNECTED:  # `_type` closed it this moment
+        if websocket.application_state is WebSocketState.DISCONNECTED:  # `_receive_input` has just closed it
             return
         if output:
-            ahead.sent(len(output))
+            window.sent(len(output))
             await websocket.send_bytes(output)
 
 
 def _read(master: int) -> bytes:
-    """All that there is, up to a chunk: a PTY gives but a few kilobytes at a time, and each frame has its cost."""
+    """Read what is available, up to a chunk: a PTY returns only a few kilobytes at once, and each frame has a cost."""
     output = piece = os.read(master, CHUNK)
     while piece and len(output) < CHUNK:
         try:
             piece = os.read(master, CHUNK - len(output))
-        except OSError:  # nothing more now, or ever: the next call tells
+        except OSError:  # nothing available, or the end: the next call reports which
             break
         output += piece
     return output
 
 
-async def _type(
+async def _receive_input(
     websocket: WebSocket,
     master: int,
-    ahead: _Ahead,
+    window: _Window,
     refuse: Callable[[str], None] | None,
     typed: Callable[[], Awaitable[None]] | None,
 ) -> None:
+    """Handle the frames of the socket until it disconnects or sends something it may not."""
     while True:
         message = await websocket.receive()
         if message["type"] == "websocket.disconnect":
@@ -217,79 +225,86 @@ async def _type(
                 refuse("who may only watch cannot type")
                 await _refuse(websocket, "the role viewer may watch, and not type")
                 return
-            if typed is not None and not _BY_ITSELF.fullmatch(keys):
+            if typed is not None and not _TERMINAL_REPORTS.fullmatch(keys):
                 await typed()
                 typed = None
             await _write(master, keys)
             continue
-        told = _told(message.get("text") or "")
-        if (size := _size(told)) is not None:
+        frame = _parse_frame(message.get("text") or "")
+        if (size := _size_in(frame)) is not None:
             _resize(master, *size)
-        elif (count := _count(told)) is not None:
-            ahead.shown(count)
+        elif (count := _ack_in(frame)) is not None:
+            window.shown(count)
         else:
             await _refuse(websocket, 'a text frame must be {"resize": [columns, rows]} or {"ack": bytes}')
             return
 
 
-async def _refuse(websocket: WebSocket, why: str) -> None:
-    with contextlib.suppress(RuntimeError, WebSocketDisconnect):  # it has hung up this moment
-        await websocket.close(1008, why)
+async def _refuse(websocket: WebSocket, reason: str) -> None:
+    """Close the socket with a reason."""
+    with contextlib.suppress(RuntimeError, WebSocketDisconnect):  # it has just disconnected
+        await websocket.close(1008, reason)
 
 
 async def _write(master: int, keys: bytes) -> None:
+    """Write keystrokes to the PTY; raise TimeoutError if the command does not read them."""
     loop = asyncio.get_running_loop()
-    rest = memoryview(keys)
-    while rest:
+    remaining = memoryview(keys)
+    while remaining:
         try:
-            rest = rest[os.write(master, rest) :]
+            remaining = remaining[os.write(master, remaining) :]
         except BlockingIOError:
-            async with asyncio.timeout(_STUCK):
-                await _ready(master, loop.add_writer, loop.remove_writer)
+            async with asyncio.timeout(_WRITE_TIMEOUT):
+                await _wait_until_ready(master, loop.add_writer, loop.remove_writer)
 
 
-async def _ready(descriptor: int, watch: Callable[..., Any], unwatch: Callable[[int], Any]) -> None:
-    happened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+async def _wait_until_ready(descriptor: int, watch: Callable[..., Any], unwatch: Callable[[int], Any]) -> None:
+    """Wait until a descriptor can be read or written."""
+    ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def tell() -> None:
-        if not happened.done():
-            happened.set_result(None)
+    def set_ready() -> None:
+        if not ready.done():
+            ready.set_result(None)
 
-    watch(descriptor, tell)
+    watch(descriptor, set_ready)
     try:
-        await happened
+        await ready
     finally:
         unwatch(descriptor)
 
 
-def _told(text: str) -> Mapping[str, Any]:
+def _parse_frame(text: str) -> Mapping[str, Any]:
+    """Return the JSON object of a text frame, or an empty one if it is none."""
     try:
-        told = json.loads(text)
+        frame = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return frame if isinstance(frame, dict) else {}
 
 
-def _size(told: Mapping[str, Any]) -> tuple[int, int] | None:
-    match told.get("resize"):
+def _size_in(frame: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Return the columns and rows that a frame sets, or None."""
+    match frame.get("resize"):
         case [int(columns), int(rows)] if 1 <= columns <= 1000 and 1 <= rows <= 1000:
             return columns, rows
     return None
 
 
-def _count(told: Mapping[str, Any]) -> int | None:
-    match told.get("ack"):
+def _ack_in(frame: Mapping[str, Any]) -> int | None:
+    """Return the number of bytes that a frame acknowledges, or None."""
+    match frame.get("ack"):
         case int(count) if count >= 0:
             return count
     return None
 
 
 def _resize(master: int, columns: int, rows: int) -> None:
+    """Set the size of the PTY."""
     fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """The closed PTY has told the command to go; see that it does, and reap it."""
+    """Wait for the command, which the closed PTY has told to exit; kill it after a grace period."""
     try:
         async with asyncio.timeout(_END_GRACE):
             await process.wait()

@@ -1,7 +1,7 @@
-"""What happened, as handlers get it, and the triggers that an event is.
+"""Events as handlers receive them, and the triggers of an event.
 
-A trigger is the type of an event (`agent-done`), the name that an agent gave a report of its own, or one of the triggers of reaction
-rules (`ci-failed`): some of those are a kind of event, the others a status that a session came into.
+A trigger is the type of an event (`agent-done`), the name that an agent gave to its own report, or a trigger of reaction rules
+(`ci-failed`): some of those are a kind of event, others a status that a session enters.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ STATUS_TRIGGERS: Mapping[str, str] = {
     "limited": "usage-limit",
     "mergeable": "approved-and-green",
 }
-"""Triggers that a session's coming into a status is."""
+"""The trigger that a session raises when it enters a status."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailedCheck:
-    """A check that fails, with the relevant part of its output."""
+    """A failed check, with the relevant part of its output."""
 
     name: str
     state: str
@@ -42,7 +42,7 @@ class FailedCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Happened:
-    """Something that happened. `trigger` is what a handler was registered for, `type` the kind of event it was seen by."""
+    """An event. `trigger` is what the handler was registered for, `type` the type of the event that raised it."""
 
     type: str
     trigger: str
@@ -52,17 +52,17 @@ class Happened:
     data: Mapping[str, Any]
     seq: int
     checks: tuple[FailedCheck, ...] = ()
-    """For `ci-failed`: the checks that fail."""
+    """For `ci-failed`: the failed checks."""
 
     @property
     def logs(self) -> str:
-        """For `ci-failed`: the failing checks with the relevant part of their output."""
+        """For `ci-failed`: the failed checks with the relevant part of their output."""
         return "\n\n".join(f"{check.name}: {check.state}\n{check.output}".rstrip() for check in self.checks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event(Happened):
-    """Something that happened, to a session or, without one, to the project."""
+    """An event of a session or, if `session` is None, of the project."""
 
     session: Session | None
 
@@ -70,7 +70,7 @@ class Event(Happened):
     def of(
         cls, item: Json, session: Session | None, trigger: str | None = None, checks: tuple[FailedCheck, ...] = ()
     ) -> Event:
-        """An event of the daemon's log."""
+        """Make an event from its JSON object in the daemon's log."""
         return cls(
             type=item["type"],
             trigger=trigger or item["type"],
@@ -85,7 +85,7 @@ class Event(Happened):
 
 
 def triggers_of(item: Json) -> set[str]:
-    """The triggers that an event is by itself."""
+    """Return the triggers that an event raises, without those of a session's status."""
     data = item.get("data") or {}
     names = {str(item["type"])}
     match item["type"]:
@@ -100,7 +100,7 @@ def triggers_of(item: Json) -> set[str]:
         case "conflicts-seen" if data.get("files"):
             names.add("merge-conflicts")
         case "checks-settled" if not data.get("none"):
-            names.add(CI_FAILED)  # if one of them fails, which only the pull request tells
+            names.add(CI_FAILED)  # if one of them fails, which only the pull request shows
         case "agent-exited":
-            names.discard("agent-exited")  # as a trigger it is a status: one that ended well has not exited
+            names.discard("agent-exited")  # as a trigger it is a status: a successful end does not raise it
     return names

@@ -1,4 +1,4 @@
-"""The sessions that one program cares for: followed by the daemon's events, handlers called, the end waited for."""
+"""The sessions that a program tracks: follows the daemon's events, calls handlers, waits for the end."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from agent_orchestrator.errors import AoError, NotFound
 
 Given = TypeVar("Given")
 Handler = Callable[[Given], Awaitable[Any] | Any]
-"""A function, asynchronous or not."""
+"""A function that takes one argument, asynchronous or not."""
 
 REMEMBERED = 2000
-"""Events of a session that are kept for handlers which are registered later."""
+"""How many events of a session are kept for handlers that are registered later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a session."""
+    """The result of a session."""
 
     session: Session
     success: bool
     summary: str
-    """What its agent said it did, else why it ended."""
+    """What the agent reported as done, else why it ended."""
     pr: PullRequest | None
 
 
 class HandlerError(AoError):
-    """A handler raised an exception: that is its cause, and the first of `errors`."""
+    """Raised when a handler raised an exception, which is its cause and the first of `errors`."""
 
     category = "handler"
 
@@ -51,15 +51,18 @@ class HandlerError(AoError):
 
 @dataclass(eq=False, slots=True)
 class _Subscription:
+    """A handler with the trigger and the session it was registered for."""
+
     trigger: str
     session: str | None
     handler: Handler[Any]
     told: set[int | str] = field(default_factory=set)
-    """Events that it was called with; for failing checks the commits."""
+    """The events the handler was called with; for failed checks the commits."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held until what an event is about has been looked up: it is called in the order of events."""
+    """Held while the data of an event is fetched, so that the handler is called in the order of events."""
 
     def wants(self, trigger: str, session: str | None) -> bool:
+        """Return whether the handler is to be called for this trigger of this session."""
         return trigger == self.trigger and self.session in (None, session)
 
 
@@ -70,89 +73,91 @@ class _Tracked:
     session: Session
     on_complete: Handler[Result] | None = None
     done: Json | None = None
-    """The event by which its agent was done."""
+    """The event that reported the agent as done."""
     told: bool = False
     quiet_since: float | None = None
     mail_since: float | None = None
-    """Since when it is quiet although a message waits to be taken up."""
+    """The loop time since when the session is quiet although a message is waiting to be acknowledged."""
 
 
 class Fleet:
-    """Follows one project's events for as long as its loop runs, or until it is closed."""
+    """Follows the events of one project until it is closed or its loop ends."""
 
     def __init__(self, link: Link, project: str, after: int) -> None:
         self._link, self._project, self._after = link, project, after
         self._tracked: dict[str, _Tracked] = {}
-        self._known: dict[str, Session] = {}
+        self._sessions: dict[str, Session] = {}
         self._history: dict[str, dict[int, Json]] = defaultdict(dict)
         self._subscriptions: list[_Subscription] = []
         self._statuses: dict[str, str] = {}
-        self._looking: set[str] = set()
-        self._again: set[str] = set()
+        self._refreshing: set[str] = set()
+        self._refresh_again: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._failed: list[tuple[str, BaseException]] = []
+        self._handler_errors: list[tuple[str, BaseException]] = []
         self._changed = asyncio.Event()
         self._follower = asyncio.get_running_loop().create_task(self._follow())
 
-    # -- what a program asks for ---------------------------------------------------------------------------------------
+    # -- called by the program -----------------------------------------------------------------------------------------
 
     async def track(self, session: Session, on_complete: Handler[Result] | None = None) -> Session:
-        """Wait for this session too; returns the object that stands for it here."""
-        known = self._tracked.get(session.id)
-        if known is None:
-            session = self._known.setdefault(session.id, session)
-            known = self._tracked[session.id] = _Tracked(session, on_complete)
-            for item in await self._past(session.id):
+        """Wait for this session too; return the object that represents it here."""
+        tracked = self._tracked.get(session.id)
+        if tracked is None:
+            session = self._sessions.setdefault(session.id, session)
+            tracked = self._tracked[session.id] = _Tracked(session, on_complete)
+            for item in await self._fetch_history(session.id):
                 self._remember(item)
-        elif on_complete is not None and known.on_complete is None:
-            known.on_complete, known.told = on_complete, False
-        self._look(session.id, None)
-        return known.session
+        elif on_complete is not None and tracked.on_complete is None:
+            tracked.on_complete, tracked.told = on_complete, False
+        self._schedule_refresh(session.id, None)
+        return tracked.session
 
     def on(self, trigger: str, session: str | None, handler: Handler[Any]) -> Callable[[], None]:
-        """Call a handler with events of a trigger; of tracked sessions also with those of before."""
-        one = _Subscription(trigger, session, handler)
-        self._subscriptions.append(one)
+        """Call a handler with events of a trigger, for tracked sessions also with earlier ones; return a function that ends this."""
+        subscription = _Subscription(trigger, session, handler)
+        self._subscriptions.append(subscription)
         for name in self._tracked if session is None else (session,):
-            for item in self._past_of(name):
+            for item in self._remembered(name):
                 if trigger in triggers_of(item):
-                    self._start(self._tell, one, trigger, item)
+                    self._start(self._deliver, subscription, trigger, item)
             if STATUS_TRIGGERS.get(self._statuses.get(name, "")) == trigger:
-                self._start(self._tell, one, trigger, self._past_of(name)[-1])
+                self._start(self._deliver, subscription, trigger, self._remembered(name)[-1])
 
-        def end() -> None:
-            if one in self._subscriptions:
-                self._subscriptions.remove(one)
+        def unsubscribe() -> None:
+            if subscription in self._subscriptions:
+                self._subscriptions.remove(subscription)
 
-        return end
+        return unsubscribe
 
     async def wait(self, timeout: float | None, until: str) -> list[Result]:
-        """Until all that are tracked are over, or quiet, and every handler has returned."""
+        """Wait until all tracked sessions are over, or quiet, and every handler has returned; return the results."""
         check_until(until)
         loop = asyncio.get_running_loop()
         end = None if timeout is None else loop.time() + timeout
-        looked = False
+        is_refreshed = False
         while True:
             self._changed.clear()
             self.report()
             if self._follower.done() and not self._follower.cancelled():
                 self._follower.result()
-            left = self._left(until, loop.time())
-            if not left and not self._tasks:
-                if looked:
-                    return [self._result(one) for one in self._tracked.values()]
-                looked = True
-                for one in self._tracked.values():
-                    if not one.session.over:  # a handler may have said something that no event has told of yet
-                        self._look(one.session.id, None)
+            unfinished = self._unfinished(until, loop.time())
+            if not unfinished and not self._tasks:
+                if is_refreshed:
+                    return [self._result(tracked) for tracked in self._tracked.values()]
+                is_refreshed = True
+                for tracked in self._tracked.values():
+                    if not tracked.session.over:  # a handler may have changed something that no event has reported yet
+                        self._schedule_refresh(tracked.session.id, None)
                 continue
-            looked = looked and not left
+            is_refreshed = is_refreshed and not unfinished
             if end is not None and loop.time() >= end:
-                names = ", ".join(one.session.id for one in left[:3]) + ("…" if len(left) > 3 else "")
-                raise TimedOut(
-                    f"{names or 'a handler'} did not end within {timeout:g} s", "give it longer, or look: ao status"
+                waiting = ", ".join(tracked.session.id for tracked in unfinished[:3]) + (
+                    "…" if len(unfinished) > 3 else ""
                 )
-            settling = SETTLES / 4 if any(one.quiet_since is not None for one in left) else 5.0
+                raise TimedOut(
+                    f"{waiting or 'a handler'} did not end within {timeout:g} s", "give it longer, or look: ao status"
+                )
+            settling = SETTLES / 4 if any(tracked.quiet_since is not None for tracked in unfinished) else 5.0
             pause = settling if end is None else max(0.0, min(settling, end - loop.time()))
             try:
                 await asyncio.wait_for(self._changed.wait(), pause)
@@ -160,46 +165,48 @@ class Fleet:
                 continue
 
     def report(self) -> None:
-        """Raise what handlers raised since this was asked last."""
-        failed, self._failed = self._failed, []
+        """Raise HandlerError if handlers have raised since the last call."""
+        failed, self._handler_errors = self._handler_errors, []
         if failed:
             raise HandlerError(failed[0][0], [error for _, error in failed])
 
     async def close(self, *, report: bool) -> None:
-        """Follow no more."""
+        """Stop following events."""
         for task in (self._follower, *self._tasks):
             task.cancel()
         await asyncio.gather(self._follower, *self._tasks, return_exceptions=True)
         if report:
             self.report()
 
-    # -- what happens --------------------------------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------------------------------
 
     async def _follow(self) -> None:
+        """Dispatch the project's events, and refresh all tracked sessions whenever the stream starts."""
         try:
             async with aclosing(self._link.follow(self._after, project=self._project)) as stream:
                 async for item in stream:
-                    if item is None:  # the stream begins, maybe anew: something may have been missed
+                    if item is None:  # the stream starts or restarts: events may have been missed
                         for session in self._tracked:
-                            self._look(session, None)
+                            self._schedule_refresh(session, None)
                     else:
-                        self._take(item)
+                        self._dispatch(item)
         finally:
             self._changed.set()
 
-    def _take(self, item: Json) -> None:
+    def _dispatch(self, item: Json) -> None:
+        """Call the handlers of an event and refresh its session."""
         session = item.get("session")
         if session in self._tracked:
             self._remember(item)
         for trigger in triggers_of(item):
-            for one in self._subscriptions:
-                if one.wants(trigger, session):
-                    self._start(self._tell, one, trigger, item)
+            for subscription in self._subscriptions:
+                if subscription.wants(trigger, session):
+                    self._start(self._deliver, subscription, trigger, item)
         if session is not None and item["type"] != "agent-output":
-            self._look(session, item)
+            self._schedule_refresh(session, item)
 
     def _remember(self, item: Json) -> None:
-        """Keep an event of a tracked session; they may come in any order, when its past is read while it goes on."""
+        """Keep an event of a tracked session. They may come in any order: its history is read while new ones arrive."""
         if item["type"] == "agent-output":
             return
         history = self._history[item["session"]]
@@ -211,141 +218,152 @@ class Fleet:
         if done and (tracked.done is None or (item["type"] == "agent-done" and item["seq"] > tracked.done["seq"])):
             tracked.done = item
 
-    def _past_of(self, session: str) -> list[Json]:
-        """What is remembered of a session, in order."""
+    def _remembered(self, session: str) -> list[Json]:
+        """Return the events kept for a session, in order."""
         return [item for _, item in sorted(self._history.get(session, {}).items())]
 
-    async def _past(self, session: str) -> list[Json]:
-        found: list[Json] = []
-        while page := await past(self._link, session, found[-1]["seq"] if found else 0):
-            found += page
-        return found
+    async def _fetch_history(self, session: str) -> list[Json]:
+        """Return all past events of a session."""
+        events: list[Json] = []
+        while page := await past(self._link, session, events[-1]["seq"] if events else 0):
+            events += page
+        return events
 
-    def _look(self, session: str, item: Json | None) -> None:
-        """Look at a session again, unless nobody cares; one look at a time, and one more if something happened meanwhile."""
-        cares = session in self._tracked or any(
-            one.trigger in STATUS_TRIGGERS.values() and one.session in (None, session) for one in self._subscriptions
+    def _schedule_refresh(self, session: str, item: Json | None) -> None:
+        """Refresh a session unless nothing depends on it; one refresh at a time, and one more if something happened meanwhile."""
+        is_needed = session in self._tracked or any(
+            subscription.trigger in STATUS_TRIGGERS.values() and subscription.session in (None, session)
+            for subscription in self._subscriptions
         )
-        if not cares:
+        if not is_needed:
             return
-        if session in self._looking:
-            self._again.add(session)
+        if session in self._refreshing:
+            self._refresh_again.add(session)
             return
-        self._looking.add(session)
-        self._start(self._seen, session, item)
+        self._refreshing.add(session)
+        self._start(self._refresh, session, item)
 
-    async def _seen(self, name: str, item: Json | None) -> None:
+    async def _refresh(self, name: str, item: Json | None) -> None:
+        """Fetch a session and update its status, again as long as a refresh was requested meanwhile."""
         try:
             while True:
-                self._again.discard(name)
+                self._refresh_again.discard(name)
                 try:
-                    session = await self._fresh(name)
+                    session = await self._fetch(name)
                 except NotFound:
                     return
-                mail = name in self._tracked and session.quiet and await has_mail(self._link, name)
-                self._note_status(session, item, mail=mail)
-                if name not in self._again:
+                has_message = name in self._tracked and session.quiet and await has_mail(self._link, name)
+                self._update_status(session, item, has_message=has_message)
+                if name not in self._refresh_again:
                     return
         finally:
-            self._looking.discard(name)
+            self._refreshing.discard(name)
             self._changed.set()
 
-    async def _fresh(self, name: str) -> Session:
+    async def _fetch(self, name: str) -> Session:
+        """Fetch a session and return the one object that represents it here."""
         data = await self._link.look(f"/api/sessions/{quote(name)}")
-        session = self._known.setdefault(name, Session(self._link, data))
+        session = self._sessions.setdefault(name, Session(self._link, data))
         session.load(data)
         return session
 
-    def _note_status(self, session: Session, item: Json | None, *, mail: bool) -> None:
-        before, self._statuses[session.id] = self._statuses.get(session.id), session.status
+    def _update_status(self, session: Session, item: Json | None, *, has_message: bool) -> None:
+        """Call the handlers of the status that a session entered, and record since when it is quiet, or complete it."""
+        previous, self._statuses[session.id] = self._statuses.get(session.id), session.status
         trigger = STATUS_TRIGGERS.get(session.status)
-        if trigger and before != session.status and (item or self._history.get(session.id)):
-            last = item or self._past_of(session.id)[-1]
-            for one in self._subscriptions:
-                if one.wants(trigger, session.id):
-                    self._start(self._tell, one, trigger, last)
+        if trigger and previous != session.status and (item or self._history.get(session.id)):
+            last = item or self._remembered(session.id)[-1]
+            for subscription in self._subscriptions:
+                if subscription.wants(trigger, session.id):
+                    self._start(self._deliver, subscription, trigger, last)
         tracked = self._tracked.get(session.id)
         if tracked is None:
             return
         now = asyncio.get_running_loop().time()
         tracked.quiet_since = (tracked.quiet_since or now) if session.quiet else None
-        tracked.mail_since = (tracked.mail_since or now) if mail else None
+        tracked.mail_since = (tracked.mail_since or now) if has_message else None
         if tracked.done is not None or session.over:
             self._complete(tracked)
 
     # -- handlers ------------------------------------------------------------------------------------------------------
 
-    async def _tell(self, one: _Subscription, trigger: str, item: Json) -> None:
-        if item["seq"] in one.told and trigger not in STATUS_TRIGGERS.values():
+    async def _deliver(self, subscription: _Subscription, trigger: str, item: Json) -> None:
+        """Call a handler with an event unless it was called with it already."""
+        if item["seq"] in subscription.told and trigger not in STATUS_TRIGGERS.values():
             return
-        one.told.add(item["seq"])
-        async with one.turn:
-            event = await self._event(one, trigger, item)
+        subscription.told.add(item["seq"])
+        async with subscription.turn:
+            event = await self._event(subscription, trigger, item)
         if event is not None:
-            await self._call(f"{trigger} of {item.get('session') or item.get('project')}", one.handler, event)
+            await self._call(f"{trigger} of {item.get('session') or item.get('project')}", subscription.handler, event)
 
-    async def _event(self, one: _Subscription, trigger: str, item: Json) -> Event | None:
-        """What a handler is called with; nothing: it knows that already."""
-        session = await self._fresh(item["session"]) if item.get("session") else None
+    async def _event(self, subscription: _Subscription, trigger: str, item: Json) -> Event | None:
+        """Return the event that a handler is called with, or None if it was called for these failed checks already."""
+        session = await self._fetch(item["session"]) if item.get("session") else None
         checks: tuple[FailedCheck, ...] = ()
         if trigger == CI_FAILED:
             assert session is not None
-            checks = await self._failing(session)
-            if not checks or f"{session.id}:{session.head}" in one.told:
+            checks = await self._failed_checks(session)
+            if not checks or f"{session.id}:{session.head}" in subscription.told:
                 return None
-            one.told.add(f"{session.id}:{session.head}")
+            subscription.told.add(f"{session.id}:{session.head}")
         return Event.of(item, session, trigger, checks)
 
-    async def _failing(self, session: Session) -> tuple[FailedCheck, ...]:
-        """The checks that fail by its own change, with the relevant part of their output."""
+    async def _failed_checks(self, session: Session) -> tuple[FailedCheck, ...]:
+        """Return the checks that fail because of the session's own change, with the relevant part of their output."""
         view: Mapping[str, Any] = await self._link.look(f"/api/sessions/{quote(session.id)}/review")
-        return tuple(FailedCheck(one["name"], one["state"], one["summary"]) for one in view["failing"])
+        return tuple(FailedCheck(check["name"], check["state"], check["summary"]) for check in view["failing"])
 
     def _complete(self, tracked: _Tracked) -> None:
+        """Call the `on_complete` handler of a session, once."""
         if not tracked.told:
             tracked.told = True
             if tracked.on_complete is not None:
                 self._start(self._call, f"the end of {tracked.session.id}", tracked.on_complete, self._result(tracked))
 
-    async def _call(self, what: str, handler: Handler[Any], given: Any) -> None:
+    async def _call(self, what: str, handler: Handler[Any], argument: Any) -> None:
+        """Call a handler and record the exception that it raises."""
         try:
-            answer = handler(given)
+            answer = handler(argument)
             if inspect.isawaitable(answer):
                 await answer
         except Exception as error:
-            self._failed.append((what, error))
+            self._handler_errors.append((what, error))
 
-    def _start(self, work: Callable[..., Awaitable[None]], *given: Any) -> None:
-        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(self._run(work, given))
+    def _start(self, function: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+        """Run an asynchronous function in a task that `wait` waits for."""
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(self._run(function, arguments))
         self._tasks.add(task)
 
-        def ended(one: asyncio.Task[None]) -> None:
-            self._tasks.discard(one)
+        def remove_task(finished: asyncio.Task[None]) -> None:
+            self._tasks.discard(finished)
             self._changed.set()
 
-        task.add_done_callback(ended)
+        task.add_done_callback(remove_task)
 
-    async def _run(self, work: Callable[..., Awaitable[None]], given: tuple[Any, ...]) -> None:
+    async def _run(self, function: Callable[..., Awaitable[None]], arguments: tuple[Any, ...]) -> None:
+        """Run an asynchronous function and record the daemon's error that it raises."""
         try:
-            await work(*given)
+            await function(*arguments)
         except AoError as error:
-            self._failed.append(("events", error))
+            self._handler_errors.append(("events", error))
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
-    def _left(self, until: str, now: float) -> list[_Tracked]:
-        """Those that are not there yet. One that waits for somebody counts once it has done so for a moment, and has no mail."""
-        left = []
-        for one in self._tracked.values():
-            settled = one.quiet_since is not None and now - one.quiet_since >= SETTLES
-            settled &= one.mail_since is None or now - one.mail_since >= TAKEN_UP_WITHIN
-            if one.session.over or (until == "idle" and settled):
-                self._complete(one)
+    def _unfinished(self, until: str, now: float) -> list[_Tracked]:
+        """Return the sessions that are not over, or not `idle`: quiet for `SETTLES` seconds, without a waiting message."""
+        unfinished = []
+        for tracked in self._tracked.values():
+            settled = tracked.quiet_since is not None and now - tracked.quiet_since >= SETTLES
+            settled &= tracked.mail_since is None or now - tracked.mail_since >= TAKEN_UP_WITHIN
+            if tracked.session.over or (until == "idle" and settled):
+                self._complete(tracked)
             else:
-                left.append(one)
-        return left
+                unfinished.append(tracked)
+        return unfinished
 
     def _result(self, tracked: _Tracked) -> Result:
+        """Return the result of a session."""
         session, done = tracked.session, tracked.done
         success = session.status == "merged" or (done is not None and session.status not in ("failed", "closed"))
         summary = str(((done or {}).get("data") or {}).get("summary") or "")

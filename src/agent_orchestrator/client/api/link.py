@@ -1,4 +1,4 @@
-"""The daemon as the Python API speaks with it: the command line's own client, in threads, so that no event loop ever waits."""
+"""The connection of the Python API to the daemon: the command line's client, run in threads so that the event loop never blocks."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ Json = dict[str, Any]
 Query = Mapping[str, str | int | None]
 
 PATIENCE = 60.0
-"""Seconds that a stream of events does without the daemon: one that restarts is back before."""
+"""Seconds for which a stream of events tolerates a missing daemon; a restart takes less."""
 
-_TICK = 0.5
-"""Seconds after which a reader looks whether it is still wanted."""
+_POLL_SECONDS = 0.5
+"""Seconds after which a reader checks whether it should stop."""
 
 
 class TimedOut(AoError, TimeoutError):
-    """What was waited for did not happen in time."""
+    """Raised when what was waited for did not happen in time."""
 
     category = "timed-out"
 
 
 class Link:
-    """One user's daemon; started when it is needed and does not run."""
+    """The connection to one user's daemon, which is started if it does not run."""
 
     def __init__(
         self, home: str | os.PathLike[str] | None = None, folder: str | os.PathLike[str] | None = None
     ) -> None:
-        """`home`: `$AO_HOME`; `folder`: where requests come from, if not from the working directory."""
+        """`home`: `$AO_HOME`; `folder`: the folder requests come from, if not the working directory."""
         self.home = home
         self._headers = {} if folder is None else {"X-AO-Cwd": quote(str(Path(folder).absolute()))}
 
@@ -49,29 +49,29 @@ class Link:
         return await self.request("GET", with_query(path, query))
 
     async def post(self, path: str, body: object = None, *, timeout: float = 60.0) -> Any:
-        """POST a JSON document and return the one that is answered."""
+        """POST a JSON document and return the JSON document of the answer."""
         return await self.request("POST", path, {} if body is None else body, timeout=timeout)
 
     async def request(self, method: str, path: str, body: object = None, *, timeout: float = 60.0) -> Any:
-        """Ask for a JSON document; errors come as those of `errors.py`."""
+        """Send a request and return the JSON document of the answer; errors are raised as those of `errors.py`."""
 
-        def ask() -> Any:
+        def send() -> Any:
             with Client(self.home) as client:
                 return client.request(method, path, body, headers=self._headers, timeout=timeout).json()
 
-        return await _in_thread(ask)
+        return await _in_thread(send)
 
     async def look(self, path: str) -> Any:
-        """GET a JSON document; a daemon that is away is waited for, not started: it may be restarting, or was shut down."""
+        """GET a JSON document; wait for a daemon that is away instead of starting it: it may be restarting, or was shut down."""
 
-        def ask() -> Any:
+        def send() -> Any:
             with Client(self.home, start=False) as client:
                 return client.request("GET", path, headers=self._headers).json()
 
         end = time.monotonic() + PATIENCE
         while True:
             try:
-                return await _in_thread(ask)
+                return await _in_thread(send)
             except Unreachable:
                 if time.monotonic() > end:
                     raise
@@ -80,17 +80,17 @@ class Link:
     async def text(self, path: str) -> str:
         """GET a text."""
 
-        def ask() -> str:
+        def send() -> str:
             with Client(self.home) as client:
                 return client.request("GET", path, headers=self._headers).text
 
-        return await _in_thread(ask)
+        return await _in_thread(send)
 
     async def started(self, session: str) -> Json:
-        """Wait until a session's agent runs, it failed, or it is clear that it must wait; returns the session."""
+        """Wait until a session's agent runs, it failed, or it is clear that it must wait; return the session's data."""
         stop = threading.Event()
 
-        def ask() -> Json:
+        def wait_for_start() -> Json:
             while True:
                 with Client(self.home) as client:
                     try:
@@ -103,30 +103,30 @@ class Link:
                         return dict(last.get("session") or {})
 
         try:
-            return await _in_thread(ask)
+            return await _in_thread(wait_for_start)
         finally:
             stop.set()
 
     async def sequence(self) -> int:
-        """The number of the newest event."""
-        newest = (await self.get("/api/events", {"limit": 1}))["events"]
-        return int(newest[-1]["seq"]) if newest else 0
+        """Return the number of the newest event, or 0."""
+        events = (await self.get("/api/events", {"limit": 1}))["events"]
+        return int(events[-1]["seq"]) if events else 0
 
     async def follow(
         self, after: int, *, session: str | None = None, project: str | None = None
     ) -> AsyncGenerator[Json | None, None]:
-        """Events after a number without end, across restarts of the daemon; none: the stream begins, or begins again."""
+        """Yield events after a number without end, across restarts of the daemon; None whenever the stream starts or restarts."""
         loop, queue = asyncio.get_running_loop(), asyncio.Queue[Json | AoError | None]()
         path = with_query("/api/events", {"session": session, "project": project})
 
-        def tell(item: Json | AoError | None) -> None:
+        def enqueue(item: Json | AoError | None) -> None:
             try:
                 loop.call_soon_threadsafe(queue.put_nowait, item)
-            except RuntimeError:  # the loop is closed: nobody listens any more
+            except RuntimeError:  # the loop is closed: stop reading
                 stop.set()
 
         stop = threading.Event()
-        reader = threading.Thread(target=self._read, args=(path, after, tell, stop), name="ao-events", daemon=True)
+        reader = threading.Thread(target=self._read, args=(path, after, enqueue, stop), name="ao-events", daemon=True)
         reader.start()
         try:
             while True:
@@ -138,18 +138,19 @@ class Link:
             stop.set()
 
     def _read(
-        self, path: str, after: int, tell: Callable[[Json | AoError | None], None], stop: threading.Event
+        self, path: str, after: int, enqueue: Callable[[Json | AoError | None], None], stop: threading.Event
     ) -> None:
-        last, heard = after, time.monotonic()
+        """Read the stream of events in a thread, reconnecting until `stop` is set or the daemon is away for longer than `PATIENCE`."""
+        last, last_contact = after, time.monotonic()
         while not stop.is_set():
             try:
                 with Client(self.home, start=False) as client:
                     headers = {**self._headers, "Accept": "text/event-stream", "Last-Event-ID": str(last)}
                     with client.stream("GET", path, headers=headers) as stream:
-                        tell(None)
-                        stream.wait(_TICK)
+                        enqueue(None)
+                        stream.wait(_POLL_SECONDS)
                         while not stop.is_set():
-                            heard = time.monotonic()
+                            last_contact = time.monotonic()
                             try:
                                 event = stream.event()
                             except TimeoutError:
@@ -157,22 +158,22 @@ class Link:
                             if event is None:
                                 break
                             last = int(event.id)
-                            tell(json.loads(event.data))
+                            enqueue(json.loads(event.data))
             except Unreachable as error:
-                if time.monotonic() > heard + PATIENCE:
-                    tell(error)
+                if time.monotonic() > last_contact + PATIENCE:
+                    enqueue(error)
                     return
             except AoError as error:
-                tell(error)
+                enqueue(error)
                 return
             stop.wait(0.1)
 
 
 def _last_line(client: Client, path: str, stop: threading.Event) -> Json:
-    """Read an answer of JSON lines to its end, or until nobody wants it any more."""
+    """Read an answer of JSON lines to its end, or until `stop` is set; return the last line."""
     last: Json = {}
     with client.stream("GET", path) as stream:
-        stream.wait(_TICK)
+        stream.wait(_POLL_SECONDS)
         while not stop.is_set():
             try:
                 line = stream.line()
@@ -185,10 +186,11 @@ def _last_line(client: Client, path: str, stop: threading.Event) -> Json:
 
 
 async def _in_thread(call: Callable[[], Result]) -> Result:
+    """Run a blocking call in the thread pool and return its result."""
     return await asyncio.get_running_loop().run_in_executor(_threads(), call)
 
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    """Enough of them that a few slow requests (a stop that saves much) hold nobody else up."""
+    """Return the shared thread pool, large enough that a few slow requests (a stop that saves much) do not block others."""
     return ThreadPoolExecutor(32, thread_name_prefix="ao")

@@ -1,4 +1,4 @@
-"""A goal, a fleet of agents and what comes of it, from Python: plan, spawn, react, wait.
+"""Plan a goal, spawn agents for it, react to events and wait for results, from Python.
 
     async with Orchestrator(project="my-app", max_parallel_agents=3) as orchestrator:
         plan = await orchestrator.plan("make mypy strict pass")
@@ -6,7 +6,7 @@
             await orchestrator.spawn(task, on_complete=tell)
         await orchestrator.wait()
 
-The sessions are the daemon's: they go on when the program ends. Handlers are called while it runs.
+The sessions belong to the daemon: they continue when the program ends. Handlers are called while it runs.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from agent_orchestrator.errors import AoError, Conflict, NotFound, UsageError
 
 LONGEST_NAME = 40
 PR_PATIENCE = 30.0
-"""Seconds in which the daemon has seen a commit and opened its pull request."""
+"""Seconds within which the daemon notices a commit and opens its pull request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Worktree:
-    """A workspace with its branch, made for an agent that is still to be started."""
+    """A workspace with its branch, created before its agent is started."""
 
     path: str
     branch: str
@@ -46,7 +46,7 @@ class Worktree:
 
 
 class Orchestrator:
-    """Plans work for one project, has agents do it, and reacts to what they meet. Subclass it to plan or spawn otherwise."""
+    """Plans work for one project, starts agents for it, and calls handlers for events. Subclass it to plan or spawn differently."""
 
     def __init__(
         self,
@@ -57,9 +57,10 @@ class Orchestrator:
         group: str | None = None,
         home: str | os.PathLike[str] | None = None,
     ) -> None:
-        """`project`: its id or its folder; else the one that `tracker` (`{"type": "github", "repo": "myorg/myrepo"}`) names; else the
-        one of the working directory. At most `max_parallel_agents` of the sessions that it makes work at once; programs that
-        give the same `group` share that limit. `home`: `$AO_HOME`."""
+        """`project`: its id or folder; else the project that `tracker` (`{"type": "github", "repo": "myorg/myrepo"}`) names; else that of
+        the working directory. At most `max_parallel_agents` of the sessions it creates work at once; programs with the same `group`
+        share that limit. `home`: `$AO_HOME`.
+        """
         if max_parallel_agents is not None and max_parallel_agents < 1:
             raise UsageError(f"max_parallel_agents is {max_parallel_agents}", "let at least one work")
         self.max_parallel_agents = max_parallel_agents
@@ -67,12 +68,12 @@ class Orchestrator:
         self.sessions = SessionManager(link=Link(home))
         """The sessions of the same daemon."""
         self._link = Link(home)
-        self._wanted, self._tracker = project, tracker
+        self._requested_project, self._tracker = project, tracker
         self._project: str | None = None
         self._fleet: Fleet | None = None
         self._opening = asyncio.Lock()
         self.made: dict[str, str] = {}
-        """Sessions by the id and the title of the task they were made for."""
+        """The ids of sessions by the id and the title of the task they were made for."""
 
     # -- opening and closing -------------------------------------------------------------------------------------------
 
@@ -86,7 +87,7 @@ class Orchestrator:
         await self.close(report=error is None)
 
     async def open(self) -> Fleet:
-        """Find the project and begin to follow its events; done by itself when it is first needed."""
+        """Find the project and start following its events; called automatically when first needed."""
         async with self._opening:
             if self._fleet is None:
                 self._project = await self._find_project()
@@ -94,7 +95,7 @@ class Orchestrator:
         return self._fleet
 
     async def close(self, *, report: bool = True) -> None:
-        """Call no handler any more; the sessions go on. Raises what handlers raised and nobody was told of."""
+        """Stop calling handlers; the sessions continue. Raise the exceptions of handlers that were not raised yet."""
         fleet, self._fleet = self._fleet, None
         if fleet is not None:
             await fleet.close(report=report)
@@ -107,20 +108,21 @@ class Orchestrator:
         return self._project
 
     async def _find_project(self) -> str:
-        if self._wanted is not None:
-            return await self._named(self._wanted)
+        """Return the id of the project named by the arguments, registering the working directory's if none is named."""
+        if self._requested_project is not None:
+            return await self._project_id(self._requested_project)
         repo = (self._tracker or {}).get("repo")
         if repo is None:
             return str((await self._link.post("/api/projects", {"path": str(Path.cwd())}))["id"])
         await self._link.get(
             "/api/sessions"
         )  # registers what is configured in the working directory, as any command does
-        known = (await self._link.get("/api/projects"))["projects"]
-        found = [one["id"] for one in known if _repository(one.get("repo") or "") == _repository(repo)]
-        if len(found) == 1:
-            return str(found[0])
-        if found:
-            raise UsageError(f"{repo} is the repository of {', '.join(found)}", "name one: project=…")
+        projects = (await self._link.get("/api/projects"))["projects"]
+        matches = [project["id"] for project in projects if _repository(project.get("repo") or "") == _repository(repo)]
+        if len(matches) == 1:
+            return str(matches[0])
+        if matches:
+            raise UsageError(f"{repo} is the repository of {', '.join(matches)}", "name one: project=…")
         host = {"gitlab": "gitlab.com"}.get((self._tracker or {}).get("type", ""), "github.com")
         remedy = (
             f"register it: ao start https://{host}/{repo}, or write `repo: {repo}` into its agent-orchestrator.yaml"
@@ -128,27 +130,29 @@ class Orchestrator:
         raise NotFound(f"no project has the repository {repo}", remedy)
 
     async def _projects(self) -> list[Json]:
+        """Return the registered projects."""
         await self._link.get(
             "/api/sessions"
         )  # registers what is configured in the working directory, as any command does
-        found: list[Json] = (await self._link.get("/api/projects"))["projects"]
-        return found
+        projects: list[Json] = (await self._link.get("/api/projects"))["projects"]
+        return projects
 
-    async def _named(self, wanted: str | os.PathLike[str]) -> str:
-        name = os.fspath(wanted)
-        known = [one["id"] for one in await self._projects()]
-        if isinstance(wanted, str) and name in known:
+    async def _project_id(self, project: str | os.PathLike[str]) -> str:
+        """Return the id of a project given by id or folder; a folder is registered if needed."""
+        name = os.fspath(project)
+        ids = [registered["id"] for registered in await self._projects()]
+        if isinstance(project, str) and name in ids:
             return name
         folder = Path(name).expanduser().absolute()
         if folder.is_dir():
             return str((await self._link.post("/api/projects", {"path": str(folder)}))["id"])
-        remedy = f"known: {', '.join(known)}" if known else "register one: ao start PATH"
+        remedy = f"known: {', '.join(ids)}" if ids else "register one: ao start PATH"
         raise NotFound(f"no project {name}", remedy)
 
     # -- planning ------------------------------------------------------------------------------------------------------
 
     async def plan(self, goal: str | None = None) -> Plan:
-        """Have the planner break a goal down into tasks; without a goal, plan the tracker's open issues."""
+        """Break a goal down into tasks with the planner; without a goal, plan the tracker's open issues."""
         await self.open()
         body: Json = {"projectId": self.project_id, **({"goal": goal} if goal else {"fromIssues": True})}
         plan = await self._link.post("/api/plans", body)
@@ -164,24 +168,27 @@ class Orchestrator:
         return plan_of(plan)
 
     async def breakdown_goal(self, goal: str) -> Sequence[Piece]:
-        """The goal's parts, each with `title`, `description`, `deps` (titles of others) and `effort`; by the planner, unless overridden."""
+        """Return the parts of a goal, each with `title`, `description`, `deps` (titles of others) and `effort`; by the planner, unless
+        overridden.
+        """
         return pieces_of(await Orchestrator.plan(self, goal))
 
     def generate_id(self) -> str:
-        """An id for a new task; has the form of an issue's key."""
+        """Return an id for a new task, in the form of an issue key."""
         return f"TASK-{secrets.randbelow(900_000_000) + 100_000_000}"
 
     # -- spawning ------------------------------------------------------------------------------------------------------
 
     async def spawn(self, task: Task | str, on_complete: Handler[Result] | None = None, **options: Any) -> Session:
-        """Have an agent do a task; returns when it runs, or it is clear what it waits for.
+        """Create a session for a task; return when its agent runs, or when it is clear what it waits for.
 
-        It starts when those that it depends on are done. `on_complete` is called once, when its agent is done or has ended.
-        `options` are those of `SessionManager.create` and win over what the task says."""
+        It starts when the tasks it depends on are done. `on_complete` is called once, when its agent is done or has ended.
+        `options` are those of `SessionManager.create` and take precedence over the task.
+        """
         fleet = await self.open()
         task = Task(self.generate_id(), task) if isinstance(task, str) else task
         session = await self.sessions.create(**{**self._request(task), **options})
-        self._note(task, session)
+        self._remember(task, session)
         await fleet.track(session, on_complete)
         return session
 
@@ -190,19 +197,19 @@ class Orchestrator:
     ) -> list[Session]:
         """Spawn tasks in the order of their dependencies."""
         fleet = await self.open()
-        found = []
+        sessions = []
         for task in in_order(tasks, self.made):
             token = task_in_hand.set(self._request(task))
             try:
-                told = {"on_complete": on_complete} if on_complete and _takes(self.spawn, "on_complete") else {}
-                made: object = await self.spawn(task, **told, **options)
+                handler = {"on_complete": on_complete} if on_complete and _accepts(self.spawn, "on_complete") else {}
+                spawned: object = await self.spawn(task, **handler, **options)
             finally:
                 task_in_hand.reset(token)
-            session = made if isinstance(made, Session) else await self.sessions.get(str(made))
+            session = spawned if isinstance(spawned, Session) else await self.sessions.get(str(spawned))
             session = await fleet.track(session, on_complete)
-            self._note(task, session)
-            found.append(session)
-        return found
+            self._remember(task, session)
+            sessions.append(session)
+        return sessions
 
     async def run(
         self,
@@ -219,6 +226,7 @@ class Orchestrator:
         return await self.wait(timeout, until=until)
 
     def _request(self, task: Task) -> dict[str, Any]:
+        """Return the arguments of `SessionManager.create` for a task; raise UsageError if a dependency has no session yet."""
         after = []
         for name in task.dependencies:
             if name not in self.made:
@@ -237,56 +245,59 @@ class Orchestrator:
             "labels": task.labels,
             "files": task.files,
             "priority": task.priority,
-            **self._shared(),
+            **self._group_options(),
         }
 
-    def _shared(self) -> dict[str, Any]:
-        """What holds its sessions together, if anything is to."""
+    def _group_options(self) -> dict[str, Any]:
+        """Return the options that put a session into this orchestrator's group, if the number of parallel agents is limited."""
         return (
             {} if self.max_parallel_agents is None else {"group": self.group, "group_limit": self.max_parallel_agents}
         )
 
-    def _note(self, task: Task, session: Session) -> None:
+    def _remember(self, task: Task, session: Session) -> None:
+        """Remember which session a task has."""
         self.made[task.id] = self.made[task.title] = session.id
 
     def select_agent(self, task: Task) -> str | None:
-        """The profile or agent for a task; none: the project's own. The one that the plan suggests, unless overridden."""
+        """Return the profile or agent for a task, or None for the project's default. It is what the plan suggests, unless overridden."""
         return task.profile
 
     def to_session_name(self, title: str) -> str:
-        """A session's name made of a title's first words."""
-        plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode().lower()
-        short = ""
-        for word in re.findall(r"[a-z0-9]+", plain):
-            if short and len(short) + 1 + len(word) > LONGEST_NAME:
+        """Return a session name made of the first words of a title."""
+        ascii_title = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode().lower()
+        name = ""
+        for word in re.findall(r"[a-z0-9]+", ascii_title):
+            if name and len(name) + 1 + len(word) > LONGEST_NAME:
                 break
-            short = f"{short}-{word}" if short else word[:LONGEST_NAME]
-        return short or "task"
+            name = f"{name}-{word}" if name else word[:LONGEST_NAME]
+        return name or "task"
 
     def to_branch_name(self, title: str) -> str:
-        """A branch's name made of a title's first words."""
+        """Return a branch name made of the first words of a title."""
         return f"feature/{self.to_session_name(title)}"
 
     # -- reacting and waiting ------------------------------------------------------------------------------------------
 
     def on(self, trigger: str, session: Session | str | None, handler: Handler[Any]) -> Callable[[], None]:
-        """Call a handler with each `Event` of that trigger, of one session or of all in the project; returns what ends that.
+        """Call a handler with each `Event` of a trigger, of one session or of all in the project; return a function that ends this.
 
-        A trigger is an event's type or the name of a reaction's trigger. Of a session that was spawned here, what happened before
-        counts too."""
+        A trigger is an event's type or the name of a reaction's trigger. For a session that was spawned here, earlier
+        events count too.
+        """
         if self._fleet is None:
             raise UsageError("the orchestrator is not open", "use it as `async with`, or await its open()")
         return self._fleet.on(trigger, session.id if isinstance(session, Session) else session, handler)
 
     def on_ci_failure(self, session_id: Session | str | None, handler: Handler[Any]) -> Callable[[], None]:
-        """Call a handler whenever checks fail by a session's own change; `logs` of what it gets has their output."""
+        """Call a handler whenever checks fail because of the session's own change; `logs` of the event holds their output."""
         return self.on("ci-failed", session_id, handler)
 
     async def wait(self, timeout: float | None = None, *, until: str = "over") -> list[Result]:
-        """Wait for all sessions that were spawned here: until they are over, or `idle` (their turns finished, they wait for somebody).
+        """Wait for all sessions that were spawned here: until they are over, or `idle` (their turns finished, they wait for a person).
 
-        Returns what came of each, in the order they were spawned. Raises what a handler raised as `HandlerError`, as soon as it
-        did; `TimedOut` after `timeout` seconds. The sessions go on in either case."""
+        Return the result of each, in the order they were spawned. Raise `HandlerError` as soon as a handler has raised;
+        `TimedOut` after `timeout` seconds. The sessions continue in either case.
+        """
         return await (await self.open()).wait(timeout, until)
 
     # -- step by step --------------------------------------------------------------------------------------------------
@@ -294,11 +305,11 @@ class Orchestrator:
     async def create_worktree(
         self, issue_id: str | int | None = None, base_branch: str | None = None, *, name: str | None = None
     ) -> Worktree:
-        """Make a workspace on a branch of its own, for an issue or of a name, without an agent yet; returns when it is there."""
+        """Create a workspace on a new branch, for an issue or with a name, without an agent; return when it exists."""
         await self.open()
         name = name or (None if issue_id is not None else f"worktree-{secrets.token_hex(3)}")
         session = await self.sessions.create(
-            self.project_id, name, issue_id, base=base_branch, defer=True, **self._shared()
+            self.project_id, name, issue_id, base=base_branch, defer=True, **self._group_options()
         )
         while session.workspace_path is None:
             if session.status in ("failed", "stopped"):
@@ -319,14 +330,14 @@ class Orchestrator:
         *,
         model: str | None = None,
     ) -> Session:
-        """Start an agent in a workspace that `create_worktree` made; `context` is what it is to do."""
+        """Start an agent in a workspace that `create_worktree` made; `context` is its task."""
         fleet = await self.open()
         if not context.strip():
             raise UsageError("the agent has no task", "say in `context` what it is to do")
         session = await self.sessions.at(worktree_path)
         title = None if session.issue else context.strip().partition("\n")[0]
-        wanted = {"agent": tool, "runtime": None if runtime is None else str(runtime), "model": model, "title": title}
-        change = {key: value for key, value in wanted.items() if value is not None}
+        options = {"agent": tool, "runtime": None if runtime is None else str(runtime), "model": model, "title": title}
+        change = {key: value for key, value in options.items() if value is not None}
         await self._link.request("PATCH", f"/api/sessions/{quote(session.id)}", change)
         await session.send(context)
         session.load(await self._link.started(session.id))
@@ -335,7 +346,9 @@ class Orchestrator:
     async def create_pr(
         self, worktree: Worktree | Session | str | os.PathLike[str], title: str | None = None, auto_merge: bool = False
     ) -> PullRequest:
-        """Say that what is committed in a workspace is ready: its pull request is no draft any more. With `auto_merge` it may land."""
+        """Mark what is committed in a workspace as ready: its pull request is no longer a draft. With `auto_merge`, add it to the
+        merge queue.
+        """
         if isinstance(worktree, Worktree | Session):
             session = worktree.session if isinstance(worktree, Worktree) else worktree
         else:
@@ -349,15 +362,18 @@ class Orchestrator:
         return session.pr or record(PullRequest, await self._link.get(f"{path}/review"))
 
     async def _until_opened(self, session: Session) -> None:
-        for number in range(int(PR_PATIENCE / 0.1)):
+        """Wait until a session has a pull request; raise Conflict if it has no commit, or none is opened within `PR_PATIENCE`."""
+        for attempt in range(int(PR_PATIENCE / 0.1)):
             if (await session.refresh()).pr is not None:
                 return
-            if number % 10 == 0:
+            if attempt % 10 == 0:
                 change = await session.diff()
                 if change.head and not change.diff.strip() and not change.files:
-                    left = ", ".join(change.uncommitted[:3])
-                    why = f"what there is was not committed ({left})" if left else "nothing was changed"
-                    raise Conflict(f"{session.id} has no commit yet: {why}", f"see ao diff {session.id}")
+                    uncommitted = ", ".join(change.uncommitted[:3])
+                    reason = (
+                        f"what there is was not committed ({uncommitted})" if uncommitted else "nothing was changed"
+                    )
+                    raise Conflict(f"{session.id} has no commit yet: {reason}", f"see ao diff {session.id}")
             await asyncio.sleep(0.1)
         raise Conflict(f"{session.id} has no pull request yet", f"see ao why {session.id}")
 
@@ -365,13 +381,13 @@ class Orchestrator:
 OrchestratorAgent = Orchestrator
 
 
-def _takes(method: Callable[..., Any], name: str) -> bool:
-    """Has a method, which may be somebody's own, this parameter?"""
+def _accepts(method: Callable[..., Any], name: str) -> bool:
+    """Return whether a method, which may be overridden, has this parameter or takes any keyword."""
     parameters = inspect.signature(method).parameters.values()
-    return any(one.name == name or one.kind == one.VAR_KEYWORD for one in parameters)
+    return any(parameter.name == name or parameter.kind == parameter.VAR_KEYWORD for parameter in parameters)
 
 
 def _repository(name: str) -> str:
-    """`owner/name` of a repository, however it is written."""
+    """Return `owner/name` of a repository's URL or name, in lower case."""
     path = re.sub(r"^(?:https?://[^/]+/|ssh://[^/]+/|[^@/]+@[^:]+:)", "", name.strip())
     return path.removesuffix("/").removesuffix(".git").lower()

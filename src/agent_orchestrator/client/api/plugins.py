@@ -1,8 +1,8 @@
-"""Agents and notifiers of one's own, as classes: named in `plugins:`, they work as the built-in ones do.
+"""Base classes for agents and notifiers written by users: named in `plugins:`, they work like the built-in ones.
 
-An `AgentPlugin` runs in a process of its own, in its session's terminal and workspace (`run_plugin.py`). It is written in one of two
-forms: `execute_task`, which does a task and returns; or `start` and `send_message` (and, as far as it likes, `get_status` and `stop`),
-which lives on and takes messages.
+An `AgentPlugin` runs in a separate process, in its session's terminal and workspace (`run_plugin.py`). It has one of two forms:
+`execute_task`, which does a task and returns; or `start` and `send_message` (optionally `get_status` and `stop`), which keeps
+running and receives messages.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STATES = ("working", "idle", "waiting", "error", "done")
 
 @dataclass(frozen=True)
 class AgentConfig:
-    """What an agent is started with."""
+    """The settings an agent is started with."""
 
     session_id: str
     project_id: str
@@ -38,33 +38,33 @@ class AgentConfig:
     branch: str
     base: str
     task: Task
-    """What is to be done; its `description` is the whole prompt."""
+    """What to do; its `description` is the whole prompt."""
     system: str = ""
-    """How to work here, how to report, and the project's rules."""
+    """Instructions: how to work here, how to report, and the project's rules."""
     model: str | None = None
     permissions: str = "auto-edit"
     resumed: bool = False
-    """It was started before, and goes on: `task` is the message that it is started for, if there is one."""
+    """Whether it was started before and continues: `task` is then the message that it is started for, if there is one."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Its own part of the configuration."""
+    """The plugin's part of the configuration."""
 
     def report(self, event: str, **data: object) -> None:
-        """Report to the daemon, by the names of docs/agents/command.md: `progress`, `usage`, `ask` …"""
+        """Send a report to the daemon, named as in docs/agents/command.md: `progress`, `usage`, `ask` …"""
         append(os.environ.get("AO_SPOOL", ""), {"event": event, **data})
 
     def progress(self, done: int | None = None, total: int | None = None, step: str | None = None) -> None:
-        """Say how far it is."""
-        given = {"done": done, "total": total, "step": step}
-        self.report("progress", **{key: value for key, value in given.items() if value is not None})
+        """Report the progress."""
+        values = {"done": done, "total": total, "step": step}
+        self.report("progress", **{key: value for key, value in values.items() if value is not None})
 
     def usage(self, model: str, input: int, output: int, usd: float | None = None) -> None:  # noqa: A002 - the report's own name
-        """Say what was used."""
+        """Report the tokens used and their cost."""
         self.report("usage", model=model, input=input, output=output, **({} if usd is None else {"usd": usd}))
 
 
 @dataclass(frozen=True)
 class AgentStatus:
-    """What an agent is doing: `working`, `idle`, `waiting` (for a person), `error` or `done`."""
+    """The state of an agent: `working`, `idle`, `waiting` (for a person), `error` or `done`."""
 
     state: str
     current_task: str | None = None
@@ -76,28 +76,28 @@ class AgentStatus:
 
 
 class Plugin:
-    """What agents and notifiers have in common: a name, and how they are made."""
+    """The base class of agents and notifiers: their name, and how they are created."""
 
     slot: ClassVar[str]
     name: str = ""
     config: Mapping[str, Any] = MappingProxyType({})
-    """Its own part of the configuration."""
+    """The plugin's part of the configuration."""
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
-        """`config` is its own part of the configuration. A class may have an `__init__` of its own, without parameters too."""
+        """`config` is the plugin's part of the configuration. A subclass may define another `__init__`, also one without parameters."""
         self.config = config or {}
 
     @classmethod
     def made(cls, config: Mapping[str, Any], host: Host | None) -> Plugin:
-        """Make it the way its `__init__` allows."""
-        takes = [
-            one
-            for one in inspect.signature(cls).parameters.values()
-            if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD, one.VAR_POSITIONAL)
+        """Create the plugin with as many of `config` and `host` as its `__init__` accepts."""
+        parameters = [
+            parameter
+            for parameter in inspect.signature(cls).parameters.values()
+            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD, parameter.VAR_POSITIONAL)
         ]
-        room = 2 if any(one.kind == one.VAR_POSITIONAL for one in takes) else len(takes)
-        given: tuple[Any, ...] = (config, host)
-        plugin = cls(*given[:room])
+        accepted = 2 if any(parameter.kind == parameter.VAR_POSITIONAL for parameter in parameters) else len(parameters)
+        arguments: tuple[Any, ...] = (config, host)
+        plugin = cls(*arguments[:accepted])
         plugin.config = plugin.config or config
         return plugin
 
@@ -115,47 +115,48 @@ class AgentPlugin(Plugin):
     async def execute_task(self, task: Task, context: AgentConfig) -> Any:
         """Do a task in the workspace, which is the working directory; what is committed there becomes the pull request.
 
-        Returns a summary, or an object with `success` and `summary`. Raising, or `success` false, is failure."""
+        Return a summary, or an object with `success` and `summary`. Raising, or `success` false, means failure.
+        """
         raise NotImplementedError
 
     async def start(self, config: AgentConfig) -> None:
-        """Begin; return when ready for messages."""
+        """Start the agent; return when it is ready for messages."""
         raise NotImplementedError
 
     async def send_message(self, session_id: str, message: str) -> None:
-        """Take a message; return when it was dealt with."""
+        """Handle a message; return when it is handled."""
         raise NotImplementedError
 
-    async def get_status(self, session_id: str) -> AgentStatus | None:  # noqa: ARG002 - for whoever overrides it
-        """What it is doing; none: at work while `start` or `send_message` runs, idle otherwise."""
+    async def get_status(self, session_id: str) -> AgentStatus | None:  # noqa: ARG002 - used by overrides
+        """Return the status, or None for the default: working while `start` or `send_message` runs, else idle."""
         return None
 
     async def stop(self, session_id: str) -> None:
-        """Clean up: the process ends."""
+        """Clean up before the process ends."""
 
-    # -- what the daemon asks of every agent ---------------------------------------------------------------------------
+    # -- called by the daemon ------------------------------------------------------------------------------------------
 
     @classmethod
     def is_one_shot(cls) -> bool:
-        """Does it do a task and end?"""
+        """Return whether it does a task and ends; raise UsageError unless it has exactly one of the two forms."""
         forms = [name for name in ("execute_task", "start") if getattr(cls, name) is not getattr(AgentPlugin, name)]
         if len(forms) != 1:
-            both = "both execute_task and start" if forms else "neither execute_task nor start"
-            raise UsageError(f"the agent plugin {cls.__name__} has {both}", "write one of them")
+            problem = "both execute_task and start" if forms else "neither execute_task nor start"
+            raise UsageError(f"the agent plugin {cls.__name__} has {problem}", "write one of them")
         return forms == ["execute_task"]
 
     async def detect(self) -> Found | None:
-        """It is part of the configuration, and so always here."""
+        """Return where the class is defined: a plugin of the configuration is always installed."""
         self.is_one_shot()
-        return Found(_home_of(type(self))["file"] or type(self).__module__)
+        return Found(_location_of(type(self))["file"] or type(self).__module__)
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
-        """Run it in a process of its own, with what it needs in a file."""
+        """Write the plan to a file and return the command that runs the plugin in a separate process."""
         one_shot = self.is_one_shot()
         inbox, file = context.private / "inbox.jsonl", context.private / "plugin.json"
         text = context.message or context.task or context.prompt
         plan = {
-            **_home_of(type(self)),
+            **_location_of(type(self)),
             "options": dict(self.config),
             "context": {
                 "session_id": context.session,
@@ -173,7 +174,7 @@ class AgentPlugin(Plugin):
         }
         file.touch(mode=0o600)
         file.write_text(json.dumps(plan, ensure_ascii=False, default=str), encoding="utf-8")
-        # The workspace must not lend modules to this program; a variable that says so would reach what the agent runs.
+        # -P: do not import modules from the workspace. PYTHONSAFEPATH would be inherited by what the agent runs.
         argv = (sys.executable, "-P", "-u", "-m", "agent_orchestrator.client.api.run_plugin", str(file))
         return AgentLaunch(
             argv,
@@ -189,12 +190,12 @@ class NotifierPlugin(Plugin):
     slot = "notifier"
 
     async def notify(self, notification: Notification) -> None:
-        """Tell people; raises `agent_orchestrator.errors.Temporary` where it may be tried again."""
+        """Send a notification to people; raise `agent_orchestrator.errors.Temporary` to have it retried."""
         raise NotImplementedError
 
 
-def _home_of(kind: type[Any]) -> dict[str, str]:
-    """Where a class is to be found by another process: in a file, or in a module that can be imported."""
+def _location_of(kind: type[Any]) -> dict[str, str]:
+    """Return where another process finds a class: in a file, or in a module that can be imported."""
     module = sys.modules[kind.__module__]
     file = (
         getattr(module, "__file__", None)

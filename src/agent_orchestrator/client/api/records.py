@@ -1,4 +1,4 @@
-"""What the daemon tells, as objects: the JSON of the HTTP API with its names in snake_case, times as `datetime`."""
+"""Data of the daemon as objects: the JSON of the HTTP API with its names in snake_case, times as `datetime`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Kind = TypeVar("Kind")
 
 
 class AgentRuntime(StrEnum):
-    """What keeps an agent's terminal alive."""
+    """The program that keeps an agent's terminal alive."""
 
     AUTO = "auto"
     TMUX = "tmux"
@@ -24,7 +24,7 @@ class AgentRuntime(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a status rests on: whose word, and when it was given."""
+    """The source of a status and when it was reported."""
 
     source: str | None = None
     at: datetime | None = None
@@ -55,7 +55,7 @@ class PullRequest:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far an agent is."""
+    """The progress of an agent."""
 
     done: int | None = None
     total: int | None = None
@@ -65,7 +65,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What was used."""
+    """Tokens used, and their cost."""
 
     input: int = 0
     output: int = 0
@@ -74,7 +74,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class SessionStatus:
-    """A session in short; `state` is `idle`, `working`, `waiting` or `error`."""
+    """A short status of a session; `state` is `idle`, `working`, `waiting` or `error`."""
 
     state: str
     status: str
@@ -89,7 +89,7 @@ class SessionStatus:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message to an agent: `queued`, `held`, `delivered`, `acknowledged` or `failed`."""
+    """A message to an agent; `state` is `queued`, `held`, `delivered`, `acknowledged` or `failed`."""
 
     message_id: str | None
     state: str
@@ -97,7 +97,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """A session's change against its base; as text it is the patch."""
+    """A session's change against its base; `str()` of it is the patch."""
 
     diff: str
     stat: str
@@ -105,7 +105,7 @@ class Diff:
     head: str
     files: tuple[Any, ...] = ()
     omitted: tuple[str, ...] = ()
-    """Files that are too large to be in the patch."""
+    """Files that are too large for the patch."""
     uncommitted: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -119,33 +119,33 @@ _NESTED: Mapping[str, type[Any]] = {
     "usage": Usage,
     "checks": Check,
 }
-_TIMES = frozenset({"at", "time", "created_at", "updated_at", "last_activity"})
+_TIME_FIELDS = frozenset({"at", "time", "created_at", "updated_at", "last_activity"})
 
 
 def snake(name: str) -> str:
-    """`workspacePath` → `workspace_path`."""
+    """Convert camelCase to snake_case: `workspacePath` → `workspace_path`."""
     return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", name).lower()
 
 
 def camel(name: str) -> str:
-    """`workspace_path` → `workspacePath`."""
+    """Convert snake_case to camelCase: `workspace_path` → `workspacePath`."""
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
 
 
 def value_of(name: str, value: Any) -> Any:
-    """One value of a JSON object, by the snake_case name it has."""
+    """Convert one value of a JSON object: to a `datetime`, a record or a tuple, by its snake_case name."""
     if value is None:
         return None
-    if name in _TIMES:
+    if name in _TIME_FIELDS:
         return datetime.fromisoformat(value) if isinstance(value, str) else value
     if kind := _NESTED.get(name):
-        return tuple(record(kind, one) for one in value) if isinstance(value, list) else record(kind, value)
+        return tuple(record(kind, item) for item in value) if isinstance(value, list) else record(kind, value)
     return tuple(value) if isinstance(value, list) else value
 
 
 def record(kind: type[Kind], data: Mapping[str, Any]) -> Kind:
-    """A JSON object as such a record; keys that it does not know are left out."""
-    known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
-    given = {snake(key): value for key, value in data.items()}
-    return kind(**{name: value_of(name, value) for name, value in given.items() if name in known})
+    """Convert a JSON object to a record of this class; keys without a field are left out."""
+    names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    values = {snake(key): value for key, value in data.items()}
+    return kind(**{name: value_of(name, value) for name, value in values.items() if name in names})

@@ -1,9 +1,9 @@
-"""Runs an `AgentPlugin` in its session's terminal: the program that its sessions start.
+"""The program that a session of an `AgentPlugin` runs in its terminal.
 
     python -m agent_orchestrator.client.api.run_plugin PLAN
 
-`PLAN` is written by `AgentPlugin.launch`. What the plugin prints is the terminal's; what it does goes to `$AO_SPOOL`; messages come from
-`$AO_INBOX`, each acknowledged before it is handed over, so that none is handed over twice.
+`PLAN` is written by `AgentPlugin.launch`. The plugin prints to the terminal; its reports go to `$AO_SPOOL`; messages come from
+`$AO_INBOX`, each acknowledged before the plugin gets it, so that none is delivered twice.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from agent_orchestrator.client.api.tasks import Task
 from agent_orchestrator.errors import AoError
 
 LOOK = 0.2
-"""Seconds between two looks into the inbox."""
+"""Seconds between two reads of the inbox."""
 ASK = 1.0
-"""Seconds between two questions how the plugin is."""
+"""Seconds between two queries of the plugin's status."""
 GRACE = 3.0
-"""Seconds that its clean-up gets."""
+"""Seconds that the plugin's `stop` may take."""
 
 ACTIVITIES = {"working": "active", "idle": "idle", "waiting": "waiting_input", "done": "idle"}
 
 
 class Failed(Exception):
-    """The plugin says that it failed."""
+    """Raised when the plugin reports a failure."""
 
 
 class Runner:
-    """One plugin, one session."""
+    """Runs one plugin for one session."""
 
     def __init__(self, plan: Mapping[str, Any], spool: str, inbox: Path) -> None:
         self.plugin = load(plan)
@@ -51,109 +51,112 @@ class Runner:
         self.task = _task(str(plan["context"]["session_id"]), text)
         self.config = AgentConfig(**plan["context"], task=self.task, options=plan["options"])
         self.session = self.config.session_id
-        self._carried = text if self.plugin.is_one_shot() or not self.config.resumed else None
+        self._launch_message = text if self.plugin.is_one_shot() or not self.config.resumed else None
         self._waiting: deque[tuple[str, str]] = deque()
         self._turn: asyncio.Task[Any] | None = None
-        self._told: tuple[str, str | None] = ("", None)
+        self._last_activity: tuple[str, str | None] = ("", None)
         self._ending = False
 
     async def run(self) -> int:
-        """Until its task is done, or somebody ends it; returns the exit code."""
+        """Run until the task is done or the process is told to end; return the exit code."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._interrupt)
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self._end)
+        for signal_number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(signal_number, self._terminate)
         try:
-            return await (self._once() if self.plugin.is_one_shot() else self._live())
+            return await (self._run_tasks() if self.plugin.is_one_shot() else self._run_until_ended())
         finally:
-            await asyncio.wait_for(_done(self.plugin.stop(self.session)), GRACE)
+            await asyncio.wait_for(_await_if_needed(self.plugin.stop(self.session)), GRACE)
 
     # -- a task and its end --------------------------------------------------------------------------------------------
 
-    async def _once(self) -> int:
-        """The task, then each message that came meanwhile, as a task of its own."""
-        self._look()
+    async def _run_tasks(self) -> int:
+        """Do the task, then each message that arrived meanwhile, as a separate task; return the exit code."""
+        self._read_inbox()
         task: Task | None = self.task
         while task is not None:
-            self._tell("active", None)
-            if not await self._do(self.plugin.execute_task(task, self.config)):
+            self._report_activity("active", None)
+            if not await self._await_turn(self.plugin.execute_task(task, self.config)):
                 return 143 if self._ending else 130
             assert self._turn is not None
-            self._judge(self._turn.result())
-            text = self._next()
+            self._report_result(self._turn.result())
+            text = self._next_message()
             task = None if text is None else _task(self.session, text)
         return 0
 
-    def _judge(self, result: object) -> None:
+    def _report_result(self, result: object) -> None:
+        """Report a task's result as done, or raise Failed."""
         summary = result if isinstance(result, str) else str(getattr(result, "summary", None) or "")
         if result is False or getattr(result, "success", True) is False:
             raise Failed(summary or "the task was not done")
         self._report("done", summary=summary)
 
-    # -- a life with messages ------------------------------------------------------------------------------------------
+    # -- a long-running plugin -----------------------------------------------------------------------------------------
 
-    async def _live(self) -> int:
-        self._look()
-        self._tell("active", None)
-        await self._do(self.plugin.start(self.config))
-        loop, due = asyncio.get_running_loop(), 0.0
+    async def _run_until_ended(self) -> int:
+        """Start the plugin, deliver messages and report its status until the process is told to end; return the exit code."""
+        self._read_inbox()
+        self._report_activity("active", None)
+        await self._await_turn(self.plugin.start(self.config))
+        loop, next_report = asyncio.get_running_loop(), 0.0
         while not self._ending:
-            while (text := self._next()) is not None:
-                self._tell("active", None)
-                await self._do(self.plugin.send_message(self.session, text))
-                due = 0.0
-            if loop.time() >= due:
-                due = loop.time() + ASK
-                await self._ask()
+            while (text := self._next_message()) is not None:
+                self._report_activity("active", None)
+                await self._await_turn(self.plugin.send_message(self.session, text))
+                next_report = 0.0
+            if loop.time() >= next_report:
+                next_report = loop.time() + ASK
+                await self._report_status()
             await asyncio.sleep(LOOK)
         return 143
 
-    async def _ask(self) -> None:
-        status = await _done(self.plugin.get_status(self.session))
+    async def _report_status(self) -> None:
+        """Query the plugin's status and report it; raise Failed for the state `error`."""
+        status = await _await_if_needed(self.plugin.get_status(self.session))
         if status is None:
-            self._tell("idle", None)
+            self._report_activity("idle", None)
             return
         assert isinstance(status, AgentStatus)
         if status.state == "error":
             raise Failed(status.current_task or "the agent says that it failed")
-        if status.state == "done" and self._told[0] != "done":
+        if status.state == "done" and self._last_activity[0] != "done":
             self._report("done", summary=status.current_task or "")
-        self._tell(ACTIVITIES[status.state], status.current_task, status.state)
+        self._report_activity(ACTIVITIES[status.state], status.current_task, status.state)
 
-    def _tell(self, activity: str, step: str | None, name: str = "") -> None:
-        """Report what is another than before."""
-        if (name or activity, step) == self._told:
+    def _report_activity(self, activity: str, step: str | None, name: str = "") -> None:
+        """Report the activity and the step if they differ from the last report."""
+        if (name or activity, step) == self._last_activity:
             return
-        if step and step != self._told[1] and activity == "active":
+        if step and step != self._last_activity[1] and activity == "active":
             self._report("progress", step=step)
-        self._told = (name or activity, step)
+        self._last_activity = (name or activity, step)
         detail = {"detail": step} if step and activity == "waiting_input" else {}
         self._report("activity", state=activity, **detail)
 
     # -- both ----------------------------------------------------------------------------------------------------------
 
-    async def _do(self, work: Any) -> bool:
-        """Have the plugin do something; false: it was interrupted."""
-        self._turn = asyncio.ensure_future(_done(work))
+    async def _await_turn(self, call: Any) -> bool:
+        """Wait for a call of the plugin, which `_interrupt` may cancel; return whether it finished."""
+        self._turn = asyncio.ensure_future(_await_if_needed(call))
         await asyncio.wait([self._turn])
         if self._turn.cancelled():
             if not self._ending:
-                self._tell("interrupted", None)
+                self._report_activity("interrupted", None)
             return False
         self._turn.result()
         return True
 
-    def _next(self) -> str | None:
-        """The next message, acknowledged; none: there is none, or it is time to go."""
-        self._look()
+    def _next_message(self) -> str | None:
+        """Acknowledge and return the next message, or None if there is none or the process is ending."""
+        self._read_inbox()
         if self._ending or not self._waiting:
             return None
         message, text = self._waiting.popleft()
         self._report("ack", message=message)
         return text
 
-    def _look(self) -> None:
-        """Read the inbox on; the message that it was started for is its task already."""
+    def _read_inbox(self) -> None:
+        """Read the new lines of the inbox; the message that the launch was started with is acknowledged only: it is the task already."""
         with self.inbox.open("rb") as file:
             file.seek(self._read)
             for line in file:
@@ -165,49 +168,54 @@ class Runner:
                     message, text = str(data["message"]), str(data["text"])
                 except (ValueError, KeyError, TypeError):
                     continue
-                if text == self._carried:
-                    self._carried = None
+                if text == self._launch_message:
+                    self._launch_message = None
                     self._report("ack", message=message)
                 else:
                     self._waiting.append((message, text))
 
     def _interrupt(self) -> None:
+        """Cancel the current turn."""
         if self._turn is not None:
             self._turn.cancel()
 
-    def _end(self) -> None:
+    def _terminate(self) -> None:
+        """Cancel the current turn and end."""
         self._ending = True
         self._interrupt()
 
     def _report(self, event: str, **data: object) -> None:
+        """Append a report to the spool."""
         append(self.spool, {"event": event, **data})
 
 
 def _task(session: str, text: str) -> Task:
+    """Make a task of a message, titled with its first line."""
     return Task(session, text.partition("\n")[0][:120], text)
 
 
-async def _done(work: Any) -> Any:
-    """What came of a plugin's method, asynchronous or not."""
-    return await work if inspect.isawaitable(work) else work
+async def _await_if_needed(value: Any) -> Any:
+    """Return a value, awaited if it is awaitable: a plugin's methods may be asynchronous or not."""
+    return await value if inspect.isawaitable(value) else value
 
 
 def load(plan: Mapping[str, Any]) -> AgentPlugin:
-    """The plugin: the object that its file made of the class, else one that is made with its configuration."""
+    """Return the plugin: the object that its file made of the class, else a new one with its configuration."""
     module = _import(plan["file"], plan["module"]) if plan["file"] else importlib.import_module(plan["module"])
     declared = getattr(module, "plugin", None)
-    for one in declared.values() if isinstance(declared, dict) else (declared,):
-        if isinstance(one, AgentPlugin) and type(one).__qualname__ == plan["class"]:
-            return one
+    for candidate in declared.values() if isinstance(declared, dict) else (declared,):
+        if isinstance(candidate, AgentPlugin) and type(candidate).__qualname__ == plan["class"]:
+            return candidate
     kind: Any = module
     for part in str(plan["class"]).split("."):
         kind = getattr(kind, part)
-    made = kind.made(plan["options"], None)
-    assert isinstance(made, AgentPlugin)
-    return made
+    plugin = kind.made(plan["options"], None)
+    assert isinstance(plugin, AgentPlugin)
+    return plugin
 
 
 def _import(file: str, name: str) -> ModuleType:
+    """Import a Python file under this module name."""
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise ImportError(f"{file} is not a Python file")
@@ -217,13 +225,14 @@ def _import(file: str, name: str) -> ModuleType:
     return module
 
 
-def _run(work: Coroutine[Any, Any, int]) -> int:
+def _run(coroutine: Coroutine[Any, Any, int]) -> int:
+    """Run a coroutine and return its exit code, printing errors to the terminal."""
     try:
-        return asyncio.run(work)
+        return asyncio.run(coroutine)
     except (Failed, AoError) as error:
         sys.stderr.write(f"{error}\n")
     except Exception:
-        traceback.print_exc()  # its author reads it in the session's terminal
+        traceback.print_exc()  # the plugin's author reads it in the session's terminal
     return 1
 
 

@@ -1,4 +1,4 @@
-"""Sessions: made, looked at, talked to, stopped, waited for."""
+"""Sessions: create, read, message, stop and wait for them."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ if TYPE_CHECKING:
     from agent_orchestrator.client.api.events import Event
 
 OVER = frozenset({"merged", "stopped", "closed", "exited", "failed"})
-"""Statuses from which nothing comes by itself."""
+"""Statuses that do not change without an action."""
 
 QUIET = frozenset({"review_pending", "pr_open"})
-"""Statuses of a finished turn that wait for somebody, beside those of the columns Needs you, Ready to merge and Done."""
+"""Statuses of a finished turn that wait for a person, besides those of the columns Needs you, Ready to merge and Done."""
 
 SETTLES = 1.0
-"""Seconds that a turn must be over: between an agent's last word and its pull request a session is idle for a moment."""
+"""Seconds for which a turn must be over: between an agent's last report and its pull request a session is briefly idle."""
 
 TAKEN_UP_WITHIN = 60.0
-"""Seconds for which a message that its agent has not taken up yet keeps a session from being idle."""
+"""Seconds for which a message that the agent has not acknowledged keeps a session from being idle."""
 
 STOP_PATIENCE = 180.0
 
 task_in_hand: ContextVar[Mapping[str, Any] | None] = ContextVar("task_in_hand", default=None)
-"""What a session is about that an orchestrator's own `spawn` makes: held where the request itself does not say."""
+"""The request for the session that an overridden `spawn` of an orchestrator makes: its values are used where the call gives none."""
 
 
 class SessionData:
-    """What is known of a session: the JSON of the HTTP API, its names in snake_case."""
+    """The data of a session: the JSON of the HTTP API, its names in snake_case."""
 
     id: str
     name: str
@@ -84,7 +84,7 @@ class SessionData:
         self.load(data)
 
     def load(self, data: Json) -> None:
-        """Take what the daemon says of it."""
+        """Set the attributes from the daemon's JSON object."""
         self.data = data
         for key, value in data.items():
             name = snake(key)
@@ -101,17 +101,17 @@ class SessionData:
 
     @property
     def over(self) -> bool:
-        """Nothing more comes by itself: it landed, was stopped, given up, failed, or ended with nothing to show."""
+        """Whether nothing more happens without an action: it is merged, stopped, closed, failed, or its agent has exited."""
         return self.status in OVER
 
     @property
     def quiet(self) -> bool:
-        """Its agent's turn is over, and it waits for somebody."""
+        """Whether the agent's turn is over and the session waits for a person."""
         return self.over or self.status in QUIET or self.column in ("Needs you", "Ready to merge", "Done")
 
 
 class Session(SessionData):
-    """One agent working on one task in one workspace on one branch: as it was when it was last looked at (`refresh`)."""
+    """One agent working on one task in one workspace on one branch, as of the last read (`refresh`)."""
 
     def __init__(self, link: Link, data: Json) -> None:
         super().__init__(data)
@@ -119,19 +119,20 @@ class Session(SessionData):
         self._resumed = 0
 
     async def refresh(self) -> Session:
-        """Look at it again."""
+        """Read the session again."""
         self.load(await self._link.get(self._path()))
         return self
 
     async def send(self, text: str, *, interrupt: bool = False) -> Message:
-        """Send a message to its agent, which is started again for it where it has ended; `interrupt` stops its turn first."""
+        """Send a message to the agent, starting it again if it has exited; `interrupt` stops its turn first."""
         body = {"content": text, "interrupt": interrupt}
         return record(Message, await self._link.post(self._path("message"), body))
 
     async def resume(self, message: str | None = None, *, max_retries: int | None = None) -> bool:
-        """Have it go on: brought back where it was stopped or has failed, and told `message`.
+        """Continue the session: restore it if it was stopped or has failed, then send `message`.
 
-        False, and nothing is done, if that was so `max_retries` times before."""
+        Return False and do nothing if it was resumed `max_retries` times before.
+        """
         if max_retries is not None and self._resumed >= max_retries:
             return False
         self._resumed += 1
@@ -145,38 +146,40 @@ class Session(SessionData):
     async def answer(
         self, text: str | None = None, *, decision: str | None = None, request: str | None = None
     ) -> Message:
-        """Answer what its agent asks: with text, or with `allow`, `always` or `deny`; nothing but `request`, if that is given."""
-        given = {"text": text, "decision": decision, "request": request}
-        body = {key: value for key, value in given.items() if value is not None}
+        """Answer the agent's question with text, or its permission request with `allow`, `always` or `deny`. `request` is the id of the
+        one to answer; no other is answered.
+        """
+        values = {"text": text, "decision": decision, "request": request}
+        body = {key: value for key, value in values.items() if value is not None}
         return record(Message, await self._link.post(self._path("answer"), body))
 
     async def stop(self, *, keep: bool = False) -> Session:
-        """Stop it, its work saved; `keep` leaves its workspace."""
+        """Stop the session and save its work; `keep` leaves its workspace."""
         path = with_query(self._path(), {"keep": keep})
         self.load((await self._link.request("DELETE", path, timeout=STOP_PATIENCE))["session"])
         return self
 
     async def restore(self) -> Session:
-        """Bring it back: same branch, same work, same conversation."""
+        """Restore the session: same branch, same work, same conversation."""
         self.load(await self._link.post(self._path("restore")))
         return self
 
     async def merge(self, *, strategy: str | None = None, force: bool = False) -> Session:
-        """Say that its change may land: through the merge queue, after its checks. Waiting for it is `wait`'s matter."""
+        """Add the session's change to the merge queue; it is merged after its checks. To wait for that, use `wait`."""
         body = {"force": force, **({"strategy": strategy} if strategy else {})}
         self.load(await self._link.post(self._path("merge"), body))
         return self
 
     async def diff(self) -> Diff:
-        """Its change against its base."""
+        """Return the session's change against its base branch."""
         return record(Diff, await self._link.get(self._path("diff")))
 
     async def log(self, tail: int | None = None) -> str:
-        """Its transcript, or the last lines of it."""
+        """Return the session's transcript, or its last `tail` lines."""
         return await self._link.text(with_query(self._path("log"), {"tail": tail}))
 
     async def events(self, *, after: int = 0, follow: bool = False) -> AsyncIterator[Event]:
-        """What happened to it after an event's number; with `follow` also what happens, without end."""
+        """Yield the session's events after an event number; with `follow`, also new events, without end."""
         from agent_orchestrator.client.api.events import Event
 
         if follow:
@@ -191,7 +194,9 @@ class Session(SessionData):
             after = page[-1]["seq"]
 
     async def wait(self, until: str = "over", timeout: float | None = None) -> Session:
-        """Return when it is `over`, or `idle`: its turn finished and it waits for somebody; `TimedOut` if not within `timeout` seconds."""
+        """Return when the session is `over`, or `idle`: its turn is finished and it waits for a person. Raise `TimedOut` after `timeout`
+        seconds.
+        """
         check_until(until)
         try:
             async with asyncio.timeout(timeout):
@@ -205,47 +210,49 @@ class Session(SessionData):
         return self
 
     async def _until(self, until: str, stream: AsyncIterator[Json | None]) -> None:
+        """Refresh the session with every event until it is over, or has stayed quiet for `SETTLES` seconds without a waiting message."""
         async for item in stream:
             waited = 0.0
             while item is None or item["type"] != "agent-output":
                 await self.refresh()
                 if self.over or (until == "idle" and self.quiet):
-                    seen = self.updated_at
+                    last_update = self.updated_at
                     await asyncio.sleep(0 if self.over else SETTLES)
-                    mail = not self.over and waited < TAKEN_UP_WITHIN and await has_mail(self._link, self.id)
+                    has_message = not self.over and waited < TAKEN_UP_WITHIN and await has_mail(self._link, self.id)
                     waited += SETTLES
-                    if (await self.refresh()).updated_at == seen and not mail:
+                    if (await self.refresh()).updated_at == last_update and not has_message:
                         return
                 else:
                     break
 
     def _path(self, rest: str = "") -> str:
+        """Return the path of the session in the HTTP API, or of a part of it."""
         return f"/api/sessions/{quote(self.id)}" + (f"/{rest}" if rest else "")
 
 
 def check_until(until: str) -> None:
-    """Refuse what cannot be waited for."""
+    """Raise UsageError unless `until` is a state that can be waited for."""
     if until not in ("over", "idle"):
         raise UsageError(f"cannot wait until {until!r}", "wait until 'over' or 'idle'")
 
 
 async def past(link: Link, session: str, after: int = 0) -> list[Json]:
-    """A page of a session's events after a number."""
+    """Return a page of a session's events after an event number."""
     path = f"/api/sessions/{quote(session)}/events"
-    found: list[Json] = (await link.get(path, {"after": str(after), "limit": 1000}))["events"]
-    return found
+    events: list[Json] = (await link.get(path, {"after": str(after), "limit": 1000}))["events"]
+    return events
 
 
 async def has_mail(link: Link, session: str) -> bool:
-    """Is there a message that its agent is yet to take up? One that never acknowledged any has taken up what was delivered."""
-    found = (await link.look(f"/api/sessions/{quote(session)}/messages"))["messages"]
-    states = [one["state"] for one in found]
-    taken = max((place for place, state in enumerate(states, 1) if state == "acknowledged"), default=0)
-    return "queued" in states[taken:] or (taken > 0 and "delivered" in states[taken:])
+    """Return whether the agent has a message it has not acknowledged; if it never acknowledged any, delivered ones count as read."""
+    messages = (await link.look(f"/api/sessions/{quote(session)}/messages"))["messages"]
+    states = [message["state"] for message in messages]
+    acknowledged = max((number for number, state in enumerate(states, 1) if state == "acknowledged"), default=0)
+    return "queued" in states[acknowledged:] or (acknowledged > 0 and "delivered" in states[acknowledged:])
 
 
 class SessionManager:
-    """All sessions of a user's daemon. Needs no closing; the daemon is started when it does not run."""
+    """All sessions of a user's daemon, which is started if it does not run. It needs no closing."""
 
     def __init__(self, home: str | os.PathLike[str] | None = None, *, link: Link | None = None) -> None:
         self._link = link or Link(home)
@@ -274,11 +281,12 @@ class SessionManager:
         defer: bool = False,
         wait: bool = True,
     ) -> Session:
-        """Make a session for a task: `prompt`, `title`, or an issue in any of its forms.
+        """Create a session for a task: `prompt`, `title`, or an issue in any of its forms.
 
-        Returns when its agent runs, it failed, or it is clear what it waits for; without `wait`, at once. With `defer` its agent
-        starts at its first message, and it returns when its workspace is there or it waits for a place."""
-        asked: dict[str, Any] = {
+        Return when its agent runs, it failed, or it is clear what it waits for; without `wait`, at once. With `defer` the
+        agent starts at its first message; return when the workspace exists or it waits for a slot.
+        """
+        options: dict[str, Any] = {
             "project_id": project_id,
             "name": name,
             "issue": issue,
@@ -290,7 +298,7 @@ class SessionManager:
             "title": title,
             "base": base,
             "model": model,
-            "after": [one.id if isinstance(one, Session) else one for one in after],
+            "after": [earlier.id if isinstance(earlier, Session) else earlier for earlier in after],
             "stack": stack,
             "labels": list(labels),
             "files": list(files),
@@ -299,25 +307,25 @@ class SessionManager:
             "group_limit": group_limit,
             "defer": defer,
         }
-        said = {key: value for key, value in asked.items() if value not in (None, False, [], "")}
-        words = {key: value for key, value in (task_in_hand.get() or {}).items() if value not in (None, (), [], "")}
-        body = {camel(key): value for key, value in {**words, **said}.items()}
+        explicit = {key: value for key, value in options.items() if value not in (None, False, [], "")}
+        defaults = {key: value for key, value in (task_in_hand.get() or {}).items() if value not in (None, (), [], "")}
+        body = {camel(key): value for key, value in {**defaults, **explicit}.items()}
         session = Session(self._link, await self._link.post("/api/sessions", body))
         if wait and (data := await self._link.started(session.id)):
             session.load(data)
         return session
 
     async def get(self, session: str) -> Session:
-        """One session: by its id, name, or a unique beginning."""
+        """Return a session by its id, name, or a unique prefix."""
         return Session(self._link, await self._link.get(f"/api/sessions/{quote(session)}"))
 
     async def list(self, project_id: str | None = None) -> list[Session]:
-        """All sessions, merged and stopped ones included; of one project, or of all."""
+        """Return the sessions of one project, or of all, including merged and stopped ones."""
         query: dict[str, str | int | None] = {"project": project_id} if project_id else {"all": 1}
-        return [Session(self._link, one) for one in (await self._link.get("/api/sessions", query))["sessions"]]
+        return [Session(self._link, session) for session in (await self._link.get("/api/sessions", query))["sessions"]]
 
     async def get_status(self, session: str) -> SessionStatus:
-        """A session in short."""
+        """Return a short status of a session."""
         return record(SessionStatus, await self._link.get(f"/api/sessions/{quote(session)}/status"))
 
     async def send(self, session: str, text: str, *, interrupt: bool = False) -> Message:
@@ -325,15 +333,15 @@ class SessionManager:
         return await (await self.get(session)).send(text, interrupt=interrupt)
 
     async def stop(self, session: str, *, keep: bool = False) -> Session:
-        """Stop a session, its work saved."""
+        """Stop a session and save its work."""
         return await (await self.get(session)).stop(keep=keep)
 
     async def restore(self, session: str) -> Session:
-        """Bring a session back."""
+        """Restore a session."""
         return await (await self.get(session)).restore()
 
     async def merge(self, session: str, *, strategy: str | None = None, force: bool = False) -> Session:
-        """Say that a session's change may land."""
+        """Add a session's change to the merge queue."""
         return await (await self.get(session)).merge(strategy=strategy, force=force)
 
     async def wait(self, session: str, until: str = "over", timeout: float | None = None) -> Session:
@@ -341,7 +349,7 @@ class SessionManager:
         return await (await self.get(session)).wait(until, timeout)
 
     async def at(self, path: str | os.PathLike[str]) -> Session:
-        """The session whose workspace is this folder."""
+        """Return the session whose workspace is this folder; raise Conflict if there is none."""
         folder = os.path.realpath(path)
         for session in await self.list():
             if session.workspace_path and os.path.realpath(session.workspace_path) == folder:

@@ -1,4 +1,4 @@
-"""What is wanted: tasks, plans made of them, and the order that their dependencies ask for."""
+"""Tasks, the plans made of them, and their order by dependencies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agent_orchestrator.errors import UsageError
 
 @dataclass(frozen=True)
 class Task:
-    """Something to be done by one agent. `dependencies` name other tasks, by id or title, that must be done before."""
+    """A task for one agent. `dependencies` name tasks, by id or title, that must be done before."""
 
     id: str
     title: str
@@ -20,25 +20,25 @@ class Task:
     estimated_effort: str | None = None
     labels: Sequence[str] = ()
     files: Sequence[str] = ()
-    """Files that it is expected to change; glob patterns too."""
+    """Files that it is expected to change; may be glob patterns."""
     profile: str | None = None
     acceptance: Sequence[str] = ()
-    """By what one sees that it is done."""
+    """Criteria by which one sees that it is done."""
     priority: int = 0
     issue_id: str | None = None
 
     @property
     def prompt(self) -> str:
-        """What its agent is told."""
+        """The text that its agent gets."""
         text = self.description or self.title
         if self.acceptance:
-            text += "\n\nDone when:\n" + "\n".join(f"- {one}" for one in self.acceptance)
+            text += "\n\nDone when:\n" + "\n".join(f"- {criterion}" for criterion in self.acceptance)
         return text
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Tasks for a goal, as the planner drafted them; goes as a sequence of its tasks, too."""
+    """The tasks for a goal, as the planner drafted them; iterating over it yields the tasks."""
 
     tasks: list[Task]
     id: str | None = None
@@ -54,7 +54,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a goal; `deps` are the titles of the pieces that come before."""
+    """A part of a goal; `deps` are the titles of the pieces that must be done before."""
 
     title: str
     description: str = ""
@@ -63,7 +63,7 @@ class Piece:
 
 
 def task_of(data: Mapping[str, Any]) -> Task:
-    """A task as the daemon's plans have it."""
+    """Make a task from its JSON object in a plan of the daemon."""
     issue = data.get("issueKey") or data.get("issue")
     return Task(
         id=str(data["id"]),
@@ -81,41 +81,51 @@ def task_of(data: Mapping[str, Any]) -> Task:
 
 
 def plan_of(data: Mapping[str, Any]) -> Plan:
-    """A plan as the daemon has it."""
-    tasks = [task_of(one) for one in data.get("tasks") or ()]
+    """Make a plan from its JSON object."""
+    tasks = [task_of(task) for task in data.get("tasks") or ()]
     return Plan(tasks, str(data["id"]), data.get("goal"), tuple(data.get("notes") or ()))
 
 
 def pieces_of(plan: Plan) -> list[Piece]:
-    """A plan's tasks without ids: what they come after is named by title."""
+    """Return a plan's tasks without ids: dependencies are named by title."""
     titles = {task.id: task.title for task in plan.tasks}
     return [
-        Piece(task.title, task.prompt, tuple(titles.get(one, one) for one in task.dependencies), task.estimated_effort)
+        Piece(task.title, task.prompt, tuple(titles.get(id_, id_) for id_ in task.dependencies), task.estimated_effort)
         for task in plan.tasks
     ]
 
 
 def in_order(tasks: Iterable[Task], done: Mapping[str, str]) -> list[Task]:
-    """The tasks, each after those it depends on; otherwise as given. `done` are those that sessions were made for, by id or title."""
-    left = list(tasks)
-    names = {name: task.id for task in left for name in (task.title, task.id)}
-    if len({task.id for task in left}) < len(left):
-        twice = next(task.id for task in left if sum(other.id == task.id for other in left) > 1)
-        raise UsageError(f"two tasks have the id {twice!r}", "give each an id of its own")
-    for task in left:
-        if unknown := next((one for one in task.dependencies if one not in names and one not in done), None):
+    """Return the tasks, each after those it depends on; otherwise in the given order.
+
+    `done` holds the tasks that have sessions already, by id or title. Raise UsageError for duplicate ids, unknown dependencies
+    and cycles.
+    """
+    remaining = list(tasks)
+    names = {name: task.id for task in remaining for name in (task.title, task.id)}
+    if len({task.id for task in remaining}) < len(remaining):
+        duplicate = next(task.id for task in remaining if sum(other.id == task.id for other in remaining) > 1)
+        raise UsageError(f"two tasks have the id {duplicate!r}", "give each an id of its own")
+    for task in remaining:
+        if unknown := next(
+            (dependency for dependency in task.dependencies if dependency not in names and dependency not in done), None
+        ):
             raise UsageError(
                 f"{task.title!r} depends on {unknown!r}, which is no task", "name a task by its id or title"
             )
     ordered: list[Task] = []
     placed: set[str] = set()
-    while left:
+    while remaining:
         ready = [
-            task for task in left if all(names.get(one, one) in placed or one in done for one in task.dependencies)
+            task
+            for task in remaining
+            if all(
+                names.get(dependency, dependency) in placed or dependency in done for dependency in task.dependencies
+            )
         ]
         if not ready:
-            raise UsageError(f"{left[0].title!r} comes after itself", "take one of the dependencies out")
+            raise UsageError(f"{remaining[0].title!r} comes after itself", "take one of the dependencies out")
         ordered += ready
         placed.update(task.id for task in ready)
-        left = [task for task in left if task.id not in placed]
+        remaining = [task for task in remaining if task.id not in placed]
     return ordered

@@ -1,7 +1,8 @@
-"""How a repository is set up, tested and linted, by its files: `detect_commands(root)`. Nothing is run.
+"""Detect how a repository is set up, tested and linted, from its files: `detect_commands(root)`. Nothing is run.
 
-`python`, `node`, `compiled` and `tasks` each know one kind of project; `ci_files` reads what the project's CI runs; `repository` gathers
-what `ao init` shows, `proposal` what it writes. They read through `files`, which bounds sizes and counts: the repository is not trusted.
+`python`, `node`, `compiled` and `tasks` each handle one kind of project. `ci_files` reads what the project's CI runs, `repository`
+collects what `ao init` shows, `proposal` what it writes. All read through `files`, which limits sizes and counts, because the
+repository is not trusted.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from agent_orchestrator.config.detection.commands import Commands
 __all__ = ["Commands", "detect_commands"]
 
 MAX_WAYS = 8
-"""More are not worth a person's time."""
+"""The most ways returned: a person will not read more."""
 
 
 def detect_commands(root: Path) -> list[Commands]:

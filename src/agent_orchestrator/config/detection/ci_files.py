@@ -1,4 +1,4 @@
-"""What a project's CI runs, read line by line from `.github/workflows` and `.gitlab-ci.yml`: evidence, never run from here."""
+"""Read what a project's CI runs, line by line, from `.github/workflows`, `.gitlab-ci.yml` and `.travis.yml`. Nothing is run."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _KEY = re.compile(r"( *)([\w.-]+|\"[^\"]{1,80}\"):(?:\s+(.*))?$")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One job of a CI file: its commands in their order."""
+    """One job of a CI file: its commands in order."""
 
     file: str
     name: str
     commands: tuple[Words, ...]
     has_services: bool = False
-    """Databases and the like run beside it, which a machine of one's own need not have."""
+    """Whether services such as databases run with it, which a developer's machine may not have."""
 
 
 def jobs(repo: Repository) -> list[Job]:
-    """Return the jobs of a repository's CI files; those that test a change before those that release, document or measure."""
-    found = [job for name in _files(repo) for job in _jobs(repo, name)]
-    return sorted(found, key=_order)
+    """Return the jobs of a repository's CI files: those that test a change before those that release, document or measure."""
+    all_jobs = [job for name in _files(repo) for job in _jobs(repo, name)]
+    return sorted(all_jobs, key=_order)
 
 
 def _order(job: Job) -> tuple[bool, bool, bool]:
@@ -62,12 +62,14 @@ def _jobs(repo: Repository, name: str) -> Iterator[Job]:
 
 
 def _blocks(lines: list[str], below: str | None) -> Iterator[tuple[str, list[str]]]:
-    """Yield the keys of the top level, or of the mapping `below` there, each with its lines; a key with its value counts as one line."""
+    """Yield the keys of the top level, or of the mapping `below` in it, each with its lines. A key with an inline value is one line."""
     if below is not None:
-        start = next((at for at, line in enumerate(lines) if line == f"{below}:"), None)
+        start = next((position for position, line in enumerate(lines) if line == f"{below}:"), None)
         if start is None:
             return
-        end = next((at for at in range(start + 1, len(lines)) if not lines[at].startswith(" ")), len(lines))
+        end = next(
+            (position for position in range(start + 1, len(lines)) if not lines[position].startswith(" ")), len(lines)
+        )
         lines = lines[start + 1 : end]
     width = _indent(lines[0]) if lines else 0
     title, block = "", list[str]()
@@ -83,15 +85,15 @@ def _blocks(lines: list[str], below: str | None) -> Iterator[tuple[str, list[str
 
 def _steps(block: list[str]) -> Iterator[str]:
     """Yield what the steps of a job run in the repository's top folder."""
-    at = next((at for at, line in enumerate(block) if line.strip() == "steps:"), len(block))
-    head, lines = block[:at], block[at + 1 :]
+    position = next((position for position, line in enumerate(block) if line.strip() == "steps:"), len(block))
+    head, lines = block[:position], block[position + 1 :]
     if not lines or any(_in_other_folder(line) for line in head):
         return
     width = _indent(lines[0])
     step: list[str] = []
     for line in [*lines, " " * width + "- "]:
         if _indent(line) == width and line.lstrip().startswith("-"):
-            if step and not any(_in_other_folder(one) for one in step):
+            if step and not any(_in_other_folder(step_line) for step_line in step):
                 yield from _values(step, ("run",))
             step = []
         step.append(line)
@@ -103,41 +105,44 @@ def _in_other_folder(line: str) -> bool:
 
 
 def _scripts(block: list[str]) -> Iterator[str]:
-    """Yield what a job of GitLab's kind runs, its preparation included."""
+    """Yield what a GitLab or Travis job runs, including its preparation."""
     yield from _values(block, ("before_install", "before_script", "install", "script", "test"))
 
 
 def _values(lines: list[str], keys: tuple[str, ...]) -> Iterator[str]:
-    """Yield the texts under these keys: a value beside the key, a block below it, or a list below it."""
-    for at, line in enumerate(lines):
+    """Yield the values of these keys: inline, as a block, or as a list."""
+    for position, line in enumerate(lines):
         match = re.match(r"(\s*(?:- +)?)([\w.-]+):(?:\s+(.*))?$", line)
         if not match or match[2] not in keys:
             continue
-        below = []
-        for other in lines[at + 1 :]:
-            if _indent(other) < len(match[1]) or (
-                _indent(other) == len(match[1]) and not other.lstrip().startswith("- ")
+        value_lines = []
+        for next_line in lines[position + 1 :]:
+            if _indent(next_line) < len(match[1]) or (
+                _indent(next_line) == len(match[1]) and not next_line.lstrip().startswith("- ")
             ):
                 break
-            below.append(other.strip())
+            value_lines.append(next_line.strip())
         value = match[3] or ""
         if value[:1] in ("|", ">"):
-            yield (" " if value[0] == ">" else "\n").join(below)
+            yield (" " if value[0] == ">" else "\n").join(value_lines)
         elif value:
-            yield _unquoted(value)
+            yield _unquote(value)
         else:
-            yield "\n".join(_unquoted(one[2:].strip()) if one.startswith("- ") else one for one in below)
+            yield "\n".join(
+                _unquote(value_line[2:].strip()) if value_line.startswith("- ") else value_line
+                for value_line in value_lines
+            )
 
 
-def _unquoted(value: str) -> str:
-    """Return a scalar without its quotes and the comment behind it."""
+def _unquote(value: str) -> str:
+    """Return a scalar without quotes and without a trailing comment."""
     if len(value) > 1 and value[0] in "\"'" and value[-1] == value[0]:
         return value[1:-1].replace('\\"', '"') if value[0] == '"' else value[1:-1].replace("''", "'")
     return re.sub(r"\s#.*$", "", value)
 
 
 def _shell_lines(script: str) -> list[str]:
-    """Return the lines of a script; what CI fills in is written as `{}`."""
+    """Return the lines of a script, with expressions that CI fills in replaced by `{}`."""
     joined = re.sub(r"\\\n\s*", " ", script)
     return [line for line in re.sub(r"\$\{\{[^}\n]*\}\}", "{}", joined).splitlines() if line.strip()]
 

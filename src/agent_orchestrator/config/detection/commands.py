@@ -1,4 +1,4 @@
-"""Commands as a repository's files write them: which of them test or lint, and how they are written for a check."""
+"""Shell commands found in a repository's files: which of them test or lint, and how to write them for a check."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 ACTIVATED = ". .venv/bin/activate && "
-"""Stands before what runs in the workspace's virtual environment."""
+"""Prefix of a command that runs in the workspace's virtual environment."""
 Words = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """One way to set a repository up and to test it."""
+    """One way to set up a repository and to test it."""
 
     ecosystem: str
     """`npm`, `uv`, `tox`, `make` …"""
@@ -25,31 +25,31 @@ class Commands:
     lint: str | None = None
     """The project's own lint command, with its own scope."""
     evidence: tuple[str, ...] = ()
-    """The files that say so."""
+    """The files that it was detected from."""
 
 
 def split(line: str) -> list[Words]:
-    """Return the simple commands of a shell line, joined by `&&` or `;`; none where it is more than that."""
+    """Return the simple commands of a shell line joined by `&&` or `;`, or none if it has other shell syntax."""
     if "`" in line or "$(" in line or len(line) > 4096:
         return []
     lexer = shlex.shlex(line, posix=True, punctuation_chars="();<>|&")
     lexer.whitespace_split = True
-    found: list[list[str]] = [[]]
+    commands: list[list[str]] = [[]]
     try:
         for word in lexer:
             if word in (";", "&&"):
-                found.append([])
+                commands.append([])
             elif word and set(word) <= set("();<>|&"):
                 return []
             else:
-                found[-1].append(word)
+                commands[-1].append(word)
     except ValueError:
         return []
-    return [tuple(words) for words in found if words]
+    return [tuple(words) for words in commands if words]
 
 
 def plain_words(text: str) -> Words:
-    """Return the words of a command that no shell reads; none if its quotes do not match."""
+    """Return the words of a command that no shell reads, or none if its quotes do not match."""
     try:
         return tuple(shlex.split(text[:4096], comments=False))
     except ValueError:
@@ -62,7 +62,7 @@ def write(words: Iterable[str]) -> str:
 
 
 def _quoted(word: str) -> str:
-    """Return a word as a shell reads it back: in double quotes where it has single ones and nothing that a shell fills in."""
+    """Return a word quoted for the shell: in double quotes if it has single quotes and nothing that a shell expands."""
     return f'"{word}"' if "'" in word and not re.search(r'["$`\\]', word) else shlex.quote(word)
 
 
@@ -92,10 +92,10 @@ def bare(words: Words) -> Words:
     if tuple(rest[:2]) in _RUNNERS:
         rest = rest[2:]
         while rest and rest[0].startswith("-"):
-            takes = rest[0] in _RUNNER_VALUES
-            dashes = rest[0] == "--"
-            rest = rest[2 if takes else 1 :]
-            if dashes:
+            has_value = rest[0] in _RUNNER_VALUES
+            is_separator = rest[0] == "--"
+            rest = rest[2 if has_value else 1 :]
+            if is_separator:
                 break
     if rest:
         rest[0] = re.sub(
@@ -108,19 +108,19 @@ def bare(words: Words) -> Words:
 
 
 def without_coverage(words: Words) -> Words:
-    """Return what `coverage run` would run."""
+    """Return the command that `coverage run` would run."""
     rest = list(words)
-    at = rest.index("coverage") if rest[:1] == ["python"] and "coverage" in rest else 0
-    if at and rest[at - 1] == "-m":
-        rest = rest[at:]
+    position = rest.index("coverage") if rest[:1] == ["python"] and "coverage" in rest else 0
+    if position and rest[position - 1] == "-m":
+        rest = rest[position:]
     if rest[:2] != ["coverage", "run"]:
         return words
     rest = rest[2:]
-    module = False
+    is_module = False
     while rest and rest[0].startswith("-"):
         option = rest.pop(0)
         if option in ("-m", "--module"):
-            module = True
+            is_module = True
             break
         if (
             option
@@ -139,14 +139,14 @@ def without_coverage(words: Words) -> Words:
             rest.pop(0)
     if not rest:
         return words
-    return ("python", "-m", *rest) if module else ("python", *rest)
+    return ("python", "-m", *rest) if is_module else ("python", *rest)
 
 
 _TEST_SCRIPT = re.compile(r"(?:\./)?(?:[\w.-]+/){0,3}(?:run_?|all_?)?tests?(?:_?run(?:ner)?|_?suite|_?all)?\.py")
 
 
 def as_test(words: Words) -> Words | None:
-    """Return how a command runs tests, without measuring coverage and without files that it would write; none if it runs none."""
+    """Return how a command runs tests, without coverage and without report files, or None if it runs no tests."""
     words = bare(without_coverage(bare(words)))
     if not words:
         return None
@@ -157,60 +157,62 @@ def as_test(words: Words) -> Words | None:
     if words[0].endswith(".py") and _TEST_SCRIPT.fullmatch(words[0]):
         words = ("python", words[0].removeprefix("./"), *words[1:])
     if words[0] != "python" or len(words) < 2:
-        return words if words[0] == "trial" and len(words) > 1 and not _unresolved(words[1:]) else None
+        return words if words[0] == "trial" and len(words) > 1 and not _has_placeholders(words[1:]) else None
     rest = list(words[1:])
     options = list[str]()
     while rest and re.fullmatch(r"-[bBEIsSuvdO]+|-[WX].*", rest[0]):
         option = rest.pop(0)
         value = [rest.pop(0)] if option in ("-W", "-X") and rest else []
         options += [] if option.startswith("-W") else [option, *value]
-    known = (
+    is_test = (
         rest[:2] == ["-m", "unittest"]
         or rest[:2] == ["manage.py", "test"]
         or (rest[:2] == ["-m", "django"] and rest[2:3] == ["test"])
         or (rest[:1] != [] and bool(_TEST_SCRIPT.fullmatch(rest[0])))
     )
-    return ("python", *options, *_without_reports(rest)) if known else None
+    return ("python", *options, *_without_reports(rest)) if is_test else None
 
 
-def _unresolved(words: Iterable[str]) -> bool:
+def _has_placeholders(words: Iterable[str]) -> bool:
     return any("{" in word or "$" in word for word in words)
 
 
-_ALONE = re.compile(
+_DROPPED_OPTIONS = re.compile(
     r"--(?:no-)?cov(?:-[\w-]+)?=.*|--no-cov(?:-[\w-]+)?|--cov-append|--cov-branch|--junit-?xml=.*|--basetemp=.*|--html=.*|--self-contained-html"
     r"|--codspeed|-x|--exitfirst|--maxfail=.*|--report-log=.*|--benchmark-json=.*|--result-log=.*|--cache-clear|--pastebin=.*|--pdb"
     r"|--randomly-seed=.*|--color=.*|-s|--capture=no|--(?:mypy|flake8|black|isort|pylint|ruff|ruff-format|pycodestyle|codestyle)"
 )
-_WITH_VALUE = re.compile(r"--cov|--cov-[\w-]+|--junit-?xml|--basetemp|--html|--maxfail|--report-log|--benchmark-json")
+_DROPPED_OPTIONS_WITH_VALUE = re.compile(
+    r"--cov|--cov-[\w-]+|--junit-?xml|--basetemp|--html|--maxfail|--report-log|--benchmark-json"
+)
 
 
 def _pytest_options(words: Sequence[str]) -> Words:
-    kept: list[str] = []
+    options: list[str] = []
     rest = list(words)
     while rest:
         word = rest.pop(0)
-        if _ALONE.fullmatch(word):
+        if _DROPPED_OPTIONS.fullmatch(word):
             continue
-        if _WITH_VALUE.fullmatch(word):
+        if _DROPPED_OPTIONS_WITH_VALUE.fullmatch(word):
             if rest and not rest[0].startswith("-"):
                 rest.pop(0)
             continue
-        kept.append(word)
-    return () if _unresolved(kept) else tuple(kept)
+        options.append(word)
+    return () if _has_placeholders(options) else tuple(options)
 
 
 def _without_reports(words: Sequence[str]) -> Words:
-    """Leave out the runners that write a file of results, and what only tox knows."""
-    kept: list[str] = []
+    """Return words without test runners that write a results file, and without words that only tox resolves."""
+    others: list[str] = []
     rest = list(words)
     while rest:
         word = rest.pop(0)
         if word == "--testrunner" and rest and "xml" in rest[0].lower():
             rest.pop(0)
         elif not (word.startswith("--testrunner=") and "xml" in word.lower()):
-            kept.append(word)
-    return tuple(word for word in kept if not _unresolved([word]))
+            others.append(word)
+    return tuple(word for word in others if not _has_placeholders([word]))
 
 
 _CHECKERS = {
@@ -219,7 +221,7 @@ _CHECKERS = {
     "autopep8": ("--exit-code",),
     "docformatter": ("--check", "-c"),
 }
-_PLAIN = frozenset(
+_LINTERS = frozenset(
     {
         "flake8",
         "pylint",
@@ -236,11 +238,11 @@ _PLAIN = frozenset(
 
 
 def as_lint(words: Words) -> Words | None:
-    """Return how a command lints without changing a file; none if it does not. `mypy` alone is for the caller to judge."""
+    """Return how a command lints without changing a file, or None. The caller decides about `mypy` without a target."""
     words = bare(words)
     if words[:2] == ("python", "-m"):
         words = words[2:]
-    if not words or _unresolved(words):
+    if not words or _has_placeholders(words):
         return None
     name = words[0]
     if "--fix" in words or "--version" in words or "--help" in words or "--exit-zero" in words:
@@ -251,4 +253,4 @@ def as_lint(words: Words) -> Words | None:
         return words if words[1:2] == ("check",) else None
     if name in _CHECKERS:
         return words if set(words) & set(_CHECKERS[name]) else None
-    return words if name in _PLAIN or name in ("mypy", "dmypy") else None
+    return words if name in _LINTERS or name in ("mypy", "dmypy") else None

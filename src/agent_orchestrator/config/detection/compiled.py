@@ -1,4 +1,4 @@
-"""Go, Rust and C projects: their tests need no set-up of ours."""
+"""Go, Rust and C projects, and other ecosystems by convention. Most need no set-up before their tests."""
 
 from __future__ import annotations
 
@@ -18,10 +18,14 @@ _TEST_TARGETS = ("check", "test", "tests", "runtest", "runtests", "run-tests", "
 def ways(repo: Repository, jobs: Sequence[Job]) -> Iterator[Commands]:
     """Yield the ways to test a compiled project, the most likely first."""
     if "go.mod" in repo.names:
-        yield Commands("go", test="go test -v ./...", lint=_lint(jobs, ("go", "vet")), evidence=("go.mod",))
+        yield Commands("go", test="go test -v ./...", lint=_lint_command(jobs, ("go", "vet")), evidence=("go.mod",))
     if "Cargo.toml" in repo.names:
-        test = _of_jobs(jobs, ("cargo", "test"))
-        lint = " && ".join(one for one in (_lint(jobs, ("cargo", "fmt")), _lint(jobs, ("cargo", "clippy"))) if one)
+        test = _job_command(jobs, ("cargo", "test"))
+        lint = " && ".join(
+            command
+            for command in (_lint_command(jobs, ("cargo", "fmt")), _lint_command(jobs, ("cargo", "clippy")))
+            if command
+        )
         yield Commands("cargo", test="cargo test", lint=lint or None, evidence=("Cargo.toml",))
         if test and test != "cargo test":
             yield Commands("cargo", test=test, lint=lint or None, evidence=("Cargo.toml",))
@@ -29,11 +33,11 @@ def ways(repo: Repository, jobs: Sequence[Job]) -> Iterator[Commands]:
         yield Commands("cmake", test=CMAKE, evidence=("CMakeLists.txt",))
     if "meson.build" in repo.names and _meson_tests(repo):
         yield Commands("meson", test=MESON, evidence=("meson.build",))
-    yield from _make(repo)
-    yield from _others(repo)
+    yield from _make_ways(repo)
+    yield from _conventional(repo)
 
 
-def _of_jobs(jobs: Sequence[Job], start: Words) -> str | None:
+def _job_command(jobs: Sequence[Job], start: Words) -> str | None:
     for job in jobs:
         for words in job.commands:
             if words[: len(start)] == start and not any(
@@ -43,9 +47,9 @@ def _of_jobs(jobs: Sequence[Job], start: Words) -> str | None:
     return None
 
 
-def _lint(jobs: Sequence[Job], start: Words) -> str | None:
-    found = _of_jobs(jobs, start)
-    return found if found and ("fmt" not in start or "--check" in found) else None
+def _lint_command(jobs: Sequence[Job], start: Words) -> str | None:
+    command = _job_command(jobs, start)
+    return command if command and ("fmt" not in start or "--check" in command) else None
 
 
 def _cmake_tests(repo: Repository) -> bool:
@@ -65,34 +69,35 @@ def _meson_tests(repo: Repository) -> bool:
     return any(re.search(r"^[ \t]*test[ \t]*\(", repo.text(name), re.MULTILINE) for name in builds)
 
 
-def _make(repo: Repository) -> Iterator[Commands]:
-    """Yield how a C project that make builds is tested: after `configure` where there is one."""
+def _make_ways(repo: Repository) -> Iterator[Commands]:
+    """Yield how a C project built by make is tested, after `configure` if there is one."""
     if not any(name.endswith((".c", ".cc", ".cpp", ".cxx", ".h", ".S", ".f90")) for name in repo.tree):
         return
-    prepared = ""
+    preparation = ""
     if "configure" in repo.names:
-        prepared = "./configure && "
+        preparation = "./configure && "
     elif repo.has("configure.ac", "configure.in"):
         script = repo.has("autogen.sh", "bootstrap", "bootstrap.sh", "buildconf")
-        prepared = f"{f'./{script}' if script else 'autoreconf --install'} && ./configure && "
+        preparation = f"{f'./{script}' if script else 'autoreconf --install'} && ./configure && "
     text = makefile.text(repo) or repo.text("Makefile.in")
-    if prepared and (repo.has("Makefile.am") or re.search(r"^check:", repo.text("Makefile.in"), re.MULTILINE)):
+    if preparation and (repo.has("Makefile.am") or re.search(r"^check:", repo.text("Makefile.in"), re.MULTILINE)):
         yield Commands(
             "autotools",
-            test=f"{prepared}make check",
+            test=f"{preparation}make check",
             evidence=("configure",) if "configure" in repo.names else ("configure.ac",),
         )
-    found = makefile.targets(repo) | {
+    targets = makefile.targets(repo) | {
         name for name in _TEST_TARGETS if re.search(rf"^{name}[ \t]*:", text, re.MULTILINE)
     }
     name = next(
-        (one for one in _TEST_TARGETS if one in found and one != "check"), "check" if "check" in found else None
+        (target for target in _TEST_TARGETS if target in targets and target != "check"),
+        "check" if "check" in targets else None,
     )
     if name:
-        yield Commands("make", test=f"{prepared}make {name}", evidence=(repo.has(*makefile.NAMES) or "Makefile.in",))
+        yield Commands("make", test=f"{preparation}make {name}", evidence=(repo.has(*makefile.NAMES) or "Makefile.in",))
         return
-    programs = [one for one in sorted(found) if re.fullmatch(r"[\w-]*[-_]?tests?", one)]
-    if programs and not prepared:
+    programs = [target for target in sorted(targets) if re.fullmatch(r"[\w-]*[-_]?tests?", target)]
+    if programs and not preparation:
         yield Commands(
             "make", test=f"make {programs[0]} && ./{programs[0]}", evidence=(repo.has(*makefile.NAMES) or "Makefile",)
         )
@@ -113,7 +118,7 @@ _OTHERS = (
 )
 
 
-def _others(repo: Repository) -> Iterator[Commands]:
+def _conventional(repo: Repository) -> Iterator[Commands]:
     """Yield what other ecosystems run by convention."""
     for name, ecosystem, set_up, test in _OTHERS:
         if name not in repo.names:

@@ -1,4 +1,4 @@
-"""An environment of a project, as tox, hatch, nox or CI describes it: what is installed, and what is run."""
+"""Environments of a Python project as tox, hatch, nox or CI describe them: what is installed, and what is run."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ _IRRELEVANT = re.compile(
 
 
 def settings(env: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield the environment variables that matter for tests, with paths resolved; unresolved or irrelevant ones are left out."""
     for key, value in env:
         text = re.sub(r"\{(?:tox_?ini_?dir|tox_?root)\}", ".", value).replace("{/}", "/").replace("{:}", ":")
         text = text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
@@ -46,18 +47,19 @@ def settings(env: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
 
 
 def flat_texts(value: Any) -> list[str]:
+    """Return the non-empty lines of a text or of a list of texts."""
     return [
         line.strip()
-        for one in ([value] if isinstance(value, str) else texts(value))
-        for line in one.splitlines()
+        for text in ([value] if isinstance(value, str) else texts(value))
+        for line in text.splitlines()
         if line.strip()
     ]
 
 
 def requirements_of(deps: Iterable[str]) -> Iterator[str]:
     """Yield the requirements among the lines of a list of dependencies."""
-    for one in deps:
-        text = one.partition(" #")[0].strip()
+    for line in deps:
+        text = line.partition(" #")[0].strip()
         if (
             re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*\s*(?:\[[\w.,\s-]*\])?\s*(?:(?:[<>=!~(]|;|@\s).*)?", text)
             and "{" not in text
@@ -67,7 +69,7 @@ def requirements_of(deps: Iterable[str]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """What a `pip install` or `uv sync` installs."""
+    """What a `pip install` or `uv sync` command installs."""
 
     extras: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
@@ -77,9 +79,9 @@ class Installed:
 
     @staticmethod
     def read(words: list[str] | Words) -> Installed:
-        """Return what these arguments of `pip install` install."""
+        """Return what a `pip install` with these arguments installs."""
         extras, groups, files, packages = list[str](), list[str](), list[str](), list[str]()
-        project = False
+        installs_project = False
         rest = list(words)
         while rest:
             word = rest.pop(0)
@@ -93,8 +95,8 @@ class Installed:
             elif option in ("--extra", "-E", "--extras"):
                 extras += re.split(r"[\s,]+", value or (rest.pop(0) if rest else ""))
             elif match := re.fullmatch(r"(?:-e|--editable=?)?(?:\./?|\.\[([\w.,\s-]*)\]|\./\[([\w.,\s-]*)\])", word):
-                project = True
-                extras += [one.strip() for one in (match[1] or match[2] or "").split(",") if one.strip()]
+                installs_project = True
+                extras += [item.strip() for item in (match[1] or match[2] or "").split(",") if item.strip()]
             elif (
                 not word.startswith("-")
                 and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*(?:\[[\w.,-]+\])?(?:[<>=!~].*)?", word)
@@ -119,18 +121,18 @@ class Installed:
                 and rest
             ):
                 rest.pop(0)
-        ok = [name for name in files if name and "{" not in name and "$" not in name]
+        readable_files = [name for name in files if name and "{" not in name and "$" not in name]
         return Installed(
-            tuple(one for one in extras if one),
-            tuple(one for one in groups if one),
-            tuple(ok),
+            tuple(item for item in extras if item),
+            tuple(item for item in groups if item),
+            tuple(readable_files),
             tuple(packages),
-            project,
+            installs_project,
         )
 
 
 def installs(words: Words) -> Installed | None:
-    """Return what a shell command installs with pip or uv; none if it is no such command."""
+    """Return what a shell command installs with pip or uv, or None if it is no such command."""
     rest = list(words)
     if rest[:1] and re.fullmatch(r"(?:.*/)?(?:python|pypy)[\d.]*", rest[0]) and rest[1:2] == ["-m"]:
         rest = rest[2:]

@@ -1,4 +1,4 @@
-"""The files of a repository, read with bounds: their size, their number, and never through a link."""
+"""Read a repository's files with limits on size and number, and never through a link."""
 
 from __future__ import annotations
 
@@ -42,39 +42,40 @@ class Repository:
 
     @cached_property
     def tree(self) -> tuple[str, ...]:
-        """The files below, those of the upper folders first; hidden, built and fetched ones left out."""
-        return tuple(self._walk())
+        """The paths of the files, those in upper folders first. Hidden, built and downloaded folders are left out."""
+        return tuple(self._list_files())
 
-    def _walk(self) -> Iterator[str]:
-        waiting: list[tuple[str, int]] = [("", 0)]
-        seen = 0
-        for folder, depth in waiting:
+    def _list_files(self) -> Iterator[str]:
+        """Yield the paths of files breadth first, within the limits on depth and number."""
+        queue: list[tuple[str, int]] = [("", 0)]
+        count = 0
+        for folder, depth in queue:
             try:
                 with os.scandir(self.root / folder) as entries:
-                    listed = sorted(
+                    names = sorted(
                         (
-                            (e.name, e.is_dir(follow_symlinks=False))
-                            for e, _ in zip(entries, range(MAX_NAMES), strict=False)
+                            (entry.name, entry.is_dir(follow_symlinks=False))
+                            for entry, _ in zip(entries, range(MAX_NAMES), strict=False)
                         )
                     )
             except OSError:
                 continue
-            for name, is_folder in listed:
-                seen += 1
-                if seen > MAX_NAMES:
+            for name, is_folder in names:
+                count += 1
+                if count > MAX_NAMES:
                     return
                 path = f"{folder}/{name}" if folder else name
                 if not is_folder:
                     yield path
                 elif depth < MAX_DEPTH and not name.startswith(".") and name not in _SKIPPED:
-                    waiting.append((path, depth + 1))
+                    queue.append((path, depth + 1))
 
     def has(self, *names: str) -> str | None:
-        """Return the first of these names that the top folder has."""
+        """Return the first of these names that the top folder has, or None."""
         return next((name for name in names if name in self.names), None)
 
     def listed(self, folder: str, most: int = 40) -> list[str]:
-        """Return the names in a folder, sorted; none if there is no such folder."""
+        """Return the names in a folder, sorted, or none if there is no such folder."""
         try:
             if (self.root / folder).is_symlink():
                 return []
@@ -84,7 +85,7 @@ class Repository:
             return []
 
     def text(self, name: str, most: int = MAX_SIZE) -> str:
-        """Return a file's text; an empty one if it is not there, or no plain file."""
+        """Return a file's text, or "" if it does not exist or is not a regular file."""
         if name not in self._texts:
             try:
                 with opened(self.root, name) as file:
@@ -94,39 +95,39 @@ class Repository:
         return self._texts[name]
 
     def toml(self, name: str) -> dict[str, Any]:
-        """Return a TOML file's tables; none if it is no such file."""
+        """Return a TOML file's tables, or none if it cannot be parsed."""
         try:
             return tomllib.loads(self.text(name))
         except (ValueError, RecursionError):
             return {}
 
     def json(self, name: str) -> dict[str, Any]:
-        """Return a JSON file's object; none if it is no such file."""
+        """Return a JSON file's object, or an empty one if it has none."""
         try:
-            found = json.loads(self.text(name) or "{}")
+            data = json.loads(self.text(name) or "{}")
         except (ValueError, RecursionError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return data if isinstance(data, dict) else {}
 
     def ini(self, name: str) -> dict[str, dict[str, str]]:
-        """Return the sections of an INI file; none if it is no such file."""
+        """Return the sections of an INI file, or none if it cannot be parsed."""
         if name not in self._inis:
             self._inis[name] = parse_ini(self.text(name))
         return self._inis[name]
 
     @cached_property
     def pyproject(self) -> dict[str, Any]:
-        """`pyproject.toml`."""
+        """The content of `pyproject.toml`."""
         return self.toml("pyproject.toml")
 
     @cached_property
     def package(self) -> dict[str, Any]:
-        """`package.json`."""
+        """The content of `package.json`."""
         return self.json("package.json")
 
 
 def parse_ini(text: str) -> dict[str, dict[str, str]]:
-    """Return the sections of an INI text; none if it is no such text, or a long one."""
+    """Return the sections of an INI text, or none if it cannot be parsed or is too long."""
     if len(text) > MAX_INI:
         return {}
     parser = configparser.RawConfigParser(
@@ -141,18 +142,18 @@ def parse_ini(text: str) -> dict[str, dict[str, str]]:
 
 
 def table(value: Any, *keys: str) -> dict[str, Any]:
-    """Return a table within tables; an empty one if anything on the way is something else."""
+    """Return a table within tables, or an empty one if any key is missing or not a table."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value if isinstance(value, dict) else {}
 
 
 def texts(value: Any) -> list[str]:
-    """Return the texts of a list; none if it is no list."""
-    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+    """Return the strings in a list, or none if the value is not a list."""
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
 def requirement_name(requirement: str) -> str:
-    """Return the name of a requirement such as `Django>=5.2`, normalized."""
+    """Return the normalized name of a requirement such as `Django>=5.2`."""
     match = re.match(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)", requirement)
     return re.sub(r"[-_.]+", "-", match[1]).lower() if match else ""

@@ -1,4 +1,4 @@
-"""The environments of hatch: `hatch.toml` and `pyproject.toml`."""
+"""Read the environments of hatch from `hatch.toml` and `pyproject.toml`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from agent_orchestrator.config.detection.files import Repository, table, texts
 
 def environments(repo: Repository) -> Iterator[Environment]:
     """Yield the environments of hatch."""
-    own = repo.toml("hatch.toml") if "hatch.toml" in repo.names else {}
-    envs = table(own, "envs") or table(repo.pyproject, "tool", "hatch", "envs")
-    source = "hatch.toml" if own else "pyproject.toml"
+    hatch_toml = repo.toml("hatch.toml") if "hatch.toml" in repo.names else {}
+    envs = table(hatch_toml, "envs") or table(repo.pyproject, "tool", "hatch", "envs")
+    source = "hatch.toml" if hatch_toml else "pyproject.toml"
     default = table(envs, "default")
     for name in list(envs)[:40]:
         values = {**default, **table(envs, name)}
@@ -24,7 +24,7 @@ def environments(repo: Repository) -> Iterator[Environment]:
             values = {**table(envs, template), **values}
         scripts = {**table(default, "scripts"), **table(values, "scripts")}
         ordered = sorted(
-            scripts, key=lambda one: one not in ("test", "tests", "run", "unit", "pytest", "lint", "check")
+            scripts, key=lambda script: script not in ("test", "tests", "run", "unit", "pytest", "lint", "check")
         )
         yield Environment(
             source=source,
@@ -34,7 +34,7 @@ def environments(repo: Repository) -> Iterator[Environment]:
             packages=tuple(
                 requirements_of([*texts(values.get("dependencies")), *texts(values.get("extra-dependencies"))])
             ),
-            commands=tuple(words for one in ordered for words in _words(scripts, one, 3)),
+            commands=tuple(words for script in ordered for words in _script_commands(scripts, script, 3)),
             env=tuple(
                 settings([(key, value) for key, value in table(values, "env-vars").items() if isinstance(value, str)])
             ),
@@ -42,10 +42,12 @@ def environments(repo: Repository) -> Iterator[Environment]:
         )
 
 
-def _words(scripts: dict[str, Any], name: str, left: int) -> Iterator[Words]:
+def _script_commands(scripts: dict[str, Any], name: str, depth: int) -> Iterator[Words]:
     for line in flat_texts(scripts.get(name)):
-        words = plain_words(re.sub(r"\{args:?([^{}]*)\}", lambda m: m[1], line.lstrip("- ")).replace("{root}", "."))
-        if words and words[0] in scripts and left and words[0] != name:
-            yield from _words(scripts, words[0], left - 1)
+        words = plain_words(
+            re.sub(r"\{args:?([^{}]*)\}", lambda match: match[1], line.lstrip("- ")).replace("{root}", ".")
+        )
+        if words and words[0] in scripts and depth and words[0] != name:
+            yield from _script_commands(scripts, words[0], depth - 1)
         elif words:
             yield words

@@ -1,4 +1,4 @@
-"""Which Python a project's environment is made with."""
+"""Choose the Python that a project's virtual environment is made with."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from agent_orchestrator.config.detection.files import Repository, table
 
 
 def interpreter(repo: Repository) -> str:
-    """Return `python3`, or a `python3.X` of this machine where `python3` is known to be one that the project excludes."""
-    wanted = _requires_python(repo)
-    here = shutil.which("python3")
-    match = re.fullmatch(r"python3\.(\d+)", Path(here).resolve().name) if here else None
-    if not wanted or match is None or _allowed(int(match[1]), wanted):
+    """Return `python3`, or another `python3.X` of this machine if the project excludes the version of `python3`."""
+    specifier = _requires_python(repo)
+    python3_path = shutil.which("python3")
+    match = re.fullmatch(r"python3\.(\d+)", Path(python3_path).resolve().name) if python3_path else None
+    if not specifier or match is None or _is_allowed(int(match[1]), specifier):
         return "python3"
-    fitting = [minor for minor in range(30, 6, -1) if _allowed(minor, wanted) and shutil.which(f"python3.{minor}")]
-    return f"python3.{fitting[0]}" if fitting else "python3"
+    allowed_minors = [
+        minor for minor in range(30, 6, -1) if _is_allowed(minor, specifier) and shutil.which(f"python3.{minor}")
+    ]
+    return f"python3.{allowed_minors[0]}" if allowed_minors else "python3"
 
 
 def _requires_python(repo: Repository) -> str:
@@ -30,14 +32,14 @@ def _requires_python(repo: Repository) -> str:
     return declared[:200]
 
 
-def _allowed(minor: int, specifier: str) -> bool:
-    """Return whether Python 3.`minor` fits a specifier such as `>=3.9,<3.13`; what cannot be read excludes none."""
+def _is_allowed(minor: int, specifier: str) -> bool:
+    """Return whether Python 3.`minor` fits a specifier such as `>=3.9,<3.13`. Parts that cannot be parsed exclude nothing."""
     for part in specifier.split(","):
         match = re.fullmatch(r"\s*(>=|<=|==|!=|~=|>|<)\s*3(?:\.(\d+))?(?:\.(?:\d+|\*))*\s*", part)
         if not match or match[2] is None:
             continue
         bound = int(match[2])
-        holds = {
+        is_allowed = {
             ">=": minor >= bound,
             "~=": minor >= bound,
             "<=": minor <= bound,
@@ -46,6 +48,6 @@ def _allowed(minor: int, specifier: str) -> bool:
             ">": minor > bound or part.count(".") > 1,
             "<": minor < bound or (part.count(".") > 1 and not part.strip().endswith(".0") and minor == bound),
         }[match[1]]
-        if not holds:
+        if not is_allowed:
             return False
     return True

@@ -1,4 +1,4 @@
-"""The targets of Makefiles, justfiles and task files, and what their recipes run."""
+"""The targets of a Makefile and the commands of their recipes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAMES = ("GNUmakefile", "Makefile", "makefile")
 
 
 def text(repo: Repository) -> str:
-    """Return the Makefile's text; an empty one if there is none."""
+    """Return the Makefile's text, or "" if there is none."""
     name = repo.has(*NAMES)
     return repo.text(name) if name else ""
 
@@ -23,24 +23,24 @@ def _lines(repo: Repository) -> list[str]:
 
 def targets(repo: Repository) -> set[str]:
     """Return the targets of the Makefile."""
-    found: set[str] = set()
+    names: set[str] = set()
     for line in _lines(repo):
         if match := re.match(r"([A-Za-z0-9_.][\w. /-]*?)\s*::?(?![=:])", line):
-            found |= set(match[1].split())
-    return found
+            names |= set(match[1].split())
+    return names
 
 
 def recipe(repo: Repository, target: str) -> list[str]:
-    """Return the lines of a target's recipe, without what make itself reads of them; none if there is no such target."""
+    """Return the lines of a target's recipe without make's own prefixes, or none if there is no such target."""
     lines = _lines(repo)
-    for at, line in enumerate(lines):
+    for position, line in enumerate(lines):
         match = re.match(r"([A-Za-z0-9_.][\w. /-]*?)\s*::?(?![=:])([^;#]*)", line)
         if match and target in match[1].split():
-            found = []
-            for below in lines[at + 1 :]:
-                if below.startswith("\t"):
-                    found.append(below.strip().lstrip("@-+ "))
-                elif below.strip() and not below.lstrip().startswith("#"):
+            commands = []
+            for next_line in lines[position + 1 :]:
+                if next_line.startswith("\t"):
+                    commands.append(next_line.strip().lstrip("@-+ "))
+                elif next_line.strip() and not next_line.lstrip().startswith("#"):
                     break
-            return [one for one in found if one and not one.startswith("#")]
+            return [command for command in commands if command and not command.startswith("#")]
     return []

@@ -1,4 +1,4 @@
-"""JavaScript and TypeScript projects: their package manager by its lock file, and what their scripts run."""
+"""JavaScript and TypeScript projects: the package manager by its lock file, and what the scripts run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOCKS = (
     ("package-lock.json", "npm"),
     ("npm-shrinkwrap.json", "npm"),
 )
-_NARROWER = (
+_NARROWER_SCRIPTS = (
     "test:unit",
     "test:node",
     "test:spec",
@@ -36,7 +36,7 @@ _NARROWER = (
     "jest",
     "mocha",
 )
-_DIRECT = (
+_RUNNERS = (
     ("vitest", "npx vitest run"),
     ("jest", "npx jest"),
     ("mocha", "npx mocha"),
@@ -46,9 +46,9 @@ _DIRECT = (
     ("jasmine", "npx jasmine"),
 )
 CHORES = ("lint", "format", "fmt", "typecheck", "types", "check", "build")
-"""What scripts and targets are called that agents may run."""
+"""Names of scripts and Makefile targets that agents may run."""
 _LINTERS = re.compile(r"\b(?:eslint|standard|xo|oxlint|biome|tslint|semistandard|ts-standard|lint)\b")
-_CHANGES = re.compile(r"--fix\b|--write\b|(?:^|[\s:])fix\b")
+_CHANGES_FILES = re.compile(r"--fix\b|--write\b|(?:^|[\s:])fix\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Manager:
     version: str = ""
 
     def install(self) -> str:
-        """Return the command that installs what the lock file says; without one, what the package says."""
+        """Return the command that installs what the lock file lists, or without one, what `package.json` lists."""
         if self.lock is None:
             return f"{self.name} install"
         return {
@@ -82,7 +82,7 @@ class Manager:
         return write([self.name, "run", script])
 
     def fetched(self) -> str | None:
-        """Return what stands before a command where the manager is not installed: npm's own runner gets it; none for npm."""
+        """Return the command that runs the manager through npx if it is not installed; None for npm."""
         version = self.version if re.fullmatch(r"\d+(\.\d+){0,2}", self.version) else ""
         if self.name == "npm":
             return None
@@ -110,7 +110,7 @@ def manager(repo: Repository) -> Manager:
 
 
 def _locked_version(repo: Repository, lock: str, name: str) -> str:
-    """Return the version of the manager that wrote a lock file, as far as the file says; an empty one if it does not."""
+    """Return the version of the manager that wrote a lock file, or "" if the file does not say."""
     head = repo.text(lock)[:2000]
     if name == "yarn":
         return "1" if "yarn lockfile v1" in head else ""
@@ -120,7 +120,7 @@ def _locked_version(repo: Repository, lock: str, name: str) -> str:
 
 
 def ways(repo: Repository, jobs: Sequence[Job]) -> Iterator[Commands]:
-    """Yield the ways to set a package up and to test it, the most likely first."""
+    """Yield the ways to set up a package and to test it, the most likely first."""
     if "package.json" not in repo.names or not repo.package:
         return
     package = _Package(repo, manager(repo), jobs)
@@ -130,19 +130,33 @@ def ways(repo: Repository, jobs: Sequence[Job]) -> Iterator[Commands]:
     evidence = tuple(name for name in (package.manager.lock, "package.json") if name)
     first = tests[0] if tests else None
     yield Commands(package.manager.name, set_up, first, lint, evidence)
-    if fetched := package.manager.fetched():
+    if npx_command := package.manager.fetched():
         name = package.manager.name
 
-        def through(command: str | None) -> str | None:
-            return re.sub(rf"(?<![\w/@-]){name}(?= )", fetched, command) if command else None
+        def with_npx(command: str | None) -> str | None:
+            return re.sub(rf"(?<![\w/@-]){name}(?= )", npx_command, command) if command else None
 
-        yield Commands(name, tuple(through(one) or one for one in set_up), through(first), through(lint), evidence)
+        yield Commands(
+            name,
+            tuple(with_npx(set_up_command) or set_up_command for set_up_command in set_up),
+            with_npx(first),
+            with_npx(lint),
+            evidence,
+        )
         for test in tests[1:3]:
-            yield Commands(name, tuple(through(one) or one for one in set_up), through(test), through(lint), evidence)
+            yield Commands(
+                name,
+                tuple(with_npx(set_up_command) or set_up_command for set_up_command in set_up),
+                with_npx(test),
+                with_npx(lint),
+                evidence,
+            )
     for test in tests[1:4]:
         yield Commands(package.manager.name, set_up, test, lint, evidence)
     if package.manager.is_yarn_1:
-        yield Commands("yarn", tuple(f"{one} --ignore-engines" for one in set_up), first, lint, evidence)
+        yield Commands(
+            "yarn", tuple(f"{set_up_command} --ignore-engines" for set_up_command in set_up), first, lint, evidence
+        )
     if package.manager.lock is not None:
         for test in tests[:2]:
             yield Commands(
@@ -165,11 +179,13 @@ class _Package:
             for job in jobs
             if any(words[0] in ("npm", "pnpm", "yarn", "bun", "npx", "node") for words in job.commands)
         ]
-        self.scripts = {name: one for name, one in table(repo.package, "scripts").items() if isinstance(one, str)}
+        self.scripts = {
+            name: script for name, script in table(repo.package, "scripts").items() if isinstance(script, str)
+        }
         self.packages = {*table(repo.package, "dependencies"), *table(repo.package, "devDependencies")}
 
     def set_up(self) -> tuple[str, ...]:
-        """Return what installs the package; nothing where there is nothing to install."""
+        """Return the command that installs the package, or none if there is nothing to install."""
         needed = (
             self.packages or self.repo.package.get("workspaces") or table(self.repo.package, "optionalDependencies")
         )
@@ -179,50 +195,66 @@ class _Package:
         return (command + self._install_options(command),)
 
     def _install_options(self, command: str) -> str:
-        """Return the options without which CI's own `npm ci` or `npm install` does not resolve."""
+        """Return the options that CI passes to `npm ci` or `npm install` because dependencies do not resolve without them."""
         for job in self.jobs:
             for words in job.commands:
                 if words[:2] in (("npm", "ci"), ("npm", "install"), ("npm", "i")) and command.startswith("npm"):
-                    return "".join(f" {one}" for one in words[2:] if one in ("--legacy-peer-deps", "--force"))
+                    return "".join(f" {option}" for option in words[2:] if option in ("--legacy-peer-deps", "--force"))
         return ""
 
     # -- tests
 
     def tests(self) -> list[str]:
-        """Return the commands that run the tests, the most likely first; none if there is none."""
-        found = []
+        """Return the commands that run the tests, the most likely first, or none."""
+        script_commands = []
         script = self.scripts.get("test", "")
-        if script and not _placeholder(script):
-            found += self._of_script(script)
-        named = [name for name in _NARROWER if name in self.scripts and not _watches(self.scripts[name])]
-        runs = [self._built(self.manager.run(name)) for name in named]
-        direct = [command for name, command in _DIRECT if name in self.packages and (script or self._has_tests())][:1]
-        if "tape" in self.packages and not found and not runs:
-            direct.append(f"npx tape {self._tape_files()}")
-        if not found and not runs and not direct and self._uses_node_test():
-            direct.append("node --test")
-        if not found and not runs and not direct and self.manager.name == "bun" and self._has_tests():
-            direct.append("bun test")
-        if not script and not runs and not direct and not found and self._typescript_node_test():
-            direct.append("npx tsx --test")
-        return list(dict.fromkeys([*found, *runs, *map(self._built, direct)]))
+        if script and not _is_placeholder(script):
+            script_commands += self._commands_of_script(script)
+        narrower_scripts = [
+            name for name in _NARROWER_SCRIPTS if name in self.scripts and not _is_watching(self.scripts[name])
+        ]
+        narrower_commands = [self._after_build(self.manager.run(name)) for name in narrower_scripts]
+        runner_commands = [
+            command for name, command in _RUNNERS if name in self.packages and (script or self._has_tests())
+        ][:1]
+        if "tape" in self.packages and not script_commands and not narrower_commands:
+            runner_commands.append(f"npx tape {self._tape_files()}")
+        if not script_commands and not narrower_commands and not runner_commands and self._uses_node_test():
+            runner_commands.append("node --test")
+        if (
+            not script_commands
+            and not narrower_commands
+            and not runner_commands
+            and self.manager.name == "bun"
+            and self._has_tests()
+        ):
+            runner_commands.append("bun test")
+        if (
+            not script
+            and not narrower_commands
+            and not runner_commands
+            and not script_commands
+            and self._typescript_node_test()
+        ):
+            runner_commands.append("npx tsx --test")
+        return list(dict.fromkeys([*script_commands, *narrower_commands, *map(self._after_build, runner_commands)]))
 
-    def _of_script(self, script: str) -> list[str]:
-        if ends := _without_watch(script):
-            return [self._built(ends)]
-        own = self.manager.run("test")
+    def _commands_of_script(self, script: str) -> list[str]:
+        if single_run := _single_run(script):
+            return [self._after_build(single_run)]
+        test_command = self.manager.run("test")
         delegated = re.fullmatch(r"(?:npm|pnpm|yarn|bun) (?:run )?([\w:.-]+)", script.strip())
         hook = self.scripts.get("posttest", "") + self.scripts.get("pretest", "")
         if delegated and delegated[1] in self.scripts and re.search(r"\baudit\b", hook):
             return [
-                self._built(self.manager.run(delegated[1])),
-                own,
-            ]  # an audit's result is the registry's, not the change's
-        built = self._built(own)
-        return [built] if built != own else [own, *self._build_first(own)]
+                self._after_build(self.manager.run(delegated[1])),
+                test_command,
+            ]  # the result of an audit depends on the registry, not on the change
+        built_command = self._after_build(test_command)
+        return [built_command] if built_command != test_command else [test_command, *self._build_first(test_command)]
 
-    def _built(self, test: str) -> str:
-        """Return a test command, after the build where the tests are about what is built."""
+    def _after_build(self, test: str) -> str:
+        """Return a test command, preceded by the build if the tests need built files."""
         return next(iter(self._build_first(test)), test) if self._tests_the_build() else test
 
     def _build_first(self, test: str) -> list[str]:
@@ -233,14 +265,14 @@ class _Package:
         return [f"{self.manager.run(build)} && {test}"]
 
     def _tests_the_build(self) -> bool:
-        """Return whether CI builds before it tests and tests are about a built folder, which Git ignores."""
+        """Return whether tests import from a built folder that Git ignores."""
         main = json.dumps([self.repo.package.get(key) for key in ("main", "module", "exports", "bin")])
         folders = set(re.findall(r"\"(?:\./)?([\w-]+)/", main))
         ignored = {line.strip().strip("/") for line in self.repo.text(".gitignore").splitlines()}
-        built = folders & ignored
-        if not built:
+        built_folders = folders & ignored
+        if not built_folders:
             return False
-        pattern = "|".join(map(re.escape, sorted(built)))
+        pattern = "|".join(map(re.escape, sorted(built_folders)))
         imports = re.compile(
             rf"""(?:from|require\(|import\(?)\s*['"](?:(?:\.\./)+(?:{pattern})[/'"]|\.\.?/?['"]|(?:\.\./)+['"]|{re.escape(str(self.repo.package.get("name")))}['"/])"""
         )
@@ -280,30 +312,30 @@ class _Package:
     # -- lint
 
     def lint(self) -> str | None:
-        """Return the package's own lint script, where it changes no file and the tests do not run it already."""
+        """Return the package's own lint script, if it changes no file and the tests do not already run it."""
         tests = " ".join(self.scripts.get(name, "") for name in ("pretest", "test", "posttest"))
         if _LINTERS.search(tests):
             return None
         for name in ("lint", "lint:check", "check:lint", "lint:ci", "lint:js", "eslint", "standard", "lint:eslint"):
             script = self.scripts.get(name)
-            if script and not _CHANGES.search(script):
+            if script and not _CHANGES_FILES.search(script):
                 return self.manager.run(name)
         return None
 
 
-def _placeholder(script: str) -> bool:
+def _is_placeholder(script: str) -> bool:
     return "no test specified" in script or bool(
         re.fullmatch(r"\s*(?:echo\b[^&|;]*(?:&&\s*exit \d+)?|exit \d|true|:)?\s*", script)
     )
 
 
-def _watches(script: str) -> bool:
+def _is_watching(script: str) -> bool:
     return bool(re.search(r"--watch(?:All)?\b(?!=false)|\bwatch\b", script))
 
 
-def _without_watch(script: str) -> str | None:
-    """Return how a script's runner ends, where the script itself watches for changes; none where it ends anyway."""
-    if not _watches(script):
+def _single_run(script: str) -> str | None:
+    """Return the single-run command of a script's runner if the script watches for changes; None if it does not watch."""
+    if not _is_watching(script):
         return None
     for name, command in (
         ("vitest", "npx vitest run"),
@@ -320,5 +352,5 @@ def _without_watch(script: str) -> str | None:
 def chores(repo: Repository) -> list[str]:
     """Return the scripts that lint, format and build, as commands."""
     scripts = table(repo.package, "scripts")
-    own = manager(repo)
-    return [write([own.name, "run", name]) for name in CHORES if isinstance(scripts.get(name), str)]
+    package_manager = manager(repo)
+    return [write([package_manager.name, "run", name]) for name in CHORES if isinstance(scripts.get(name), str)]

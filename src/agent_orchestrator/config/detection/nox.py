@@ -1,4 +1,4 @@
-"""The sessions of nox: `noxfile.py`, which is parsed and never run."""
+"""Read the sessions of nox from `noxfile.py`, which is parsed and never run."""
 
 from __future__ import annotations
 
@@ -18,27 +18,38 @@ def environments(repo: Repository) -> Iterator[Environment]:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
     for node in module.body if module else []:
-        if isinstance(node, ast.FunctionDef) and any("session" in ast.dump(one)[:400] for one in node.decorator_list):
-            yield _session(node)
+        if isinstance(node, ast.FunctionDef) and any(
+            "session" in ast.dump(decorator)[:400] for decorator in node.decorator_list
+        ):
+            yield _session_environment(node)
 
 
-def _session(function: ast.FunctionDef) -> Environment:
+def _session_environment(function: ast.FunctionDef) -> Environment:
+    """Return the environment of one nox session, from the calls in its function."""
     extras, groups, files, packages = list[str](), list[str](), list[str](), list[str]()
     commands: list[Words] = []
-    project = False
+    installs_project = False
     for node in ast.walk(function):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
             continue
-        words = [one.value for one in node.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+        words = [
+            argument.value
+            for argument in node.args
+            if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+        ]
         if node.func.attr in ("run", "run_always", "run_install"):
             commands.append(tuple(words))
         elif node.func.attr == "dependency_groups":
             groups += words
         elif node.func.attr == "install":
-            found = Installed.read(words)
-            extras, groups, files = extras + list(found.extras), groups + list(found.groups), files + list(found.files)
-            packages += found.packages
-            project = project or found.project
+            installed = Installed.read(words)
+            extras, groups, files = (
+                extras + list(installed.extras),
+                groups + list(installed.groups),
+                files + list(installed.files),
+            )
+            packages += installed.packages
+            installs_project = installs_project or installed.project
     return Environment(
         "noxfile.py",
         function.name,
@@ -47,5 +58,5 @@ def _session(function: ast.FunctionDef) -> Environment:
         tuple(files),
         tuple(packages),
         tuple(commands),
-        installs_project=project,
+        installs_project=installs_project,
     )

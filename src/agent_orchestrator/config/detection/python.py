@@ -1,4 +1,4 @@
-"""Python projects: how a project and what its tests need get into an environment of the workspace."""
+"""Python projects: how to install a project and what its tests need in the workspace's environment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from agent_orchestrator.config.detection.requirements import DEV_NAMES, TEST_NAM
 
 
 def ways(repo: Repository, jobs: Sequence[Job]) -> Iterator[Commands]:
-    """Yield the ways to set a Python project up and to test it, the most likely first."""
+    """Yield the ways to set up a Python project and to test it, the most likely first."""
     if not is_python(repo):
         return
     envs = [*tox.environments(repo), *hatch.environments(repo), *nox.environments(repo)]
@@ -50,16 +50,16 @@ def is_python(repo: Repository) -> bool:
         return True
     if repo.ini("setup.cfg").get("metadata") is not None:
         return True
-    owned = {name.rpartition("/")[0] for name in repo.tree if name.rpartition("/")[2] in _MANIFESTS}
-    return any(not any(name.startswith(f"{folder}/") for folder in owned) for name in test_files(repo))
+    project_folders = {name.rpartition("/")[0] for name in repo.tree if name.rpartition("/")[2] in _MANIFESTS}
+    return any(not any(name.startswith(f"{folder}/") for folder in project_folders) for name in test_files(repo))
 
 
 _MANIFESTS = ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "package.json", "Cargo.toml", "go.mod")
-"""A folder with one of these below the top is a project of its own."""
+"""Files that make a folder below the top a separate project."""
 
 
 class _Project:
-    """A Python project's ways of being set up."""
+    """The ways to set up a Python project."""
 
     def __init__(self, repo: Repository, tests: Tests | None, linting: python_lint.Linting | None) -> None:
         self.repo = repo
@@ -70,103 +70,110 @@ class _Project:
     # -- by the managers of environments
 
     def with_uv(self, needs: Needs) -> Commands:
-        """`uv sync` with the groups and extras that the tests need."""
+        """Return the way with `uv sync`, with the groups and extras that the tests need."""
         uv = table(self.repo.pyproject, "tool", "uv")
         defaults = uv.get("default-groups", ["dev"])
-        usual = set(requirements.groups(self.repo)) if defaults == "all" else set(texts(defaults))
-        groups, left = self._lint_groups(needs.groups), self._undeclared(needs, usual)
-        options = [word for name in groups if name not in usual for word in ("--group", name)]
+        default_groups = set(requirements.groups(self.repo)) if defaults == "all" else set(texts(defaults))
+        groups, undeclared = self._lint_groups(needs.groups), self._undeclared(needs, default_groups)
+        options = [word for name in groups if name not in default_groups for word in ("--group", name)]
         options += [word for name in needs.extras for word in ("--extra", name)]
         if table(uv, "workspace"):
             options.append("--all-packages")
         set_up = [write(["uv", "sync", *options])]
-        if left:
-            set_up.append(write(["uv", "pip", "install", *left]))
-        return self._run("uv", set_up, ("uv", "run"), "uv.lock", needs, {*usual, *groups})
+        if undeclared:
+            set_up.append(write(["uv", "pip", "install", *undeclared]))
+        return self._commands_with("uv", set_up, ("uv", "run"), "uv.lock", needs, {*default_groups, *groups})
 
     def with_poetry(self, needs: Needs) -> Commands:
-        """`poetry install` with the groups and extras that the tests need."""
+        """Return the way with `poetry install`, with the groups and extras that the tests need."""
         poetry = table(self.repo.pyproject, "tool", "poetry")
         declared = requirements.poetry_groups(self.repo)
         optional = {name for name in declared if table(poetry, "group", name).get("optional") is True}
-        wanted = [
+        test_groups = [
             name
             for name in optional
             if normal(name) in TEST_NAMES or requirements.runs_tests(requirements.names(declared[name]))
         ]
-        wanted += [name for name in needs.groups if name not in declared]
-        options = ["--with", ",".join(sorted(wanted))] if wanted else []
+        test_groups += [name for name in needs.groups if name not in declared]
+        options = ["--with", ",".join(sorted(test_groups))] if test_groups else []
         options += [word for name in needs.extras for word in ("--extras", name)]
-        left = self._undeclared(needs, set(declared) - optional | set(wanted))
+        undeclared = self._undeclared(needs, set(declared) - optional | set(test_groups))
         set_up = [write(["poetry", "install", *options])]
-        if left:
-            set_up.append(write(["poetry", "run", "pip", "install", *left]))
-        return self._run("poetry", set_up, ("poetry", "run"), "poetry.lock", needs, {*declared, *wanted})
+        if undeclared:
+            set_up.append(write(["poetry", "run", "pip", "install", *undeclared]))
+        return self._commands_with("poetry", set_up, ("poetry", "run"), "poetry.lock", needs, {*declared, *test_groups})
 
     def with_pdm(self, needs: Needs) -> Commands:
-        """`pdm install` with the groups that the tests need."""
-        usual = {*table(self.repo.pyproject, "tool", "pdm", "dev-dependencies"), *requirements.groups(self.repo)}
-        wanted = [name for name in [*needs.extras, *needs.groups] if name not in usual]
-        set_up = [write(["pdm", "install", *(word for name in wanted for word in ("-G", name))])]
-        return self._run("pdm", set_up, ("pdm", "run"), "pdm.lock", needs, usual)
+        """Return the way with `pdm install`, with the groups that the tests need."""
+        installed_groups = {
+            *table(self.repo.pyproject, "tool", "pdm", "dev-dependencies"),
+            *requirements.groups(self.repo),
+        }
+        test_groups = [name for name in [*needs.extras, *needs.groups] if name not in installed_groups]
+        set_up = [write(["pdm", "install", *(word for name in test_groups for word in ("-G", name))])]
+        return self._commands_with("pdm", set_up, ("pdm", "run"), "pdm.lock", needs, installed_groups)
 
     def with_pipenv(self) -> Commands:
-        """`pipenv install` with the development packages."""
-        locked = "Pipfile.lock" in self.repo.names
-        set_up = ["pipenv sync --dev" if locked else "pipenv install --dev"]
-        return self._run("pipenv", set_up, ("pipenv", "run"), "Pipfile", Needs(), set())
+        """Return the way with `pipenv install`, with the development packages."""
+        has_lock = "Pipfile.lock" in self.repo.names
+        set_up = ["pipenv sync --dev" if has_lock else "pipenv install --dev"]
+        return self._commands_with("pipenv", set_up, ("pipenv", "run"), "Pipfile", Needs(), set())
 
-    def _undeclared(self, needs: Needs, usual: set[str]) -> list[str]:
-        """Return the packages and files that no group or extra brings, as arguments of `pip install`."""
+    def _undeclared(self, needs: Needs, default_groups: set[str]) -> list[str]:
+        """Return the packages that no group or extra installs, as arguments of `pip install`."""
         declared = requirements.groups(self.repo) | requirements.poetry_groups(self.repo)
-        dev = texts(table(self.repo.pyproject, "tool", "uv").get("dev-dependencies"))
-        brought = requirements.names(
-            [*dev, *dependencies(self.repo), *(one for name in usual for one in declared.get(name, []))]
+        dev_dependencies = texts(table(self.repo.pyproject, "tool", "uv").get("dev-dependencies"))
+        installed = requirements.names(
+            [
+                *dev_dependencies,
+                *dependencies(self.repo),
+                *(requirement for name in default_groups for requirement in declared.get(name, [])),
+            ]
         )
-        brought |= replace(needs, packages=(), files=()).names(self.repo)
-        if requirements.runs_tests(brought) and not any(
-            requirement_name(one).startswith("pytest-") for one in needs.packages
+        installed |= replace(needs, packages=(), files=()).names(self.repo)
+        if requirements.runs_tests(installed) and not any(
+            requirement_name(requirement).startswith("pytest-") for requirement in needs.packages
         ):
             return []
-        return [one for one in needs.packages if requirement_name(one) not in brought]
+        return [requirement for requirement in needs.packages if requirement_name(requirement) not in installed]
 
     def _lint_groups(self, groups: tuple[str, ...]) -> tuple[str, ...]:
         return together(
             groups, known(self.linting.needs_groups if self.linting else (), requirements.groups(self.repo))
         )
 
-    def _run(
+    def _commands_with(
         self, name: str, set_up: list[str], runner: Words, evidence: str, needs: Needs, groups: set[str]
     ) -> Commands:
-        packaged = (
+        is_package = (
             bool(table(self.repo.pyproject, "build-system"))
             or table(self.repo.pyproject, "tool", "uv").get("package") is True
         )
         test = None
         if self.tests:
-            written = [self._prefixed(words, runner, packaged) for words in self.tests.commands]
-            test = self._environment_variables() + " && ".join(written)
+            test_commands = [self._with_runner(words, runner, is_package) for words in self.tests.commands]
+            test = self._environment_variables() + " && ".join(test_commands)
         installed = replace(needs, groups=tuple({*needs.groups, *groups})).names(self.repo) | self._dev_names()
         lint = self.linting.written(installed, " ".join(runner) + " ") if self.linting else None
         return Commands(name, tuple(set_up), test, lint, tuple(dict.fromkeys([evidence, *self.evidence])))
 
     def _dev_names(self) -> set[str]:
-        dev = [*texts(table(self.repo.pyproject, "tool", "uv").get("dev-dependencies"))]
+        dev_dependencies = [*texts(table(self.repo.pyproject, "tool", "uv").get("dev-dependencies"))]
         for value in table(self.repo.pyproject, "tool", "pdm", "dev-dependencies").values():
-            dev += texts(value)
-        return requirements.names(dev)
+            dev_dependencies += texts(value)
+        return requirements.names(dev_dependencies)
 
-    def _prefixed(self, words: Words, runner: Words, packaged: bool) -> str:
+    def _with_runner(self, words: Words, runner: Words, is_package: bool) -> str:
         if words[0] == "cd":
             return write(words)
-        if words[:3] == PYTEST and packaged:
+        if words[:3] == PYTEST and is_package:
             words = ("pytest", *words[3:])
         return write([*runner, *words])
 
     # -- in a .venv of the workspace
 
     def with_venv(self, needs: Needs, *, editable: bool = True) -> Commands:
-        """A virtual environment in the workspace, with the project and what its tests need."""
+        """Return the way with a virtual environment in the workspace, with the project and what its tests need."""
         python = interpreter(self.repo)
         set_up = [f"{python} -m venv .venv"]
         arguments: list[str] = []
@@ -183,13 +190,17 @@ class _Project:
         if groups:
             set_up.append(".venv/bin/pip install --upgrade 'pip>=25.1'")
             arguments += [word for name in groups for word in ("--group", name)]
-        named = requirements.names(needs.packages)
-        own = [one for one in requirements.tool_requirements(self.repo) if requirement_name(one) not in named]
-        arguments += [*needs.packages, *own]
+        package_names = requirements.names(needs.packages)
+        tool_requirements = [
+            requirement
+            for requirement in requirements.tool_requirements(self.repo)
+            if requirement_name(requirement) not in package_names
+        ]
+        arguments += [*needs.packages, *tool_requirements]
         if arguments:
             set_up.append(write([".venv/bin/pip", "install", *arguments]))
         installed = replace(needs, groups=groups).names(self.repo) | requirements.names(
-            [*dependencies(self.repo), *own]
+            [*dependencies(self.repo), *tool_requirements]
         )
         if self.linting and (tools := self.linting.to_install(installed)):
             set_up.append(write([".venv/bin/pip", "install", *tools]))
@@ -209,9 +220,9 @@ class _Project:
         )
 
     def others(self, needs: Needs) -> Iterator[Commands]:
-        """Yield what is tried when the first way does not work: more of what is declared, then less."""
+        """Yield what to try if the first way fails: more of what is declared, then less."""
         extras, groups = requirements.extras(self.repo), requirements.groups(self.repo)
-        wider = Needs(
+        wider_needs = Needs(
             together(
                 needs.extras, (name for name in extras if normal(name) in (*TEST_NAMES, *DEV_NAMES, "all", "full"))
             ),
@@ -219,14 +230,14 @@ class _Project:
             together(needs.files, requirements.files(self.repo)[:2]),
             needs.packages,
         )
-        if wider != needs:
-            yield self.with_venv(wider)
+        if wider_needs != needs:
+            yield self.with_venv(wider_needs)
         if self.tests and self.tests.commands != (PYTEST,):
-            simple = _Project(self.repo, replace(self.tests, commands=(PYTEST,), environment=None), self.linting)
-            yield simple.with_venv(replace(needs, packages=together(needs.packages, ["pytest"])))
+            pytest_only = _Project(self.repo, replace(self.tests, commands=(PYTEST,), environment=None), self.linting)
+            yield pytest_only.with_venv(replace(needs, packages=together(needs.packages, ["pytest"])))
         if installable(self.repo):
-            flat = together(needs.files, ["requirements.txt"] if self.repo.text("requirements.txt") else [])
-            yield self.with_venv(replace(needs, files=flat, extras=()), editable=False)
+            needed_files = together(needs.files, ["requirements.txt"] if self.repo.text("requirements.txt") else [])
+            yield self.with_venv(replace(needs, files=needed_files, extras=()), editable=False)
 
     def _environment_variables(self) -> str:
         env = self.tests.variables if self.tests else ()

@@ -1,4 +1,4 @@
-"""What the tests of a Python project need, beside the project itself."""
+"""Find what the tests of a Python project need besides the project itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agent_orchestrator.config.detection.requirements import DEV_NAMES, TEST_NAM
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What is installed for the tests, beside the project itself."""
+    """What is installed for the tests besides the project itself."""
 
     extras: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
@@ -25,50 +25,52 @@ class Needs:
 
     def names(self, repo: Repository) -> set[str]:
         """Return the names of the packages, as far as they can be read."""
-        found = requirements.names(self.packages)
+        package_names = requirements.names(self.packages)
         declared, groups = requirements.extras(repo), requirements.groups(repo) | requirements.poetry_groups(repo)
         for name in self.extras:
-            found |= requirements.names(declared.get(name, []))
+            package_names |= requirements.names(declared.get(name, []))
         for name in self.groups:
-            found |= requirements.names(groups.get(name, []))
+            package_names |= requirements.names(groups.get(name, []))
         for name in self.files:
-            found |= requirements.names_in_file(repo, name)
-        return found
+            package_names |= requirements.names_in_file(repo, name)
+        return package_names
 
 
 def find_needs(repo: Repository, tests: Tests | None, jobs: Sequence[Job]) -> Needs:
-    """Return what the tests need, from the environment that runs them, from CI and from what is declared under the usual names."""
+    """Return what the tests need, from the environment that runs them, from CI, and from what is declared under the usual names."""
     extras, groups = requirements.extras(repo), requirements.groups(repo)
     env = tests.environment if tests else None
-    found = Needs(
+    needs = Needs(
         known(env.extras if env else (), extras),
         known(env.groups if env else (), groups),
         tuple(name for name in (env.files if env else ()) if repo.text(name)),
         tuple(env.packages if env else ()),
     )
-    if env is None or (tests and tests.is_pytest and not requirements.runs_tests(found.names(repo))):
-        found = _with_job(repo, found, tests, jobs)
-    named = [name for name in extras if normal(name) in TEST_NAMES]
-    named_groups = [name for name in groups if normal(name) in TEST_NAMES]
-    found = replace(found, extras=together(found.extras, named), groups=together(found.groups, named_groups))
-    own = requirements.names(requirements.tool_requirements(repo))
-    if (tests is None or tests.is_pytest) and not requirements.runs_tests(found.names(repo) | own):
-        found = _with_runner(repo, found, extras, groups)
-    return _with_pytest(repo, found, tests)
+    if env is None or (tests and tests.is_pytest and not requirements.runs_tests(needs.names(repo))):
+        needs = _with_job(repo, needs, tests, jobs)
+    test_extras = [name for name in extras if normal(name) in TEST_NAMES]
+    test_groups = [name for name in groups if normal(name) in TEST_NAMES]
+    needs = replace(needs, extras=together(needs.extras, test_extras), groups=together(needs.groups, test_groups))
+    tool_names = requirements.names(requirements.tool_requirements(repo))
+    if (tests is None or tests.is_pytest) and not requirements.runs_tests(needs.names(repo) | tool_names):
+        needs = _with_runner(repo, needs, extras, groups)
+    return _with_pytest(repo, needs, tests)
 
 
 def known(wanted: Iterable[str], declared: Iterable[str]) -> tuple[str, ...]:
     """Return the wanted names as they are declared; `{a,b}` and unknown ones are left out."""
     by_name = {normal(name): name for name in declared}
-    return tuple(dict.fromkeys(by_name[normal(one)] for one in wanted if normal(one) in by_name))
+    return tuple(
+        dict.fromkeys(by_name[normal(wanted_name)] for wanted_name in wanted if normal(wanted_name) in by_name)
+    )
 
 
 def together(*lists: Iterable[str]) -> tuple[str, ...]:
     """Return the texts of several lists, each once."""
-    return tuple(dict.fromkeys(one for many in lists for one in many))
+    return tuple(dict.fromkeys(text for texts_of_list in lists for text in texts_of_list))
 
 
-def _with_job(repo: Repository, found: Needs, tests: Tests | None, jobs: Sequence[Job]) -> Needs:
+def _with_job(repo: Repository, needs: Needs, tests: Tests | None, jobs: Sequence[Job]) -> Needs:
     """Add what the CI job that runs the tests installs."""
     job = (
         tests.job
@@ -79,20 +81,22 @@ def _with_job(repo: Repository, found: Needs, tests: Tests | None, jobs: Sequenc
         )
     )
     for words in job.commands if job else ():
-        if (seen := installs(words)) is None:
+        if (installed := installs(words)) is None:
             continue
         packages = [
-            one for one in seen.packages if requirement_name(one) not in _TOOLS and job and not job.has_services
+            package
+            for package in installed.packages
+            if requirement_name(package) not in _TOOLS and job and not job.has_services
         ]
-        found = Needs(
-            together(found.extras, known(seen.extras, requirements.extras(repo))),
-            together(found.groups, known(seen.groups, requirements.groups(repo))),
+        needs = Needs(
+            together(needs.extras, known(installed.extras, requirements.extras(repo))),
+            together(needs.groups, known(installed.groups, requirements.groups(repo))),
             together(
-                found.files, (name.removeprefix("./") for name in seen.files if repo.text(name.removeprefix("./")))
+                needs.files, (name.removeprefix("./") for name in installed.files if repo.text(name.removeprefix("./")))
             ),
-            together(found.packages, packages),
+            together(needs.packages, packages),
         )
-    return found
+    return needs
 
 
 _TOOLS = frozenset(
@@ -122,25 +126,29 @@ _TOOLS = frozenset(
 )
 
 
-def _with_runner(repo: Repository, found: Needs, extras: dict[str, list[str]], groups: dict[str, list[str]]) -> Needs:
+def _with_runner(repo: Repository, needs: Needs, extras: dict[str, list[str]], groups: dict[str, list[str]]) -> Needs:
     """Add the first requirements file, extra or group that declares a test runner."""
     for name in [*requirements.files(repo), "requirements.txt"]:
         if requirements.runs_tests(requirements.names_in_file(repo, name)):
-            return replace(found, files=together(found.files, [name]))
+            return replace(needs, files=together(needs.files, [name]))
     order = (*TEST_NAMES, *DEV_NAMES)
-    for name in sorted(groups, key=lambda one: order.index(normal(one)) if normal(one) in order else len(order)):
+    for name in sorted(
+        groups, key=lambda candidate: order.index(normal(candidate)) if normal(candidate) in order else len(order)
+    ):
         if requirements.runs_tests(requirements.names(groups[name])):
-            return replace(found, groups=together(found.groups, [name]))
-    for name in sorted(extras, key=lambda one: order.index(normal(one)) if normal(one) in order else len(order)):
+            return replace(needs, groups=together(needs.groups, [name]))
+    for name in sorted(
+        extras, key=lambda candidate: order.index(normal(candidate)) if normal(candidate) in order else len(order)
+    ):
         if requirements.runs_tests(requirements.names(extras[name])):
-            return replace(found, extras=together(found.extras, [name]))
-    return found
+            return replace(needs, extras=together(needs.extras, [name]))
+    return needs
 
 
-def _with_pytest(repo: Repository, found: Needs, tests: Tests | None) -> Needs:
-    """Add the runner, its plugins and the packages that test files import, where nothing declares them."""
+def _with_pytest(repo: Repository, needs: Needs, tests: Tests | None) -> Needs:
+    """Add the runner, its plugins and the packages that test files import, if they are not declared."""
     installed = (
-        found.names(repo)
+        needs.names(repo)
         | requirements.names(dependencies(repo))
         | requirements.names(requirements.tool_requirements(repo))
     )
@@ -156,10 +164,10 @@ def _with_pytest(repo: Repository, found: Needs, tests: Tests | None) -> Needs:
     if tests is not None:
         missing += [name for name in sorted(imported(repo, test_files(repo))) if normal(name) not in installed]
     if tests is None:
-        return found
+        return needs
     if "manage.py" in repo.names and "django" not in installed and not installed and "pytest" not in missing:
         missing.append("Django")
-    return replace(found, packages=together(found.packages, missing))
+    return replace(needs, packages=together(needs.packages, missing))
 
 
 def dependencies(repo: Repository) -> list[str]:

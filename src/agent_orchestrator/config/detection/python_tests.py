@@ -1,4 +1,4 @@
-"""Which command runs a Python project's tests: what its own environments or its CI run, else what its test files are written for."""
+"""Find the command that runs a Python project's tests: from its environments or CI, else from the style of its test files."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _SETTINGS = (
     "test/settings.py",
 )
 _DJANGO_SETTING = re.compile(r"^(?:SECRET_KEY|INSTALLED_APPS|DATABASES)\b", re.MULTILINE)
-"""A file that is called `settings.py` may be anything."""
+"""A file named `settings.py` may be anything, so its content is checked."""
 _READ_TESTS = 60
-_INSTALLED = re.compile(r"\{env_?site_?packages_?dir\}/([\w./-]+)$")
+_SITE_PACKAGES_PATH = re.compile(r"\{env_?site_?packages_?dir\}/([\w./-]+)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,31 +36,31 @@ class Tests:
     environment: Environment | None = None
     job: Job | None = None
     variables: tuple[tuple[str, str], ...] = ()
-    """What is set for the commands."""
+    """Environment variables set for the commands."""
 
     @property
     def is_pytest(self) -> bool:
-        """Whether pytest runs any of them."""
+        """Whether pytest runs any of the commands."""
         return any(words[:3] == PYTEST for words in self.commands)
 
 
-_ASIDE = re.compile(
+_SECONDARY_JOBS = re.compile(
     r"lint|style|flake8|docs?$|docs?-|mypy|typ(?:e|ing)|cover|min|lowest|oldest|dev$|main$|master|latest|nightly|pypy|bench|stress|random"
     r"|format|check|build|release|pre-?commit|codspeed|downstream|integration|isort|warnings|conformance|emscripten|wasm|mutat|fuzz|ruff|profile"
 )
 
 
 def find_tests(repo: Repository, envs: Sequence[Environment], jobs: Sequence[Job]) -> Tests | None:
-    """Return how the tests are run; none if there are none."""
-    found = _find(repo, envs, jobs)
-    if found is None:
+    """Return how the tests are run, or None if there are none."""
+    tests = _detect_tests(repo, envs, jobs)
+    if tests is None:
         return None
-    own = found.environment.env if found.environment else ()
-    return replace(found, variables=tuple({**dict(_of_makefile(repo)), **dict(own)}.items()))
+    environment_variables = tests.environment.env if tests.environment else ()
+    return replace(tests, variables=tuple({**dict(_makefile_variables(repo)), **dict(environment_variables)}.items()))
 
 
-def _of_makefile(repo: Repository) -> Iterator[tuple[str, str]]:
-    """Yield the variables that `make test` sets for the one command that tests, such as `TERM=unknown`."""
+def _makefile_variables(repo: Repository) -> Iterator[tuple[str, str]]:
+    """Yield the variables that `make test` sets for its only command, such as `TERM=unknown`."""
     commands = [words for line in makefile.recipe(repo, "test") for words in split(line)]
     for words in commands if len(commands) == 1 and as_test(commands[0]) else ():
         for word in words:
@@ -70,14 +70,15 @@ def _of_makefile(repo: Repository) -> Iterator[tuple[str, str]]:
             yield match[1], match[2]
 
 
-def _find(repo: Repository, envs: Sequence[Environment], jobs: Sequence[Job]) -> Tests | None:
+def _detect_tests(repo: Repository, envs: Sequence[Environment], jobs: Sequence[Job]) -> Tests | None:
+    """Return how the tests are run, without environment variables: by environments, CI, scripts, else by the test files."""
     files = test_files(repo)
     env = _test_environment(envs)
-    if env is not None and (commands := _commands(_resolved(repo, words) for words in env.commands)):
+    if env is not None and (commands := _test_commands(_resolve_paths(repo, words) for words in env.commands)):
         return Tests(_in_folder(repo, env, commands), env.source, env)
     job = next((job for job in jobs if any(as_test(words) for words in job.commands)), None)
-    if job is not None and not job.has_services and not _ASIDE.search(job.name.lower()):
-        return Tests(_commands(job.commands)[:1], job.file, job=job)
+    if job is not None and not job.has_services and not _SECONDARY_JOBS.search(job.name.lower()):
+        return Tests(_test_commands(job.commands)[:1], job.file, job=job)
     for name in ("runtests.py", "run_tests.py", "tests/runtests.py", "test/runtests.py", "tests/run_tests.py"):
         if name in repo.names or ("/" in name and repo.text(name)):
             return Tests((("python", name),), name)
@@ -96,21 +97,25 @@ def _find(repo: Repository, envs: Sequence[Environment], jobs: Sequence[Job]) ->
 
 
 def _test_environment(envs: Sequence[Environment]) -> Environment | None:
-    testing = [env for env in envs if any(as_test(words) for words in env.commands)]
-    usual = [env for env in testing if not _ASIDE.search(env.name.lower())]
-    named = [
+    """Return the environment that runs the tests; a special one, such as coverage or oldest versions, only if there is no other."""
+    testing_environments = [env for env in envs if any(as_test(words) for words in env.commands)]
+    main_environments = [env for env in testing_environments if not _SECONDARY_JOBS.search(env.name.lower())]
+    nox_sessions = [
         env
-        for env in usual
+        for env in main_environments
         if env.source == "noxfile.py" and env.name in ("tests", "test", "unit", "pytest", "unit_tests")
     ]
-    return next(iter(named or usual or [env for env in testing if env.source != "noxfile.py"]), None)
+    return next(
+        iter(nox_sessions or main_environments or [env for env in testing_environments if env.source != "noxfile.py"]),
+        None,
+    )
 
 
-def _commands(commands: Iterable[Words]) -> tuple[Words, ...]:
-    """Return those that test; a command with less to say than another of its kind is left out."""
-    found = list(dict.fromkeys(test for words in commands if (test := as_test(words))))
+def _test_commands(commands: Iterable[Words]) -> tuple[Words, ...]:
+    """Return the commands that test. Of several pytest commands only the first is kept."""
+    test_commands = list(dict.fromkeys(test for words in commands if (test := as_test(words))))
     kinds: dict[Words, Words] = {}
-    for words in found:
+    for words in test_commands:
         kinds.setdefault(words[:3] if words[:3] == PYTEST else words, words)
     return tuple(kinds.values())
 
@@ -121,32 +126,32 @@ def _in_folder(repo: Repository, env: Environment, commands: tuple[Words, ...]) 
         return commands
     if "{" in env.folder or not repo.listed(
         env.folder
-    ):  # a folder that only the tool makes: its paths mean nothing here
+    ):  # the folder is created by the tool only, so relative paths in it mean nothing here
         return tuple(_with_known_paths(repo, words) if words[:3] == PYTEST else words for words in commands)
     return (("cd", env.folder), *commands)
 
 
-def _resolved(repo: Repository, words: Words) -> Words:
-    """Return a command in which installed packages of the project are its folders in the repository."""
-    found = []
+def _resolve_paths(repo: Repository, words: Words) -> Words:
+    """Return a command in which installed packages of the project are replaced by their folders in the repository."""
+    resolved = []
     for word in words:
-        match = _INSTALLED.match(word)
+        match = _SITE_PACKAGES_PATH.match(word)
         if match is None:
-            found.append(word)
-        elif path := next((one for one in (match[1], f"src/{match[1]}") if _exists(repo, one)), None):
-            found.append(path)
-    return tuple(found)
+            resolved.append(word)
+        elif path := next((candidate for candidate in (match[1], f"src/{match[1]}") if _exists(repo, candidate)), None):
+            resolved.append(path)
+    return tuple(resolved)
 
 
 def _with_known_paths(repo: Repository, words: Words) -> Words:
-    """Return a command of pytest with its options and with those of its paths that are in the repository."""
-    kept, after_option = list(words[:3]), False
+    """Return a pytest command with its options, and only those paths that exist in the repository."""
+    known_words, follows_option = list(words[:3]), False
     for word in words[3:]:
-        outside = "{" in word or word.startswith("..") or "=.." in word
-        if not outside and (word.startswith("-") or after_option or _exists(repo, word.partition("::")[0])):
-            kept.append(word)
-        after_option = word.startswith("-") and "=" not in word
-    return tuple(kept)
+        is_outside = "{" in word or word.startswith("..") or "=.." in word
+        if not is_outside and (word.startswith("-") or follows_option or _exists(repo, word.partition("::")[0])):
+            known_words.append(word)
+        follows_option = word.startswith("-") and "=" not in word
+    return tuple(known_words)
 
 
 def _exists(repo: Repository, path: str) -> bool:
@@ -157,7 +162,7 @@ def _exists(repo: Repository, path: str) -> bool:
 
 
 def test_files(repo: Repository) -> list[str]:
-    """Return the files that are named as tests are."""
+    """Return the files that have names of tests."""
     return [
         name
         for name in repo.tree
@@ -200,25 +205,25 @@ def _pytest_source(repo: Repository, files: Sequence[str]) -> str:
 
 
 def _all_unittest(repo: Repository, files: Sequence[str]) -> bool:
-    """Return whether the test files are written for unittest, as far as the first of them say."""
-    written = [text for name in files[:_READ_TESTS] if "def test" in (text := repo.text(name))]
-    return bool(written) and all(
+    """Return whether the test files are written for unittest, judged by the first of them."""
+    test_texts = [text for name in files[:_READ_TESTS] if "def test" in (text := repo.text(name))]
+    return bool(test_texts) and all(
         re.search(r"^[ \t]*(?:import unittest|from unittest)|TestCase\b", text, re.MULTILINE)
         and not re.search(r"^[ \t]*(?:import pytest|from pytest)|^def test", text, re.MULTILINE)
-        for text in written
+        for text in test_texts
     )
 
 
 def _unittest(repo: Repository, files: Sequence[str]) -> Words:
-    """Return how unittest finds the tests."""
-    tops = {name.split("/", 1)[0] for name in files if "/" in name}
+    """Return the command by which unittest finds the tests."""
+    top_folders = {name.split("/", 1)[0] for name in files if "/" in name}
     pattern: Words = ()
     if not any(name.rpartition("/")[2].startswith("test") for name in files):
         pattern = ("-p", "*_test.py" if any(name.endswith("_test.py") for name in files) else "*tests.py")
     for folder in ("tests", "test"):
-        if folder in tops and all(name.startswith(f"{folder}/") for name in files):
-            top: Words = ("-t", ".") if f"{folder}/__init__.py" in repo.tree else ()
-            return ("python", "-m", "unittest", "discover", "-s", folder, *top, *pattern)
+        if folder in top_folders and all(name.startswith(f"{folder}/") for name in files):
+            top_option: Words = ("-t", ".") if f"{folder}/__init__.py" in repo.tree else ()
+            return ("python", "-m", "unittest", "discover", "-s", folder, *top_option, *pattern)
     return ("python", "-m", "unittest", "discover", *pattern)
 
 
@@ -242,7 +247,7 @@ _PLUGINS = (
 
 
 def plugins(repo: Repository, commands: Iterable[Words]) -> list[str]:
-    """Return the plugins of pytest that its configuration and these commands use."""
+    """Return the pytest plugins that its configuration and these commands use."""
     configured = table(repo.pyproject, "tool", "pytest", "ini_options") or table(repo.pyproject, "tool", "pytest")
     text = "\n".join([f"{key} = {value}" for key, value in configured.items()])
     for name, section in (("pytest.ini", "pytest"), ("setup.cfg", "tool:pytest"), ("tox.ini", "pytest")):
@@ -288,20 +293,21 @@ KNOWN_TEST_MODULES = {
     "pytest_httpserver": "pytest-httpserver",
     "pytest_lazyfixture": "pytest-lazy-fixture",
 }
-"""Packages for tests alone, by the modules that test files import: installed where nothing that is installed says so."""
+"""Packages used only in tests, by the module that test files import. They are installed if the project does not declare them."""
 
 
 def imported(repo: Repository, files: Sequence[str]) -> set[str]:
-    """Return the packages for tests that test files and `conftest.py` import at their top."""
-    found: set[str] = set()
-    own = {
-        name.split("/")[-1].removesuffix(".py") for name in (*repo.names, *(f"src/{one}" for one in repo.listed("src")))
+    """Return the packages for tests that test files and `conftest.py` import at module level."""
+    packages: set[str] = set()
+    own_modules = {
+        name.split("/")[-1].removesuffix(".py")
+        for name in (*repo.names, *(f"src/{folder}" for folder in repo.listed("src")))
     }
-    also = [name for name in repo.tree if name.endswith("conftest.py")][:20]
-    for name in [*files[:_READ_TESTS], *also]:
+    conftests = [name for name in repo.tree if name.endswith("conftest.py")][:20]
+    for name in [*files[:_READ_TESTS], *conftests]:
         for module in re.findall(r"^(?:import|from)\s+([A-Za-z_]\w*)", repo.text(name), re.MULTILINE):
-            if module in KNOWN_TEST_MODULES and module not in own:
-                found.add(KNOWN_TEST_MODULES[module])
+            if module in KNOWN_TEST_MODULES and module not in own_modules:
+                packages.add(KNOWN_TEST_MODULES[module])
         fixtures = re.search(
             r"def test\w*\([^)]*\b(mocker|requests_mock|benchmark|httpx_mock|httpserver|snapshot|faker|subtests|settings)\b",
             repo.text(name),
@@ -315,7 +321,7 @@ def imported(repo: Repository, files: Sequence[str]) -> set[str]:
                 "httpserver": "pytest-httpserver",
             }.get(fixtures[1])
         ):
-            found.add(package)
+            packages.add(package)
         if re.search(r"@pytest\.mark\.asyncio", repo.text(name)):
-            found.add("pytest-asyncio")
-    return found
+            packages.add("pytest-asyncio")
+    return packages

@@ -1,4 +1,4 @@
-"""The ways of all ecosystems in one order: the language of most of the files first, native runners before tasks."""
+"""Order the ways of all ecosystems: the language of most files first, native runners before tasks."""
 
 from __future__ import annotations
 
@@ -40,42 +40,42 @@ _LANGUAGES = {
 
 
 def ranked(root: Path) -> list[Commands]:
-    """Return the ways to set a repository up and to test it, the most likely first."""
+    """Return the ways to set up a repository and to test it, the most likely first."""
     repo = Repository(root)
     jobs = ci_files.jobs(repo)
-    found = {
+    ways_by_kind = {
         "python": list(python.ways(repo, jobs)),
         "node": list(node.ways(repo, jobs)),
         "compiled": list(compiled.ways(repo, jobs)),
     }
     counts = Counter(_LANGUAGES.get(name.rpartition(".")[2]) for name in repo.tree)
-    order = sorted(found, key=lambda kind: (not any(way.test for way in found[kind]), -counts[kind]))
-    native = [way for kind in order for way in found[kind]]
+    order = sorted(ways_by_kind, key=lambda kind: (not any(way.test for way in ways_by_kind[kind]), -counts[kind]))
+    native = [way for kind in order for way in ways_by_kind[kind]]
     with_tests = [way for way in native if way.test]
     ways = _with_tasks(repo, with_tests, list(tasks.ways(repo)), jobs)
     return list(dict.fromkeys(ways)) or native[:1]
 
 
 def _with_tasks(
-    repo: Repository, native: list[Commands], found: list[Commands], jobs: list[ci_files.Job]
+    repo: Repository, native: list[Commands], task_ways: list[Commands], jobs: list[ci_files.Job]
 ) -> list[Commands]:
-    """Return the tasks behind the first native way; before it where the project documents them and its build has no runner of its own."""
+    """Return the tasks after the first native way, or before it if the project documents them and its build tool has no test runner."""
     if not native:
-        return found
+        return task_ways
     first = native[0]
-    same = [
+    activated_ways = [
         replace(way, set_up=first.set_up, test=_activated(first, way.test), lint=first.lint)
-        for way in found
+        for way in task_ways
         if way.test
     ]
     documented = [
         way
-        for way, plain in zip(same, found, strict=False)
-        if plain.test and tasks.is_documented(repo, plain.test, jobs)
+        for way, task in zip(activated_ways, task_ways, strict=False)
+        if task.test and tasks.is_documented(repo, task.test, jobs)
     ]
     if documented and first.ecosystem in ("make", "autotools", "cmake", "meson"):
         return [*documented, *native]
-    return [first, *native[1:3], *(way for way in same if way.test != first.test), *native[3:]]
+    return [first, *native[1:3], *(way for way in activated_ways if way.test != first.test), *native[3:]]
 
 
 def _activated(first: Commands, test: str | None) -> str | None:

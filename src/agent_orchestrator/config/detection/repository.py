@@ -1,4 +1,4 @@
-"""What a repository tells about itself, by reading a few files of it: for `ao init`."""
+"""Read what a repository's own files say about it, for `ao init`: default branch, remote, commands."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _MAX = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Detected:
-    """What was found."""
+    """What was detected in a repository."""
 
     default_branch: str | None = None
     remote: str | None = None
-    """owner/name at the forge; none without a remote at one."""
+    """owner/name at the forge; None without a remote at one."""
     forge: str | None = None
     """The forge's host."""
     set_up: tuple[str, ...] = ()
@@ -26,15 +26,15 @@ class Detected:
     test_command: str | None = None
     lint: str | None = None
     commands: tuple[str, ...] = ()
-    """What lints, formats and builds: what agents may run."""
+    """Commands that agents may run: linting, formatting and building."""
 
 
 def detect(root: Path) -> Detected:
-    """Look at a repository; nothing is run and nothing is asked."""
+    """Read a repository's files without running anything."""
     git = git_folder(root)
     name, forge = _remote(git) if git else (None, None)
-    found = detect_commands(root)
-    best = found[0] if found else Commands("")
+    candidates = detect_commands(root)
+    best = candidates[0] if candidates else Commands("")
     return Detected(
         default_branch=_default_branch(git) if git else None,
         remote=name,
@@ -47,19 +47,19 @@ def detect(root: Path) -> Detected:
 
 
 def default_branch(root: Path) -> str | None:
-    """The branch that a repository's work goes into."""
+    """Return the branch that a repository's changes are merged into, or None if it is unclear."""
     git = git_folder(root)
     return _default_branch(git) if git else None
 
 
 def remote(root: Path) -> tuple[str | None, str | None]:
-    """owner/name at the forge, and the forge's host; none without a remote at one."""
+    """Return owner/name at the forge and the forge's host, or (None, None) without a remote at one."""
     git = git_folder(root)
     return _remote(git) if git else (None, None)
 
 
 def git_folder(root: Path) -> Path | None:
-    """The folder with the repository's shared files: `.git`, or what a worktree's `.git` file leads to."""
+    """Return the folder with the repository's shared files: `.git`, or what a worktree's `.git` file leads to; None if missing."""
     dot_git = root / ".git"
     if dot_git.is_file():
         target = _read(dot_git).removeprefix("gitdir:").strip()
@@ -72,7 +72,7 @@ def git_folder(root: Path) -> Path | None:
 
 
 def parse_remote(url: str) -> tuple[str | None, str | None]:
-    """owner/name and host of a remote's URL; nothing for a path on this machine."""
+    """Return owner/name and host of a remote's URL, or (None, None) for a path on this machine."""
     match = re.fullmatch(r"[a-z+]+://(?:[^/@]*@)?([^/:@]+)(?::\d+)?/(.+)", url.strip(), re.IGNORECASE) or re.fullmatch(
         r"(?:[^@/\s]+@)?([^:/\s\\]{2,}):(?!/)([^\\]+)", url.strip()
     )
@@ -83,29 +83,29 @@ def parse_remote(url: str) -> tuple[str | None, str | None]:
 
 
 def _commands(root: Path) -> tuple[str, ...]:
-    """The commands that lint, format, check types and build, as far as the usual files tell."""
+    """Return the commands that lint, format, check types and build, from the usual files."""
     from agent_orchestrator.config.detection import makefile, node
     from agent_orchestrator.config.detection.files import Repository, table
 
     repo = Repository(root)
     targets = makefile.targets(repo)
-    found = [f"make {name}" for name in node.CHORES if name in targets]
-    found += node.chores(repo)
+    commands = [f"make {name}" for name in node.CHORES if name in targets]
+    commands += node.chores(repo)
     if "Cargo.toml" in repo.names:
-        found += ["cargo build", "cargo clippy", "cargo fmt"]
+        commands += ["cargo build", "cargo clippy", "cargo fmt"]
     if "go.mod" in repo.names:
-        found += ["go build ./...", "go vet ./..."]
+        commands += ["go build ./...", "go vet ./..."]
     tools = table(repo.pyproject, "tool")
     run = "uv run " if "uv.lock" in repo.names else ""
-    found += [f"{run}{command}" for tool, command in _PYTHON_CHORES if tool in tools]
-    return tuple(dict.fromkeys(found))
+    commands += [f"{run}{command}" for tool, command in _PYTHON_CHORES if tool in tools]
+    return tuple(dict.fromkeys(commands))
 
 
 _PYTHON_CHORES = (("ruff", "ruff check ."), ("ruff", "ruff format ."), ("mypy", "mypy"), ("black", "black ."))
 
 
 def _default_branch(git: Path) -> str | None:
-    """What the remote calls its head, else main or master, else the branch that is checked out."""
+    """Return the remote's head branch, else main or master, else the branch that is checked out."""
     head = _read(git / "refs" / "remotes" / "origin" / "HEAD").strip()
     if head.startswith("ref: refs/remotes/origin/"):
         return head.removeprefix("ref: refs/remotes/origin/")
@@ -133,7 +133,7 @@ def _remote(git: Path) -> tuple[str | None, str | None]:
 
 
 def _read(path: Path) -> str:
-    """A file's text; nothing if it is not there or not to be read."""
+    """Return a file's text, or "" if it cannot be read."""
     try:
         with plain(path.resolve()) as file:
             return file.read(_MAX).decode(errors="replace")

@@ -1,4 +1,4 @@
-"""Makefiles, justfiles and task files as a way to test: used where no native runner is, or where a project says that this is its way."""
+"""Makefiles, justfiles and task files as a way to test: used if there is no native runner, or if the project documents them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agent_orchestrator.config.detection.ci_files import Job
 from agent_orchestrator.config.detection.commands import Commands
 from agent_orchestrator.config.detection.files import Repository
 
-_ELSEWHERE = re.compile(r"\b(?:tox|nox|docker|docker-compose|podman|vagrant|twine)\b")
+_OTHER_ENVIRONMENTS = re.compile(r"\b(?:tox|nox|docker|docker-compose|podman|vagrant|twine)\b")
 _DOCUMENTS = (
     "CONTRIBUTING.md",
     "CONTRIBUTING.rst",
@@ -47,10 +47,10 @@ def ways(repo: Repository) -> Iterator[Commands]:
 
 
 def is_documented(repo: Repository, command: str, jobs: Sequence[Job]) -> bool:
-    """Return whether CI runs a task, or a document of the project says to, and it is one for this machine alone."""
+    """Return whether CI or a document of the project runs this task, and the task runs on this machine alone."""
     program, _, target = command.partition(" ")
     lines = "\n".join(makefile.recipe(repo, target)) if program == "make" else ""
-    if _ELSEWHERE.search(lines) or len(set(re.findall(r"3\.\d+", lines))) > 1:
+    if _OTHER_ENVIRONMENTS.search(lines) or len(set(re.findall(r"3\.\d+", lines))) > 1:
         return False
     if any(words[:2] == (program, target) for job in jobs for words in job.commands):
         return True

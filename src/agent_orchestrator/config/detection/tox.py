@@ -1,4 +1,4 @@
-"""The environments of tox: `tox.ini`, `setup.cfg`, `tox.toml` and `pyproject.toml`."""
+"""Read the environments of tox from `tox.ini`, `setup.cfg`, `tox.toml` and `pyproject.toml`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from agent_orchestrator.config.detection.files import Repository, parse_ini, tab
 
 
 def environments(repo: Repository) -> list[Environment]:
-    """Return the environments that tox runs, in the order in which it would."""
-    return [*_ini(repo), *_toml(repo)]
+    """Return the environments that tox runs, in tox's order."""
+    return [*_ini_environments(repo), *_toml_environments(repo)]
 
 
-def _ini(repo: Repository) -> Iterator[Environment]:
+def _ini_environments(repo: Repository) -> Iterator[Environment]:
+    """Yield the environments of the first INI file that has some."""
     for source, text in (
         ("tox.ini", repo.text("tox.ini")),
         ("setup.cfg", repo.text("setup.cfg")),
@@ -27,55 +28,58 @@ def _ini(repo: Repository) -> Iterator[Environment]:
         if main is None and "testenv" not in sections:
             continue
         main = main or {}
-        listed = _expanded(main.get("envlist") or main.get("env_list") or "py")
-        named = [name for section in sections if section.startswith("testenv:") for name in _expanded(section[8:])]
-        for name in dict.fromkeys([*listed, *named][:80]):
+        listed_names = _expand_names(main.get("envlist") or main.get("env_list") or "py")
+        section_names = [
+            name for section in sections if section.startswith("testenv:") for name in _expand_names(section[8:])
+        ]
+        for name in dict.fromkeys([*listed_names, *section_names][:80]):
             yield _ini_environment(sections, source, name)
         return
 
 
-def _expanded(text: str) -> list[str]:
+def _expand_names(text: str) -> list[str]:
     """Return the names that a list such as `py{310,311}-{a,b}, lint` stands for."""
-    names = [one for one in re.split(r",(?![^{]*\})|\s+(?![^{]*\})", text) if one]
-    found: list[str] = []
+    names = [pattern for pattern in re.split(r",(?![^{]*\})|\s+(?![^{]*\})", text) if pattern]
+    expanded: list[str] = []
     for name in names[:60]:
-        waiting = [name]
-        while waiting and len(found) < 200:
-            one = waiting.pop(0)
-            if match := re.search(r"\{([^{}]*)\}", one):
-                waiting += [one[: match.start()] + part + one[match.end() :] for part in _alternatives(match[1])]
-                waiting = waiting[:200]
-            elif one:
-                found.append(one)
-    return found
+        queue = [name]
+        while queue and len(expanded) < 200:
+            pattern = queue.pop(0)
+            if match := re.search(r"\{([^{}]*)\}", pattern):
+                queue += [pattern[: match.start()] + part + pattern[match.end() :] for part in _alternatives(match[1])]
+                queue = queue[:200]
+            elif pattern:
+                expanded.append(pattern)
+    return expanded
 
 
 def _alternatives(text: str) -> list[str]:
-    found: list[str] = []
+    alternatives: list[str] = []
     for part in text.split(","):
         if match := re.fullmatch(r"\s*(\d{1,3})-(\d{1,3})\s*", part):
-            found += [str(number) for number in range(int(match[1]), min(int(match[2]), int(match[1]) + 20) + 1)]
+            alternatives += [str(number) for number in range(int(match[1]), min(int(match[2]), int(match[1]) + 20) + 1)]
         else:
-            found.append(part.strip())
-    return found
+            alternatives.append(part.strip())
+    return alternatives
 
 
 def _ini_environment(sections: dict[str, dict[str, str]], source: str, name: str) -> Environment:
+    """Return one environment with the settings of its section and of `testenv`."""
     factors = {*name.split("-"), *(_without_python(name))}
     values = dict(sections.get("testenv", {}))
-    for section, own in sections.items():
-        if section.startswith("testenv:") and name in _expanded(section[8:]):
-            values |= own
+    for section, section_values in sections.items():
+        if section.startswith("testenv:") and name in _expand_names(section[8:]):
+            values |= section_values
 
     def lines(*keys: str) -> list[str]:
         value = next((values[key] for key in keys if key in values), "")
-        held = "\n".join(_conditional(value, factors))
-        return list(_conditional(_referred(sections, held), factors))
+        conditional_text = "\n".join(_applicable_lines(value, factors))
+        return list(_applicable_lines(_resolve_references(sections, conditional_text), factors))
 
     deps = lines("deps")
     env = [
         (key.strip(), value.strip())
-        for key, _, value in (one.partition("=") for one in lines("setenv", "set_env"))
+        for key, _, value in (assignment.partition("=") for assignment in lines("setenv", "set_env"))
         if value
     ]
     return Environment(
@@ -83,9 +87,9 @@ def _ini_environment(sections: dict[str, dict[str, str]], source: str, name: str
         name=name,
         extras=tuple(word for line in lines("extras") for word in re.split(r"[,\s]+", line) if word),
         groups=tuple(word for line in lines("dependency_groups") for word in re.split(r"[,\s]+", line) if word),
-        files=tuple(_in_files(deps)),
+        files=tuple(_requirements_files(deps)),
         packages=tuple(requirements_of(deps)),
-        commands=tuple(words for line in _joined(lines("commands")) if (words := _tox_words(line))),
+        commands=tuple(words for line in _join_continued(lines("commands")) if (words := _tox_words(line))),
         env=tuple(settings(env)),
         folder=_tox_path(values.get("changedir") or values.get("change_dir") or ""),
         installs_project=values.get("skip_install", "").strip().lower() not in ("true", "1", "yes"),
@@ -93,11 +97,11 @@ def _ini_environment(sections: dict[str, dict[str, str]], source: str, name: str
 
 
 def _without_python(name: str) -> list[str]:
-    """Return the factors without those that name a Python; `py` stands for any."""
-    return [*(one for one in name.split("-") if not re.fullmatch(r"py(py)?[\d.]*t?", one)), "py"]
+    """Return the factors except those that name a Python version; `py` stands for any."""
+    return [*(factor for factor in name.split("-") if not re.fullmatch(r"py(py)?[\d.]*t?", factor)), "py"]
 
 
-def _referred(sections: dict[str, dict[str, str]], value: str) -> str:
+def _resolve_references(sections: dict[str, dict[str, str]], value: str) -> str:
     for _ in range(3):
         value = re.sub(
             r"\{\[([^\]{}]{1,80})\](\w{1,40})\}",
@@ -107,13 +111,13 @@ def _referred(sections: dict[str, dict[str, str]], value: str) -> str:
     return value
 
 
-def _conditional(value: str, factors: set[str]) -> Iterator[str]:
-    """Yield the lines of a value that hold for an environment with these factors."""
+def _applicable_lines(value: str, factors: set[str]) -> Iterator[str]:
+    """Yield the lines of a value that apply to an environment with these factors."""
     for line in value.splitlines():
         text = re.sub(r"(^|\s)#.*$", "", line).strip()
         match = re.match(r"([!\w.{},-]+):\s+(.*)$", text)
         if match:
-            if any(_holds(condition, factors) for condition in _expanded(match[1])):
+            if any(_holds(condition, factors) for condition in _expand_names(match[1])):
                 yield match[2].strip()
         elif text:
             yield text
@@ -123,21 +127,21 @@ def _holds(condition: str, factors: set[str]) -> bool:
     return all((part[1:] not in factors) if part.startswith("!") else part in factors for part in condition.split("-"))
 
 
-def _joined(lines: list[str]) -> Iterator[str]:
-    held = ""
+def _join_continued(lines: list[str]) -> Iterator[str]:
+    continued = ""
     for line in lines:
         if line.endswith("\\"):
-            held += line[:-1] + " "
+            continued += line[:-1] + " "
         else:
-            yield held + line
-            held = ""
-    if held:
-        yield held
+            yield continued + line
+            continued = ""
+    if continued:
+        yield continued
 
 
-def _in_files(deps: list[str]) -> Iterator[str]:
-    for one in deps:
-        if match := re.match(r"(?:-r|--requirement)[\s=]*(\S+)", one):
+def _requirements_files(deps: list[str]) -> Iterator[str]:
+    for dependency in deps:
+        if match := re.match(r"(?:-r|--requirement)[\s=]*(\S+)", dependency):
             path = _tox_path(match[1])
             if path and "{" not in path:
                 yield path
@@ -145,21 +149,21 @@ def _in_files(deps: list[str]) -> Iterator[str]:
 
 def _tox_path(text: str) -> str:
     return re.sub(
-        r"\{(?:tox_?ini_?dir|tox_?root|/)\}/?", lambda m: "/" if m[0] == "{/}" else "", text.strip()
+        r"\{(?:tox_?ini_?dir|tox_?root|/)\}/?", lambda match: "/" if match[0] == "{/}" else "", text.strip()
     ).removeprefix("./")
 
 
 def _tox_words(line: str) -> Words:
-    """Return a command's words with tox's own names filled in; an unknown one stays, in braces."""
+    """Return a command's words with tox's substitutions applied; unknown ones stay, in braces."""
     text = line.lstrip("-! ").strip()
     for _ in range(4):
         text = re.sub(
             r"\{(?:tty|env:[A-Za-z_]\w*)?:?posargs?:?([^{}]*)\}|\{posargs:?([^{}]*)\}",
-            lambda m: m[1] or m[2] or "",
+            lambda match: match[1] or match[2] or "",
             text,
         )
-        text = re.sub(r"\{env:[A-Za-z_]\w*:([^{}]*)\}", lambda m: m[1], text)
-        text = re.sub(r"\{tty:([^{}:]*):?([^{}:]*)\}", lambda m: m[2], text)
+        text = re.sub(r"\{env:[A-Za-z_]\w*:([^{}]*)\}", lambda match: match[1], text)
+        text = re.sub(r"\{tty:([^{}:]*):?([^{}:]*)\}", lambda match: match[2], text)
     text = text.replace("{posargs}", "").replace("{/}", "/").replace("{:}", ":")
     text = re.sub(r"\{(?:env_?python|py_impl)\}", "python", text)
     text = re.sub(r"\{(?:tox_?ini_?dir|tox_?root)\}", ".", text)
@@ -169,18 +173,19 @@ def _tox_words(line: str) -> Words:
     )
 
 
-def _toml(repo: Repository) -> Iterator[Environment]:
-    own = repo.toml("tox.toml") if "tox.toml" in repo.names else {}
-    source, data = ("tox.toml", own) if own else ("pyproject.toml", table(repo.pyproject, "tool", "tox"))
+def _toml_environments(repo: Repository) -> Iterator[Environment]:
+    """Yield the environments of `tox.toml`, or of `pyproject.toml`."""
+    tox_toml = repo.toml("tox.toml") if "tox.toml" in repo.names else {}
+    source, data = ("tox.toml", tox_toml) if tox_toml else ("pyproject.toml", table(repo.pyproject, "tool", "tox"))
     base, envs = table(data, "env_run_base"), table(data, "env")
     if not base and not envs:
         return
-    listed = texts(data.get("env_list")) or ["py"]
-    for name in dict.fromkeys([*listed, *envs][:80]):
+    listed_names = texts(data.get("env_list")) or ["py"]
+    for name in dict.fromkeys([*listed_names, *envs][:80]):
         values = {**base, **table(envs, name)}
         deps = flat_texts(values.get("deps"))
         commands = (
-            [_toml_words(one) for one in values.get("commands", []) if isinstance(one, list)]
+            [_toml_words(command) for command in values.get("commands", []) if isinstance(command, list)]
             if isinstance(values.get("commands"), list)
             else []
         )
@@ -190,7 +195,7 @@ def _toml(repo: Repository) -> Iterator[Environment]:
             name=name,
             extras=tuple(flat_texts(values.get("extras"))),
             groups=tuple(flat_texts(values.get("dependency_groups"))),
-            files=tuple(_in_files(deps)),
+            files=tuple(_requirements_files(deps)),
             packages=tuple(requirements_of(deps)),
             commands=tuple(words for words in commands if words),
             env=tuple(settings(env)),
@@ -201,14 +206,14 @@ def _toml(repo: Repository) -> Iterator[Environment]:
 
 def _toml_words(value: list[Any]) -> Words:
     words: list[str] = []
-    for one in value:
-        if isinstance(one, str):
-            words += list(_tox_words(_word(one)))
-        elif isinstance(one, dict) and one.get("replace") == "posargs":
-            words += [word for text in texts(one.get("default")) for word in _tox_words(_word(text))]
+    for part in value:
+        if isinstance(part, str):
+            words += list(_tox_words(_quote_word(part)))
+        elif isinstance(part, dict) and part.get("replace") == "posargs":
+            words += [word for text in texts(part.get("default")) for word in _tox_words(_quote_word(text))]
     return tuple(words)
 
 
-def _word(text: str) -> str:
-    """Return one word, quoted where it has blanks."""
+def _quote_word(text: str) -> str:
+    """Return one word, quoted if it contains whitespace or quotes."""
     return text if not re.search(r"[\s'\"\\]", text) else "'" + text.replace("'", "'\\''") + "'"

@@ -1,8 +1,8 @@
-"""Configurations of other orchestrators, converted: what each key became is reported, nothing is dropped silently.
+"""Convert configurations of other orchestrators and report what each key became; nothing is dropped silently.
 
-`recognition.py` finds out which orchestrator a file is from. Two kinds have our form, or nearly: their files go through `compat.py`
-(`similar.py`). The others are translated key by key (`other_tools.py`). `merge.py` puts the result into a file of ours, whose own values
-win unless told otherwise.
+`recognition.py` detects which orchestrator a file is from. Two kinds have our format or nearly: their files go through `compat.py`
+(`similar.py`). The others are translated key by key (`other_tools.py`). `merge.py` merges the result into a file of ours, whose own
+values win by default.
 """
 
 from agent_orchestrator.config.importers.key_report import Brought, Entry

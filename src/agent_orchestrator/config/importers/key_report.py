@@ -1,4 +1,4 @@
-"""What became of a configuration's keys."""
+"""The report of what became of each key of an imported configuration."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ class Entry:
     """What became of one key."""
 
     key: str
-    """As its file has it, with dots."""
+    """The key as its file has it, with dots."""
     outcome: str
-    """`taken`, `changed`, `dropped`, or `kept`: the file here says otherwise, and that stays."""
+    """`taken`, `changed`, `dropped`, or `kept`: the file here has another value, and keeps it."""
     to: str = ""
-    """The key that it is here."""
+    """The key that it became."""
     note: str = ""
 
 
 @dataclass(slots=True)
 class Brought:
-    """A configuration in our form, and how it came to it."""
+    """An imported configuration in our form, with the report of its keys."""
 
     kind: str
-    """Whose it was."""
+    """The name of the orchestrator that it is from."""
     config: dict[str, Any] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
 
     def taken(self, key: str, to: str, value: Any, note: str = "") -> None:
-        """Put a value where it belongs."""
+        """Set a value under its key here, and report it."""
         *parents, last = to.split(".")
-        place = self.config
+        section = self.config
         for parent in parents:
-            place = place.setdefault(parent, {})
-        place[last] = value
+            section = section.setdefault(parent, {})
+        section[last] = value
         self.entries.append(Entry(key, "changed" if note or to != key else "taken", to, note))
 
     def dropped(self, key: str, note: str) -> None:
-        """Leave it behind, and say why."""
+        """Report a key as dropped, with the reason."""
         self.entries.append(Entry(key, "dropped", note=note))

@@ -1,4 +1,4 @@
-"""A configuration that was brought over, put into a file of ours: what the file says itself wins, unless it is to be replaced."""
+"""Merge an imported configuration into a file of ours. Values of the file win unless they are to be replaced."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agent_orchestrator.config.values import shown
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The file as it would be."""
+    """The file's text after the merge, and the report."""
 
     text: str
     entries: tuple[Entry, ...]
@@ -27,31 +27,31 @@ class Merged:
 def merge(
     brought: Brought, text: str, path: Path, environ: Mapping[str, str], *, overwrite: bool = False, source: str = ""
 ) -> Merged:
-    """Put it into a file's text, comments kept. Raises `ConfigError` where the outcome would be none that loads."""
-    placed = _Placed(brought, overwrite)
+    """Merge an imported configuration into a file's text and keep comments. Raises `ConfigError` if the result does not load."""
+    merging = _Merge(brought, overwrite)
     head = f"# Imported from {source}. All keys: ao config-help\n" if source and not text.strip() else text
-    new = changed_text(head, path, placed.into) if brought.config else text
+    new = changed_text(head, path, merging.into) if brought.config else text
     loaded = load_text(new, path, environ)
-    return Merged(new, tuple(placed.entries()), loaded.warnings)
+    return Merged(new, tuple(merging.entries()), loaded.warnings)
 
 
-class _Placed:
-    """Puts values into a document, and remembers which of its own it kept."""
+class _Merge:
+    """Writer of values into a document that remembers which of the document's own values it kept."""
 
     def __init__(self, brought: Brought, overwrite: bool) -> None:
         self._brought = brought
         self._overwrite = overwrite
         self._moved: dict[str, str] = {}
-        """Beginning of a key → what it is in this file."""
+        """Prefix of an imported key, and its replacement in this file."""
         self._kept: dict[str, str] = {}
 
     def into(self, document: Any) -> None:
-        """Put all of it into the document."""
-        for key, value in self._at_home(document).items():
+        """Write all values into the document."""
+        for key, value in self._match_projects(document).items():
             self._put(document, key, value, key)
 
-    def _at_home(self, document: Any) -> dict[str, Any]:
-        """A project is the one that the file has for the same folder, or its only one."""
+    def _match_projects(self, document: Any) -> dict[str, Any]:
+        """Return the configuration with its project under the id of the file's project for the same folder, or of its only project."""
         config = dict(self._brought.config)
         own = document.get("projects")
         if isinstance(own, Mapping) and own and "project" in config:
@@ -62,40 +62,47 @@ class _Placed:
             else:
                 config.pop("project")
                 self._kept["project"] = "the file has several projects: write it to the one that is meant"
-        given = config.get("projects")
-        if isinstance(given, dict) and isinstance(document.get("project"), Mapping) and len(given) == 1:
+        imported = config.get("projects")
+        if isinstance(imported, dict) and isinstance(document.get("project"), Mapping) and len(imported) == 1:
             name, project = next(iter(config.pop("projects").items()))
             config["project"] = {key: value for key, value in project.items() if key != "path"}
             self._moved[f"projects.{name}"] = "project"
-        elif isinstance(given, dict) and isinstance(own, Mapping):
-            here = {str(one.get("path", ".")): str(each) for each, one in own.items() if isinstance(one, Mapping)}
-            config["projects"] = {here.get(str(one.get("path", ".")), name): one for name, one in given.items()}
-            for name, one in given.items():
-                known = here.get(str(one.get("path", ".")), name)
-                if known != name:
-                    self._moved[f"projects.{name}"] = f"projects.{known}"
+        elif isinstance(imported, dict) and isinstance(own, Mapping):
+            ids_by_path = {
+                str(project_section.get("path", ".")): str(project_id)
+                for project_id, project_section in own.items()
+                if isinstance(project_section, Mapping)
+            }
+            config["projects"] = {
+                ids_by_path.get(str(project_section.get("path", ".")), name): project_section
+                for name, project_section in imported.items()
+            }
+            for name, project_section in imported.items():
+                own_id = ids_by_path.get(str(project_section.get("path", ".")), name)
+                if own_id != name:
+                    self._moved[f"projects.{name}"] = f"projects.{own_id}"
         return config
 
     def _put(self, owner: Any, key: str, value: Any, path: str) -> None:
-        place = spelled(owner, key)
-        known = owner.get(place)
-        if isinstance(value, dict) and (known is None or isinstance(known, Mapping)):
-            if known is None:
-                owner[place] = {}
-            for inner, one in value.items():
-                self._put(owner[place], inner, one, f"{path}.{inner}")
+        own_key = spelled(owner, key)
+        present_value = owner.get(own_key)
+        if isinstance(value, dict) and (present_value is None or isinstance(present_value, Mapping)):
+            if present_value is None:
+                owner[own_key] = {}
+            for child_key, child in value.items():
+                self._put(owner[own_key], child_key, child, f"{path}.{child_key}")
             return
-        if known is not None and known != value and not self._overwrite:
-            self._kept[path] = f"the file says {shown(known)}"
+        if present_value is not None and present_value != value and not self._overwrite:
+            self._kept[path] = f"the file says {shown(present_value)}"
             return
-        if known != value:
-            owner[place] = _written(value)
+        if present_value != value:
+            owner[own_key] = _with_text_blocks(value)
 
     def entries(self) -> list[Entry]:
-        """What became of each key, in this file."""
-        return [self._now(entry) for entry in self._brought.entries]
+        """Return what became of each key in this file."""
+        return [self._final_entry(entry) for entry in self._brought.entries]
 
-    def _now(self, entry: Entry) -> Entry:
+    def _final_entry(self, entry: Entry) -> Entry:
         for old, new in self._moved.items():
             if entry.to == old or entry.to.startswith(f"{old}."):
                 entry = replace(entry, to=new + entry.to.removeprefix(old), outcome="changed")
@@ -106,10 +113,10 @@ class _Placed:
         return entry
 
 
-def _written(value: Any) -> Any:
-    """Long texts as blocks of lines."""
+def _with_text_blocks(value: Any) -> Any:
+    """Return a value with long texts as YAML blocks."""
     if isinstance(value, str) and "\n" in value:
         return LiteralScalarString(value if value.endswith("\n") else value + "\n")
     if isinstance(value, dict):
-        return {key: _written(one) for key, one in value.items()}
-    return [_written(one) for one in value] if isinstance(value, list) else value
+        return {key: _with_text_blocks(item) for key, item in value.items()}
+    return [_with_text_blocks(item) for item in value] if isinstance(value, list) else value

@@ -1,7 +1,7 @@
-"""Files of another form, translated key by key: claude-squad, Vibe Kanban, cli-agent-orchestrator.
+"""Translate files of another format key by key: claude-squad, Vibe Kanban, cli-agent-orchestrator.
 
-What asked nobody before it did anything (`auto_yes`, `yolo`, `dangerously_…`) becomes `auto-edit` here, and that is told: `full` is a
-person's own word.
+Settings by which an agent acted without asking (`auto_yes`, `yolo`, `dangerously_…`) become `auto-edit` here, with a note: only a
+person may set `full`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PROGRAMS = {
     "droid": "droid",
     "qwen": "qwen",
 }
-"""A CLI's name → the agent that runs it."""
+"""The agent for each CLI, by program name."""
 _PROVIDERS = {
     "claude_code": "claude-code",
     "codex": "codex",
@@ -53,27 +53,34 @@ _EXECUTORS = {
     "COPILOT": "copilot",
     "DROID": "droid",
 }
-_UNASKED = ("dangerously_skip_permissions", "dangerously_allow_all", "yolo", "force", "allow_all_tools", "auto_approve")
-_ASKS_LESS = (
+_UNATTENDED_OPTIONS = (
+    "dangerously_skip_permissions",
+    "dangerously_allow_all",
+    "yolo",
+    "force",
+    "allow_all_tools",
+    "auto_approve",
+)
+_ASKS_LESS_NOTE = (
     "asked nobody there: here edits and the project's own commands go unasked; permissions: full is your own word"
 )
 _MODES = {"plan": "plan", "default": "default", "acceptEdits": "auto-edit", "bypassPermissions": "auto-edit"}
 
 
 def claude_squad(tree: Section) -> Brought:
-    """`~/.claude-squad/config.json`."""
+    """Convert `~/.claude-squad/config.json`."""
     brought = Brought("claude-squad")
     for key, value in tree.items():
         if key == "default_program":
             _program(brought, key, str(value), "defaults.agent")
         elif key == "profiles" and isinstance(value, Items):
-            for number, one in enumerate(value):
-                if isinstance(one, Section):
-                    _named_program(brought, f"{key}.{number}", one)
+            for number, entry in enumerate(value):
+                if isinstance(entry, Section):
+                    _named_program(brought, f"{key}.{number}", entry)
         elif key == "branch_prefix":
             brought.taken(key, "project.branchPattern", f"{value}{{{{name}}}}", "a pattern of the session's name")
         elif key == "auto_yes":
-            _unasked(brought, key, value, "defaults.agentConfig.permissions")
+            _add_unattended(brought, key, value, "defaults.agentConfig.permissions")
         elif key == "daemon_poll_interval":
             brought.dropped(key, "nothing is polled: agents tell by themselves")
         elif key == "worktree_pattern":
@@ -84,7 +91,7 @@ def claude_squad(tree: Section) -> Brought:
 
 
 def vibe_kanban(tree: Section) -> Brought:
-    """`profiles.json`: variants of its executors."""
+    """Convert `profiles.json`: variants of its executors."""
     brought = Brought("vibe-kanban")
     for executor, variants in tree["executors"].items():
         tool = _EXECUTORS.get(executor)
@@ -102,32 +109,32 @@ def vibe_kanban(tree: Section) -> Brought:
 
 
 def _variant(brought: Brought, executor: str, variant: str, tool: str, settings: Section) -> None:
-    """A profile of its own for each variant but the first, which is the agent itself."""
+    """Add a profile for each variant; the `DEFAULT` one is the agent itself."""
     name = tool if variant == "DEFAULT" else f"{tool}-{variant.lower().replace('_', '-')}"
     key, to = f"executors.{executor}.{variant}", f"agents.{name}"
     rows = len(brought.entries)
     for option, value in settings.items():
-        here = f"{key}.{option}"
+        option_key = f"{key}.{option}"
         if option == "model" and value != "auto":
-            brought.taken(here, f"{to}.model", str(value))
+            brought.taken(option_key, f"{to}.model", str(value))
         elif option == "append_prompt" and value:
-            brought.taken(here, f"{to}.rules", str(value))
+            brought.taken(option_key, f"{to}.rules", str(value))
         elif option == "env" and isinstance(value, Section):
-            brought.taken(here, f"{to}.env", {each: str(one) for each, one in value.items()})
+            brought.taken(option_key, f"{to}.env", {variable: str(text) for variable, text in value.items()})
         elif (option == "plan" and value) or (option, value) == ("mode", "plan"):
-            brought.taken(here, f"{to}.permissions", "plan")
+            brought.taken(option_key, f"{to}.permissions", "plan")
         elif option == "approvals" and value:
-            brought.taken(here, f"{to}.permissions", "default")
-        elif option in _UNASKED:
-            _unasked(brought, here, value, f"{to}.permissions")
+            brought.taken(option_key, f"{to}.permissions", "default")
+        elif option in _UNATTENDED_OPTIONS:
+            _add_unattended(brought, option_key, value, f"{to}.permissions")
         elif value is not None:
-            brought.dropped(here, "there is no such option here")
+            brought.dropped(option_key, "there is no such option here")
     if any(entry.to for entry in brought.entries[rows:]):
         brought.config["agents"][name].setdefault("tool", tool)
 
 
 def profile(head: Section, body: str, stem: str) -> Brought:
-    """A profile of cli-agent-orchestrator: Markdown with a head."""
+    """Convert a profile of cli-agent-orchestrator: Markdown with a YAML header."""
     brought = Brought("cli-agent-orchestrator")
     name = _slug(str(head.get("name") or stem))
     to = f"agents.{name}"
@@ -142,7 +149,7 @@ def profile(head: Section, body: str, stem: str) -> Brought:
         elif key == "model":
             brought.taken(key, f"{to}.model", str(value))
         elif key == "skills" and isinstance(value, Items):
-            brought.taken(key, f"{to}.skills", [str(one) for one in value])
+            brought.taken(key, f"{to}.skills", [str(skill) for skill in value])
         elif key == "role" and value == "reviewer":
             brought.taken(key, f"{to}.role", "reviewer")
         elif key == "role" and value == "supervisor":
@@ -150,13 +157,13 @@ def profile(head: Section, body: str, stem: str) -> Brought:
         elif key == "role":
             brought.dropped(key, "a worker is what every profile is")
         elif key == "permissionMode" and str(value) in _MODES:
-            note = _ASKS_LESS if value == "bypassPermissions" else ""
+            note = _ASKS_LESS_NOTE if value == "bypassPermissions" else ""
             brought.taken(key, f"{to}.permissions", _MODES[str(value)], note)
         else:
             brought.dropped(key, _WHY_NOT.get(key, "there is no such key here"))
-    words = "\n\n".join(part for part in (str(head.get("prompt") or "").strip(), body) if part)
-    if words:
-        brought.taken("(text)", f"{to}.rules", words)
+    rules = "\n\n".join(part for part in (str(head.get("prompt") or "").strip(), body) if part)
+    if rules:
+        brought.taken("(text)", f"{to}.rules", rules)
     return brought
 
 
@@ -170,37 +177,37 @@ _WHY_NOT = {
 }
 
 
-def _unasked(brought: Brought, key: str, value: Any, to: str) -> None:
+def _add_unattended(brought: Brought, key: str, value: Any, to: str) -> None:
     if value:
-        brought.taken(key, to, "auto-edit", _ASKS_LESS)
+        brought.taken(key, to, "auto-edit", _ASKS_LESS_NOTE)
     else:
         brought.dropped(key, "asking is the default")
 
 
-def _named_program(brought: Brought, key: str, one: Section) -> None:
-    name = _slug(str(one.get("name") or ""))
-    if name and one.get("program"):
-        _program(brought, f"{key}.program", str(one["program"]), f"agents.{name}.tool")
-    for other in one:
-        if other not in ("name", "program"):
-            brought.dropped(f"{key}.{other}", "there is no such key here")
+def _named_program(brought: Brought, key: str, entry: Section) -> None:
+    name = _slug(str(entry.get("name") or ""))
+    if name and entry.get("program"):
+        _program(brought, f"{key}.program", str(entry["program"]), f"agents.{name}.tool")
+    for key_name in entry:
+        if key_name not in ("name", "program"):
+            brought.dropped(f"{key}.{key_name}", "there is no such key here")
 
 
 def _program(brought: Brought, key: str, command: str, to: str) -> None:
-    """A command line: a known CLI becomes its agent, `--model` a setting; any other an agent of tool `command`."""
+    """Convert a command line: a known CLI becomes its agent, `--model` a setting; any other becomes an agent with tool `command`."""
     try:
         words = shlex.split(command)
     except ValueError:
         words = [command]
     name = PurePath(words[0]).name if words else ""
     tool, rest = _PROGRAMS.get(name), words[1:]
-    where = to.removesuffix(".agent").removesuffix(".tool")
-    settings = f"{where}.agentConfig" if to == "defaults.agent" else where
+    section = to.removesuffix(".agent").removesuffix(".tool")
+    settings = f"{section}.agentConfig" if to == "defaults.agent" else section
     if tool is None:
         profile = _slug(name) or "imported"
-        place = f"agents.{profile}" if to == "defaults.agent" else where
-        brought.taken(key, f"{place}.command", words, "any CLI is an agent of tool command")
-        brought.taken(key, f"{place}.prompt", "paste", "its task is typed into its terminal")
+        profile_section = f"agents.{profile}" if to == "defaults.agent" else section
+        brought.taken(key, f"{profile_section}.command", words, "any CLI is an agent of tool command")
+        brought.taken(key, f"{profile_section}.prompt", "paste", "its task is typed into its terminal")
         if to == "defaults.agent":
             brought.taken(key, to, profile, f"{command} is the profile {profile}")
         return

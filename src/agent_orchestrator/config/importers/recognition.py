@@ -1,4 +1,4 @@
-"""Whose configuration a file is, by what stands in it."""
+"""Detect which orchestrator a configuration file is from, by its keys."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from agent_orchestrator.config.yaml_tree import Section, parse
 from agent_orchestrator.errors import UsageError
 
 _PROFILE = re.compile(r"\A---[ \t]*\n(.*?\n)---[ \t]*(?:\n|\Z)(.*)\Z", re.DOTALL)
-_KNOWN = (
+_SUPPORTED = (
     "agent-orchestrator's yaml, what its `ao project get ID --json` prints, claude-squad's config.json, vibe-kanban's profiles.json"
     " or a cli-agent-orchestrator profile"
 )
 
 
 def bring(text: str, path: Path, folder: Path) -> Brought:
-    """Read somebody's configuration for a file that is to lie in `folder`. Raises what is wrong with it."""
+    """Read another orchestrator's configuration for a file in `folder`. Raises `AoError` if it is unknown or invalid."""
     notes = Notes(str(path))
-    if found := _PROFILE.match(text.replace("\r\n", "\n")):
-        head = _parsed(found[1], notes)
-        return other_tools.profile(head, found[2].strip(), path.stem)
-    tree = _parsed(text, notes)
+    if profile := _PROFILE.match(text.replace("\r\n", "\n")):
+        head = _parse(profile[1], notes)
+        return other_tools.profile(head, profile[2].strip(), path.stem)
+    tree = _parse(text, notes)
     if {"default_program", "branch_prefix", "auto_yes"} & set(tree):
         return other_tools.claude_squad(tree)
     if isinstance(tree.get("executors"), Section):
@@ -34,10 +34,10 @@ def bring(text: str, path: Path, folder: Path) -> Brought:
         return similar.go(tree, notes, path, folder)
     if set(tree) & (keys_of(Config) | keys_of(Project) | {"dataDir", "worktreeDir"}):
         return similar.typescript(tree, notes, path, folder)
-    raise UsageError(f"{path} is no configuration that is known", f"give {_KNOWN}")
+    raise UsageError(f"{path} is no configuration that is known", f"give {_SUPPORTED}")
 
 
-def _parsed(text: str, notes: Notes) -> Section:
+def _parse(text: str, notes: Notes) -> Section:
     tree = parse(text, notes)
     notes.check()
     return tree

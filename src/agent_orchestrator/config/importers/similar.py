@@ -1,6 +1,6 @@
-"""Files that have our form, or nearly: agent-orchestrator's in TypeScript, and what its successor in Go tells of a project.
+"""Convert files of our format, or nearly: agent-orchestrator's in TypeScript, and project output of its successor in Go.
 
-They go the way of every file (`compat.py`). What became of a key is found out by its line and spelling, which are remembered.
+They go through `compat.py` as every file does. Keys are matched before and after by line and spelling, which the tree remembers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Steps = tuple[str | int, ...]
 
 
 class Leaf(NamedTuple):
-    """A value of a file: where it is, on which line, and how its key is spelled."""
+    """A value of a file: its path, its line, and how its key is spelled."""
 
     path: Steps
     line: int
@@ -42,7 +42,7 @@ _TRACKERS = ("github", "gitlab", "linear", "jira")
 
 
 def typescript(tree: Section, notes: Notes, path: Path, folder: Path) -> Brought:
-    """agent-orchestrator's own yaml; the early one had one `worktreeDir` for all projects."""
+    """Convert agent-orchestrator's own YAML. An early version had one `worktreeDir` for all projects."""
     brought = Brought("agent-orchestrator (TypeScript)")
     before = list(_leaves(tree))
     if "worktreeDir" in tree and isinstance(tree.get("projects"), Section):
@@ -51,12 +51,12 @@ def typescript(tree: Section, notes: Notes, path: Path, folder: Path) -> Brought
         for _, project in sections(tree["projects"]):
             if "worktreeDir" not in project:
                 project.put("worktreeDir", value, line)
-    _through(tree, before, notes, brought, path, folder)
+    _normalise_and_report(tree, before, notes, brought, path, folder)
     return brought
 
 
 def is_go(tree: Section) -> bool:
-    """Is it a project as `ao project get ID --json` tells it, or the `config` in that?"""
+    """Return whether this is a project as `ao project get ID --json` prints it, or the `config` in that."""
     project = tree.get("project")
     if isinstance(project, Section) and isinstance(project.get("config"), Section):
         return True
@@ -64,17 +64,17 @@ def is_go(tree: Section) -> bool:
 
 
 def go(tree: Section, notes: Notes, path: Path, folder: Path) -> Brought:
-    """One project of its database."""
+    """Convert one project of the Go version's database."""
     brought = Brought("agent-orchestrator (Go)")
     before = list(_leaves(tree))
-    told: Section = tree["project"] if isinstance(tree.get("project"), Section) else tree
-    config = told.get("config")
-    config = config if isinstance(config, Section) else told
-    project, root = Section(told.line), Section(1)
-    name = str(told.get("id") or told.get("name") or folder.name)
+    source: Section = tree["project"] if isinstance(tree.get("project"), Section) else tree
+    config = source.get("config")
+    config = config if isinstance(config, Section) else source
+    project, root = Section(source.line), Section(1)
+    name = str(source.get("id") or source.get("name") or folder.name)
     for key in ("name", "path", "repo"):
-        if told is not config and isinstance(told.get(key), str) and told[key]:
-            told.move(key, project, key)
+        if source is not config and isinstance(source.get(key), str) and source[key]:
+            source.move(key, project, key)
     for key in list(config):
         if key in _GO_DROPPED:
             line = config.lines[key]
@@ -90,11 +90,11 @@ def go(tree: Section, notes: Notes, path: Path, folder: Path) -> Brought:
         _go_permissions(holder)
     for key in list(config):
         config.move(key, project, key)
-    projects = root.section("projects", told.line)
-    projects.put(name, project, told.line)
-    _through(root, before, notes, brought, path, folder)
-    named = {"project.id": Entry("project.id", "changed", f"projects.{name}", "its name in the configuration")}
-    brought.entries = [named.get(entry.key, entry) for entry in brought.entries]
+    projects = root.section("projects", source.line)
+    projects.put(name, project, source.line)
+    _normalise_and_report(root, before, notes, brought, path, folder)
+    id_entry = {"project.id": Entry("project.id", "changed", f"projects.{name}", "its name in the configuration")}
+    brought.entries = [id_entry.get(entry.key, entry) for entry in brought.entries]
     return brought
 
 
@@ -123,12 +123,12 @@ def _go_reviewers(config: Section, root: Section, notes: Notes) -> None:
         return
     line = config.lines["reviewers"]
     config.drop("reviewers")
-    for number, one in enumerate(reviewers):
-        if number or not isinstance(one, Section) or "harness" not in one:
+    for number, reviewer in enumerate(reviewers):
+        if number or not isinstance(reviewer, Section) or "harness" not in reviewer:
             notes.warn(reviewers.lines[number], "reviewers", "one profile is enough: ao review --agent names others")
             continue
         profile = root.section("agents", line).section("reviewer", line)
-        one.move("harness", profile, "tool")
+        reviewer.move("harness", profile, "tool")
         profile.put("role", "reviewer", line)
 
 
@@ -141,68 +141,86 @@ def _go_permissions(holder: Section) -> None:
 # -- through the one normaliser ----------------------------------------------------------------------------------------
 
 
-def _through(tree: Section, before: list[Leaf], notes: Notes, brought: Brought, path: Path, folder: Path) -> None:
+def _normalise_and_report(
+    tree: Section, before: list[Leaf], notes: Notes, brought: Brought, path: Path, folder: Path
+) -> None:
+    """Normalise the tree, remove what is not accepted, and report what became of each leaf."""
     normalise(tree, notes)
     notes.check()
     moved = _rebase(tree, path.parent, folder)
-    refused = _refused(tree)
+    refused = _remove_refused(tree)
     after = list(_leaves(tree))
     brought.config = plain(tree)
-    found = _found(before, after)
+    matches = _match_leaves(before, after)
     for number, leaf in enumerate(before):
-        brought.entries.append(_entry(leaf, found.get(number), after, notes, moved, refused))
+        brought.entries.append(_entry(leaf, matches.get(number), after, notes, moved, refused))
 
 
-def _found(before: list[Leaf], after: list[Leaf]) -> dict[int, Leaf]:
-    """Where each is now: at its line, first under its own name, else under another with its value."""
-    left, found = list(after), dict[int, Leaf]()
+def _match_leaves(before: list[Leaf], after: list[Leaf]) -> dict[int, Leaf]:
+    """Return where each leaf is now, by index: on the same line, first by key, then by value."""
+    remaining, matches = list(after), dict[int, Leaf]()
     for by_name in (True, False):
         for number, leaf in enumerate(before):
-            if number in found:
+            if number in matches:
                 continue
-            fitting = [
-                one
-                for one in left
-                if one.line == leaf.line and (one.key == leaf.key if by_name else one.value == leaf.value)
+            candidates = [
+                candidate
+                for candidate in remaining
+                if candidate.line == leaf.line
+                and (candidate.key == leaf.key if by_name else candidate.value == leaf.value)
             ]
-            if fitting:
-                best = max(fitting, key=lambda one: (one.path == leaf.path, one.value == leaf.value))
-                found[number] = best
-                left.remove(best)
-    return found
+            if candidates:
+                match = max(
+                    candidates, key=lambda candidate: (candidate.path == leaf.path, candidate.value == leaf.value)
+                )
+                matches[number] = match
+                remaining.remove(match)
+    return matches
 
 
 def _entry(
     leaf: Leaf,
-    now: Leaf | None,
+    current: Leaf | None,
     after: list[Leaf],
     notes: Notes,
     moved: dict[str, str],
     refused: dict[tuple[int, str], str],
 ) -> Entry:
+    """Return the report of what became of one leaf."""
     key = _dotted(leaf.path)
-    if now is None and (named := _named(leaf, after)):
-        return Entry(key, "changed", named, "its name in the configuration")
-    if now is None:
-        other = "another key of the file says otherwise" if any(one.path == leaf.path for one in after) else ""
+    if current is None and (renamed_to := _renamed_key(leaf, after)):
+        return Entry(key, "changed", renamed_to, "its name in the configuration")
+    if current is None:
+        other = (
+            "another key of the file says otherwise"
+            if any(other_leaf.path == leaf.path for other_leaf in after)
+            else ""
+        )
         why = refused.get((leaf.line, leaf.key)) or _warning(notes, leaf) or other or "it has no meaning here"
         return Entry(key, "dropped", note=why)
-    to = _dotted(now.path)
-    same = "" if now.value == leaf.value else f"{shown(plain(leaf.value))} is {shown(plain(now.value))} here"
+    to = _dotted(current.path)
+    same = "" if current.value == leaf.value else f"{shown(plain(leaf.value))} is {shown(plain(current.value))} here"
     note = moved.get(to, same)
-    return Entry(key, "taken" if now.path == leaf.path and not note else "changed", to, note)
+    return Entry(key, "taken" if current.path == leaf.path and not note else "changed", to, note)
 
 
-def _named(leaf: Leaf, after: list[Leaf]) -> str:
-    """The key that an item of a list became, where this is what it was called by."""
+def _renamed_key(leaf: Leaf, after: list[Leaf]) -> str:
+    """Return the key that a list item became, if this leaf was its id or name; else ""."""
     if leaf.key not in ("id", "name") or not isinstance(leaf.value, str):
         return ""
-    found = next((one.path for one in after if leaf.value in one.path[:2] and one.path[0] == leaf.path[0]), ())
-    return _dotted(found[: found.index(leaf.value) + 1]) if found else ""
+    item_path = next(
+        (
+            other_leaf.path
+            for other_leaf in after
+            if leaf.value in other_leaf.path[:2] and other_leaf.path[0] == leaf.path[0]
+        ),
+        (),
+    )
+    return _dotted(item_path[: item_path.index(leaf.value) + 1]) if item_path else ""
 
 
 def _leaves(tree: Any, path: Steps = (), line: int = 1, key: str = "") -> Iterator[Leaf]:
-    """Everything that is no mapping."""
+    """Yield every value that is not a mapping, or a list of mappings."""
     if isinstance(tree, Section) and tree:
         for name in tree:
             yield from _leaves(tree[name], (*path, name), tree.lines[name], tree.spelled[name])
@@ -214,46 +232,52 @@ def _leaves(tree: Any, path: Steps = (), line: int = 1, key: str = "") -> Iterat
 
 
 def _warning(notes: Notes, leaf: Leaf) -> str:
-    """What was said of it, or of what it is in, when it was left out."""
-    begin = f"{notes.file}:{leaf.line}: "
-    for one in notes.warnings:
-        key, _, said = one.removeprefix(begin).partition(": ")
-        if one.startswith(begin) and key.rpartition(".")[2] in leaf.path:
-            return said
+    """Return the warning about this leaf or its section, or ""."""
+    prefix = f"{notes.file}:{leaf.line}: "
+    for warning in notes.warnings:
+        key, _, text = warning.removeprefix(prefix).partition(": ")
+        if warning.startswith(prefix) and key.rpartition(".")[2] in leaf.path:
+            return text
     return ""
 
 
 def _rebase(tree: Section, source: Path, folder: Path) -> dict[str, str]:
-    """Paths that were meant from where the file lies are written so that they mean the same from `folder`."""
+    """Rewrite paths relative to the source file so that they mean the same from `folder`. Return a note for each changed key."""
     moved: dict[str, str] = {}
-    holders: list[tuple[Steps, Section]] = [(("projects", name), one) for name, one in sections(tree.get("projects"))]
+    holders: list[tuple[Steps, Section]] = [
+        (("projects", name), section) for name, section in sections(tree.get("projects"))
+    ]
     plugins = tree.get("plugins")
     if isinstance(plugins, Items):
-        holders += [(("plugins", number), one) for number, one in enumerate(plugins) if isinstance(one, Section)]
+        holders += [
+            (("plugins", number), section) for number, section in enumerate(plugins) if isinstance(section, Section)
+        ]
     for path, holder in holders:
-        given = holder.get("path")
-        if not isinstance(given, str) or given.startswith(("~", "$")):
+        present = holder.get("path")
+        if not isinstance(present, str) or present.startswith(("~", "$")):
             continue
-        whole = Path(os.path.normpath(source / given))
-        new = "." if whole == folder.resolve() else given if source.resolve() == folder.resolve() else str(whole)
-        if new != given:
+        absolute = Path(os.path.normpath(source / present))
+        new = (
+            "." if absolute == folder.resolve() else present if source.resolve() == folder.resolve() else str(absolute)
+        )
+        if new != present:
             holder["path"] = new
-            moved[_dotted((*path, "path"))] = f"{given} is {new} from here"
+            moved[_dotted((*path, "path"))] = f"{present} is {new} from here"
     return moved
 
 
-def _refused(tree: Section) -> dict[tuple[int, str], str]:
-    """Take out what no configuration of ours may hold; line and spelling of each → why."""
+def _remove_refused(tree: Section) -> dict[tuple[int, str], str]:
+    """Remove what the model refuses, and return the reason by line and spelling of the key."""
     refused: dict[tuple[int, str], str] = {}
     for _ in range(200):
-        tried = copy.deepcopy(tree)
-        expand(tried, os.environ, Notes("-"))
+        candidate = copy.deepcopy(tree)
+        expand(candidate, os.environ, Notes("-"))
         try:
-            Config.model_validate(tried)
+            Config.model_validate(candidate)
         except ValidationError as error:
             before = len(refused)
-            for found in error.errors(include_url=False):
-                refused |= _take_out(tree, found["loc"], _why(found))
+            for detail in error.errors(include_url=False):
+                refused |= _remove_path(tree, detail["loc"], _refusal_reason(detail))
             if len(refused) == before:
                 break
         else:
@@ -261,14 +285,15 @@ def _refused(tree: Section) -> dict[tuple[int, str], str]:
     return refused
 
 
-def _why(found: Any) -> str:
-    if found["type"] == "extra_forbidden":
+def _refusal_reason(detail: Any) -> str:
+    if detail["type"] == "extra_forbidden":
         return "there is no such key here"
-    said = str(found.get("ctx", {}).get("error", found["msg"])).partition("; ")[0]
-    return f"not accepted here: {said[0].lower()}{said[1:]}"
+    message = str(detail.get("ctx", {}).get("error", detail["msg"])).partition("; ")[0]
+    return f"not accepted here: {message[0].lower()}{message[1:]}"
 
 
-def _take_out(tree: Any, path: Steps, why: str) -> dict[tuple[int, str], str]:
+def _remove_path(tree: Any, path: Steps, why: str) -> dict[tuple[int, str], str]:
+    """Remove what is at a path, and return the given reason by line and spelling of each removed key."""
     owner: Any = None
     last: Any = None
     for step in path:
@@ -279,11 +304,11 @@ def _take_out(tree: Any, path: Steps, why: str) -> dict[tuple[int, str], str]:
         else:
             break
     if isinstance(owner, Section):
-        gone = {
-            (one.line, one.key): why for one in _leaves(owner[last], (last,), owner.lines[last], owner.spelled[last])
+        removed = {
+            (leaf.line, leaf.key): why for leaf in _leaves(owner[last], (last,), owner.lines[last], owner.spelled[last])
         }
         owner.drop(last)
-        return gone
+        return removed
     if isinstance(owner, Items):
         line = owner.lines.pop(last)
         del owner[last]

@@ -1,1 +1,1 @@
-"""Registered repositories: their configuration, whether it is trusted, and which plugins it names."""
+"""Registered repositories: their configuration, whether it is trusted, and the plugins that it names."""

@@ -1,4 +1,4 @@
-"""Projects: which repositories are ours, which configuration holds for them, and which of its commands may run."""
+"""The registered projects: which configuration applies to each, and whether the commands in it are trusted."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ PROGRAMS = {
     "goose": "goose",
     "kimicode": "kimi",
 }
-"""Agents by the names of their programs, the most usual first."""
+"""Agents with the names of their programs, the most common first."""
 
 log = structlog.get_logger()
 
@@ -73,9 +73,9 @@ class Context:
     cwd: Path | None = None
     config: Path | None = None
     only: str | None = None
-    """The one project that whoever gave it may know of."""
+    """The only project that the caller may see; None: all projects."""
     shown: bool = False
-    """A person is shown what it is told."""
+    """Whether the result is shown to a person."""
 
 
 NOWHERE = Context()
@@ -83,19 +83,19 @@ NOWHERE = Context()
 
 @dataclass(frozen=True, slots=True)
 class _Powers:
-    """What a file would run or open, as it and the user's own file were when that was asked."""
+    """What a file would run or open, together with the contents of it and of the user's own file from which that was computed."""
 
     loaded: Loaded
     own: Config
     powers: dict[str, Any]
     digests: tuple[str, str]
-    """As they were once written down, and as they are now."""
+    """The digest as earlier versions recorded it (without the file's path), and as it is recorded now."""
     unwalled: tuple[str, ...]
-    """The walls that it does not put around agents."""
+    """The walls (container, permissions, sandbox) that the file does not put around agents."""
 
 
 class Projects:
-    """The projects of this home."""
+    """The projects of this home: registration, reloading and trust."""
 
     def __init__(self, flow: Flow, home: Home, host: Host, config: ConfigSet, watch: Watch) -> None:
         self.flow = flow
@@ -108,15 +108,15 @@ class Projects:
         self._watched: set[Path] = set()
         self._registering = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._found: dict[Path, _Powers] = {}
+        self._powers_cache: dict[Path, _Powers] = {}
         self._warned: dict[Path, Loaded] = {}
-        """The files of whose warnings a person was told, as they were then."""
+        """The files whose warnings were already shown to a person, with the content that was shown."""
         config.trusts = self.trusts
         config.trust_changed()
 
     async def start(self) -> None:
-        """Take up the projects that the log knows. A file that is wrong now does not keep the daemon from starting."""
-        await self._try(self.home.config, self.config.load_home)
+        """Load the projects recorded in the event log. A file with errors is logged and does not keep the daemon from starting."""
+        await self._load_or_log(self.home.config, self.config.load_home)
         self.config.note_unread(self.home.config)
         self._watch(self.home.config)
         removed = {project.id for project in self.flow.home.projects.values() if project.removed}
@@ -126,12 +126,12 @@ class Projects:
             file = Path(project.config) if project.config else None
             file = file if file and file.exists() else None
             if file and self.config.loaded(file) is None:
-                await self._try(file, partial(self.config.add, file, removed))
+                await self._load_or_log(file, partial(self.config.add, file, removed))
                 self.config.note_unread(file)
                 self._watch(file)
             if self.config.project(project.id) is None:
                 unread = file if file and self.config.loaded(file) is None else None
-                await self._try(None, partial(self.config.add_adhoc, project.id, Path(project.path), unread))
+                await self._load_or_log(None, partial(self.config.add_adhoc, project.id, Path(project.path), unread))
 
     async def announce_proof(self, gate: Callable[[str, e.Notified], e.Body]) -> None:
         """Notify once for each project that an earlier version registered: its set-up can be proven. `gate` applies quiet hours."""
@@ -145,18 +145,18 @@ class Projects:
             await self.flow.append(self._event(registered, project.id), self._event(body, project.id))
 
     async def take(self, file: Path) -> None:
-        """Take up the file that the daemon is started with. Raises what is wrong with it."""
-        await self._judged(file, partial(self.config.add, file))
+        """Load the file that the daemon is started with; raise `AoError` if it has errors."""
+        await self._load_checked(file, partial(self.config.add, file))
 
-    async def _judged(self, file: Path, take: Callable[[], T]) -> T:
-        """Take a file up, once it is known whether it is the user's own. What goes wrong on the way is wrong with that file."""
+    async def _load_checked(self, file: Path, load_file: Callable[[], T]) -> T:
+        """Record whether the file is the user's own, then load it by `load_file`. Errors on the way are recorded as errors of that file."""
         with self.config.answering(file):
             await self._note_own(file)
-            return take()
+            return load_file()
 
-    async def _try(self, file: Path | None, take: Callable[[], object]) -> None:
+    async def _load_or_log(self, file: Path | None, load_file: Callable[[], object]) -> None:
         try:
-            await self._judged(file, take) if file else take()
+            await self._load_checked(file, load_file) if file else load_file()
         except AoError as error:
             log.warning("a configuration is not in force", error=str(error))
         except Exception:
@@ -165,7 +165,10 @@ class Projects:
     # -- finding -------------------------------------------------------------------------------------------------------
 
     async def resolve(self, context: Context, project: str | None = None, *, adopt: bool = False) -> str | None:
-        """The project that a command is about; its configuration is registered. `adopt`: a repository without one too."""
+        """Register the configuration at `context` and return the id of the project that a command is about, or None.
+
+        With `adopt`, a repository without a configuration is registered too. Raises `NotFound` for a project that the caller may not see.
+        """
         if context.only is not None:
             if project not in (None, context.only):
                 raise NotFound(f"no project {project}", f"you may ask for {context.only}: leave the project out")
@@ -175,26 +178,28 @@ class Projects:
                 await self._register(context)
             except ConfigError:
                 if adopt:
-                    raise  # whoever only looks is told by a notice
-        here = self._named(project) if project is not None else self._around(context.cwd)
-        if here is None and adopt and context.cwd is not None:
-            here = await self._adopt(context.cwd)
-        if here is not None and adopt:
-            await self._refuse_embedded(here)
-        if here is not None and adopt and here.file != self.home.config:
-            await self._record([here])  # which failed when it was taken up, or there was no log yet
-        return here.id if here else None
+                    raise  # without `adopt` the caller only reads, and a notice reports the error
+        config = self._require(project) if project is not None else self._project_at(context.cwd)
+        if config is None and adopt and context.cwd is not None:
+            config = await self._adopt(context.cwd)
+        if config is not None and adopt:
+            await self._refuse_embedded(config)
+        if config is not None and adopt and config.file != self.home.config:
+            await self._record([config])  # it may have failed when the file was loaded, or without a log
+        return config.id if config else None
 
-    def _around(self, cwd: Path | None) -> ProjectConfig | None:
-        return (self._of_workspace(cwd) or self.config.project_at(cwd)) if cwd else None
+    def _project_at(self, cwd: Path | None) -> ProjectConfig | None:
+        return (self._project_of_workspace(cwd) or self.config.project_at(cwd)) if cwd else None
 
-    def _named(self, name: str) -> ProjectConfig:
-        if found := self.config.project(name):
-            return found
-        known = [project.id for project in self.config.projects()]
-        raise NotFound(f"no project {name}", f"known: {', '.join(known)}" if known else "add one: ao add-project PATH")
+    def _require(self, name: str) -> ProjectConfig:
+        if config := self.config.project(name):
+            return config
+        project_ids = [project.id for project in self.config.projects()]
+        raise NotFound(
+            f"no project {name}", f"known: {', '.join(project_ids)}" if project_ids else "add one: ao add-project PATH"
+        )
 
-    def _of_workspace(self, cwd: Path) -> ProjectConfig | None:
+    def _project_of_workspace(self, cwd: Path) -> ProjectConfig | None:
         forms = (f"{cwd}/", f"{cwd.resolve()}/")
         for facts in self.flow.sessions.values():
             inside = f"{facts.spec.path}/"
@@ -203,6 +208,7 @@ class Projects:
         return None
 
     async def _register(self, context: Context) -> None:
+        """Load or reload the configuration file for the caller's folder."""
         if context.cwd is None and context.config is None:
             return
         environ = {"AO_CONFIG": str(context.config)} if context.config else {}
@@ -210,33 +216,34 @@ class Projects:
         file = find(context.cwd or Path("/"), {**_expansion(), **environ}, self.home.path, workspaces)
         if file is None or file == self.home.config:
             return
-        known = self.config.loaded(file)
-        if known is None:
-            await self._take(file)
+        loaded = self.config.loaded(file)
+        if loaded is None:
+            await self._load_new(file)
         elif self._stamp(file) != self._stamps.get(file):
             await self._reload_or_keep(file)
 
-    async def _take(self, file: Path) -> None:
-        """A file seen for the first time: its projects are ours, but those that a person took out."""
+    async def _load_new(self, file: Path) -> None:
+        """Load a file for the first time and register its projects, except those that a person removed."""
         removed = {project.id for project in self.flow.home.projects.values() if project.removed}
-        await self._judged(file, partial(self.config.add, file, removed))
+        await self._load_checked(file, partial(self.config.add, file, removed))
         self._watch(file)
         await self._record(project for project in self.config.projects() if project.file == file)
 
     async def _record(self, projects: Iterable[ProjectConfig]) -> None:
+        """Record projects that the event log does not know with this path and file."""
         events = []
         for project in projects:
-            known = self.flow.home.projects.get(project.id)
+            registered = self.flow.home.projects.get(project.id)
             path, file = str(project.path), str(project.file) if project.file else None
-            if known is None or known.removed or (known.path, known.config) != (path, file):
-                announced = known is None or known.announced
+            if registered is None or registered.removed or (registered.path, registered.config) != (path, file):
+                announced = registered is None or registered.announced
                 events.append(self._event(e.ProjectRegistered(path, file, announced), project.id))
         if events:
             await self.flow.append(*events)
-            self._tell()
+            self._notify_listeners()
 
     async def _adopt(self, folder: Path) -> ProjectConfig:
-        """A repository without configuration: the defaults hold."""
+        """Register a repository without a configuration file, with the default settings."""
         root = repository_of(folder)
         if root is None or in_workspace(folder, (self.home.worktrees, *self.config.workspaces())):
             raise UsageError(
@@ -244,13 +251,16 @@ class Projects:
             )
         name = slug(root.name)
         number = 1
-        while (taken := self.config.project(name)) and taken.path != root:
+        while (existing := self.config.project(name)) and existing.path != root:
             number += 1
             name = f"{slug(root.name)}-{number}"
         return self.config.add_adhoc(name, root)
 
     async def _refuse_embedded(self, project: ProjectConfig) -> None:
-        """A bare repository that is part of another came with that one, and so did the programs that its configuration has Git run."""
+        """Refuse a bare repository that is part of another one.
+
+        It came with the outer repository, and so did the programs that its Git configuration makes Git run.
+        """
         layout = find_layout(project.path)
         if layout is not None and layout.top is None and await tracked(self.host, layout.git_dir / "HEAD"):
             raise Denied(
@@ -289,7 +299,7 @@ class Projects:
                     )
 
     async def _reload_or_keep(self, file: Path) -> None:
-        """A broken file leaves its last good content in force; whoever works there is told by a notice."""
+        """Reload a file; if it has errors, keep its last good content in force. A notice reports the error to people who work there."""
         try:
             await self._reload(file)
         except ConfigError as error:
@@ -298,85 +308,90 @@ class Projects:
     async def _reload(self, file: Path) -> None:
         self._stamps[file] = self._stamp(file)
         try:
-            changes = await self._judged(file, partial(self.config.reload, file))
+            changes = await self._load_checked(file, partial(self.config.reload, file))
         except ConfigError as error:
             await self.flow.append(self._event(e.ConfigurationBroken(str(file), error.text)))
             raise
         except AoError:
-            self._stamps.pop(file)  # not the file's fault: it is read again
+            self._stamps.pop(file)  # the error is not in the file, so it is read again
             raise
         if changes or str(file) in self.flow.home.broken:
             await self.flow.append(self._event(e.ConfigurationChanged(str(file), tuple(changes[:50]))))
         await self._record(project for project in self.config.projects() if project.file == file)
-        self._tell()
+        self._notify_listeners()
 
-    def _tell(self) -> None:
+    def _notify_listeners(self) -> None:
         for listener in self.on_reload:
             listener()
 
     def notices(self, context: Context, *, trust: bool = True) -> list[str]:
-        """What whoever works here should know about the configuration; its warnings only once, until it changes.
+        """Return what a person who works at `context` should know about the configuration.
 
-        `trust`: also what waits for trust.
+        Warnings are returned once, until the file changes. With `trust`, also return which files wait for trust.
         """
-        found: list[str] = []
+        notices: list[str] = []
         for file in dict.fromkeys((*self.config.files, *self.config.broken)):
             loaded, problem = self.config.loaded(file), self.config.broken.get(file)
             everywhere = file in (self.home.config, context.config)
             if everywhere or (context.cwd and context.cwd.is_relative_to(file.parent)):
                 if problem and file.exists():
                     in_force = "the last good content is in force" if loaded else "it is not in force"
-                    found.append(f"{problem}; {in_force}")
+                    notices.append(f"{problem}; {in_force}")
                 if loaded and context.shown and self._warned.get(file) is not loaded:
                     self._warned[file] = loaded
-                    found += loaded.warnings
+                    notices += loaded.warnings
                 if loaded and trust and not self.trusts(loaded) and self._is_proposal(loaded):
-                    found.append(f"the commands that were detected for {file} are not confirmed yet: ao init --check")
+                    notices.append(f"the commands that were detected for {file} are not confirmed yet: ao init --check")
                 elif loaded and trust and not self.trusts(loaded):
-                    found.append(f"what {file} would run or open is not in force: read it, then trust it: ao trust")
-        return found
+                    notices.append(f"what {file} would run or open is not in force: read it, then trust it: ao trust")
+        return notices
 
     # -- trust ---------------------------------------------------------------------------------------------------------
 
     def trusts(self, loaded: Loaded) -> bool:
-        """Does somebody stand for every power of a file, and for the code that it names, as that is now?"""
+        """Return whether all powers of a file, and the current content of the code files that it names, are trusted."""
         return not self._untrusted(loaded)
 
     def _untrusted(self, loaded: Loaded) -> list[str]:
-        """The digests that nobody trusts yet."""
-        own = loaded.path == self.home.config
-        before, now = ("", "") if own else self._looked_at(loaded).digests
-        stood_for = self.flow.home.trusted.get(before) == str(loaded.path)  # as it was once written down
-        digests = [] if stood_for else [now]
+        """Return the digests that are not trusted yet."""
+        is_home_file = loaded.path == self.home.config
+        old_digest, new_digest = ("", "") if is_home_file else self._powers_of(loaded).digests
+        is_trusted = self.flow.home.trusted.get(old_digest) == str(loaded.path)  # as earlier versions recorded it
+        digests = [] if is_trusted else [new_digest]
         digests += [trust.content(path) for path in trust.code(loaded, self.config.around(loaded))]
-        digests += [] if own else self._taken_away(loaded)
-        return [one for one in digests if one and one not in self.flow.home.trusted]
+        digests += [] if is_home_file else self._removed_walls(loaded)
+        return [digest for digest in digests if digest and digest not in self.flow.home.trusted]
 
-    def _taken_away(self, loaded: Loaded) -> dict[str, str]:
-        """The walls that a file put around agents when a person trusted it, and does not now, by what trust to go without is in."""
+    def _removed_walls(self, loaded: Loaded) -> dict[str, str]:
+        """Return the walls that a file put around agents when a person trusted it, and no longer does.
+
+        The keys are the digests of trust in the file without that wall.
+        """
         trusted = self.flow.home.trusted
         if str(loaded.path.parent) not in map(os.path.dirname, trusted.values()):
             return {}
-        pairs = {trust.wall_digests(wall, loaded.path): wall for wall in self._looked_at(loaded).unwalled}
+        pairs = {trust.wall_digests(wall, loaded.path): wall for wall in self._powers_of(loaded).unwalled}
         return {
-            without: wall for (put_up, without), wall in pairs.items() if put_up in trusted and without not in trusted
+            without_wall: wall
+            for (with_wall, without_wall), wall in pairs.items()
+            if with_wall in trusted and without_wall not in trusted
         }
 
-    def _looked_at(self, loaded: Loaded) -> _Powers:
-        around, known = self.config.around(loaded), self._found.get(loaded.path)
-        if known is None or known.loaded is not loaded or known.own is not around.own:
+    def _powers_of(self, loaded: Loaded) -> _Powers:
+        around, cached = self.config.around(loaded), self._powers_cache.get(loaded.path)
+        if cached is None or cached.loaded is not loaded or cached.own is not around.own:
             powers = trust.powers(loaded, around)
             digests = (trust.digest(powers), trust.digest(powers, loaded.path))
-            unwalled = tuple(wall for wall, held in trust.walls(loaded, around.own).items() if not held)
-            known = self._found[loaded.path] = _Powers(loaded, around.own, powers, digests, unwalled)
-        return known
+            unwalled = tuple(wall for wall, is_kept in trust.walls(loaded, around.own).items() if not is_kept)
+            cached = self._powers_cache[loaded.path] = _Powers(loaded, around.own, powers, digests, unwalled)
+        return cached
 
     def admits(self, path: Path, data: bytes) -> bool:
-        """May this file of code be run with this content?"""
+        """Return whether this file of code is trusted with exactly this content."""
         return trust.file_digest(path, data) in self.flow.home.trusted
 
     def note_plugin(self, code: Code) -> None:
-        """Write down that code of others is about to be run."""
+        """Record that third-party code is about to be run."""
         name = f"{code.slot} {code.name}".strip()
         body = e.PluginLoaded(name, code.origin, code.version, code.digest, code.permissions)
         task = asyncio.get_running_loop().create_task(self._append(self._event(body)))
@@ -384,44 +399,45 @@ class Projects:
         task.add_done_callback(self._tasks.discard)
 
     async def _append(self, event: Event) -> None:
+        """Append an event to the log."""
         await self.flow.append(event)
 
     async def _note_own(self, file: Path) -> None:
-        """What the user wrote untracked is the user's own, and stays so when it is committed.
+        """Record trust in a file, and in the code that it names, if the user wrote it untracked by Git; it stays trusted once committed.
 
-        Code that a file of his names is his too, once: code that is tracked may be changed by any commit, and is asked about then.
+        Code that such a file names is trusted only once this way: tracked code can be changed by any commit, so a change needs trust again.
         """
         stamp = self._stamp(file)
         try:
             loaded = load(file, self.config.environ)
         except AoError:
-            return  # whoever takes it up says what is wrong with it
-        if not self._untrusted(loaded) or self._is_proposal(loaded) or not await self._own(file):
+            return  # loading the file reports the error
+        if not self._untrusted(loaded) or self._is_proposal(loaded) or not await self._is_users_own(file):
             return
         if self._stamp(file) != stamp:
-            return  # Git may just have taken it away: whose it was cannot be told any more
+            return  # Git may have removed or rewritten it since: whose content it was is no longer certain
         around = self.config.around(loaded)
         new = {trust.digest(trust.powers(loaded, around), loaded.path): file}
         for path in trust.code(loaded, around):
-            if str(path) not in self.flow.home.trusted.values() or await self._own(path):
+            if str(path) not in self.flow.home.trusted.values() or await self._is_users_own(path):
                 new[trust.content(path)] = path
-        await self._trust({**new, **dict.fromkeys(self._taken_away(loaded), file)}, "own")
+        await self._trust({**new, **dict.fromkeys(self._removed_walls(loaded), file)}, "own")
         self._keep_for_daemon(loaded)
 
     def is_proposed(self, project: ProjectConfig) -> bool:
-        """Whether the commands of a project's file were detected, and nobody has confirmed them yet."""
+        """Return whether the commands of a project's file were detected and are not confirmed yet."""
         loaded = self.config.loaded(project.file) if project.file else None
         return loaded is not None and self._is_proposal(loaded) and not self.trusts(loaded)
 
     def proposed_commands(self, project: ProjectConfig) -> list[str]:
-        """What agents could run without asking once a proposal is confirmed."""
+        """Return what agents could run without asking once the proposed commands are confirmed."""
         loaded = self.config.loaded(project.file) if project.file else None
         section = (loaded.bare or loaded).config.projects.get(project.id) if loaded else None
         return list(section.commands) if section and self.is_proposed(project) else []
 
     def _is_proposal(self, loaded: Loaded) -> bool:
-        """Whether a file's commands are as they were proposed: whoever changes them makes the file his own."""
-        digest = proposal_digest(self._looked_at(loaded).powers, loaded.path)
+        """Return whether a file's commands are exactly the detected ones. A file whose commands a person edited is no proposal."""
+        digest = proposal_digest(self._powers_of(loaded).powers, loaded.path)
         return bool(digest) and digest in self.flow.home.proposed
 
     async def _trust(self, digests: Mapping[str, Path], by: str = "person") -> None:
@@ -435,26 +451,28 @@ class Projects:
         self.config.trust_changed()
 
     def _keep_for_daemon(self, loaded: Loaded) -> None:
-        """What a file may decide for the daemon is asked before there is a log to look it up in."""
+        """Store the digest of a file's daemon-wide settings in `home.trusted`: it is needed before the event log can be read."""
         digest = trust.digest(trust.started_with(loaded))
         if digest and digest not in trusted_for_daemon(self.home):
             with self.home.trusted.open("a", encoding="utf-8") as file:
                 file.write(f"{digest}\n")
 
-    async def _own(self, file: Path) -> bool:
-        """What lies in the home is the user's, also where he keeps that in a repository of his; not what was cloned into it."""
+    async def _is_users_own(self, file: Path) -> bool:
+        """Return whether a file is the user's own. Files in the home are, even if the user keeps the home in a repository of their own, but
+        not files that were cloned into it.
+        """
         within = self.home.path.resolve() if file.is_relative_to(self.home.path) else None
         return not await tracked(self.host, file, within)
 
     def trusted_authors(self, project: str) -> tuple[str, ...]:
-        """Whose words reach a project's agents although their author may not write to its repository."""
-        found = self.config.project(project)
-        return found.trusted_authors if found else ()
+        """Return the authors whose comments reach a project's agents although they may not write to its repository."""
+        config = self.config.project(project)
+        return config.trusted_authors if config else ()
 
     def quiet_hours(self, project: str) -> Quiet | None:
-        """When only what is urgent is told of a project."""
-        found = self.config.project(project)
-        return found.quiet if found else None
+        """Return the time of day when only urgent notifications of a project are sent, or None."""
+        config = self.config.project(project)
+        return config.quiet if config else None
 
     def distrust(
         self,
@@ -465,24 +483,24 @@ class Projects:
         reactions: bool = False,
         coordinator: bool = False,
     ) -> str:
-        """Which powers that nobody trusted this session would use; nothing: none."""
+        """Return the untrusted powers that a session of this project would use, as text, or "" if there are none."""
         loaded = self.config.loaded(project.file) if project.file else None
         if loaded is None or not (digests := self._untrusted(loaded)):
             return ""
         around = self.config.around(loaded)
-        found = trust.powers(loaded, around, waits=True)
-        mine = {
-            **found.get("projects", {}).get(project.id, {}),
-            **found.get("project", {}),
-            **found.get("defaults", {}),
+        waiting_powers = trust.powers(loaded, around, waits=True)
+        own_powers = {
+            **waiting_powers.get("projects", {}).get(project.id, {}),
+            **waiting_powers.get("project", {}),
+            **waiting_powers.get("defaults", {}),
         }
-        used = {key for key in mine if ci or key not in ("ci", "fix")}
-        used |= {key for key in ("plugins", "variables") if key in found}
-        used |= {f"agents.{profile}"} if profile in found.get("agents", {}) else set()
-        used |= {"reactions"} if reactions and "reactions" in found else set()
-        used |= {"coordinator"} if coordinator and "coordinator" in found.get("orchestrator", {}) else set()
+        used = {key for key in own_powers if ci or key not in ("ci", "fix")}
+        used |= {key for key in ("plugins", "variables") if key in waiting_powers}
+        used |= {f"agents.{profile}"} if profile in waiting_powers.get("agents", {}) else set()
+        used |= {"reactions"} if reactions and "reactions" in waiting_powers else set()
+        used |= {"coordinator"} if coordinator and "coordinator" in waiting_powers.get("orchestrator", {}) else set()
         used |= {path.name for path in trust.code(loaded, around) if trust.content(path) in digests}
-        used |= {f"no longer {wall}" for wall in self._taken_away(loaded).values()}
+        used |= {f"no longer {wall}" for wall in self._removed_walls(loaded).values()}
         return ", ".join(sorted(used))
 
     async def check_trust(
@@ -494,15 +512,15 @@ class Projects:
         reactions: bool = False,
         coordinator: bool = False,
     ) -> None:
-        """Refuse to use what came with the repository and nobody trusted; checks only what this session would use.
+        """Raise `Denied` if this session would use powers that came with the repository and are not trusted.
 
-        And to use nothing of a file that is there and cannot be read: it may demand walls.
+        Only what this session would use is checked. Also raise `Conflict` if a file exists but could not be read: it may demand walls.
         """
         self.config.refuse_unread(project)
-        asked = partial(self.distrust, project, profile, ci=ci, reactions=reactions, coordinator=coordinator)
-        if asked() and project.file:
-            await self._note_own(project.file)  # the user may have edited code of his own since the file was read
-        if (used := asked()) and self.is_proposed(project):
+        untrusted_powers = partial(self.distrust, project, profile, ci=ci, reactions=reactions, coordinator=coordinator)
+        if untrusted_powers() and project.file:
+            await self._note_own(project.file)  # the user may have edited their own code since the file was read
+        if (used := untrusted_powers()) and self.is_proposed(project):
             raise Denied(
                 f"the commands that were detected for {project.id} are not confirmed yet ({used})",
                 f"trust and prove them: ao init --check {project.path}, or trust them alone: ao trust",
@@ -514,7 +532,10 @@ class Projects:
             )
 
     async def trust(self, path: str | None, context: Context, *, preview: bool, shown: str = "") -> dict[str, Any]:
-        """Show what a configuration would run and open, and let it: what was `shown`, by its digest, and nothing else."""
+        """Return what a configuration would run and open, and trust it unless `preview`.
+
+        `shown` is the digest of what the person saw; raise `Conflict` if the content differs from that.
+        """
         folder = context.cwd if path is None else _folder(path, context)
         name = await self.resolve(Context(folder, context.config), adopt=True)
         project = self.config.project(name or "")
@@ -525,46 +546,52 @@ class Projects:
                 "it is needed only where agent-orchestrator.yaml has commands",
             )
         around = self.config.around(loaded)
-        powers, code = self._looked_at(loaded).powers, trust.code(loaded, around)
-        taken = self._taken_away(loaded)
-        digests = {trust.digest(powers, loaded.path): project.file, **{trust.content(one): one for one in code}}
-        digests |= dict.fromkeys(taken, project.file)
-        whole = trust.digest({"all": sorted(digests)}) if powers or code or taken else ""
+        powers, code = self._powers_of(loaded).powers, trust.code(loaded, around)
+        removed_walls = self._removed_walls(loaded)
+        digests = {
+            trust.digest(powers, loaded.path): project.file,
+            **{trust.content(code_path): code_path for code_path in code},
+        }
+        digests |= dict.fromkeys(removed_walls, project.file)
+        whole = trust.digest({"all": sorted(digests)}) if powers or code or removed_walls else ""
         trusted = not self._untrusted(loaded)
         if not preview:
             if shown and shown != whole:
                 raise Conflict(
                     f"{project.file}, or code that it names, changed since it was shown", "read it again: ao trust"
                 )
-            walls = [wall for wall, held in trust.walls(loaded).items() if held]
-            put_up = {trust.wall_digests(wall, loaded.path)[0]: project.file for wall in walls}
-            await self._trust({**digests, **put_up})
+            walls = [wall for wall, is_kept in trust.walls(loaded).items() if is_kept]
+            wall_digests = {trust.wall_digests(wall, loaded.path)[0]: project.file for wall in walls}
+            await self._trust({**digests, **wall_digests})
             self._keep_for_daemon(loaded)
             trusted = True
-            await self._take_again(project.file)
+            await self._reload_trusted(project.file)
         return {
             "project": project.id,
             "file": str(project.file),
-            "commands": [*told(powers, code), *told({"takes away": list(taken.values())} if taken else {}, ())],
+            "commands": [
+                *told(powers, code),
+                *told({"takes away": list(removed_walls.values())} if removed_walls else {}, ()),
+            ],
             "digest": whole,
             "trusted": trusted,
         }
 
-    async def _take_again(self, file: Path) -> None:
-        """What was left out of a file for want of trust comes in."""
-        await self._try(file, partial(self.config.reload, file))
+    async def _reload_trusted(self, file: Path) -> None:
+        """Reload a file so that the parts that waited for trust come into force."""
+        await self._load_or_log(file, partial(self.config.reload, file))
         await self._record(project for project in self.config.projects() if project.file == file)
-        self._tell()
+        self._notify_listeners()
 
     # -- what people ask for -------------------------------------------------------------------------------------------
 
     async def list(self) -> list[dict[str, Any]]:
-        """All projects."""
+        """Return all projects as JSON data."""
         return [self._json(project) for project in self.config.projects()]
 
     def _json(self, project: ProjectConfig) -> dict[str, Any]:
         loaded = self.config.loaded(project.file) if project.file else None
-        powers = self._looked_at(loaded).powers if loaded else {}
+        powers = self._powers_of(loaded).powers if loaded else {}
         sessions = [facts for facts in self.flow.sessions.values() if facts.project == project.id and not facts.stopped]
         return {
             "id": project.id,
@@ -578,7 +605,7 @@ class Projects:
         }
 
     async def add(self, path: str | None, url: str | None, context: Context, *, init: bool) -> dict[str, Any]:
-        """Register a repository; a URL is cloned first; `init` writes a configuration if there is none."""
+        """Register a repository. A URL is cloned first; `init` writes a configuration if there is none."""
         folder = await self._clone(url, context) if url else _folder(path or ".", context)
         root = repository_of(folder) if folder.is_dir() else None
         if root is None:
@@ -594,12 +621,13 @@ class Projects:
         return {**self._json(project), "created": str(created) if created else None, "agent": project.agent}
 
     async def _init(self, root: Path) -> Path | None:
+        """Write a first configuration for a repository without one, and return its path; None if there is one already."""
         layout = find_layout(root)
         existing = [name for name in (CONFIG_NAME, "agent-orchestrator.yml") if (root / name).exists()]
         if existing or layout is None or layout.top is None:
             return None
         file = root / CONFIG_NAME
-        if file.is_symlink():  # the repository's word on where in the user's home a file is made
+        if file.is_symlink():  # the repository would decide where in the user's home a file is written
             raise Conflict(f"{file} is a symlink to what is not there", "remove it, or make what it leads to")
         keep_schema(self.home.schema)
         text = initial(slug(root.name), detect(root), self.default_agent(), schema=self.home.schema)
@@ -610,13 +638,13 @@ class Projects:
         return file
 
     def default_agent(self) -> str:
-        """The agent that a new configuration names: the first of the usual ones whose program is here, else the scripted one."""
-        known = Registry().names("agent")
-        usual = [name for name, program in PROGRAMS.items() if name in known and self.host.which(program)]
+        """Return the agent for a new configuration: the first of `PROGRAMS` that is installed, else `demo`, the scripted one."""
+        agent_names = Registry().names("agent")
+        usual = [name for name, program in PROGRAMS.items() if name in agent_names and self.host.which(program)]
         return usual[0] if usual else "demo"
 
     async def _readmit(self, root: Path) -> None:
-        """A project that a person took out comes back when he adds it again."""
+        """Register a removed project again that a person adds again."""
         for project in self.flow.home.projects.values():
             if project.removed and Path(project.path) == root:
                 registered = e.ProjectRegistered(project.path, project.config, announced=True)
@@ -625,10 +653,11 @@ class Projects:
                     self.config.remove(Path(project.config))
 
     async def _clone(self, url: str, context: Context) -> Path:
+        """Clone a repository into the caller's folder, or into the home, and return its folder; an existing clone is used again."""
         name = url.rstrip("/").rpartition("/")[2].rpartition(":")[2].removesuffix(".git")
         if not name or name.startswith((".", "-")) or "\0" in url:
             raise UsageError(f"{one_line(url)} names no repository", "give its full URL")
-        target = _possible((context.cwd or self.home.repositories) / name)
+        target = _checked_path((context.cwd or self.home.repositories) / name)
         if repository_of(target) == target:
             return target
         if target.exists():
@@ -645,8 +674,8 @@ class Projects:
         return target
 
     async def remove(self, name: str) -> dict[str, Any]:
-        """Take a project out; its sessions must have ended, and nothing of the repository is touched."""
-        self._named(name)
+        """Remove a project. Its sessions must be stopped; the repository itself is not changed."""
+        self._require(name)
         live = [facts.id for facts in self.flow.sessions.values() if facts.project == name and not facts.stopped]
         if live:
             raise Conflict(
@@ -654,7 +683,7 @@ class Projects:
             )
         await self.flow.append(self._event(e.ProjectRemoved(), name))
         self.config.remove_project(name)
-        self._tell()
+        self._notify_listeners()
         return {"removed": name}
 
     def _event(self, body: e.Body, project: str | None = None, key: str | None = None) -> Event:
@@ -662,15 +691,15 @@ class Projects:
 
 
 def _folder(path: str, context: Context) -> Path:
-    """The folder that somebody named."""
+    """Return the folder that a person named, relative to the caller's; raise `UsageError` if it cannot be a path."""
     try:
-        return _possible((context.cwd or Path("/")) / Path(path).expanduser())
+        return _checked_path((context.cwd or Path("/")) / Path(path).expanduser())
     except RuntimeError:
         raise UsageError(f"{one_line(path)} names nobody's folder", "write the whole path") from None
 
 
-def _possible(path: Path) -> Path:
-    """The path, whether anything is there or not; refused if nothing can be."""
+def _checked_path(path: Path) -> Path:
+    """Return the path, whether or not it exists; raise if the system rejects it as a path."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -682,42 +711,51 @@ def _possible(path: Path) -> Path:
 
 
 async def tracked(host: Host, file: Path, within: Path | None = None) -> bool:
-    """Is a file part of a repository, of any around it, or of any below `within`? Then it may have come with that one."""
+    """Return whether a file is part of a Git repository around it, so that it may have come with that repository.
+
+    With `within`, only repositories below that folder count. A file that Git may be writing at the moment counts as tracked.
+    """
     real = file.parent.resolve() / file.name
     roots = [folder for folder in real.parents if (folder / ".git").exists() and within in (None, *folder.parents)]
     for root in roots:
-        if not await _settled(root):
+        if not await _wait_for_index(root):
             return True
         name, git = str(real.relative_to(root)), Git(host, root)
         env = {"GIT_LITERAL_PATHSPECS": "1"}
-        found = await git.run("ls-files", "--error-unmatch", "--", name, env=env, ok=(0, 1))
-        if found.code == 0 or await _brought(git, real, name):
+        listed = await git.run("ls-files", "--error-unmatch", "--", name, env=env, ok=(0, 1))
+        if listed.code == 0 or await _has_content(git, real, name):
             return True
     return False
 
 
-async def _brought(git: Git, file: Path, name: str) -> bool:
-    """Has a repository just this content, though not under that name now? So it is after a pull that was interrupted or taken back."""
+async def _has_content(git: Git, file: Path, name: str) -> bool:
+    """Return whether a repository has exactly this content as an object, even if the path is not tracked now.
+
+    That is the state after a pull that was interrupted or reset. A file that Git filters on checkout counts as stored.
+    """
     attributes = await git.run("check-attr", "-z", "filter", "ident", "working-tree-encoding", "--", name)
     if set(attributes.out.split(b"\0")[2::3]) - {b"unspecified", b"unset"}:
-        return True  # what Git writes of it is not what it has
+        return True  # the stored object differs from what Git writes into the checkout
     try:
         data = await asyncio.to_thread(read_plain, file.resolve())
     except OSError:
         return False
     forms = [b"blob %d\0%b" % (len(form), form) for form in (data, data.replace(b"\r\n", b"\n"))]
     objects = [new(form, usedforsecurity=False).hexdigest() for form in forms for new in (hashlib.sha1, hashlib.sha256)]
-    known = await git.run(
+    object_types = await git.run(
         *("cat-file", "--batch-check=%(objecttype)"),
-        input="".join(f"{one}\n" for one in objects).encode(),
-        config=("protocol.allow=never",),  # nobody is asked for it
+        input="".join(f"{object_id}\n" for object_id in objects).encode(),
+        config=("protocol.allow=never",),  # do not fetch missing objects from a remote
         ok=(0, 128),
     )
-    return b"blob" in known.out.split()
+    return b"blob" in object_types.out.split()
 
 
-async def _settled(root: Path) -> bool:
-    """Does a checkout's index tell all its files? A pull or a clone writes them first, and holds the index's lock meanwhile."""
+async def _wait_for_index(root: Path) -> bool:
+    """Wait up to about a second until no Git command holds the index lock; return whether it is free.
+
+    A pull or a clone writes files before it lists them in the index, and holds the lock meanwhile.
+    """
     layout, pause = find_layout(root), 0.02
     while layout is not None and os.path.lexists(layout.git_dir / "index.lock"):
         if pause > 1:
@@ -728,7 +766,7 @@ async def _settled(root: Path) -> bool:
 
 
 def trusted_for_daemon(home: Home) -> frozenset[str]:
-    """Digests of what files may decide for the daemon as a whole."""
+    """Return the digests of the trusted daemon-wide settings."""
     try:
         return frozenset(home.trusted.read_text(encoding="utf-8").split())
     except OSError:
@@ -736,35 +774,37 @@ def trusted_for_daemon(home: Home) -> frozenset[str]:
 
 
 async def foreign(host: Host, home: Home, file: Path) -> bool:
-    """Did a file come with a repository, and does nobody trust what it would decide for the daemon?"""
+    """Return whether a file came with a repository and its daemon-wide settings are not trusted."""
     try:
         digest = trust.digest(trust.started_with(load(file, os.environ)))
     except Exception:
-        return True  # whoever takes it up says what is wrong with it
+        return True  # loading the file reports the error
     return bool(digest) and digest not in trusted_for_daemon(home) and await tracked(host, file)
 
 
 def told(powers: Mapping[str, Any], code: Iterable[Path]) -> list[str]:
-    """Powers and files of code as lines that a person can read, and that hide nothing."""
-    lines = [*_lines(powers), *(f"{one}: {_declared(one)}" for one in code)]
+    """Return powers and files of code as lines for a person, with control characters made visible."""
+    lines = [*_command_lines(powers), *(f"{path}: {_describe_code(path)}" for path in code)]
     return [visible(line).replace("\n", " ⏎ ") for line in lines]
 
 
-def _declared(path: Path) -> str:
-    """What a file of code says that it needs."""
-    return f"code; it declares {', '.join(found)}" if (found := declared_in(path)) is not None else "code"
+def _describe_code(path: Path) -> str:
+    """Return the label of a code file: the permissions that it declares, if any."""
+    return f"code; it declares {', '.join(permissions)}" if (permissions := declared_in(path)) is not None else "code"
 
 
 def _expansion() -> Mapping[str, str]:
     return {name: value for name, value in os.environ.items() if name != "AO_CONFIG"}
 
 
-def _lines(commands: Any, where: str = "") -> list[str]:
-    """Commands as lines that a person can read."""
+def _command_lines(commands: Any, where: str = "") -> list[str]:
+    """Return nested commands as lines "key.subkey: command"."""
     if isinstance(commands, Mapping):
         return [
-            line for key, value in commands.items() for line in _lines(value, f"{where}.{key}" if where else str(key))
+            line
+            for key, value in commands.items()
+            for line in _command_lines(value, f"{where}.{key}" if where else str(key))
         ]
     if isinstance(commands, list | tuple) and any(isinstance(item, Mapping | list | tuple) for item in commands):
-        return [line for item in commands for line in _lines(item, where)]
+        return [line for item in commands for line in _command_lines(item, where)]
     return [f"{where}: {' · '.join(map(str, commands)) if isinstance(commands, list | tuple) else commands}"]

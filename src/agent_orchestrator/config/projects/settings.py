@@ -1,4 +1,4 @@
-"""Configuration as people ask about it: one value, a change, a check, the whole explained."""
+"""The configuration commands: read and set values, import another tool's file, validate, explain."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from agent_orchestrator.errors import AoError, ConfigError, Conflict, Denied, No
 
 
 class Configuration:
-    """The configuration that holds where somebody stands."""
+    """The configuration that applies to a caller's folder."""
 
     def __init__(self, home: Home, projects: Projects) -> None:
         self.home = home
@@ -36,20 +36,20 @@ class Configuration:
         return find(context.cwd or self.home.path, environ, self.home.path, workspaces) or self.home.config
 
     def _bounds(self, file: Path) -> Path | None:
-        """What no symlink of a repository may lead out of; the user's own file he may keep wherever he likes."""
+        """Return the folder that no symlink may lead out of, or None for the user's own file, which may be anywhere."""
         folder = file.parent.resolve()
         return None if folder == self.home.path.resolve() else repository_of(folder) or folder
 
     async def get(self, key: str, context: Context) -> dict[str, Any]:
-        """A value as its file has it, or its default."""
+        """Return a value from its file, or its default."""
         file = self._file(context)
         return {"key": key, "value": get_value(file, key, os.environ), "file": str(file)}
 
     async def set(self, key: str, value: Any, context: Context) -> dict[str, Any]:
-        """Change a value, keeping comments; a value that would break the file is refused."""
+        """Change a value and keep comments. A value that would make the file invalid is refused."""
         file = self._file(context)
-        written = value if isinstance(value, str) else json.dumps(value)
-        set_value(file, key, written, os.environ, self._bounds(file))
+        text = value if isinstance(value, str) else json.dumps(value)
+        set_value(file, key, text, os.environ, self._bounds(file))
         await self.projects.resolve(context)
         return {"file": str(file), "key": key, "value": get_value(file, key, os.environ)}
 
@@ -64,48 +64,51 @@ class Configuration:
         dry_run: bool,
         shown: str = "",
     ) -> dict[str, Any]:
-        """Take over another orchestrator's configuration into the file here, or into `output`; what became of each key is told.
+        """Import another orchestrator's configuration into the file here, or into `output`, and report what became of each key.
 
-        What it would run or open is told too. If it is not the user's own, a person must have seen that: `shown`, by its digest.
+        The report also lists what the result would run or open. If the source is not the user's own file, `shown` must be the digest of
+        the list that a person saw.
         """
         here = context.cwd or self.home.path
         source, target = here / path, here / output if output else self._own_file(context)
-        brought = bring(text, source, target.parent)
-        itself = target.exists() and source.exists() and target.samefile(source)
-        before = read(target) if target.exists() and not itself else ""
-        merged = merge(brought, before, target, os.environ, overwrite=replace, source=source.name)
-        changes = not itself and merged.text != before
-        commands = self._new(merged.text, before, target) if changes else []
-        own = not commands or await self._is_own(source)
-        digest = "" if own else self._digest(merged.text, target)
-        written = changes and not dry_run
-        if written:
+        imported = bring(text, source, target.parent)
+        is_same_file = target.exists() and source.exists() and target.samefile(source)
+        before = read(target) if target.exists() and not is_same_file else ""
+        merged = merge(imported, before, target, os.environ, overwrite=replace, source=source.name)
+        changes = not is_same_file and merged.text != before
+        commands = self._added_powers(merged.text, before, target) if changes else []
+        needs_no_consent = not commands or await self._is_own(source)
+        digest = "" if needs_no_consent else self._digest(merged.text, target)
+        will_write = changes and not dry_run
+        if will_write:
             if shown != digest and digest:
-                raise _unseen(source, target, len(commands), bool(shown))
+                raise _not_confirmed(source, target, len(commands), bool(shown))
             write_atomically(target, merged.text, self._bounds(target))
             await self.projects.resolve(context)
         return {
-            "kind": brought.kind,
+            "kind": imported.kind,
             "source": str(source),
             "file": str(target),
-            "written": written,
-            "itself": itself,
+            "written": will_write,
+            "itself": is_same_file,
             "text": merged.text,
-            "entries": [asdict(self._noted(entry, target)) for entry in merged.entries],
+            "entries": [asdict(self._with_scope_note(entry, target)) for entry in merged.entries],
             "warnings": list(merged.warnings),
             "commands": commands,
             "digest": digest,
         }
 
-    def _new(self, text: str, before: str, target: Path) -> list[str]:
-        """What a file would run or open, or decide for the daemon, that it does not yet."""
+    def _added_powers(self, text: str, before: str, target: Path) -> list[str]:
+        """Return what the new text would run, open or decide for the daemon, that the present text does not."""
         try:
-            known = self._told(load_text(before, target, os.environ)) if before else []
+            present_lines = self._describe_powers(load_text(before, target, os.environ)) if before else []
         except ConfigError:
-            known = []  # it is not in force
-        return [line for line in self._told(load_text(text, target, os.environ)) if line not in known]
+            present_lines = []  # an invalid file is not in force
+        return [
+            line for line in self._describe_powers(load_text(text, target, os.environ)) if line not in present_lines
+        ]
 
-    def _told(self, loaded: Loaded) -> list[str]:
+    def _describe_powers(self, loaded: Loaded) -> list[str]:
         around = self.projects.config.around(loaded)
         return told({**trust.started_with(loaded), **trust.powers(loaded, around)}, trust.code(loaded, around))
 
@@ -115,30 +118,30 @@ class Configuration:
         return trust.digest({"text": text, "code": code}, target)
 
     async def _is_own(self, source: Path) -> bool:
-        """Did the user write it? Not what came with a repository or lies in a workspace; of what came by a pipe nobody knows."""
+        """Return whether the user wrote the file: not tracked by a repository, not in a workspace, and not a pipe."""
         workspaces = (self.home.worktrees, *self.projects.config.workspaces())
         if not source.is_file() or in_workspace(source, workspaces):
             return False
-        places = dict.fromkeys((source, source.resolve()))
-        return not any([await tracked(self.projects.host, place) for place in places])
+        paths = dict.fromkeys((source, source.resolve()))
+        return not any([await tracked(self.projects.host, path) for path in paths])
 
-    def _noted(self, entry: Entry, target: Path) -> Entry:
-        """With a word where a key is of no effect in that file."""
+    def _with_scope_note(self, entry: Entry, target: Path) -> Entry:
+        """Return the entry with a note if its key has no effect in that file."""
         home, started_with = self.projects.config.places
         if entry.to.partition(".")[0] not in DAEMON_KEYS or entry.note or target in (home, started_with):
             return entry
         return replace_field(entry, note=f"counts only in {home}")
 
     def _own_file(self, context: Context) -> Path:
-        """The file of the repository here, whether there is one yet or not."""
-        found, here = self._file(context), context.cwd or self.home.path
-        if found != self.home.config:
-            return found
-        root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
+        """Return the configuration file of the repository here, whether or not it exists yet."""
+        file, cwd = self._file(context), context.cwd or self.home.path
+        if file != self.home.config:
+            return file
+        root = next((folder for folder in (cwd, *cwd.parents) if (folder / ".git").exists()), cwd)
         return root / FILE_NAMES[0]
 
     async def validate(self, path: str | None, text: str | None, context: Context) -> dict[str, Any]:
-        """Check a file; its projects' folders need not exist."""
+        """Check a file. The folders of its projects need not exist."""
         file = (context.cwd or Path("/")) / path if path else self._file(context)
         if text is None:
             if not file.exists():
@@ -157,15 +160,15 @@ class Configuration:
         return {"valid": True, "file": str(file), "errors": [], "warnings": list(loaded.warnings)}
 
     def schema(self) -> dict[str, Any]:
-        """The JSON Schema of `agent-orchestrator.yaml`."""
+        """Return the JSON Schema of `agent-orchestrator.yaml`."""
         return schema.json_schema()
 
     def help(self) -> str:
-        """Every key, explained."""
+        """Return the help text of every key."""
         return schema.help_text()
 
 
-def _unseen(source: Path, target: Path, commands: int, shown: bool) -> AoError:
+def _not_confirmed(source: Path, target: Path, commands: int, shown: bool) -> AoError:
     if shown:
         return Conflict(
             f"{target}, or code that it would name, changed since it was shown", "read it again: ao import --dry-run"

@@ -1,4 +1,4 @@
-"""`copilot`: GitHub's Copilot CLI, heard by the events that it keeps of each session (docs/agents/copilot.md)."""
+"""The plugin `copilot`: runs GitHub's Copilot CLI and reads the events that it keeps of each session (docs/agents/copilot.md)."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ if TYPE_CHECKING:
 INSTALL = "install it: npm install -g @github/copilot"
 SHELL = "shell"
 FILES = {"write": "edit"}
-"""What it calls a file's use, where others call it something else."""
+"""Copilot's names for the use of a file, and ours."""
 
 LOOK_AGAIN = 0.3
 MOST_LOOKS = 200
 MOST_WAITS = 8
 
-_ASKS = re.compile(r"↑/↓ to navigate")
+_MENU_HINT = re.compile(r"↑/↓ to navigate")
 _DIALOG = re.compile(r"↑/↓ to navigate|^\W*Cancelling\b", re.MULTILINE)
-_INPUT = re.compile(r"^─{20,}\n❯ +(.*?) *$", re.MULTILINE)
+_INPUT_LINE = re.compile(r"^─{20,}\n❯ +(.*?) *$", re.MULTILINE)
 _READY = re.compile(r"/ commands · \? help")
 _TRUST = re.compile(r"Do you trust the files in this folder\?")
 _LOGIN = re.compile(r"(?:use|run) /login|You are not logged in|Please log ?in", re.IGNORECASE)
-_RETRIES = re.compile(r"^\W*(Request failed.*Retrying\.\.\.)[\W]*$", re.MULTILINE)
+_RETRY_NOTICE = re.compile(r"^\W*(Request failed.*Retrying\.\.\.)[\W]*$", re.MULTILINE)
 _PASTED = re.compile(r'<pasted_content file="(?P<file>[^"\n]+)"[^<>\n]*/>')
 _LIMIT = re.compile(r"rate.?limit|quota|usage limit|premium requests", re.IGNORECASE)
 
 
 class Copilot:
-    """Runs `copilot` interactively."""
+    """The agent plugin that runs `copilot` interactively."""
 
     screen = ScreenRules(
         ready=_READY,
@@ -64,161 +64,174 @@ class Copilot:
     )
     interrupt_keys = ("C-c",)
     permission_keys: Mapping[str, tuple[str, ...]] = {"allow": ("1",), "always": ("1",), "deny": ("Escape",)}
-    """For good is a rule of ours, kept for the project: its own would hold for more than was asked."""
+    """`always` presses "once": the permanent rule is ours, kept for the project; Copilot's own would cover more than was asked."""
 
     def __init__(self, config: Mapping[str, Any], host: Host) -> None:
         self._host = host
         self._model = config.get("model")
 
     def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
-        """Its folder: login, conversations."""
+        """Return Copilot's folder (login, conversations) as writable, its settings in it as read-only."""
         del private
         return cli.kept(_home(env), "mcp-config.json", "agents", "hooks", "skills")
 
     async def detect(self) -> Found | None:
-        """Is `copilot` here?"""
+        """Return where `copilot` is installed and its version, or None."""
         return await cli.detect(self._host, "copilot")
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
-        """`copilot -i PROMPT` with a session id of ours, which also resumes; rules as custom instructions of this session."""
+        """Return the command `copilot -i PROMPT` with a session id of ours, which also resumes; rules are custom instructions
+        of the session.
+        """
         home = _home(context.env)
         argv = [cli.program(self._host, "copilot", context, INSTALL), "--no-auto-update"]
-        conversation = str(uuid.uuid4()) if context.resume is None else _whole(home, context.resume)
-        said = _events(home, conversation)
+        conversation = str(uuid.uuid4()) if context.resume is None else _complete_id(home, context.resume)
+        events_file = _events_file(home, conversation)
         if not conversation:
             argv.append("--continue")
-        elif said.exists() or _is_uuid(conversation):
+        elif events_file.exists() or _is_uuid(conversation):
             argv.append(f"--session-id={conversation}")
         else:
             argv.append(f"--resume={conversation}")
         if model := context.model or self._model:
             argv += ["--model", str(model)]
-        argv += _permissions(context)
-        resumes = context.resume is not None and (said.exists() or not _is_uuid(conversation))
-        prompt = cli.fitting(context.message if resumes else context.task or context.prompt, context)
+        argv += _permission_flags(context)
+        is_resumed = context.resume is not None and (events_file.exists() or not _is_uuid(conversation))
+        prompt = cli.fitting(context.message if is_resumed else context.task or context.prompt, context)
         if prompt:
             argv += ["--interactive", cli.as_argument(self.typed(prompt))]
-        await aside(_trust, home, context)
+        await aside(_trust_folder, home, context)
         return AgentLaunch(
             tuple(argv),
-            _instructions(context),
+            _write_instructions(context),
             waits=not prompt,
             conversation=conversation or None,
             memo={
                 "home": str(home),
                 "prompt": "yes" if prompt else "",
-                "before": str(size_of(said)),
+                "before": str(size_of(events_file)),
             },
         )
 
     async def deliver(self, run: AgentRun, message: str, text: str, *, interrupt: bool) -> Delivery | None:
-        """Typed, but not into a dialog: one that was answered stays on the screen for a moment, and takes what is typed."""
+        """Return `Held` while a dialog is shown, which takes what is typed even after its answer; otherwise None, so that the
+        message is typed.
+        """
         del message, text, interrupt
-        return Held("it still shows a dialog") if _DIALOG.search(await _screen(run)) else None
+        return Held("it still shows a dialog") if _DIALOG.search(await _screen_text(run)) else None
 
     async def answer(self, run: AgentRun, permission: Permission, decision: str, text: str) -> Sequence[str] | None:
-        """By the keys of its dialog, which is drawn some time after it was told of."""
-        del text  # it is sent as the next message
+        """Return the keys for the dialog, which is drawn some time after its event is written; None if it does not appear."""
+        del text  # the text is sent as the next message
         command = permission.command if permission.tool == SHELL else ""
-        return await cli.keys_for(run, _ASKS, command, self.permission_keys.get(decision))
+        return await cli.keys_for(run, _MENU_HINT, command, self.permission_keys.get(decision))
 
     def typed(self, text: str) -> str:
-        """A text that begins like one of its commands gets a space in front."""
+        """Return the text with a space in front if it begins like a command of Copilot."""
         return f" {text}" if text.startswith(("/", "!", "?", "#", "&")) else text
 
     def unsent(self, screen: str, text: str) -> bool:
-        """Its input line is the last one between two rules."""
-        lines = _INPUT.findall(screen)
+        """Return whether the text is still in the input line, which is the last line between two rules."""
+        lines = _INPUT_LINE.findall(screen)
         return bool(lines) and (cli.begins(text, lines[-1]) or lines[-1].startswith("[Paste #"))
 
     async def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
-        """The session's events; its screen only for what is no event: being ready, a question before the start, a retry."""
-        ear = _Ear(run)
+        """Yield reports from the session's events, and from the screen what is no event: readiness, questions before the start,
+        retries.
+        """
+        reader = _EventReader(run)
         while True:
-            async for heard in ear.read():
+            async for heard in reader.read():
                 yield heard
-            if ear.looks and (seen := ear.see(await _screen(run))):
-                yield seen
-            if not await run.changes.next(ear.patience):
-                async for heard in ear.read():
+            if reader.looks and (screen_report := reader.see(await _screen_text(run))):
+                yield screen_report
+            if not await run.changes.next(reader.patience):
+                async for heard in reader.read():
                     yield heard
-                for heard in ear.left():
+                for heard in reader.left():
                     yield heard
                 return
 
 
-class _Ear:
-    """What was heard of one launch so far."""
+class _EventReader:
+    """A reader of one launch: the events of its session, and its screen."""
 
     def __init__(self, run: AgentRun) -> None:
         self._run = run
-        path = _events(Path(run.memo["home"]), run.conversation or "")
+        path = _events_file(Path(run.memo["home"]), run.conversation or "")
         self._journal = Journal(path, replace(run, cursors={}))
         self._journal.place = f"copilot-{path.parent.name}"
-        self._told = run.cursors.get(self._journal.place, 0)
-        self._before = int(run.memo.get("before") or 0)
+        self._cursor = run.cursors.get(self._journal.place, 0)
+        self._earlier_size = int(run.memo.get("before") or 0)
         self._events = Events(run.workspace, path.parent)
         self._state = Activity.STARTING
-        self._tries = 0
-        self._stopped: Heard | None = None
-        """Its turn was stopped; told once it takes messages again, for what is typed before that is lost."""
+        self._screen_reads = 0
+        self._held_interruption: Heard | None = None
+        """The report of an interruption, held back until messages can be typed again: what is typed before that is lost."""
         run.changes.watch(run.log)
 
     @property
     def looks(self) -> bool:
-        """Something may be on the screen that is no event: before the first turn, and while the model keeps it waiting."""
-        return self._starts or self._events.waits or self._stopped is not None
+        """Return whether the screen may show something that is no event: before the first turn, and while a request to the model runs."""
+        return self._is_starting or self._events.waits or self._held_interruption is not None
 
     @property
     def patience(self) -> float | None:
-        """How long to wait for a change when something is known to come."""
-        return LOOK_AGAIN if self._starts or self._stopped else None
+        """Return the seconds to wait for a change while something is due, otherwise None."""
+        return LOOK_AGAIN if self._is_starting or self._held_interruption else None
 
     @property
-    def _starts(self) -> bool:
-        return self._state == Activity.STARTING and self._tries < MOST_LOOKS
+    def _is_starting(self) -> bool:
+        """Return whether no event has set a state yet."""
+        return self._state == Activity.STARTING and self._screen_reads < MOST_LOOKS
 
     async def read(self) -> AsyncIterator[Heard]:
-        """The events that came since."""
+        """Yield the reports of new events."""
         async for line in self._journal.lines():
-            now = line.start >= self._before
-            found = [report for report in self._events.take(line.data, now=now) if not self._known(report, now=now)]
-            for report in found if now else ():
+            is_current = line.start >= self._earlier_size
+            reports = [
+                report
+                for report in self._events.take(line.data, now=is_current)
+                if not self._is_redundant(report, is_current=is_current)
+            ]
+            for report in reports if is_current else ():
                 self._state = _state_of(report) or self._state
-            if not found or line.end <= self._told:
+            if not reports or line.end <= self._cursor:
                 continue
-            if self._stopped:
-                yield self._stopped
-                self._stopped = None
-            heard = self._journal.heard(line, *found)
-            if any(isinstance(report, r.ActivityReport) and report.state == Activity.INTERRUPTED for report in found):
-                self._stopped, self._tries = heard, 0
+            if self._held_interruption:
+                yield self._held_interruption
+                self._held_interruption = None
+            heard = self._journal.heard(line, *reports)
+            if any(isinstance(report, r.ActivityReport) and report.state == Activity.INTERRUPTED for report in reports):
+                self._held_interruption, self._screen_reads = heard, 0
             else:
                 yield heard
 
     def left(self) -> list[Heard]:
-        """What was not told yet when it ended."""
-        return [self._stopped] if self._stopped else []
+        """Return the interruption that is still held back when the agent ends."""
+        return [self._held_interruption] if self._held_interruption else []
 
-    def _known(self, report: r.Report, *, now: bool) -> bool:
-        """It is active all the time, or it is what an earlier process was doing."""
+    def _is_redundant(self, report: r.Report, *, is_current: bool) -> bool:
+        """Return whether a report is redundant: the agent was active already, or an earlier process wrote it."""
         state = _state_of(report)
-        return state is not None and (not now or (state == self._state == Activity.ACTIVE))
+        return state is not None and (not is_current or (state == self._state == Activity.ACTIVE))
 
     def see(self, screen: str) -> Heard | None:
-        """What the screen says that no event does."""
-        self._tries += 1
+        """Return the report of what only the screen shows, or None."""
+        self._screen_reads += 1
         report: r.Report | None = None
-        if self._stopped:
+        if self._held_interruption:
             heard = (
-                self._stopped if _READY.search(screen) or self._tries > MOST_WAITS or self._run.ended.is_set() else None
+                self._held_interruption
+                if _READY.search(screen) or self._screen_reads > MOST_WAITS or self._run.ended.is_set()
+                else None
             )
-            self._stopped = None if heard else self._stopped
+            self._held_interruption = None if heard else self._held_interruption
             return heard
         if self._state != Activity.STARTING:
-            retries = retried(screen)
-            if retries and self._state != Activity.RETRYING:
-                report = r.ActivityReport(Activity.RETRYING, retries)
+            retry = retried(screen)
+            if retry and self._state != Activity.RETRYING:
+                report = r.ActivityReport(Activity.RETRYING, retry)
         elif _TRUST.search(screen):
             report = r.PermissionReport(
                 "folder trust", str(self._run.workspace), "Do you trust the files in this folder?"
@@ -235,93 +248,103 @@ class _Ear:
 
 
 class Events:
-    """A session as its events tell it."""
+    """A session as its events describe it."""
 
     def __init__(self, workspace: Path, folder: Path) -> None:
-        """`folder`: where Copilot keeps what belongs to the session."""
+        """`folder` is where Copilot keeps the session's files."""
         self._workspace = workspace
         self._folder = folder
         self.waits = False
-        """A request to the model is under way."""
-        self._said: str | None = None
-        self._asked: set[str] = set()
+        """Whether a request to the model is running."""
+        self._last_text: str | None = None
+        self._open_requests: set[str] = set()
 
     @forgiving
     def take(self, event: Mapping[str, Any], *, now: bool = True) -> list[r.Report]:
-        """What one event says; not `now`: an earlier process wrote it."""
-        data, when = event.get("data") or {}, moment(event.get("timestamp"))
+        """Return the reports of one event; `now` is False for an event of an earlier process."""
+        data, time = event.get("data") or {}, moment(event.get("timestamp"))
         kind = event.get("type")
         if kind == "session.usage_record":
-            return _usage(data.get("usage") or {}, when)
+            return _usage_reports(data.get("usage") or {}, time)
         if event.get("agentId") or data.get("parentToolCallId"):
-            return []  # a subagent's
+            return []  # of a subagent
         self.waits = now and kind in ("user.message", "assistant.turn_start")
         match kind:
             case "user.message":
-                said = _unfolded(str(data.get("content") or ""), self._folder)
-                return [r.TookReport(said, when), r.ActivityReport(Activity.ACTIVE, "", when)]
+                message = _expand_pastes(str(data.get("content") or ""), self._folder)
+                return [r.TookReport(message, time), r.ActivityReport(Activity.ACTIVE, "", time)]
             case "assistant.turn_start":
-                self._said = None
-                return [r.ActivityReport(Activity.ACTIVE, "", when)]
+                self._last_text = None
+                return [r.ActivityReport(Activity.ACTIVE, "", time)]
             case "assistant.message":
-                self._said = None if data.get("toolRequests") else str(data.get("content") or "")
-                return [r.ActivityReport(Activity.ACTIVE, "", when)]
-            case "assistant.turn_end" if self._said is not None:
-                return [r.TurnReport(self._said, when)]
+                self._last_text = None if data.get("toolRequests") else str(data.get("content") or "")
+                return [r.ActivityReport(Activity.ACTIVE, "", time)]
+            case "assistant.turn_end" if self._last_text is not None:
+                return [r.TurnReport(self._last_text, time)]
             case "permission.requested":
-                return self._permission(data, when)
+                return self._permission_report(data, time)
             case "permission.completed":
-                self._asked.discard(str(data.get("requestId")))
-                refused = (data.get("result") or {}).get("kind") != "approved"  # which may end the turn, in a moment
-                return [] if self._asked or refused else [r.ActivityReport(Activity.ACTIVE, "", when)]
+                self._open_requests.discard(str(data.get("requestId")))
+                # A refusal may end the turn in a moment.
+                is_refused = (data.get("result") or {}).get("kind") != "approved"
+                return [] if self._open_requests or is_refused else [r.ActivityReport(Activity.ACTIVE, "", time)]
             case "user_input.requested" | "elicitation.requested":
-                what = data.get("question") or data.get("message") or "it asks something"
-                return [r.ActivityReport(Activity.BLOCKED, f"{what} (answer in its terminal)", when)]
+                question = data.get("question") or data.get("message") or "it asks something"
+                return [r.ActivityReport(Activity.BLOCKED, f"{question} (answer in its terminal)", time)]
             case "user_input.completed" | "elicitation.completed":
-                return [r.ActivityReport(Activity.ACTIVE, "", when)]
+                return [r.ActivityReport(Activity.ACTIVE, "", time)]
             case "abort":
-                self._asked.clear()
-                return [r.ActivityReport(Activity.INTERRUPTED, "", when)]
+                self._open_requests.clear()
+                return [r.ActivityReport(Activity.INTERRUPTED, "", time)]
             case "session.error":
-                return _failed(data, when)
+                return _failure_reports(data, time)
         return []
 
-    def _permission(self, data: Mapping[str, Any], when: datetime | None) -> list[r.Report]:
+    def _permission_report(self, data: Mapping[str, Any], time: datetime | None) -> list[r.Report]:
+        """Return a permission request, and remember it as open."""
         request = data.get("permissionRequest") or {}
         identity = str(data.get("requestId") or "")
-        self._asked.add(identity)
+        self._open_requests.add(identity)
         tool, reason = str(request.get("kind") or "a tool"), str(request.get("intention") or "")
         if path := request.get("fileName") or request.get("path"):
             return [
                 r.PermissionReport(
-                    FILES.get(tool, tool), cli.inside(self._workspace, str(path)), reason, identity, when
+                    FILES.get(tool, tool), cli.inside(self._workspace, str(path)), reason, identity, time
                 )
             ]
-        what = next((request[key] for key in ("fullCommandText", "url", "toolName") if request.get(key)), "")
-        return [r.PermissionReport(tool, str(what), reason, identity, when)]
+        subject = next((request[key] for key in ("fullCommandText", "url", "toolName") if request.get(key)), "")
+        return [r.PermissionReport(tool, str(subject), reason, identity, time)]
 
 
-def _usage(usage: Mapping[str, Any], when: datetime | None) -> list[r.Report]:
+def _usage_reports(usage: Mapping[str, Any], time: datetime | None) -> list[r.Report]:
+    """Return the usage; cached tokens are subtracted from the input."""
+
     def count(key: str) -> int:
+        """Return a number of tokens, 0 if it is missing."""
         value = usage.get(key)
         return int(value) if isinstance(value, int | float) else 0
 
-    read, written = count("cacheReadTokens"), count("cacheWriteTokens")
-    fresh = max(0, count("inputTokens") - read - written)
-    return [r.UsageReport(str(usage.get("model") or ""), fresh, count("outputTokens"), read, written, time=when)]
+    cache_read, cache_write = count("cacheReadTokens"), count("cacheWriteTokens")
+    new_input = max(0, count("inputTokens") - cache_read - cache_write)
+    return [
+        r.UsageReport(
+            str(usage.get("model") or ""), new_input, count("outputTokens"), cache_read, cache_write, time=time
+        )
+    ]
 
 
-def _failed(data: Mapping[str, Any], when: datetime | None) -> list[r.Report]:
-    """It gave up: a limit of the account's, or the model did not answer."""
+def _failure_reports(data: Mapping[str, Any], time: datetime | None) -> list[r.Report]:
+    """Return the reports of a failed request: an interruption, and a usage limit if the error is one."""
     message = " ".join(str(data.get("message") or "").split())[:300]
-    limited = data.get("errorType") in ("rate_limit", "quota") or (
+    is_limit = data.get("errorType") in ("rate_limit", "quota") or (
         data.get("statusCode") == 429 and _LIMIT.search(message)
     )
-    stopped = r.ActivityReport(Activity.INTERRUPTED, f"API error: {message}", when)
-    return [stopped, r.LimitReport(None, when)] if limited else [stopped]
+    interruption = r.ActivityReport(Activity.INTERRUPTED, f"API error: {message}", time)
+    return [interruption, r.LimitReport(None, time)] if is_limit else [interruption]
 
 
 def _state_of(report: r.Report) -> Activity | None:
+    """Return the state that a report implies, or None."""
     match report:
         case r.ActivityReport():
             return report.state
@@ -333,15 +356,16 @@ def _state_of(report: r.Report) -> Activity | None:
 
 
 def retried(screen: str) -> str:
-    """The notice that a request is tried again, if it is the last thing that it shows."""
+    """Return the notice that a request is retried, if it is the last line shown; otherwise ""."""
     above = screen.partition("\n────")[0]
     lines = [line.strip(" ┃│\t") for line in above.splitlines()]
-    shown = [line for line in lines if line][:-1]  # the last one is the folder
-    match = _RETRIES.match(shown[-1]) if shown else None
+    visible = [line for line in lines if line][:-1]  # the last line shows the folder
+    match = _RETRY_NOTICE.match(visible[-1]) if visible else None
     return match[1] if match else ""
 
 
-async def _screen(run: AgentRun) -> str:
+async def _screen_text(run: AgentRun) -> str:
+    """Return the text of the screen, or "" if the terminal is gone."""
     try:
         return await run.screen()
     except AoError:
@@ -349,70 +373,80 @@ async def _screen(run: AgentRun) -> str:
 
 
 def _home(env: Mapping[str, str]) -> Path:
+    """Return Copilot's folder."""
     return Path(env.get("COPILOT_HOME") or Path(env.get("HOME") or Path.home()) / ".copilot")
 
 
 def _is_uuid(text: str) -> bool:
+    """Return whether the text is a UUID in its usual form."""
     try:
         return str(uuid.UUID(text)) == text.lower()
     except ValueError:
         return False
 
 
-def _events(home: Path, conversation: str) -> Path:
+def _events_file(home: Path, conversation: str) -> Path:
+    """Return the path of a session's events."""
     return home / "session-state" / (conversation or "none") / "events.jsonl"
 
 
-def _unfolded(text: str, folder: Path) -> str:
-    """A message as it was sent: a long one is kept by Copilot in a file of the session, and the model is told where."""
+def _expand_pastes(text: str, folder: Path) -> str:
+    """Return a message as it was sent: Copilot keeps a long paste in a file of the session and names the file to the model."""
 
-    def content(found: re.Match[str]) -> str:
-        file = Path(found["file"])
+    def content(mark: re.Match[str]) -> str:
+        """Return the file's text, or the mark itself if the file is not in the session's folder or cannot be read."""
+        file = Path(mark["file"])
         try:
-            return read_plain(file).decode() if file.resolve().is_relative_to(folder.resolve()) else found[0]
+            return read_plain(file).decode() if file.resolve().is_relative_to(folder.resolve()) else mark[0]
         except (OSError, ValueError):
-            return found[0]
+            return mark[0]
 
     return _PASTED.sub(content, text)
 
 
-def _whole(home: Path, conversation: str) -> str:
-    """The whole id of a session that is named by its beginning."""
+def _complete_id(home: Path, conversation: str) -> str:
+    """Return the whole id of a session given its beginning; the text as it is if it is ambiguous or unknown."""
     if not re.fullmatch(r"[0-9a-f-]{7,}", conversation):
         return conversation
-    found = [path.name for path in home.glob(f"session-state/{conversation}*") if path.is_dir()]
-    return found[0] if len(found) == 1 else conversation
+    names = [path.name for path in home.glob(f"session-state/{conversation}*") if path.is_dir()]
+    return names[0] if len(names) == 1 else conversation
 
 
-def _permissions(context: AgentContext) -> list[str]:
+def _permission_flags(context: AgentContext) -> list[str]:
+    """Return the flags for what needs no permission."""
     match context.permissions:
         case "full":
             return ["--allow-all"]
         case "plan":
             return ["--plan"]
     flags = ["--allow-tool=write"] if context.permissions == "auto-edit" else []
-    names = {ours: its for its, ours in FILES.items()}
-    flags += [f"--allow-tool={names.get(one.tool, one.tool)}" for one in context.allowed if not one.command]
+    names = {our_name: copilot_name for copilot_name, our_name in FILES.items()}
+    flags += [
+        f"--allow-tool={names.get(permission.tool, permission.tool)}"
+        for permission in context.allowed
+        if not permission.command
+    ]
     return list(dict.fromkeys(flags))
 
 
-def _instructions(context: AgentContext) -> dict[str, str]:
-    """How to work here, as custom instructions in a folder of the session's own."""
+def _write_instructions(context: AgentContext) -> dict[str, str]:
+    """Write the rules as custom instructions in the session's own folder; return the variable that points there."""
     if not context.system:
         return {}
     folder = context.private / "copilot"
     folder.mkdir(exist_ok=True)
     (folder / "worker.instructions.md").write_text(context.system, encoding="utf-8")
-    known = context.env.get("COPILOT_CUSTOM_INSTRUCTIONS_DIRS")
-    return {"COPILOT_CUSTOM_INSTRUCTIONS_DIRS": f"{known},{folder}" if known else str(folder)}
+    user_folders = context.env.get("COPILOT_CUSTOM_INSTRUCTIONS_DIRS")
+    return {"COPILOT_CUSTOM_INSTRUCTIONS_DIRS": f"{user_folders},{folder}" if user_folders else str(folder)}
 
 
-def _trust(home: Path, context: AgentContext) -> None:
-    """The user's own checkout is trusted, and with it all its worktrees; a clone is trusted by itself."""
-    worktree = (context.workspace / ".git").is_file() and (context.repo / ".git").exists()
-    folder = context.repo if worktree else context.workspace
+def _trust_folder(home: Path, context: AgentContext) -> None:
+    """Add the folder to Copilot's trusted folders: the user's checkout, which covers its worktrees, or a clone itself."""
+    is_worktree = (context.workspace / ".git").is_file() and (context.repo / ".git").exists()
+    folder = context.repo if is_worktree else context.workspace
 
     def add(config: dict[str, Any]) -> bool:
+        """Add the folder; return whether the configuration changed."""
         trusted = config.setdefault("trustedFolders", [])
         if not isinstance(trusted, list) or {str(folder), *map(str, folder.parents)} & set(map(str, trusted)):
             return False

@@ -1,4 +1,4 @@
-"""`cursor`: Cursor's CLI agent, made from its documentation and not run (docs/agents/cursor.md)."""
+"""The plugin `cursor`: runs Cursor's CLI agent; written from its documentation and not tried with the program (docs/agents/cursor.md)."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ INSTALL = "install it: curl https://cursor.com/install -fsS | bash"
 MODES: Mapping[str, tuple[str, ...]] = {"plan": ("--mode", "plan"), "full": ("--force",)}
 
 SETTLED = 0.4
-"""Seconds without output after which its screen is looked at; while it prints on, each so often."""
+"""Seconds without output after which the screen is read; during output it is read every `LOOK_EVERY` seconds."""
 LOOK_EVERY = 1.0
 
-_QUERY = re.compile(r"\A<user_query>\n?(.*?)\n?</user_query>\Z", re.DOTALL)
+_USER_QUERY = re.compile(r"\A<user_query>\n?(.*?)\n?</user_query>\Z", re.DOTALL)
 
 
 class Cursor:
-    """Runs `cursor-agent` interactively."""
+    """The agent plugin that runs `cursor-agent` interactively."""
 
     screen = ScreenRules(
         ready=re.compile(r"^\W*(?:Add a follow-up|Plan, search, build anything)", re.MULTILINE),
@@ -49,18 +49,18 @@ class Cursor:
         self._model = config.get("model")
 
     def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
-        """Its folders: login, chats."""
+        """Return Cursor's folders (login, chats) as writable, its settings in them as read-only."""
         del private
         home = Path(env.get("HOME") or Path.home())
-        kept = cli.kept(home / ".cursor", "mcp.json", "hooks.json", "commands", "extensions", "rules", "skills")
-        return replace(kept, writable=(*kept.writable, home / ".config" / "cursor"))
+        folders = cli.kept(home / ".cursor", "mcp.json", "hooks.json", "commands", "extensions", "rules", "skills")
+        return replace(folders, writable=(*folders.writable, home / ".config" / "cursor"))
 
     async def detect(self) -> Found | None:
-        """Is `cursor-agent` here?"""
+        """Return where `cursor-agent` is installed and its version, or None."""
         return await cli.detect(self._host, "cursor-agent")
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
-        """`cursor-agent PROMPT` in a folder that it is told to trust; `--resume` with the chat that was heard of."""
+        """Return the command `cursor-agent PROMPT` with `--trust` for the folder; `--resume` with the chat's id if one is known."""
         argv = [cli.program(self._host, "cursor-agent", context, INSTALL), "--trust"]
         if model := context.model or self._model:
             argv += ["--model", str(model)]
@@ -72,88 +72,89 @@ class Cursor:
             prompt = cli.fitting(context.message, context)
         if prompt:
             argv.append(cli.as_argument(prompt))
-        folder = _transcripts(context.env, context.workspace)
+        folder = _transcript_folder(context.env, context.workspace)
         return AgentLaunch(
             tuple(argv),
             waits=not prompt,
             conversation=context.resume or None,
-            memo={"folder": str(folder), "before": "\n".join(path.stem for path in _chats(folder))},
+            memo={"folder": str(folder), "before": "\n".join(path.stem for path in _chat_files(folder))},
         )
 
     def typed(self, text: str) -> str:
-        """A text that begins like one of its commands gets a space in front."""
+        """Return the text with a space in front if it begins like a command of Cursor."""
         return f" {text}" if text.startswith(("/", "!", "&")) else text
 
     async def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
-        """What it takes up is in its transcript; what it does is on its screen."""
-        ear = _Ear(run)
+        """Yield the messages that Cursor took, from its transcript, and its state, from its screen."""
+        listener = _Listener(run)
         run.changes.watch(run.log)
-        run.changes.watch(ear.folder)
-        looked, quiet = 0.0, False
+        run.changes.watch(listener.folder)
+        last_look, is_quiet = 0.0, False
         while True:
-            async for heard in ear.read():
+            async for heard in listener.read():
                 yield heard
-            if quiet or time.monotonic() - looked >= LOOK_EVERY:
-                looked = time.monotonic()
-                if seen := ear.see(await _screen(run), self.screen):
-                    yield seen
-            shown = ear.written
-            if not await run.changes.next(None if quiet else SETTLED):
+            if is_quiet or time.monotonic() - last_look >= LOOK_EVERY:
+                last_look = time.monotonic()
+                if screen_report := listener.see(await _screen_text(run), self.screen):
+                    yield screen_report
+            log_size = listener.written
+            if not await run.changes.next(None if is_quiet else SETTLED):
                 break
-            quiet = ear.written == shown
-        async for heard in ear.read():
+            is_quiet = listener.written == log_size
+        async for heard in listener.read():
             yield heard
 
 
-class _Ear:
-    """What was heard of one launch so far."""
+class _Listener:
+    """A reader of one launch: its transcript and its screen."""
 
     def __init__(self, run: AgentRun) -> None:
         self._run = run
         self.folder = Path(run.memo["folder"])
-        self._before = set(run.memo.get("before", "").split("\n"))
+        self._earlier_chats = set(run.memo.get("before", "").split("\n"))
         self._chat = run.conversation
         self._journal: Journal | None = None
         self._state: Activity | None = None
-        self._said = ""
+        self._last_text = ""
 
     @property
     def written(self) -> int:
-        """How much its terminal has shown."""
+        """Return the size of the terminal's log in bytes."""
         try:
             return self._run.log.stat().st_size
         except OSError:
             return 0
 
     async def read(self) -> AsyncIterator[Heard]:
-        """Messages that it took up, and its chat's id once it has one."""
+        """Yield the chat's id once it has one, and the messages that Cursor took."""
         if self._chat is None:
-            new = [path.stem for path in _chats(self.folder) if path.stem not in self._before]
-            if new:
-                self._chat = new[-1]
+            new_chats = [path.stem for path in _chat_files(self.folder) if path.stem not in self._earlier_chats]
+            if new_chats:
+                self._chat = new_chats[-1]
                 yield Heard((r.ConversationReport(self._chat),), "transcript")
         if self._journal is None and self._chat:
-            found = next((path for path in _chats(self.folder) if path.stem == self._chat), None)
-            self._journal = Journal(found, replace(self._run, cursors={})) if found else None
+            transcript = next((path for path in _chat_files(self.folder) if path.stem == self._chat), None)
+            self._journal = Journal(transcript, replace(self._run, cursors={})) if transcript else None
         if self._journal is not None:
-            told = self._run.cursors.get(self._journal.place, 0)
+            cursor = self._run.cursors.get(self._journal.place, 0)
             async for line in self._journal.lines():
                 reports = self._take(line.data)
-                if reports and line.end > told:
+                if reports and line.end > cursor:
                     yield self._journal.heard(line, *reports)
 
     @forgiving
     def _take(self, record: Mapping[str, Any]) -> list[r.Report]:
+        """Return the report of a user's message; remember the agent's last text."""
         text = text_of(record)
         if record.get("role") == "user" and text:
-            self._said = ""
+            self._last_text = ""
             return [r.TookReport(cli.without_rules(text))]
         if record.get("role") == "assistant" and text:
-            self._said = text
+            self._last_text = text
         return []
 
     def see(self, screen: str, rules: ScreenRules) -> Heard | None:
-        """What its screen says, when that is another thing than before."""
+        """Return the state that the screen shows, if it changed."""
         if rules.blocked and (match := rules.blocked.search(screen)):
             state, report = Activity.BLOCKED, r.ActivityReport(Activity.BLOCKED, match[0].strip(" │┃"))
         elif rules.busy and rules.busy.search(screen):
@@ -164,40 +165,42 @@ class _Ear:
             return None
         if state == self._state:
             return None
-        before, self._state = self._state, state
-        if state == Activity.IDLE and before == Activity.ACTIVE:
-            return Heard((r.TurnReport(self._said),), "screen")
+        previous, self._state = self._state, state
+        if state == Activity.IDLE and previous == Activity.ACTIVE:
+            return Heard((r.TurnReport(self._last_text),), "screen")
         return Heard((report,), "screen")
 
 
 def text_of(record: Mapping[str, Any]) -> str:
-    """The text of a transcript's record; a person's words may stand in a tag of its own."""
+    """Return the text of a transcript's record; a user's text may be inside a `<user_query>` tag."""
     content = (record.get("message") or {}).get("content")
     parts = content if isinstance(content, list) else []
     text = "\n".join(
         str(part.get("text")) for part in parts if isinstance(part, Mapping) and part.get("type") == "text"
     )
-    match = _QUERY.match(text.strip())
+    match = _USER_QUERY.match(text.strip())
     return match[1] if match else text
 
 
 def project_key(workspace: Path) -> str:
-    """The name under which it keeps what belongs to one folder."""
+    """Return the name under which Cursor keeps the files of one folder."""
     return re.sub(r"[^a-zA-Z0-9]+", "-", os.path.realpath(workspace)).strip("-")
 
 
-def _transcripts(env: Mapping[str, str], workspace: Path) -> Path:
+def _transcript_folder(env: Mapping[str, str], workspace: Path) -> Path:
+    """Return the folder with the transcripts of a workspace."""
     home = Path(env.get("HOME") or Path.home())
     return home / ".cursor" / "projects" / project_key(workspace) / "agent-transcripts"
 
 
-def _chats(folder: Path) -> list[Path]:
-    """A chat's file, in a folder of its own or not, the latest last."""
-    within = entries_in(folder)
-    return latest({path.stem: path for path in (*within, *entries_in(*within)) if path.suffix == ".jsonl"}.values())
+def _chat_files(folder: Path) -> list[Path]:
+    """Return the files of the chats, each in its own folder or not, the one that changed last at the end."""
+    entries = entries_in(folder)
+    return latest({path.stem: path for path in (*entries, *entries_in(*entries)) if path.suffix == ".jsonl"}.values())
 
 
-async def _screen(run: AgentRun) -> str:
+async def _screen_text(run: AgentRun) -> str:
+    """Return the text of the screen, or "" if the terminal is gone."""
     try:
         return await run.screen()
     except AoError:

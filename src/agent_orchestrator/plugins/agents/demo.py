@@ -1,4 +1,4 @@
-"""`demo`: a scripted agent that needs no model and no key. For trying things out, for tests, and as a template for plugins."""
+"""The plugin `demo`: a scripted agent that needs no model and no key. For trying things out, for tests, and as a template for plugins."""
 
 from __future__ import annotations
 
@@ -24,29 +24,31 @@ PLANNER = PROGRAM.with_name("demo_planner.py")
 
 
 class Demo:
-    """Runs `testing/demo_agent.py`, which does what directives in its task and messages say."""
+    """The agent plugin that runs `testing/demo_agent.py`, which does what directives in its task and messages say."""
 
     screen = ScreenRules(ready=re.compile(r"^> *$", re.MULTILINE), blocked=re.compile(r"\(y/n\) *$", re.MULTILINE))
     interrupt_keys = ("Escape",)
     permission_keys: Mapping[str, tuple[str, ...]] = {"allow": ("y",), "always": ("a",), "deny": ("n",)}
 
     def __init__(self, config: Mapping[str, Any], host: Host) -> None:
-        del host  # its program is part of this package
-        self._script = _text(config, "script")
-        self._log = _text(config, "log") or os.environ.get("AO_DEMO_LOG", "")
+        del host  # the program is part of this package
+        self._script = _read_text(config, "script")
+        self._log = _read_text(config, "log") or os.environ.get("AO_DEMO_LOG", "")
 
     async def detect(self) -> Found | None:
-        """It is always here."""
+        """Return the program, which is part of this package."""
         return Found(str(PROGRAM), agent_orchestrator.__version__)
 
     def conversation_files(self, env: Mapping[str, str], workspace: Path, conversation: str) -> tuple[Path, ...]:
-        """It remembers nothing that it would need."""
+        """Return no files: the agent has no conversation to keep."""
         del env, workspace, conversation
         return ()
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
-        """It reads its task from the task file itself; a resumed one does not begin it again, and is typed what it is for."""
-        env = {"AO_TASK_FILE": str(context.task_file), **_without_rules(context, context.prompt)}
+        """Return the command; it reads its task from the task file, and a resumed one does not begin the task again but gets a
+        message.
+        """
+        env = {"AO_TASK_FILE": str(context.task_file), **_task_length(context, context.prompt)}
         if self._script:
             env["AO_DEMO_SCRIPT"] = self._script
         if self._log:
@@ -56,27 +58,27 @@ class Demo:
         argv: tuple[str, ...] = (sys.executable, "-I", "-S", str(PROGRAM))
         if context.resume is not None:
             argv += ("--resume",)
-        resumed = context.resume is not None
+        is_resumed = context.resume is not None
         return AgentLaunch(
-            argv, env, paste=context.message or None, waits=resumed, conversation=context.resume or context.session
+            argv, env, paste=context.message or None, waits=is_resumed, conversation=context.resume or context.session
         )
 
     # -- without a terminal --------------------------------------------------------------------------------------------
 
     def turn(self, context: AgentContext, prompt: str, conversation: str | None) -> Turn:
-        """Asked for an answer in a shape of its own it plans (`testing/demo_planner.py`); otherwise it does what the prompt says."""
+        """Return the command of a headless turn: with a schema the planner (`testing/demo_planner.py`), otherwise the scripted agent."""
         if context.schema:
-            again = ("--again",) if conversation else ()
+            repeat_option = ("--again",) if conversation else ()
             state = str(context.private / "demo-plan.json")
-            return Turn((sys.executable, "-I", "-S", str(PLANNER), state, *again), stdin=prompt)
+            return Turn((sys.executable, "-I", "-S", str(PLANNER), state, *repeat_option), stdin=prompt)
         file = context.private / "demo-turn.md"
         file.write_text(prompt, encoding="utf-8")
         return Turn(
-            (sys.executable, "-I", "-S", str(PROGRAM)), {"AO_TASK_FILE": str(file), **_without_rules(context, prompt)}
+            (sys.executable, "-I", "-S", str(PROGRAM)), {"AO_TASK_FILE": str(file), **_task_length(context, prompt)}
         )
 
     def read_turn(self, line: str) -> TurnLine:
-        """What the planner says; of the other program what it shows, for it reports by itself."""
+        """Parse one line: a record of the planner; the scripted agent's output is shown, since it reports by itself."""
         try:
             data = json.loads(line)
             kind = data["demo"]
@@ -92,12 +94,13 @@ class Demo:
         return TurnLine(str(data.get("text") or ""))
 
 
-def _without_rules(context: AgentContext, prompt: str) -> dict[str, str]:
-    """How much of a prompt is its task. What is behind it are rules, which come with a repository, and are no script."""
+def _task_length(context: AgentContext, prompt: str) -> dict[str, str]:
+    """Return the length of the task in a prompt: what follows are rules, which come with a repository and must not be run as a script."""
     return {"AO_DEMO_TASK": str(len(context.task))} if context.task and prompt.startswith(context.task) else {}
 
 
-def _text(config: Mapping[str, Any], key: str) -> str:
+def _read_text(config: Mapping[str, Any], key: str) -> str:
+    """Return a text from the configuration; raise `UsageError` if it is not one."""
     value = config.get(key) or ""
     if not isinstance(value, str):
         raise UsageError(f"`{key}` of the demo agent is not text", f"write it as `{key}: |` with text below")

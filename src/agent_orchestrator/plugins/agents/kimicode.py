@@ -1,4 +1,4 @@
-"""`kimicode`: Moonshot's Kimi Code CLI (`kimi`), heard by the wire log that it keeps of each session (docs/agents/kimicode.md)."""
+"""The plugin `kimicode`: runs Moonshot's Kimi Code CLI (`kimi`) and reads the wire log of each session (docs/agents/kimicode.md)."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ MOST_LOOKS = 120
 
 _READY = re.compile(r"^\s*│ >", re.MULTILINE)
 _DIALOG = re.compile(r"↑/↓ select|↑↓ navigate")
-_INPUT = re.compile(r"^ *│ > +(.*?) *│ *$", re.MULTILINE)
+_INPUT_LINE = re.compile(r"^ *│ > +(.*?) *│ *$", re.MULTILINE)
 _TRUST = re.compile(r"Trust this folder\?")
 _LIMIT = re.compile(r"quota|usage limit|rate.?limit|exceeded.*limit", re.IGNORECASE)
 
 
 class KimiCode:
-    """Runs `kimi` interactively."""
+    """The agent plugin that runs `kimi` interactively."""
 
     screen = ScreenRules(
         ready=_READY,
@@ -66,24 +66,24 @@ class KimiCode:
     )
     interrupt_keys = ("Escape",)
     permission_keys: Mapping[str, tuple[str, ...]] = {"allow": ("1",), "always": ("1",), "deny": ("3",)}
-    """For good is a rule of ours, kept for the project: its own would hold for more than was asked."""
+    """`always` presses "once": the permanent rule is ours, kept for the project; Kimi's own would cover more than was asked."""
 
     def __init__(self, config: Mapping[str, Any], host: Host) -> None:
         self._host = host
         self._model = config.get("model")
 
     def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
-        """Its folder: login, conversations."""
+        """Return Kimi's folder (login, conversations) as writable, its settings in it as read-only."""
         del private
         return cli.kept(_home(env), "mcp.json", "plugins", "skills")
 
     async def detect(self) -> Found | None:
-        """Is `kimi` here?"""
+        """Return where `kimi` is installed and its version, or None."""
         path = self._host.which("kimi")
         return await cli.detect(self._host, "kimi", own_node(path, os.environ)) if path else None
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
-        """`kimi`; it takes neither a first prompt nor rules of ours on its command line, so both are typed once it is ready."""
+        """Return the command `kimi`. It takes no first prompt and no rules as arguments, so both are typed once it is ready."""
         home = _home(context.env)
         argv = [cli.program(self._host, "kimi", context, INSTALL)]
         if context.resume is None:
@@ -94,98 +94,105 @@ class KimiCode:
         if model := context.model or self._model:
             argv += ["--model", str(model)]
         argv += MODES.get(context.permissions, ())
-        await aside(_trust, home, context.workspace)
-        before = {path.parent.parent.parent.name: size_of(path) for path in _wires(home, context.workspace)}
+        await aside(_trust_folder, home, context.workspace)
+        earlier_sizes = {path.parent.parent.parent.name: size_of(path) for path in _main_wires(home, context.workspace)}
         return AgentLaunch(
             tuple(argv),
             {"KIMI_CODE_NO_AUTO_UPDATE": "1", **own_node(argv[0], context.env)},
             paste=prompt or None,
             waits=not prompt,
             conversation=context.resume or None,
-            memo={"home": str(home), "prompt": "yes" if prompt else "", "before": json.dumps(before)},
+            memo={"home": str(home), "prompt": "yes" if prompt else "", "before": json.dumps(earlier_sizes)},
         )
 
     async def deliver(self, run: AgentRun, message: str, text: str, *, interrupt: bool) -> Delivery | None:
-        """Typed, but not into a dialog: one that was answered stays on the screen for a moment, and takes what is typed."""
+        """Return `Held` while a dialog is shown, which takes what is typed even after its answer; otherwise None, so that the
+        message is typed.
+        """
         del message, text, interrupt
-        return Held("it still shows a dialog") if _DIALOG.search(await _screen(run)) else None
+        return Held("it still shows a dialog") if _DIALOG.search(await _screen_text(run)) else None
 
     async def answer(self, run: AgentRun, permission: Permission, decision: str, text: str) -> Sequence[str] | None:
-        """By the keys of its dialog, which is drawn some time after it was told of."""
-        del permission, text  # which is sent as the next message
+        """Return the keys for the dialog, which is drawn some time after its record is written; None if it does not appear."""
+        del permission, text  # the text is sent as the next message
         return await cli.keys_for(run, _DIALOG, "", self.permission_keys.get(decision))
 
     def typed(self, text: str) -> str:
-        """A text that begins like one of its commands gets a space in front."""
+        """Return the text with a space in front if it begins like a command of Kimi."""
         return f" {text}" if text.startswith(("/", "!", "#")) else text
 
     def unsent(self, screen: str, text: str) -> bool:
-        """Its input line is the last one in a box."""
-        lines = _INPUT.findall(screen)
+        """Return whether the text is still in the input line, which is the last line in a box."""
+        lines = _INPUT_LINE.findall(screen)
         return bool(lines) and (cli.begins(text, lines[-1]) or lines[-1].lower().startswith("[paste"))
 
     async def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
-        """The session's wire log; its screen only until the first turn: a dialog, or being ready."""
-        ear = _Ear(run)
+        """Yield reports from the session's wire log, and from the screen until the first turn: a dialog, or readiness."""
+        reader = _WireReader(run)
         while True:
-            async for heard in ear.read():
+            async for heard in reader.read():
                 yield heard
-            if ear.looks and (seen := ear.see(await _screen(run))):
-                yield seen
-            if not await run.changes.next(ear.patience):
-                async for heard in ear.read():
+            if reader.looks and (screen_report := reader.see(await _screen_text(run))):
+                yield screen_report
+            if not await run.changes.next(reader.patience):
+                async for heard in reader.read():
                     yield heard
                 return
 
 
-class _Ear:
-    """What was heard of one launch so far."""
+class _WireReader:
+    """A reader of one launch: the wire logs of its session, and its screen."""
 
     def __init__(self, run: AgentRun) -> None:
         self._run = run
         self._home = Path(run.memo["home"])
-        self._before: dict[str, int] = json.loads(run.memo.get("before") or "{}")
+        self._earlier_sizes: dict[str, int] = json.loads(run.memo.get("before") or "{}")
         self._session = run.conversation
         self._journals: dict[Path, Journal] = {}
         self._wire = Wire(run.workspace)
         self._state = Activity.STARTING
-        self._tries = 0
+        self._screen_reads = 0
         run.changes.watch(run.log)
 
     @property
     def looks(self) -> bool:
-        """Nothing was heard yet: its screen may say why."""
-        return self._state == Activity.STARTING and self._tries < MOST_LOOKS
+        """Return whether nothing was reported yet, so that the screen may show why."""
+        return self._state == Activity.STARTING and self._screen_reads < MOST_LOOKS
 
     @property
     def patience(self) -> float | None:
-        """How long to wait for a change when something is known to come."""
+        """Return the seconds to wait for a change while something is due, otherwise None."""
         return LOOK_AGAIN if self.looks else None
 
     async def read(self) -> AsyncIterator[Heard]:
-        """What the wire logs say since: the main agent's everything, its subagents' what they used."""
-        if self._session is None and (found := self._new_session()):
-            self._session = found
-            yield Heard((r.ConversationReport(found),), "transcript")
-        for agent, journal in self._open():
-            told, before = self._run.cursors.get(journal.place, 0), self._before.get(self._session or "", 0)
+        """Yield the reports of new records: everything of the main agent, only the usage of its subagents."""
+        if self._session is None and (session := self._new_session()):
+            self._session = session
+            yield Heard((r.ConversationReport(session),), "transcript")
+        for agent, journal in self._open_journals():
+            cursor, earlier_size = (
+                self._run.cursors.get(journal.place, 0),
+                self._earlier_sizes.get(self._session or "", 0),
+            )
             async for line in journal.lines():
-                now = agent != "main" or line.start >= before
-                reports = self._wire.take(line.data, now=now) if agent == "main" else used(line.data)
-                if not now:  # what an earlier process was doing
+                is_current = agent != "main" or line.start >= earlier_size
+                reports = self._wire.take(line.data, now=is_current) if agent == "main" else used(line.data)
+                if not is_current:  # the state of an earlier process
                     reports = [report for report in reports if _state_of(report) is None]
                 for report in reports:
                     self._state = _state_of(report) or self._state
-                if reports and line.end > told:
+                if reports and line.end > cursor:
                     yield journal.heard(line, *reports)
 
     def _new_session(self) -> str | None:
-        names = [path.parent.parent.parent.name for path in _wires(self._home, self._run.workspace)]
-        return next((name for name in names if name not in self._before), None)
+        """Return the id of a session that began after the launch, or None."""
+        names = [path.parent.parent.parent.name for path in _main_wires(self._home, self._run.workspace)]
+        return next((name for name in names if name not in self._earlier_sizes), None)
 
-    def _open(self) -> Iterator[tuple[str, Journal]]:
+    def _open_journals(self) -> Iterator[tuple[str, Journal]]:
+        """Return the followed wire logs with their agents' names, opening new ones."""
         if self._session:
-            for path in self._agents(Path(self._session).name):
+            for path in self._wire_paths(Path(self._session).name):
                 if len(self._journals) < MOST_BESIDE and path not in self._journals and path.exists():
                     journal = Journal(path, replace(self._run, cursors={}))
                     journal.place = f"{self._session}-{path.parent.name}"
@@ -193,16 +200,16 @@ class _Ear:
                     self._run.changes.watch(path.parent.parent)
         return ((path.parent.name, journal) for path, journal in self._journals.items())
 
-    def _agents(self, session: str) -> list[Path]:
-        """The wire logs that the session's agents would have: it may have begun in another folder."""
+    def _wire_paths(self, session: str) -> list[Path]:
+        """Return the paths where the wire logs of the session's agents would be; the session may have begun in another folder."""
         sessions = self._home / "sessions"
-        found = entries_in(sessions / folder_key(self._run.workspace) / session / "agents")
-        found = found or entries_in(*(folder / session / "agents" for folder in entries_in(sessions)))
-        return [agent / "wire.jsonl" for agent in found]
+        agents = entries_in(sessions / folder_key(self._run.workspace) / session / "agents")
+        agents = agents or entries_in(*(folder / session / "agents" for folder in entries_in(sessions)))
+        return [agent / "wire.jsonl" for agent in agents]
 
     def see(self, screen: str) -> Heard | None:
-        """What it waits for before its first turn."""
-        self._tries += 1
+        """Return what the screen shows before the first turn: a question of trust, or readiness."""
+        self._screen_reads += 1
         if _TRUST.search(screen):
             report: r.Report = r.ActivityReport(Activity.BLOCKED, "do you trust this folder? (answer in its terminal)")
         elif _READY.search(screen) and not self._run.memo.get("prompt"):
@@ -214,118 +221,126 @@ class _Ear:
 
 
 class Wire:
-    """The main agent as its wire log tells it."""
+    """The main agent as its wire log describes it."""
 
     def __init__(self, workspace: Path) -> None:
         self._workspace = workspace
-        self._said = ""
-        self._asked: set[str] = set()
-        self._retries = False
-        self._steps: tuple[int, int, str] | None = None
+        self._last_text = ""
+        self._open_requests: set[str] = set()
+        self._is_retrying = False
+        self._last_progress: tuple[int, int, str] | None = None
 
     @forgiving
     def take(self, record: Mapping[str, Any], *, now: bool = True) -> list[r.Report]:
-        """What one record says; not `now`: an earlier process wrote it."""
-        when = _moment(record.get("time"))
+        """Return the reports of one record; `now` is False for a record of an earlier process."""
+        timestamp = _time_of(record.get("time"))
         match record.get("type"):
             case "turn.prompt" | "turn.steer" if (record.get("origin") or {}).get("kind") == "user":
                 text = _text(record.get("input"))
-                return [r.TookReport(text, when), r.ActivityReport(Activity.ACTIVE, "", when)]
+                return [r.TookReport(text, timestamp), r.ActivityReport(Activity.ACTIVE, "", timestamp)]
             case "context.append_loop_event":
-                return self._loop(record.get("event") or {}, when)
+                return self._loop_reports(record.get("event") or {}, timestamp)
             case "usage.record":
-                answered = [r.ActivityReport(Activity.ACTIVE, "", when)] if self._retries and now else []
-                self._retries = False
-                return [*used(record), *answered]
+                resumed = [r.ActivityReport(Activity.ACTIVE, "", timestamp)] if self._is_retrying and now else []
+                self._is_retrying = False
+                return [*used(record), *resumed]
             case "turn.step.retrying":
-                self._retries = True
+                self._is_retrying = True
                 attempt = f"attempt {record.get('nextAttempt')} of {record.get('maxAttempts')}"
-                return [r.ActivityReport(Activity.RETRYING, f"{record.get('errorMessage')} ({attempt})", when)]
+                return [r.ActivityReport(Activity.RETRYING, f"{record.get('errorMessage')} ({attempt})", timestamp)]
             case "interaction.request":
-                return self._request(record, when)
+                return self._request_report(record, timestamp)
             case "interaction.resolved":
-                self._asked.discard(str(record.get("id")))
-                return [] if self._asked else [r.ActivityReport(Activity.ACTIVE, "", when)]
+                self._open_requests.discard(str(record.get("id")))
+                return [] if self._open_requests else [r.ActivityReport(Activity.ACTIVE, "", timestamp)]
             case "turn.ended":
-                return self._ended(record, when)
+                return self._end_reports(record, timestamp)
         return []
 
-    def _loop(self, event: Mapping[str, Any], when: datetime | None) -> list[r.Report]:
+    def _loop_reports(self, event: Mapping[str, Any], timestamp: datetime | None) -> list[r.Report]:
+        """Collect the agent's text from an event of its loop; return progress if it called the to-do tool."""
         match event.get("type"):
             case "step.begin" | "tool.result":
-                self._said = ""
+                self._last_text = ""
             case "content.part":
                 part = event.get("part") or {}
-                self._said += str(part.get("text") or "") if part.get("type") == "text" else ""
+                self._last_text += str(part.get("text") or "") if part.get("type") == "text" else ""
             case "tool.call":
-                self._said = ""
-                return self._progress(event.get("args"), when)
+                self._last_text = ""
+                return self._progress(event.get("args"), timestamp)
         return []
 
-    def _progress(self, args: object, when: datetime | None) -> list[r.Report]:
+    def _progress(self, args: object, timestamp: datetime | None) -> list[r.Report]:
+        """Return the progress of the to-do list if it changed."""
         todos = args.get("todos") if isinstance(args, Mapping) else None
         if not isinstance(todos, list) or not all(isinstance(todo, Mapping) for todo in todos):
             return []
         done = sum(todo.get("status") in ("done", "completed") for todo in todos)
         step = next((str(todo.get("title") or "") for todo in todos if todo.get("status") == "in_progress"), "")
-        if self._steps == (done, len(todos), step):
+        if self._last_progress == (done, len(todos), step):
             return []
-        self._steps = (done, len(todos), step)
-        return [r.ProgressReport(done, len(todos), step, time=when)]
+        self._last_progress = (done, len(todos), step)
+        return [r.ProgressReport(done, len(todos), step, time=timestamp)]
 
-    def _request(self, record: Mapping[str, Any], when: datetime | None) -> list[r.Report]:
+    def _request_report(self, record: Mapping[str, Any], timestamp: datetime | None) -> list[r.Report]:
+        """Return the report of a question, or of a permission request with the folder if that is not the workspace."""
         identity = str(record.get("id") or "")
-        self._asked.add(identity)
+        self._open_requests.add(identity)
         request = record.get("request") or {}
         if record.get("kind") != "approval":
             questions = request.get("questions") or [request]
-            what = str((questions[0] or {}).get("question") or "it asks something")
-            return [r.ActivityReport(Activity.BLOCKED, f"{what} (answer in its terminal)", when)]
-        shown, tool = request.get("display") or {}, str(request.get("toolName") or "a tool")
-        path = shown.get("path") or shown.get("file_path") or shown.get("filePath")
+            subject = str((questions[0] or {}).get("question") or "it asks something")
+            return [r.ActivityReport(Activity.BLOCKED, f"{subject} (answer in its terminal)", timestamp)]
+        display, tool = request.get("display") or {}, str(request.get("toolName") or "a tool")
+        path = display.get("path") or display.get("file_path") or display.get("filePath")
         if path:
-            tool, what = "read" if shown.get("operation") == "read" else "edit", cli.inside(self._workspace, str(path))
+            tool, subject = (
+                "read" if display.get("operation") == "read" else "edit",
+                cli.inside(self._workspace, str(path)),
+            )
         else:
-            what = str(shown.get("command") or shown.get("url") or "")
-            folder = str(shown.get("cwd") or shown.get("workdir") or "")
-            if folder and what and Path(os.path.realpath(folder)) != Path(os.path.realpath(self._workspace)):
-                what = f"cd {shlex.quote(folder)} && {what}"
-        return [r.PermissionReport(tool, what, str(request.get("action") or ""), identity, when)]
+            subject = str(display.get("command") or display.get("url") or "")
+            folder = str(display.get("cwd") or display.get("workdir") or "")
+            if folder and subject and Path(os.path.realpath(folder)) != Path(os.path.realpath(self._workspace)):
+                subject = f"cd {shlex.quote(folder)} && {subject}"
+        return [r.PermissionReport(tool, subject, str(request.get("action") or ""), identity, timestamp)]
 
-    def _ended(self, record: Mapping[str, Any], when: datetime | None) -> list[r.Report]:
-        self._asked.clear()
-        self._retries = False
+    def _end_reports(self, record: Mapping[str, Any], timestamp: datetime | None) -> list[r.Report]:
+        """Return how a turn ended: finished, interrupted, failed, or at a usage limit."""
+        self._open_requests.clear()
+        self._is_retrying = False
         if record.get("reason") == "completed":
-            return [r.TurnReport(self._said, when)]
+            return [r.TurnReport(self._last_text, timestamp)]
         error = record.get("error") or {}
         if not error:
-            return [r.ActivityReport(Activity.INTERRUPTED, "", when)]
+            return [r.ActivityReport(Activity.INTERRUPTED, "", timestamp)]
         message = " ".join(str(error.get("message") or error.get("code") or "").split())[:300]
-        stopped = r.ActivityReport(Activity.INTERRUPTED, f"API error: {message}", when)
-        limited = _LIMIT.search(f"{error.get('code')} {message}")
-        return [stopped, r.LimitReport(None, when)] if limited else [stopped]
+        interruption = r.ActivityReport(Activity.INTERRUPTED, f"API error: {message}", timestamp)
+        is_limit = _LIMIT.search(f"{error.get('code')} {message}")
+        return [interruption, r.LimitReport(None, timestamp)] if is_limit else [interruption]
 
 
 @forgiving
 def used(record: Mapping[str, Any]) -> list[r.Report]:
-    """What a request to the model used."""
+    """Return the usage of one request to the model."""
     usage = record.get("usage")
     if record.get("type") != "usage.record" or not isinstance(usage, Mapping):
         return []
-    count = {name: value for name, value in usage.items() if isinstance(value, int)}
+    counts = {name: value for name, value in usage.items() if isinstance(value, int)}
     return [
         r.UsageReport(
             model=str(record.get("model") or "").rpartition("/")[2],
-            input=count.get("inputOther", 0),
-            output=count.get("output", 0),
-            cache_read=count.get("inputCacheRead", 0),
-            cache_write=count.get("inputCacheCreation", 0),
-            time=_moment(record.get("time")),
+            input=counts.get("inputOther", 0),
+            output=counts.get("output", 0),
+            cache_read=counts.get("inputCacheRead", 0),
+            cache_write=counts.get("inputCacheCreation", 0),
+            time=_time_of(record.get("time")),
         )
     ]
 
 
 def _state_of(report: r.Report) -> Activity | None:
+    """Return the state that a report implies, or None."""
     match report:
         case r.ActivityReport():
             return report.state
@@ -337,15 +352,18 @@ def _state_of(report: r.Report) -> Activity | None:
 
 
 def _text(parts: object) -> str:
-    found = parts if isinstance(parts, list) else []
-    return "\n".join(str(part["text"]) for part in found if isinstance(part, Mapping) and part.get("type") == "text")
+    """Return the text of a message's parts."""
+    items = parts if isinstance(parts, list) else []
+    return "\n".join(str(part["text"]) for part in items if isinstance(part, Mapping) and part.get("type") == "text")
 
 
-def _moment(value: object) -> datetime | None:
+def _time_of(value: object) -> datetime | None:
+    """Return a time given in milliseconds, or None."""
     return datetime.fromtimestamp(value / 1000, UTC) if isinstance(value, int | float) else None
 
 
-async def _screen(run: AgentRun) -> str:
+async def _screen_text(run: AgentRun) -> str:
+    """Return the text of the screen, or "" if the terminal is gone."""
     try:
         return await run.screen()
     except AoError:
@@ -353,34 +371,36 @@ async def _screen(run: AgentRun) -> str:
 
 
 def _home(env: Mapping[str, str]) -> Path:
+    """Return Kimi's folder."""
     return Path(env.get("KIMI_CODE_HOME") or Path(env.get("HOME") or Path.home()) / ".kimi-code")
 
 
 def own_node(program: str, env: Mapping[str, str]) -> dict[str, str]:
-    """It needs a newer Node than many systems have: one that was installed beside it comes first."""
+    """Return a PATH that begins with the program's folder if a Node is in it: Kimi needs a newer Node than many systems have."""
     folder = Path(program).parent
     return {"PATH": f"{folder}{os.pathsep}{env.get('PATH', os.defpath)}"} if (folder / "node").exists() else {}
 
 
 def folder_key(workspace: Path) -> str:
-    """The name under which it keeps what belongs to one folder."""
+    """Return the name under which Kimi keeps the files of one folder."""
     root = os.path.realpath(workspace).rstrip("/")
     slug = re.sub(r"[^a-z0-9._-]+", "-", root.rpartition("/")[2].lower()).strip("-")[:40].strip("-")
     slug = "workspace" if slug in ("", ".", "..") else slug
     return f"wd_{slug}_{hashlib.sha256(root.encode()).hexdigest()[:12]}"
 
 
-def _wires(home: Path, workspace: Path) -> Sequence[Path]:
+def _main_wires(home: Path, workspace: Path) -> Sequence[Path]:
+    """Return the main wire logs of the workspace's sessions, the one that changed last at the end."""
     sessions = entries_in(home / "sessions" / folder_key(workspace))
-    wires = [one / "agents/main/wire.jsonl" for one in sessions if one.name.startswith("session_")]
+    wires = [session / "agents/main/wire.jsonl" for session in sessions if session.name.startswith("session_")]
     return sorted(latest(wire for wire in wires if wire.exists()))
 
 
-def _trust(home: Path, workspace: Path) -> None:
-    """It asks for every folder; the answer is a file of its own for each."""
+def _trust_folder(home: Path, workspace: Path) -> None:
+    """Trust the workspace: Kimi asks for every folder, and keeps each answer in its own file."""
     file = Path("workspace-trust") / folder_key(workspace)
     with contextlib.suppress(OSError), opened(home, file):
-        return  # anything else in its place, a symlink say, is an agent's doing, and is replaced
+        return  # anything else there, such as a symlink, was made by an agent and is replaced
     record = {"root": os.path.realpath(workspace), "trustedAt": int(time.time() * 1000)}
     try:
         put(home, file, json.dumps(record, separators=(",", ":")).encode(), 0o644)

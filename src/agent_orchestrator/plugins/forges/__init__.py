@@ -1,1 +1,1 @@
-"""The slots SCM and Tracker: GitHub, GitLab, Linear and Jira; `shared/` has what they share."""
+"""Plugins of the slots SCM and tracker: GitHub, GitLab, Linear and Jira. `shared/` has the code that they share."""

@@ -1,1 +1,1 @@
-"""How people are told: one file a notifier. `http.py` speaks HTTP for them, `texts.py` writes for them."""
+"""Notifiers: how people are notified, one file per service. `http.py` sends their requests, `texts.py` formats their texts."""

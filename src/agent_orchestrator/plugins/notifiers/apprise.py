@@ -1,4 +1,4 @@
-"""Everybody else: any address that Apprise knows (Telegram, Teams, e-mail, ntfy, Pushover …). Imported when first used."""
+"""Any other service: addresses that Apprise supports (Telegram, Teams, e-mail, ntfy, Pushover …). Imported when first used."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class AnyApprise:
 
     def __init__(self, config: Mapping[str, Any], host: Host) -> None:
         del host  # nothing of this machine is needed
-        given = config.get("urls") or config.get("url") or config.get("webhookUrl") or ()
-        urls = [given] if isinstance(given, str) else given
+        configured = config.get("urls") or config.get("url") or config.get("webhookUrl") or ()
+        urls = [configured] if isinstance(configured, str) else configured
         self._urls = [str(url).strip() for url in urls if str(url).strip()] if isinstance(urls, list | tuple) else []
         if not self._urls:
             raise UsageError("notifiers: apprise has no url", "write one: url: tgram://BOT_TOKEN/CHAT_ID")
@@ -35,7 +35,7 @@ class AnyApprise:
             http.learn(f"apprise address {number}", url)
 
     async def notify(self, notification: Notification) -> None:
-        """Send it."""
+        """Send the notification. Raises `Temporary` if it is not delivered."""
         try:
             async with asyncio.timeout(WITHIN):
                 await asyncio.to_thread(self._send, notification)
@@ -45,6 +45,7 @@ class AnyApprise:
             ) from None
 
     def _send(self, notification: Notification) -> None:
+        """Send the notification with Apprise, which blocks."""
         try:
             import apprise
         except ImportError:
@@ -56,26 +57,27 @@ class AnyApprise:
                     f"apprise knows no such address: {scheme(url)}://…", "see https://appriseit.com/services/"
                 )
         body = texts.for_anybody(texts.as_text(notification, 30_000)) or texts.title(notification, 200)
-        told = io.StringIO()
+        log_output = io.StringIO()
         capture: Any = apprise.LogCapture
         with capture(level=logging.WARNING, fmt="%(message)s") as captured:
-            sent = sender.notify(
+            is_sent = sender.notify(
                 body=body,
                 title=texts.for_anybody(texts.title(notification, 200)),
                 notify_type=_KINDS.get(notification.level, "info"),
                 body_format="text",
             )
-            told.write(captured.getvalue())
-        if not sent:
-            why = one_line(KNOWN.text(told.getvalue()), 200)
+            log_output.write(captured.getvalue())
+        if not is_sent:
+            reason = one_line(KNOWN.text(log_output.getvalue()), 200)
             raise Temporary(
-                f"apprise: {self._schemes()} did not take it{f': {why}' if why else ''}", "check its address"
+                f"apprise: {self._schemes()} did not take it{f': {reason}' if reason else ''}", "check its address"
             )
 
     def _schemes(self) -> str:
+        """Return the schemes of the addresses, without their secrets, for error texts."""
         return ", ".join(dict.fromkeys(f"{scheme(url)}://…" for url in self._urls))
 
 
 def scheme(url: str) -> str:
-    """The part of an address that says which service it is."""
+    """Return the part of an address that names its service."""
     return one_line(url.partition("://")[0], 30)

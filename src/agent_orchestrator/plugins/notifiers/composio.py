@@ -22,7 +22,7 @@ _SLUG = re.compile(r"[A-Z0-9_]{3,100}")
 
 
 class Composio:
-    """Sends by one app."""
+    """Sends through one Composio app."""
 
     permissions: ClassVar = ["network", "secrets"]
 
@@ -51,7 +51,7 @@ class Composio:
         self._url = f"{str(config.get('apiUrl') or API).rstrip('/')}/tools/execute/{self._tool}"
 
     async def notify(self, notification: Notification) -> None:
-        """Send it."""
+        """Send the notification. Raises `AoError` if the tool fails."""
         body: dict[str, Any] = {
             "user_id": self._user,
             "version": self._version,
@@ -59,22 +59,24 @@ class Composio:
         }
         if self._account:
             body["connected_account_id"] = self._account
-        where = "its key, tool and account"
-        reply = await http.post("composio", self._url, body, {"x-api-key": self._key}, where=where, clock=self._clock)
+        to_check = "its key, tool and account"
+        reply = await http.post(
+            "composio", self._url, body, {"x-api-key": self._key}, where=to_check, clock=self._clock
+        )
         data = reply.data if isinstance(reply.data, dict) else {}
         if data.get("successful") is not True:
-            said = one_line(KNOWN.text(str(data.get("error") or "it does not say why")), 200)
+            reason = one_line(KNOWN.text(str(data.get("error") or "it does not say why")), 200)
             raise AoError(
-                f"composio: {self._tool} failed: {said}", "see that the account is connected, and may do this"
+                f"composio: {self._tool} failed: {reason}", "see that the account is connected, and may do this"
             )
 
     def arguments(self, notification: Notification) -> dict[str, Any]:
-        """What the app's tool takes."""
+        """Return the arguments of the app's tool."""
         title = texts.title(notification, SUBJECT)
         if self._app == "gmail":
             return {"recipient_email": self._mail, "subject": title, "body": texts.as_text(notification, MAIL)}
-        most = SLACK if self._app == "slack" else DISCORD
-        text = f"{title}\n{texts.as_text(notification, most // 2)}"
+        limit = SLACK if self._app == "slack" else DISCORD
+        text = f"{title}\n{texts.as_text(notification, limit // 2)}"
         if self._app == "slack":
-            return {"channel": self._channel, "text": texts.cut(text, most, texts.for_slack)}
-        return {"channel_id": self._channel, "content": texts.cut(texts.for_anybody(text), most)}
+            return {"channel": self._channel, "text": texts.cut(text, limit, texts.for_slack)}
+        return {"channel_id": self._channel, "content": texts.cut(texts.for_anybody(text), limit)}

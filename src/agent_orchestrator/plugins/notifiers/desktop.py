@@ -1,6 +1,6 @@
-"""Notifications of the desktop that the daemon runs on: `notify-send`, macOS's Notification Centre, Windows' toasts.
+"""Notifications on the daemon's desktop: `notify-send`, macOS's Notification Centre, Windows' toasts.
 
-Text is handed over as arguments or by standard input, never as part of a script.
+Text is passed as arguments or by standard input, never as part of a script.
 """
 
 from __future__ import annotations
@@ -50,50 +50,53 @@ class Desktop:
         self._platform = platform
 
     async def notify(self, notification: Notification) -> None:
-        """Show it."""
-        argv, given = self._command(notification)
+        """Show the notification. Raises `Missing` if no desktop shows it."""
+        argv, standard_input = self._command(notification)
         try:
-            done = await self._host.run(argv, input=given, timeout=WITHIN)
+            result = await self._host.run(argv, input=standard_input, timeout=WITHIN)
         except Temporary as error:
             raise Missing(
                 f"desktop: {error.text}", "see why no desktop answers, or take desktop out of notifiers"
             ) from None
-        if done.code:
-            said = one_line((done.err or done.out).decode(errors="replace"), 200)
+        if result.code:
+            output = one_line((result.err or result.out).decode(errors="replace"), 200)
             raise Missing(
-                f"desktop: {argv[0]} failed: {said or f'exit {done.code}'}",
+                f"desktop: {argv[0]} failed: {output or f'exit {result.code}'}",
                 "start the daemon within a desktop session, or take desktop out of notifiers",
             )
 
     async def check(self) -> None:
-        """See that there is something to show it by."""
+        """Raise `Missing` if this machine has no program that shows notifications."""
         self._command(Notification("", ""))
 
     def _command(self, notification: Notification) -> tuple[Sequence[str], bytes | None]:
+        """Return the command that shows the notification, and its standard input. Raises `Missing` if there is no program for it."""
         title, body = texts.title(notification, _TITLE), texts.message(notification, _BODY)
         if self._platform == "darwin":
             script = [word for line in _APPLE for word in ("-e", line)]
             return (self._program("osascript"), *script, "--", title, body), None
         if self._platform == "win32":
             return self._toast(self._program("powershell"), title, body)
-        if sends := self._host.which("notify-send"):
+        if notify_send := self._host.which("notify-send"):
             urgency = _URGENCY.get(notification.level, "low")
             name = "--app-name=Agent Orchestrator"
-            return (sends, name, f"--urgency={urgency}", "--", title, texts.for_markup(body)), None
-        if shell := self._host.which("powershell.exe"):  # the desktop around a Linux within Windows
-            return self._toast(shell, title, body)
+            return (notify_send, name, f"--urgency={urgency}", "--", title, texts.for_markup(body)), None
+        if powershell := self._host.which("powershell.exe"):  # WSL: the desktop is Windows
+            return self._toast(powershell, title, body)
         raise Missing(
             "desktop: notify-send is not installed",
             "install libnotify (libnotify-bin), or take desktop out of notifiers",
         )
 
     def _toast(self, program: str, title: str, body: str) -> tuple[Sequence[str], bytes]:
+        """Return the PowerShell command that shows a toast, and its standard input."""
         script = base64.b64encode(_TOAST.encode("utf-16-le")).decode()
-        given = json.dumps({"title": title, "message": body}).encode()
-        return (program, "-NoProfile", "-NonInteractive", "-EncodedCommand", script), given
+        standard_input = json.dumps({"title": title, "message": body}).encode()
+        return (program, "-NoProfile", "-NonInteractive", "-EncodedCommand", script), standard_input
 
     def _program(self, name: str) -> str:
-        found = self._host.which(name)
-        if found is None:
+        """Return the program's path. Raises `Missing`."""
+        path = self._host.which(name)
+        if path is None:
             raise Missing(f"desktop: {name} is not there", "take desktop out of notifiers")
-        return found
+        return path

@@ -1,4 +1,4 @@
-"""Discord: by a channel's webhook, as an embed. Nobody is mentioned, whatever the text says."""
+"""Discord: sends an embed by a channel's webhook. Mentions in the text have no effect."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agent_orchestrator.protocols import Notification
 from agent_orchestrator.protocols.host import Host
 
 TITLE, DESCRIPTION, FIELD_VALUE, FIELDS, FOOTER = 256, 3500, 1024, 25, 2048
-"""An embed may say 4096 characters in its description, but 6000 in all."""
+"""Limits in characters; an embed's description may have 4096, but the whole embed only 6000."""
 _COLOURS = {"urgent": 0xD92D20, "action": 0x2F6FEB, "warning": 0xE6A700, "info": 0x6B7280}
 
 
@@ -32,16 +32,16 @@ class Discord:
         )
 
     async def notify(self, notification: Notification) -> None:
-        """Send it."""
-        where = "its webhookUrl"
-        await http.post("discord", self._url, self.payload(notification), where=where, clock=self._clock)
+        """Send the notification."""
+        to_check = "its webhookUrl"
+        await http.post("discord", self._url, self.payload(notification), where=to_check, clock=self._clock)
 
     def payload(self, notification: Notification) -> dict[str, Any]:
-        """The message: one embed, with its links as a field."""
-        about = [pair for pair in texts.about(notification) if pair[0] != "Id"]
+        """Return the message: one embed, with its links as a field."""
+        details = [detail for detail in texts.about(notification) if detail[0] != "Id"]
         fields = [
             {"name": name, "value": texts.cut(value, FIELD_VALUE, texts.for_markdown), "inline": True}
-            for name, value in about[: FIELDS - 1]
+            for name, value in details[: FIELDS - 1]
         ]
         if links := _links(notification):
             fields.append({"name": "Do", "value": links, "inline": False})
@@ -61,12 +61,12 @@ class Discord:
 
 
 def _links(notification: Notification) -> str:
-    """As many of its actions as a field holds, each whole."""
-    shown = ""
+    """Return the links of as many actions as fit into a field."""
+    links = ""
     for action in texts.actions(notification):
         link = f"[{texts.cut(action.label, 80, texts.for_markdown)}](<{action.url}>)"
-        longer = f"{shown} · {link}" if shown else link
+        longer = f"{links} · {link}" if links else link
         if texts.units(longer) > FIELD_VALUE:
             break
-        shown = longer
-    return shown
+        links = longer
+    return links

@@ -1,6 +1,6 @@
-"""Sending one request to somebody's service, and what its answer means: delivered, later, never, or nobody knows.
+"""Sends one request to a service and classifies its result: delivered, retry later, refused, or unknown.
 
-An address may be a secret, so no error names more of it than the host. `httpx2` is imported with the first request.
+An address may be a secret, so no error contains more of it than the host. `httpx2` is imported with the first request.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from agent_orchestrator.errors import AoError, Denied, Doubtful, Temporary, Usag
 from agent_orchestrator.protocols.text import one_line
 
 WITHIN = 20.0
-"""Seconds for one request and its answer."""
+"""Seconds for one request and its response."""
 CONNECT_WITHIN = 8.0
 LONGEST_PAUSE = 3600.0
-"""A receiver that wants to be left alone for longer is asked again all the same."""
+"""Most seconds that a receiver's request to wait is obeyed."""
 LARGEST = 256 * 1024
-"""Bytes of an answer that are read."""
+"""Bytes of a response that are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back."""
+    """The response of a service."""
 
     status: int
     headers: Mapping[str, str]
@@ -39,7 +39,7 @@ class Reply:
 
     @property
     def data(self) -> Any:
-        """Its JSON; none where it is none."""
+        """The body's JSON; None if it is not JSON."""
         try:
             return json.loads(self.body) if self.body else None
         except (ValueError, RecursionError):
@@ -55,55 +55,63 @@ async def post(
     where: str = "its address in the configuration",
     clock: Callable[[], float] = time.time,
 ) -> Reply:
-    """Send JSON, or bytes that are JSON already; returns a good answer and raises for any other.
+    """Send JSON, or bytes that are JSON already; return a successful response and raise for any other.
 
-    `where`: what to check when it is refused.
+    `where`: what to check if the request is refused.
     """
     content = body if isinstance(body, bytes) else json.dumps(body, ensure_ascii=False).encode()
-    sent = {"User-Agent": "agent-orchestrator", "Content-Type": "application/json; charset=utf-8", **(headers or {})}
-    reply = await _send(name, url, content, sent, WITHIN)
+    request_headers = {
+        "User-Agent": "agent-orchestrator",
+        "Content-Type": "application/json; charset=utf-8",
+        **(headers or {}),
+    }
+    reply = await _send(name, url, content, request_headers, WITHIN)
     if reply.status < 300:
         return reply
     raise refusal(name, url, reply, where, clock())
 
 
-async def _send(name: str, url: str, content: bytes, headers: Mapping[str, str], within: float) -> Reply:
+async def _send(name: str, url: str, content: bytes, headers: Mapping[str, str], timeout_seconds: float) -> Reply:
+    """Send one request and return the response.
+
+    Raises `Temporary` if it was not sent, `Doubtful` if it may have been delivered, `UsageError` if the address is not valid.
+    """
     import httpx2
 
     host = host_of(url)
     remedy = "check the network; it is tried again by itself"
     try:
-        timeout = httpx2.Timeout(within, connect=min(CONNECT_WITHIN, within))
+        timeouts = httpx2.Timeout(timeout_seconds, connect=min(CONNECT_WITHIN, timeout_seconds))
         async with (
-            asyncio.timeout(within),
-            httpx2.AsyncClient(timeout=timeout, follow_redirects=False) as client,
+            asyncio.timeout(timeout_seconds),
+            httpx2.AsyncClient(timeout=timeouts, follow_redirects=False) as client,
             client.stream("POST", url, content=content, headers=dict(headers)) as response,
         ):
-            read = bytearray()
-            async for piece in response.aiter_bytes(16 * 1024):
-                read += piece
-                if len(read) > LARGEST:
+            body = bytearray()
+            async for chunk in response.aiter_bytes(16 * 1024):
+                body += chunk
+                if len(body) > LARGEST:
                     break
-            got = {str(key).lower(): str(value) for key, value in response.headers.items()}
-            return Reply(response.status_code, got, bytes(read[:LARGEST]))
+            response_headers = {str(key).lower(): str(value) for key, value in response.headers.items()}
+            return Reply(response.status_code, response_headers, bytes(body[:LARGEST]))
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
         raise Temporary(f"{name}: {host} could not be reached: {_reason(error)}", remedy) from None
     except (httpx2.InvalidURL, httpx2.UnsupportedProtocol, UnicodeError) as error:
         raise UsageError(f"{name}: its address is none: {_reason(error)}", "correct it in the configuration") from None
     except (TimeoutError, httpx2.TimeoutException):
-        raise Doubtful(f"{name}: {host} did not answer within {within:g} s", remedy) from None
+        raise Doubtful(f"{name}: {host} did not answer within {timeout_seconds:g} s", remedy) from None
     except (httpx2.TransportError, httpx2.DecodingError) as error:
         raise Doubtful(f"{name}: {host} broke off: {_reason(error)}", remedy) from None
 
 
 def refusal(name: str, url: str, reply: Reply, where: str, now: float) -> AoError:
-    """The error that an answer other than a good one is."""
+    """Return the error for an unsuccessful response."""
     host, status = host_of(url), reply.status
-    said = _said(reply)
-    text = f"{name}: {host} answered {status}{f': {said}' if said else ''}"
+    problem = _error_text(reply)
+    text = f"{name}: {host} answered {status}{f': {problem}' if problem else ''}"
     if status == 429:
-        until = now + retry_after(reply, now)
-        return Temporary(f"{name}: {host} takes no more messages just now", "it is sent by itself later", until)
+        retry_at = now + retry_after(reply, now)
+        return Temporary(f"{name}: {host} takes no more messages just now", "it is sent by itself later", retry_at)
     if status in (408, 504):
         return Doubtful(text, "it is tried again by itself")
     if status >= 500:
@@ -117,20 +125,20 @@ def refusal(name: str, url: str, reply: Reply, where: str, now: float) -> AoErro
 
 
 def retry_after(reply: Reply, now: float) -> float:
-    """Seconds that the receiver wants to be left alone for: by its header, or its JSON."""
-    told: Any = reply.headers.get("retry-after", "")
+    """Return the seconds to wait before the next request: by the response's header, or its JSON."""
+    wait: Any = reply.headers.get("retry-after", "")
     data = reply.data
     if isinstance(data, dict) and isinstance(data.get("retry_after"), int | float):
-        told = data["retry_after"]
+        wait = data["retry_after"]
     try:
-        pause = float(told)
+        pause = float(wait)
     except (ValueError, OverflowError):
-        pause = _until(str(told)) - now
+        pause = _timestamp_of(str(wait)) - now
     return min(max(pause, 1.0), LONGEST_PAUSE) if pause == pause else 30.0
 
 
-def _until(date: str) -> float:
-    """The time that a date is; none at all where it is no date."""
+def _timestamp_of(date: str) -> float:
+    """Return a date's timestamp, or NaN if it is not a date."""
     try:
         return email.utils.parsedate_to_datetime(date).timestamp()
     except (ValueError, OverflowError):
@@ -138,7 +146,7 @@ def _until(date: str) -> float:
 
 
 def host_of(url: str) -> str:
-    """The part of an address that anybody may see."""
+    """Return the address's host, which is no secret."""
     try:
         return urlsplit(url).hostname or "an address without a host"
     except ValueError:
@@ -146,36 +154,37 @@ def host_of(url: str) -> str:
 
 
 def address(name: str, value: Any, variable: str = "", key: str = "webhookUrl") -> str:
-    """An address of the web from the configuration, or from a variable of the environment where it has none."""
-    given = str(value or (os.environ.get(variable, "") if variable else "")).strip()
-    if not given:
-        other = f", or set {variable}" if variable else ""
-        raise UsageError(f"{name}: {key} is missing", f"write the address there{other}")
-    if not given.startswith(("https://", "http://")) or not urlsplit(given).hostname:
+    """Return a web address from the configuration, or from an environment variable if it has none. Raises `UsageError`."""
+    configured = str(value or (os.environ.get(variable, "") if variable else "")).strip()
+    if not configured:
+        alternative = f", or set {variable}" if variable else ""
+        raise UsageError(f"{name}: {key} is missing", f"write the address there{alternative}")
+    if not configured.startswith(("https://", "http://")) or not urlsplit(configured).hostname:
         raise UsageError(f"{name}: {key} is no address of the web", "it begins with https://")
-    learn(f"{name} {key}", given)
-    return given
+    learn(f"{name} {key}", configured)
+    return configured
 
 
 def learn(name: str, url: str) -> None:
-    """An address is a secret, and so is what stands in it."""
+    """Redact an address, and the secrets in it, from now on."""
     for part in address_parts(url):
         KNOWN.learn({name: part})
 
 
-def _said(reply: Reply) -> str:
-    """What the receiver says is wrong, for people."""
+def _error_text(reply: Reply) -> str:
+    """Return the response's error text, redacted, or ""."""
     data = reply.data
     if isinstance(data, dict):
         for key in ("error", "message", "detail"):
-            found = data.get(key)
-            found = found.get("message") if isinstance(found, dict) else found
-            if isinstance(found, str) and found:
-                return one_line(KNOWN.text(found), 200)
+            problem = data.get(key)
+            problem = problem.get("message") if isinstance(problem, dict) else problem
+            if isinstance(problem, str) and problem:
+                return one_line(KNOWN.text(problem), 200)
         return ""
     text = reply.body[:400].decode(errors="replace")
     return "" if "<" in text else one_line(KNOWN.text(text), 200)
 
 
 def _reason(error: Exception) -> str:
+    """Return an error's text, redacted, or its type."""
     return one_line(KNOWN.text(str(error)), 200) or type(error).__name__

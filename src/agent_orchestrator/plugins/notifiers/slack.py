@@ -1,6 +1,6 @@
-"""Slack: by an incoming webhook, or by a bot's token and a channel. Block Kit, with buttons.
+"""Slack: sends by an incoming webhook, or by a bot's token and a channel. Block Kit, with buttons.
 
-Slack has no key for what it was sent before: the notification's id is shown, so that a person knows what came twice.
+Slack cannot recognize a repeated message: the notification's id is shown, so that a person can recognize one.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ API = "https://slack.com/api"
 HEADER, SECTION, CONTEXT, LABEL, FALLBACK = 150, 3000, 2000, 75, 3000
 _STYLES = {"allow": "primary", "merge": "primary", "deny": "danger"}
 _MARKS = {"urgent": "🚨", "action": "👉", "warning": "⚠️", "info": "ℹ️"}
-_OF_TOKEN = frozenset(
+_TOKEN_ERRORS = frozenset(
     {"invalid_auth", "not_authed", "account_inactive", "token_revoked", "token_expired", "no_permission"}
 )
-_OF_CHANNEL = frozenset({"channel_not_found", "not_in_channel", "is_archived", "restricted_action"})
-_LATER = frozenset(
+_CHANNEL_ERRORS = frozenset({"channel_not_found", "not_in_channel", "is_archived", "restricted_action"})
+_RETRY_ERRORS = frozenset(
     {"ratelimited", "rate_limited", "internal_error", "fatal_error", "service_unavailable", "request_timeout"}
 )
 
@@ -40,8 +40,8 @@ class Slack:
         self._clock = clock
         self._channel = str(config.get("channel") or "").strip()
         self._interactive = bool(config.get("signingSecret"))
-        given = config.get("token") or config.get("botToken")
-        token = str(given or ("" if config.get("webhookUrl") else os.environ.get("SLACK_BOT_TOKEN", "")))
+        configured = config.get("token") or config.get("botToken")
+        token = str(configured or ("" if config.get("webhookUrl") else os.environ.get("SLACK_BOT_TOKEN", "")))
         self._headers: dict[str, str] = {}
         if token:
             if not self._channel:
@@ -53,36 +53,36 @@ class Slack:
             self._url = http.address("slack", config.get("webhookUrl"), "SLACK_WEBHOOK_URL")
 
     async def notify(self, notification: Notification) -> None:
-        """Send it."""
-        where = "its token and channel" if self._headers else "its webhookUrl"
+        """Send the notification."""
+        to_check = "its token and channel" if self._headers else "its webhookUrl"
         reply = await http.post(
-            "slack", self._url, self.payload(notification), self._headers, where=where, clock=self._clock
+            "slack", self._url, self.payload(notification), self._headers, where=to_check, clock=self._clock
         )
         if self._headers:
             self._check(reply)
 
     def _check(self, reply: http.Reply) -> None:
-        """Slack's API says by its JSON, with status 200, what went wrong."""
+        """Raise the error that Slack's API reports in its JSON, with status 200."""
         data = reply.data if isinstance(reply.data, dict) else {}
         if data.get("ok") is True:
             return
         error = one_line(str(data.get("error") or "an answer that cannot be read"), 100)
-        if error in _LATER:
+        if error in _RETRY_ERRORS:
             raise Temporary(
                 f"slack: {error}",
                 "it is sent by itself later",
                 self._clock() + http.retry_after(reply, self._clock()),
             )
-        if error in _OF_TOKEN:
+        if error in _TOKEN_ERRORS:
             raise Denied(f"slack: the token is refused: {error}", "make a new one, with the scope chat:write")
-        if error in _OF_CHANNEL:
+        if error in _CHANNEL_ERRORS:
             raise AoError(f"slack: {self._channel}: {error}", "check its channel, and invite the bot into it")
         if error == "missing_scope":
             raise Denied("slack: the token lacks the scope chat:write", "add it to the app, and install it again")
         raise AoError(f"slack: {error}", "see https://docs.slack.dev/reference/methods/chat.postMessage")
 
     def payload(self, notification: Notification) -> dict[str, Any]:
-        """The message as Block Kit, and as text for where blocks are not shown."""
+        """Return the message as Block Kit, and as text for clients that do not show blocks."""
         mark = _MARKS.get(notification.level, "")
         title = texts.title(notification, HEADER - 4, texts.for_slack)
         message = texts.message(notification, SECTION, texts.for_slack)
@@ -90,25 +90,25 @@ class Slack:
             {"type": "header", "text": {"type": "plain_text", "text": f"{mark} {title}".strip(), "emoji": False}}
         ]
         if message:
-            blocks.append(_section(message, asks=any(one.token for one in notification.actions)))
-        known = " · ".join(value for _, value in texts.about(notification))
-        if known:
-            text = texts.cut(known, CONTEXT, texts.for_slack)
+            blocks.append(_section(message, asks=any(action.token for action in notification.actions)))
+        details = " · ".join(value for _, value in texts.about(notification))
+        if details:
+            text = texts.cut(details, CONTEXT, texts.for_slack)
             blocks.append({"type": "context", "elements": [{"type": "mrkdwn", "text": text, "verbatim": True}]})
         if buttons := self._buttons(notification):
             blocks.append({"type": "actions", "elements": buttons})
         fallback = texts.cut(clean_text(f"{notification.title}: {notification.message}"), FALLBACK, texts.for_slack)
-        sent = {"text": fallback, "blocks": blocks, "unfurl_links": False, "unfurl_media": False}
-        return {"channel": self._channel, **sent} if self._channel else sent
+        body = {"text": fallback, "blocks": blocks, "unfurl_links": False, "unfurl_media": False}
+        return {"channel": self._channel, **body} if self._channel else body
 
     def _buttons(self, notification: Notification) -> list[dict[str, Any]]:
-        """What had to be cut cannot be answered by a button: nobody has seen all of it."""
-        whole = texts.is_whole(notification, SECTION, texts.for_slack)
+        """Return the buttons; a message that had to be cut gets none that answers it, because nobody has seen all of it."""
+        is_complete = texts.is_whole(notification, SECTION, texts.for_slack)
         buttons = []
         for number, action in enumerate(texts.actions(notification)[:25]):
             label = {"type": "plain_text", "text": texts.cut(action.label, LABEL), "emoji": False}
             button: dict[str, Any] = {"type": "button", "text": label, "action_id": f"ao-{action.name}-{number}"}
-            if action.token and self._interactive and not whole:
+            if action.token and self._interactive and not is_complete:
                 continue
             if action.token and self._interactive:
                 button["value"] = action.token
@@ -121,7 +121,7 @@ class Slack:
 
 
 def _section(message: str, *, asks: bool) -> dict[str, Any]:
-    """The message; where it `asks` for a yes, all of it and letter by letter: `rm *a*` is not `rm a`, nor is there more to see."""
+    """Return the message's block; if it `asks` for an approval, complete and without formatting: `rm *a*` must not look like `rm a`."""
     if asks:
         return {"type": "section", "text": {"type": "plain_text", "text": message, "emoji": False}, "expand": True}
     return {"type": "section", "text": {"type": "mrkdwn", "text": message, "verbatim": True}}

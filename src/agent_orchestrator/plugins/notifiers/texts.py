@@ -1,7 +1,7 @@
-"""What notifications say, cut and escaped for whoever shows them. Pure.
+"""Formats the texts of notifications: shortened and escaped for each receiver. Pure.
 
-Titles and messages hold words of strangers: issues, comments, logs. So control characters go, and what the receiver's markup would obey
-(a mention of everybody, a link under other words) is written so that it is only read.
+Titles and messages contain text of strangers: issues, comments, logs. So control characters are removed, and what the receiver's markup
+would interpret (a mention of everyone, a link behind another text) is escaped so that it is only shown.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from collections.abc import Callable
 from agent_orchestrator.protocols import Notification, NotificationAction
 from agent_orchestrator.protocols.text import clean_text, one_line
 
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~@:])")
-_CALLING = re.compile(r"(?<!\w)@(?=\w)|<(?=[!@#&/])")
+_MARKDOWN_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~@:])")
+_MENTION = re.compile(r"(?<!\w)@(?=\w)|<(?=[!@#&/])")
 
 
 def units(text: str) -> int:
-    """Its length as the strictest receivers count: a character beyond the basic plane is two."""
+    """Return the text's length as the strictest receivers count it: a character beyond the basic plane is two."""
     return len(text) + sum(ord(character) > 0xFFFF for character in text)
 
 
 def cut(text: str, most: int, escape: Callable[[str], str] = str) -> str:
-    """The text, escaped, with at most so many characters; where something had to go it says so by `…`."""
+    """Return the text, escaped, with at most `most` characters; a shortened text ends with `…`."""
     text = text.strip()
     if units(escaped := escape(text)) <= most:
         return escaped
@@ -34,33 +34,33 @@ def cut(text: str, most: int, escape: Callable[[str], str] = str) -> str:
 
 
 def title(notification: Notification, most: int, escape: Callable[[str], str] = str) -> str:
-    """Its title as one line; never empty."""
+    """Return the notification's title as one line; never empty."""
     return cut(one_line(notification.title, 10_000) or "Agent Orchestrator", most, escape)
 
 
 def message(notification: Notification, most: int, escape: Callable[[str], str] = str) -> str:
-    """Its message without control characters."""
+    """Return the notification's message without control characters."""
     return cut(clean_text(notification.message), most, escape)
 
 
 def is_whole(notification: Notification, most: int, escape: Callable[[str], str] = str) -> bool:
-    """Whether its message has room there as it is."""
+    """Return whether the whole message fits."""
     return units(escape(clean_text(notification.message).strip())) <= most
 
 
 def about(notification: Notification) -> list[tuple[str, str]]:
-    """What it is about, in few words: level, project, session, id."""
-    known = [
+    """Return what the notification is about, as pairs: level, project, session, id."""
+    details = [
         ("Level", notification.level),
         ("Project", notification.project or ""),
         ("Session", notification.session_id or ""),
         ("Id", notification.id),
     ]
-    return [(name, one_line(value, 200)) for name, value in known if value]
+    return [(name, one_line(value, 200)) for name, value in details if value]
 
 
 def as_text(notification: Notification, most: int) -> str:
-    """All of it as plain text, for receivers that know nothing else: the message, then what can be done at which address."""
+    """Return the notification as plain text, for receivers without markup: the message, then its actions with their addresses."""
     links = [f"{action.label}: {action.url}" for action in actions(notification)]
     tail = "\n".join(["", *links]) if links else ""
     if units(tail) >= most // 2:
@@ -69,26 +69,26 @@ def as_text(notification: Notification, most: int) -> str:
 
 
 def actions(notification: Notification) -> list[NotificationAction]:
-    """What can be done about it: opening it first."""
+    """Return what can be done about the notification; opening it comes first."""
     opening = [NotificationAction("open", "Open", notification.url)] if notification.url else []
     return [*opening, *notification.actions]
 
 
 def for_slack(text: str) -> str:
-    """For Slack's mrkdwn: what begins a mention or a link is only shown."""
+    """Return the text escaped for Slack's mrkdwn: mentions and links are only shown."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def for_markdown(text: str) -> str:
-    """For Discord's Markdown: every character that means something is only shown."""
-    return _MARKDOWN.sub(r"\\\1", text)
+    """Return the text escaped for Discord's Markdown: every special character is only shown."""
+    return _MARKDOWN_SPECIAL.sub(r"\\\1", text)
 
 
 def for_markup(text: str) -> str:
-    """For desktops, which may know a little HTML."""
+    """Return the text escaped for desktops, which may support some HTML."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def for_anybody(text: str) -> str:
-    """For a receiver whose markup is not known: no word of it calls anybody. It reads the same; U+200C stands inside."""
-    return _CALLING.sub(lambda found: f"{found[0]}\u200c", text)
+    """Return the text for a receiver whose markup is unknown: it mentions no one. It reads the same; U+200C is inserted."""
+    return _MENTION.sub(lambda match: f"{match[0]}\u200c", text)

@@ -1,4 +1,4 @@
-"""Any program that takes JSON by HTTP: signed, with an id by which it knows what it has seen.
+"""Any program that accepts JSON by HTTP: signed, with an id by which it recognizes repeated notifications.
 
 The body is described in docs/notifiers.md. The signature is an HMAC-SHA256 of `TIMESTAMP.BODY` with the configured secret.
 """
@@ -23,7 +23,7 @@ from agent_orchestrator.protocols.text import clean_text, one_line
 
 VERSION = 1
 LONGEST = 100_000
-"""Characters of a message."""
+"""Most characters of a message."""
 
 
 class Webhook:
@@ -48,17 +48,17 @@ class Webhook:
         KNOWN.learn({f"webhook header {name}": value for name, value in self._headers.items()})
 
     async def notify(self, notification: Notification) -> None:
-        """Send it."""
+        """Send the notification."""
         body = json.dumps(self.payload(notification), ensure_ascii=False, separators=(",", ":")).encode()
         headers = {**self._headers, **self.signature(body)}
         if notification.id:
             headers |= {"X-AO-Id": notification.id, "Idempotency-Key": notification.id}
-        where = "its webhookUrl"
-        await http.post("webhook", self._url, body, headers, where=where, clock=self._clock)
+        to_check = "its webhookUrl"
+        await http.post("webhook", self._url, body, headers, where=to_check, clock=self._clock)
 
     def payload(self, notification: Notification) -> dict[str, Any]:
-        """The body, by its documented names."""
-        at = notification.time or self._clock()
+        """Return the body with its documented fields."""
+        timestamp = notification.time or self._clock()
         return {
             "version": VERSION,
             "id": notification.id,
@@ -68,16 +68,18 @@ class Webhook:
             "trigger": notification.trigger or None,
             "session": notification.session_id,
             "project": notification.project,
-            "time": datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "time": datetime.fromtimestamp(timestamp, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "url": notification.url or None,
-            "actions": [{"name": one.name, "label": one.label, "url": one.url} for one in notification.actions],
+            "actions": [
+                {"name": action.name, "label": action.label, "url": action.url} for action in notification.actions
+            ],
         }
 
     def signature(self, body: bytes) -> dict[str, str]:
-        """What proves that it is ours, and new; nothing without a secret."""
-        stamp = str(int(self._clock()))
+        """Return the headers that prove origin and time of the body; only the time without a secret."""
+        timestamp = str(int(self._clock()))
         if not self._secret:
-            return {"X-AO-Timestamp": stamp}
+            return {"X-AO-Timestamp": timestamp}
         secret = self._secret.encode("utf-8", "surrogateescape")  # a variable may hold any bytes
-        signed = hmac.new(secret, stamp.encode() + b"." + body, hashlib.sha256).hexdigest()
-        return {"X-AO-Timestamp": stamp, "X-AO-Signature": f"sha256={signed}"}
+        digest = hmac.new(secret, timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
+        return {"X-AO-Timestamp": timestamp, "X-AO-Signature": f"sha256={digest}"}

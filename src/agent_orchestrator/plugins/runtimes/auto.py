@@ -1,4 +1,4 @@
-"""Which runtime to take when none was named."""
+"""Chooses the runtime if none is configured."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ OLDEST_TMUX = (3, 2)
 
 
 async def pick(host: Host) -> str:
-    """`tmux` where a new enough one is installed, otherwise `process`."""
+    """Return `tmux` if a new enough one is installed, otherwise `process`."""
     return "tmux" if await tmux_version(host) >= OLDEST_TMUX else "process"
 
 
 async def tmux_version(host: Host) -> tuple[int, int]:
-    """The installed tmux's version; (0, 0) if there is none."""
+    """Return the installed tmux's version, or (0, 0) if there is none."""
     try:
-        answer = await host.run(["tmux", "-V"], timeout=10)
+        output = await host.run(["tmux", "-V"], timeout=10)
     except AoError:
         return (0, 0)
-    if "master" in answer.text:
+    if "master" in output.text:
         return (99, 0)
-    number = re.search(r"(\d+)\.(\d+)", answer.text)
-    return (int(number[1]), int(number[2])) if number else (0, 0)
+    version = re.search(r"(\d+)\.(\d+)", output.text)
+    return (int(version[1]), int(version[2])) if version else (0, 0)

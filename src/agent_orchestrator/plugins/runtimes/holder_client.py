@@ -1,4 +1,4 @@
-"""How holders are started and reached: by a Unix socket, or on Windows over loopback with a token (`pty_holder/conpty.py`)."""
+"""Starts holders and connects to them: by a Unix socket, or on Windows over loopback with a token (`pty_holder/conpty.py`)."""
 
 from __future__ import annotations
 
@@ -16,50 +16,50 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Holders(Protocol):
-    """One way."""
+    """A way to start holders and connect to them."""
 
     def command(self, told: Path) -> Sequence[str]:
-        """Starts a holder that is told so."""
+        """Return the command that starts a holder with this specification file."""
         ...
 
     def environment(self) -> Mapping[str, str]:
-        """What its own process needs; the agent's is in what it is told."""
+        """Return the environment of the holder's own process; the agent's is in the specification."""
         ...
 
     async def connect(self, address: str) -> Connection:
-        """A connection to one; `OSError` where there is none."""
+        """Connect to the holder at this address; raises `OSError` if there is none."""
         ...
 
 
 class Unix:
-    """A PTY of the system's."""
+    """Holders of the operating system's PTYs, reached by Unix sockets."""
 
     def command(self, told: Path) -> Sequence[str]:
-        """Without all that is not needed: it starts thrice as fast."""
+        """Return the command without unneeded start-up work: it starts three times as fast."""
         return (sys.executable, "-I", "-S", "-c", _START.format("holder"), str(_HERE), str(told))
 
     def environment(self) -> Mapping[str, str]:
-        """Nothing of ours."""
+        """Return a minimal environment, without the daemon's variables."""
         return {"LANG": "C.UTF-8"}
 
     async def connect(self, address: str) -> Connection:
-        """Its owner alone may open the socket."""
+        """Connect to the socket, which only its owner may open."""
         return await asyncio.open_unix_connection(address, limit=1 << 20)
 
 
 class Loopback:
-    """A pseudo console of Windows."""
+    """Holders of Windows' pseudo consoles, reached over loopback."""
 
     def command(self, told: Path) -> Sequence[str]:
-        """With the installed packages: pywinpty is one of them."""
+        """Return the command with the installed packages available: pywinpty is one of them."""
         return (sys.executable, "-P", "-c", _START.format("conpty"), str(_HERE), str(told))
 
     def environment(self) -> Mapping[str, str]:
-        """Windows needs its own names to start anything at all."""
+        """Return the daemon's environment: Windows needs some of its variables to start any program."""
         return dict(os.environ)
 
     async def connect(self, address: str) -> Connection:
-        """Only the owner can read the token."""
+        """Connect to the port and send the token, which only the owner can read."""
         port, token = read_address(address)
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 20)
         writer.write(b"T" + len(token).to_bytes(4, "big") + token)
@@ -67,7 +67,7 @@ class Loopback:
 
 
 def read_address(path: str) -> tuple[int, bytes]:
-    """Where a holder listens, and what it wants to hear."""
+    """Return the port and the token from a holder's address file. Raises `OSError` if it contains none."""
     try:
         port, token = Path(path).read_text().split()
         return int(port), token.encode()
@@ -76,5 +76,5 @@ def read_address(path: str) -> tuple[int, bytes]:
 
 
 def here() -> Holders:
-    """The way of this system."""
+    """Return the way that this operating system uses."""
     return Loopback() if sys.platform == "win32" else Unix()

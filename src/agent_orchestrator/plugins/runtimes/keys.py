@@ -1,4 +1,4 @@
-"""Keys by tmux's names, as the bytes a terminal sends for them."""
+"""Converts tmux's names of keys to the bytes that a terminal sends for them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NAMED = {
 
 
 def encoded(key: str) -> bytes:
-    """The bytes for one key; a text that is no key's name is itself, as tmux has it."""
+    """Return the bytes for one key; as in tmux, text that is no key's name stands for itself."""
     if key in _NAMED:
         return _NAMED[key]
     if key.startswith("M-") and len(key) > 2:

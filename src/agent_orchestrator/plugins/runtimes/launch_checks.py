@@ -1,4 +1,4 @@
-"""What every runtime checks before it starts a process: bad input ends here, with a remedy, not in the terminal."""
+"""Checks that every runtime makes before it starts a process, so that bad input is an error with a remedy, and helpers for its files."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from agent_orchestrator.errors import Missing, UsageError
 from agent_orchestrator.protocols import LaunchSpec
 
 REMOVED_AGAIN = 1.0
-"""Seconds after which a file that could not be removed is tried again."""
+"""Seconds after which the removal of a file is retried."""
 LONGEST_ARGUMENT = 131_000
 """Linux allows 128 KiB for one argument or variable, whatever the sum."""
 
 
 def check(spec: LaunchSpec) -> None:
-    """Raise when the process could not be started as described."""
+    """Raise `UsageError` or `Missing` if the process could not be started as described."""
     if not spec.argv or not spec.argv[0]:
         raise UsageError(f"session {spec.session} has no command to run", "give its agent a command")
     texts = [*spec.argv, *(f"{name}={value}" for name, value in spec.env.items())]
     if any("\0" in text for text in texts):
         raise UsageError(f"the command of session {spec.session} contains a NUL character", "remove it from the text")
-    if wrong := [name for name in spec.env if not name or "=" in name]:
-        raise UsageError(f"{wrong[0]!r} is no name for an environment variable", "rename it")
+    if invalid_names := [name for name in spec.env if not name or "=" in name]:
+        raise UsageError(f"{invalid_names[0]!r} is no name for an environment variable", "rename it")
     sizes = [len(os.fsencode(text)) for text in texts]
-    whole = sum(sizes) + 16 * len(sizes)
-    if (sys.platform == "linux" and max(sizes) > LONGEST_ARGUMENT) or whole > os.sysconf("SC_ARG_MAX") - 65_536:
+    total = sum(sizes) + 16 * len(sizes)
+    if (sys.platform == "linux" and max(sizes) > LONGEST_ARGUMENT) or total > os.sysconf("SC_ARG_MAX") - 65_536:
         raise UsageError(
             f"the command of session {spec.session} has an argument of {max(sizes)} bytes, more than the system takes",
             "pass the prompt in a file: `prompt: file` in the agent's configuration",
@@ -40,44 +40,49 @@ def check(spec: LaunchSpec) -> None:
 
 
 def environment(spec: LaunchSpec, term: str) -> dict[str, str]:
-    """The process's whole environment: as given, and a `TERM` that fits the terminal unless a useful one is given."""
-    given = spec.env.get("TERM", "")
-    return {**spec.env, "TERM": term if given in ("", "dumb") else given}
+    """Return the process's whole environment: the given one, with a `TERM` that fits the terminal unless it has a useful one."""
+    own_term = spec.env.get("TERM", "")
+    return {**spec.env, "TERM": term if own_term in ("", "dumb") else own_term}
 
 
 def safe_name(session: str, generation: int) -> str:
-    """One launch's name: letters, digits and `-_@~` only; different launches never share one."""
+    """Return one launch's name: letters, digits and `-_@~` only; different launches never share one."""
     return (
-        "".join(c if (c.isascii() and c.isalnum()) or c in "-_" else f"~{ord(c):x}~" for c in session)
+        "".join(
+            character if (character.isascii() and character.isalnum()) or character in "-_" else f"~{ord(character):x}~"
+            for character in session
+        )
         + f"@{generation}"
     )
 
 
 def forget_others(private: Path, kind: str) -> None:
-    """Remove what a daemon that was killed had written for one reading; what still comes to read it fails as a whole."""
+    """Remove one-time files that a killed daemon left; a process that still starts to read one fails completely."""
     for path in private.glob(f"{kind}.*"):
         if path.name.split(".")[1] != str(os.getpid()):
             path.unlink(missing_ok=True)
 
 
 def forget_ended(private: Path) -> list[Path]:
-    """Remove what nobody will come to read any more, where its reader could not (the disk was read-only then); returns what stays."""
+    """Remove one-time files that nothing will read any more and that their reader could not remove (the disk was read-only).
+
+    Return those that cannot be removed now.
+    """
     return remove(path for kind in ("launch", "spec", "message") for path in private.glob(f"{kind}.*"))
 
 
 def remove_surely(paths: Iterable[Path]) -> None:
-    """Remove files that hold a message or an environment, later where that cannot be now: they are not left lying, however long the
-    disk cannot be written."""
-    if left := remove(paths):
-        asyncio.get_running_loop().call_later(REMOVED_AGAIN, remove_surely, left)
+    """Remove files that hold a message or an environment, retrying until each is removed, however long the disk is read-only."""
+    if remaining := remove(paths):
+        asyncio.get_running_loop().call_later(REMOVED_AGAIN, remove_surely, remaining)
 
 
 def remove(paths: Iterable[Path]) -> list[Path]:
-    """Remove files; returns those that cannot be removed now."""
-    left = []
+    """Remove files; return those that cannot be removed now."""
+    remaining = []
     for path in [*paths]:
         try:
             path.unlink(missing_ok=True)
         except OSError:
-            left.append(path)
-    return left
+            remaining.append(path)
+    return remaining

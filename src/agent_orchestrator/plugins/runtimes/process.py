@@ -1,12 +1,12 @@
-"""The `process` runtime: a small PTY holder for each launch, without tmux. What the holder does is told in `pty_holder/`.
+"""The `process` runtime: one small PTY holder per launch, without tmux. The holder itself is described in `pty_holder/__init__.py`.
 
-How it keeps its promises:
+Guarantees:
 
-- *Started once.* The holder locks its generation and writes down the agent's pid before the agent's program starts.
-- *Delivered once.* The holder remembers message ids, also in a file: it can be told after the agent has ended, and for certain
-  unless the holder was killed.
-- *Ended, pushed.* The kernel tells the end of the agent; the holder leaves its exit status in a file. A killed holder hangs up on
-  its agent; one that survives that counts as alive until its process has ended, but nothing can be delivered to it any more.
+- *Started once.* The holder locks its generation and writes the agent's pid to a file before the agent's program starts.
+- *Delivered once.* The holder stores the ids of delivered messages, also in a file, so they can be read after the agent has ended; only
+  a killed holder leaves a delivery uncertain.
+- *Exit is reported at once.* The kernel reports the agent's exit; the holder leaves the exit status in a file. A killed holder hangs up
+  on its agent; an agent that survives that counts as alive until its process has ended, but nothing can be delivered to it any more.
 - *Somebody is typing*: an attached person pressed a key within the last 30 s and neither Enter nor Ctrl-C after it.
 """
 
@@ -46,21 +46,21 @@ from agent_orchestrator.protocols.host import Host, ProcessId
 
 TERM = "xterm-256color"
 _HERE = Path(__file__).parent
-_STARTS_WITHIN = 15.0
-_SETTLES_WITHIN = 10.0
-_ENTER_WITHIN = 10.0
+_START_TIMEOUT = 15.0
+_EXIT_FILE_TIMEOUT = 10.0
+_ENTER_TIMEOUT = 10.0
 
 
 class HolderGone(Exception):
-    """No holder listens on the socket."""
+    """Raised when no holder listens on the socket."""
 
 
 class Process:
-    """Agents in PTYs of our own."""
+    """Agents in terminals (PTYs) of Agent Orchestrator's own, without tmux."""
 
     name = "process"
     sockets = "pty"
-    """How the names of its holders' sockets begin."""
+    """The prefix of the holders' socket names."""
 
     def __init__(self, config: Mapping[str, Any], host: Host, holders: Holders | None = None) -> None:
         self._holders = holders or here()
@@ -70,25 +70,33 @@ class Process:
     # -- start ---------------------------------------------------------------------------------------------------------
 
     async def launch(self, spec: LaunchSpec) -> Handle:
-        """Start a holder with the process, or find the one that was started before."""
+        """Start a holder with the agent's process, or return the handle of the one that was started before.
+
+        Raises `Temporary` if the holder ends, or is not ready in time.
+        """
         launch_checks.check(spec)
         launch = self._launch(spec)
         holder, errors = launch_file(launch, "holder", ".json"), launch_file(launch, "holder", ".err")
         if not holder.exists():
             pid = await self._start_holder(spec, launch, errors)
-            pause, until = 0.002, time.monotonic() + _STARTS_WITHIN
+            pause, deadline = 0.002, time.monotonic() + _START_TIMEOUT
             while not holder.exists():
-                # A holder that ends at once leaves the generation to another one, or could not start.
-                if (self._host.process(pid) is None and not _locked(launch)) or time.monotonic() > until:
+                # A holder that ends at once lost the generation's lock to another one, or could not start.
+                if (
+                    self._host.process(pid) is None and not _is_generation_locked(launch)
+                ) or time.monotonic() > deadline:
                     if holder.exists():
                         break
-                    said = (await asyncio.to_thread(text_of, errors)).strip().splitlines() or ["it does not say why"]
-                    raise Temporary(f"the terminal of session {spec.session} could not be started: {said[-1]}")
+                    error_lines = (await asyncio.to_thread(text_of, errors)).strip().splitlines() or [
+                        "it does not say why"
+                    ]
+                    raise Temporary(f"the terminal of session {spec.session} could not be started: {error_lines[-1]}")
                 await asyncio.sleep(pause)
         errors.unlink(missing_ok=True)
         return self._handle(launch)
 
     def _launch(self, spec: LaunchSpec) -> dict[str, str]:
+        """Return the launch's description as stored in files: session, generation, private folder, log and socket."""
         name = launch_checks.safe_name(spec.session, spec.generation)
         digest = hashlib.sha256(name.encode()).hexdigest()[:16]
         return {
@@ -100,24 +108,26 @@ class Process:
         }
 
     async def _start_holder(self, spec: LaunchSpec, launch: Mapping[str, str], errors: Path) -> int:
+        """Write the specification file and start a holder that reads it; return the holder's pid."""
         socket = Path(launch["socket"])
         for folder in (spec.private, spec.log.parent, socket.parent):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         launch_checks.forget_others(spec.private, "spec")
-        # Read by `leftovers`: what there is, also if the daemon forgets it right now.
+        # Read by `leftovers`, so that the launch is found even if the daemon is killed now.
         write_private(socket.with_suffix(".json"), json.dumps(launch).encode())
-        told = Path(launch["private"], f"spec.{os.getpid()}.{time.monotonic_ns()}")
-        write_private(told, _entries(spec, launch))
-        argv, env = self._holders.command(told), self._holders.environment()
+        spec_file = Path(launch["private"], f"spec.{os.getpid()}.{time.monotonic_ns()}")
+        write_private(spec_file, _spec_content(spec, launch))
+        argv, env = self._holders.command(spec_file), self._holders.environment()
         try:
             return await self._host.spawn(argv, cwd=Path(_HERE.anchor), env=env, log=errors)
         except (AoError, OSError):
-            launch_checks.remove_surely([told])
+            launch_checks.remove_surely([spec_file])
             raise
 
     def _handle(self, launch: Mapping[str, str]) -> Handle:
-        told = json.loads(text_of(launch_file(launch, "holder", ".json")))
-        pid, started = int(told["agent"]), told["agentStarted"]
+        """Return the handle of a launch, from the file that its holder has written."""
+        holder_record = json.loads(text_of(launch_file(launch, "holder", ".json")))
+        pid, started = int(holder_record["agent"]), holder_record["agentStarted"]
         if not started and (process := self._host.process(pid)):
             started = process.started
         address = {key: launch[key] for key in ("socket", "private", "log")}
@@ -128,90 +138,93 @@ class Process:
             pid=pid,
             started=started,
             boot_id=self._host.boot_id(),
-            address={**address, "holder": told["holder"], "holderStarted": told["holderStarted"]},
+            address={**address, "holder": holder_record["holder"], "holderStarted": holder_record["holderStarted"]},
         )
 
-    # -- look ----------------------------------------------------------------------------------------------------------
+    # -- read ----------------------------------------------------------------------------------------------------------
 
     async def probe(self, handles: Sequence[Handle]) -> list[Liveness]:
-        """Look at the processes, and at what the holders wrote down; starts none."""
+        """Return whether each agent is alive, from the process table and the holders' files; starts no process."""
         return [await self._liveness(handle) for handle in handles]
 
     async def _liveness(self, handle: Handle) -> Liveness:
+        """Return whether the agent is alive, or how it ended."""
         if handle.boot_id != self._host.boot_id():
             return Gone(lost=True)
-        if self._host.process(handle.pid) == _agent(handle):
+        if self._host.process(handle.pid) == _agent_process(handle):
             return Alive()
-        return await self._how_it_ended(handle)
+        return await self._wait_for_exit(handle)
 
     async def ended(self, handle: Handle) -> Gone:
-        """Wait for the kernel to tell the end of the process, then read what its holder wrote down."""
+        """Wait for the kernel to report the end of the process, then return the exit that its holder has written."""
         if handle.boot_id != self._host.boot_id():
             return Gone(lost=True)
-        await self._host.exited(_agent(handle))
-        return await self._how_it_ended(handle)
+        await self._host.exited(_agent_process(handle))
+        return await self._wait_for_exit(handle)
 
-    async def _how_it_ended(self, handle: Handle) -> Gone:
-        pause, until = 0.002, time.monotonic() + _SETTLES_WITHIN
+    async def _wait_for_exit(self, handle: Handle) -> Gone:
+        """Return the exit of an ended agent; `lost` if its holder is gone without having written one."""
+        pause, deadline = 0.002, time.monotonic() + _EXIT_FILE_TIMEOUT
         while True:
-            held = self._holder_lives(handle)
+            holder_lives = self._holder_lives(handle)
             if (exit_status := self._exit(handle)) is not None:
                 return Gone(exit_status)
-            if not held or time.monotonic() > until:
-                return Gone(lost=not held)
+            if not holder_lives or time.monotonic() > deadline:
+                return Gone(lost=not holder_lives)
             await asyncio.sleep(pause)
             pause *= 2
 
     def _exit(self, handle: Handle) -> Exit | None:
-        """How it ended, as its holder wrote it down."""
-        written = text_of(launch_file(launch_of(handle), "exit", ".json"))
-        return Exit(**json.loads(written)) if written else None
+        """Return the exit status that the holder has written, or None."""
+        exit_record = text_of(launch_file(launch_of(handle), "exit", ".json"))
+        return Exit(**json.loads(exit_record)) if exit_record else None
 
     def _holder_lives(self, handle: Handle) -> bool:
+        """Return whether the holder's process is running."""
         process = self._host.process(int(handle.address["holder"]))
         return process is not None and process.started == (handle.address["holderStarted"] or process.started)
 
     async def screen(self, handle: Handle) -> str:
-        """The visible text; of a terminal that is gone, the end of its log."""
+        """Return the visible text; if the terminal is gone, that of the end of its log."""
         try:
-            columns, rows, output = await self._ask(handle, b"screen")
+            columns, rows, output = await self._request(handle, b"screen")
         except HolderGone:
             return await text_of_log(Path(handle.address["log"]))
         return await visible_text(output, int(columns), int(rows))
 
     async def watched(self, handle: Handle) -> bool:
-        """Is a person attached to it?"""
+        """Return whether a person is attached to the terminal."""
         try:
-            return (await self._ask(handle, b"watched"))[0] == b"1"
+            return (await self._request(handle, b"watched"))[0] == b"1"
         except HolderGone:
             return False
 
-    # -- talk ----------------------------------------------------------------------------------------------------------
+    # -- input ---------------------------------------------------------------------------------------------------------
 
     async def deliver(self, handle: Handle, message: str, text: str, *, enter: bool = True) -> Delivery:
-        """Write a message and press Enter, once for each message id, unless something holds it."""
+        """Write a message and press Enter, once per message id, unless something holds it back."""
         if handle.boot_id != self._host.boot_id():
             return Undeliverable("the machine was started anew", ambiguous=True)
         key = _key(message)
         request = (b"deliver", key.encode(), b"1" if enter else b"0", text.encode(errors="replace"))
-        until = time.monotonic() + _ENTER_WITHIN
+        deadline = time.monotonic() + _ENTER_TIMEOUT
         while True:
             try:
-                state, *details = await self._ask(handle, *request)
+                state, *details = await self._request(handle, *request)
             except HolderGone:
-                return await self._delivered_before(handle, key)
+                return await self._delivery_from_file(handle, key)
             if state == b"delivered":
                 return Delivered()
             if state == b"held":
                 return Held(details[0].decode())
             if state == b"ended":
                 return Undeliverable("the agent has ended")
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 return Held("the message before it is still being entered")
             await asyncio.sleep(0.02)
 
-    async def _delivered_before(self, handle: Handle, key: str) -> Delivery:
-        """Without a holder: what it wrote down."""
+    async def _delivery_from_file(self, handle: Handle, key: str) -> Delivery:
+        """Return the state of a delivery without a holder, from the file of delivered ids."""
         if key in text_of(launch_file(launch_of(handle), "delivered")).split():
             return Delivered()
         if (await self._liveness(handle)) == Alive():
@@ -219,21 +232,26 @@ class Process:
         return Undeliverable("the agent has ended", ambiguous=self._exit(handle) is None)
 
     async def press(self, handle: Handle, keys: Sequence[str], *, once: str = "") -> None:
-        """Press keys; the holder remembers what was pressed once as it remembers messages."""
+        """Press keys; with `once`, the holder stores that id as it stores message ids and presses the keys only once."""
         typed = b"".join(map(keyboard.encoded, keys)).hex().encode()
-        await self._act(handle, b"press", typed, *([_key(f"press {once}").encode()] if once else []))
+        await self._request_or_not_found(handle, b"press", typed, *([_key(f"press {once}").encode()] if once else []))
 
     async def resize(self, handle: Handle, columns: int, rows: int) -> None:
         """Set the terminal's size; a person who attaches changes it again."""
-        await self._act(handle, b"resize", str(columns).encode(), str(rows).encode())
+        await self._request_or_not_found(handle, b"resize", str(columns).encode(), str(rows).encode())
 
-    async def _act(self, handle: Handle, *request: bytes) -> None:
+    async def _request_or_not_found(self, handle: Handle, *request: bytes) -> None:
+        """Send a request to the holder. Raises `NotFound` if it is gone."""
         try:
-            await self._ask(handle, *request)
+            await self._request(handle, *request)
         except HolderGone:
             raise NotFound(f"the terminal of session {handle.session} is gone", "restore the session") from None
 
-    async def _ask(self, handle: Handle, *fields: bytes) -> list[bytes]:
+    async def _request(self, handle: Handle, *fields: bytes) -> list[bytes]:
+        """Send a request to the holder and return the fields of its reply.
+
+        Raises `HolderGone` if no holder listens, `Temporary` if it does not reply within 10 s.
+        """
         if handle.boot_id != self._host.boot_id():
             raise HolderGone
         body = b"\0".join(fields)
@@ -242,31 +260,31 @@ class Process:
                 reader, writer = await self._holders.connect(handle.address["socket"])
                 try:
                     writer.write(b"Q" + len(body).to_bytes(4, "big") + body)
-                    head = await reader.readexactly(5)
-                    answer = await reader.readexactly(int.from_bytes(head[1:], "big"))
+                    header = await reader.readexactly(5)
+                    reply = await reader.readexactly(int.from_bytes(header[1:], "big"))
                 finally:
                     writer.close()
         except TimeoutError:
             raise Temporary(f"the terminal of session {handle.session} does not answer", "try again") from None
         except (OSError, asyncio.IncompleteReadError) as error:
             raise machine_short(error) or HolderGone() from None
-        return answer.split(b"\0", 2)
+        return reply.split(b"\0", 2)
 
     def attach_command(self, handle: Handle, *, watch: bool = False) -> tuple[str, ...]:
-        """A client of the holder; Ctrl-] detaches."""
+        """Return the command that attaches to the terminal; Ctrl-] detaches."""
         return attach_command(Path(handle.address["socket"]), handle.session, watch=watch)
 
     # -- end -----------------------------------------------------------------------------------------------------------
 
     async def stop(self, handle: Handle, grace: float = 5.0) -> Gone:
-        """End the process and everything it started; its holder ends by itself."""
+        """End the process and everything it started, and return its exit; the holder then ends without being stopped."""
         if handle.boot_id != self._host.boot_id():
             return Gone(lost=True)
-        await stop_family(self._host, _agent(handle), grace)
+        await stop_family(self._host, _agent_process(handle), grace)
         return await self.ended(handle)
 
     async def discard(self, handle: Handle) -> None:
-        """Forget the terminal; a holder that still runs is told to hang up."""
+        """Remove the terminal's socket; a holder that still runs is stopped, which hangs up on its agent."""
         holder = ProcessId(int(handle.address["holder"]), handle.address["holderStarted"])
         if handle.boot_id == self._host.boot_id() and self._host.kill(holder, 15):
             await self._host.exited(holder)
@@ -275,40 +293,44 @@ class Process:
             path.unlink(missing_ok=True)
 
     async def leftovers(self, known: Sequence[Handle]) -> list[Handle]:
-        """Agents with a holder of ours that no known handle names."""
+        """Return handles of the agents that have a holder but are not among the known handles."""
         sockets = {handle.address["socket"] for handle in known if handle.runtime == self.name}
-        found = []
+        leftover_handles = []
         for path in sorted(self._home.socket("x").parent.glob(f"{self.sockets}-*.json")):
             launch = json.loads(text_of(path) or "{}")
             if launch and launch["socket"] not in sockets and launch_file(launch, "holder", ".json").exists():
-                found.append(self._handle(launch))
-        return found
+                leftover_handles.append(self._handle(launch))
+        return leftover_handles
 
 
 def attach_command(socket: Path, session: str, *, watch: bool = False) -> tuple[str, ...]:
-    """A client of the holder that this socket leads to."""
+    """Return the command that attaches to the holder on this socket."""
     client = (sys.executable, "-I", str(_HERE / "pty_holder" / "attach.py"))
     return (*client, str(socket), session, *(["watch"] if watch else []))
 
 
 def _key(name: str) -> str:
+    """Return the short hash under which a message id is stored."""
     return hashlib.sha256(name.encode()).hexdigest()[:24]
 
 
-def _agent(handle: Handle) -> ProcessId:
+def _agent_process(handle: Handle) -> ProcessId:
+    """Return the identity of the agent's process."""
     return ProcessId(handle.pid, handle.started)
 
 
 def launch_of(handle: Handle) -> dict[str, str]:
+    """Return a launch's description from its handle."""
     return {**handle.address, "generation": str(handle.generation)}
 
 
 def launch_file(launch: Mapping[str, str], name: str, suffix: str = "") -> Path:
+    """Return the path of a file of this launch in its private folder."""
     return Path(launch["private"], f"{name}.{launch['generation']}{suffix}")
 
 
 def text_of(path: Path) -> str:
-    """What is in it; nothing if it is not there. Raises where that cannot be looked up."""
+    """Return the file's content, or "" if it does not exist. Raises if the machine is short of a resource."""
     try:
         return path.read_text()
     except OSError as error:
@@ -318,15 +340,15 @@ def text_of(path: Path) -> str:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """A file for the owner only, there whole or not at all."""
-    fresh = path.with_name(f"{path.name}.{os.getpid()}.{time.monotonic_ns()}")
-    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:  # noqa: PTH123 - a descriptor
+    """Write a file that only the owner can read, atomically."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.{time.monotonic_ns()}")
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:  # noqa: PTH123 - a descriptor
         file.write(content)
-    fresh.replace(path)
+    temporary.replace(path)
 
 
-def _locked(launch: Mapping[str, str]) -> bool:
-    """Does a holder of this generation live?"""
+def _is_generation_locked(launch: Mapping[str, str]) -> bool:
+    """Return whether a holder of this generation is running."""
     try:
         with launch_file(launch, "holder", ".lock").open("rb") as lock:
             return not locking.is_free(lock)
@@ -334,7 +356,8 @@ def _locked(launch: Mapping[str, str]) -> bool:
         return False
 
 
-def _entries(spec: LaunchSpec, launch: Mapping[str, str]) -> bytes:
+def _spec_content(spec: LaunchSpec, launch: Mapping[str, str]) -> bytes:
+    """Return the specification that a holder reads; the format is described in `pty_holder/__init__.py`."""
     entries = [("a", argument) for argument in spec.argv]
     entries += [("e", f"{name}={value}") for name, value in launch_checks.environment(spec, TERM).items()]
     entries += [("d", str(spec.cwd)), ("l", launch["log"]), ("s", launch["socket"]), ("p", launch["private"])]

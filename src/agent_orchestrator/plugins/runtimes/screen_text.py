@@ -1,4 +1,4 @@
-"""From a terminal's raw output to the text that is visible on it."""
+"""Turns a terminal's raw output into the text that is visible on it."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from typing import Any
 TAIL = 262_144
 """Bytes of output that are enough to know what a screen shows."""
 MOST_MARKS = 8
-"""Accents on one character: each is set in a time that grows with how many there are."""
-_READING = ThreadPoolExecutor(1, "screens")
-"""One screen at a time: a daemon with many that change has its other threads for other things."""
+"""Most accents on one character: the time to set each grows with their number."""
+_EXECUTOR = ThreadPoolExecutor(1, "screens")
+"""Renders one screen at a time, so that many changing screens do not occupy the daemon's other threads."""
 _CLEARS = (b"\x1b[2J", b"\x1b[?1049h", b"\x1b[?1049l", b"\x1bc")
-_MOVES = re.compile(rb"\x1b(?!\[[\d;:]*m|\[\?(?:12|25|1004|2004|2026)[hl])|[\x0b\x0c\x0e\x0f]|\xc2[\x80-\x9f]")
-"""What may do more than print: any sequence but those for colours, the cursor's looks and pasting."""
-_LASTS = re.compile(rb"\x1b\[[\d;]*[rg]|\x1b\[\??[\d;]*[hl]|\x1b[()*+#%H78sc]|[\x0e\x0f]|\xc2[\x80-\x9f]")
-"""What may change how later output is printed, wherever it is printed."""
-_HARMLESS = re.compile(rb"\x1b\[\?(?:1|9|12|25|47|66|100[0-6]|1015|1016|1049|2004|2026|2031)[hl]")
+_NON_PRINTING = re.compile(rb"\x1b(?!\[[\d;:]*m|\[\?(?:12|25|1004|2004|2026)[hl])|[\x0b\x0c\x0e\x0f]|\xc2[\x80-\x9f]")
+"""Matches what may do more than print: any sequence except colours, cursor styles and paste modes."""
+_LASTING_CHANGE = re.compile(rb"\x1b\[[\d;]*[rg]|\x1b\[\??[\d;]*[hl]|\x1b[()*+#%H78sc]|[\x0e\x0f]|\xc2[\x80-\x9f]")
+"""Matches what may change how later output is printed, wherever it is printed."""
+_HARMLESS_MODE = re.compile(rb"\x1b\[\?(?:1|9|12|25|47|66|100[0-6]|1015|1016|1049|2004|2026|2031)[hl]")
+"""Matches modes that do not change how text is printed."""
 
 
 async def visible_text(output: bytes, columns: int, rows: int) -> str:
-    """What a terminal of this size shows after this output; lines without trailing spaces."""
-    return await asyncio.get_running_loop().run_in_executor(_READING, _render, output[-TAIL:], columns, rows)
+    """Return what a terminal of this size shows after this output; lines without trailing spaces."""
+    return await asyncio.get_running_loop().run_in_executor(_EXECUTOR, _render, output[-TAIL:], columns, rows)
 
 
 async def text_of_log(log: Path, columns: int = 120, rows: int = 40) -> str:
-    """What was last visible, by a terminal's log; nothing if there is none."""
+    """Return what was last visible, from a terminal's log; "" if there is none."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - TAIL))
@@ -41,10 +42,11 @@ async def text_of_log(log: Path, columns: int = 120, rows: int = 40) -> str:
 
 
 def _render(output: bytes, columns: int, rows: int) -> str:
+    """Return what an emulated terminal of this size shows after this output."""
     import pyte
 
     class Screen(pyte.Screen):
-        """Ignores what a text reader need not know and pyte trips over: answers to the program, private styles."""
+        """Ignores sequences that do not change the text and make pyte fail: device reports and private styles."""
 
         def draw(self, data: str) -> None:
             super().draw(data if data.isascii() else "".join(_with_few_marks(data)))
@@ -58,27 +60,27 @@ def _render(output: bytes, columns: int, rows: int) -> str:
                 super().select_graphic_rendition(*attributes)
 
         def report_device_attributes(self, *_: Any, **__: Any) -> None:
-            """Nobody to answer here."""
+            """Do nothing: no program waits for the report."""
 
         def report_device_status(self, *_: Any, **__: Any) -> None:
-            """Nobody to answer here."""
+            """Do nothing: no program waits for the report."""
 
     screen = Screen(columns, rows)
     stream = pyte.ByteStream(screen)
     begin = _beginning(output, rows)
-    # A chunk that the emulator cannot stand costs that chunk only.
-    for at in range(begin, len(output), 4096):
+    # An error of the emulator loses only the rest of this chunk.
+    for offset in range(begin, len(output), 4096):
         try:
-            stream.feed(output[at : at + 4096])
+            stream.feed(output[offset : offset + 4096])
         except Exception:
             stream = pyte.ByteStream(screen)
     text = "".join(line.rstrip() + "\n" for line in screen.display)
-    screen.buffer.clear()  # thousands of cells, in a circle with the emulator: not left for the collector to find
+    screen.buffer.clear()  # thousands of cells in a reference cycle with the emulator: freed now, not by the garbage collector
     return text
 
 
 def _with_few_marks(text: str) -> Iterator[str]:
-    """A text with so many accents in a row at most."""
+    """Yield the text's characters, with at most `MOST_MARKS` accents in a row."""
     marks = 0
     for character in text:
         marks = marks + 1 if unicodedata.combining(character) else 0
@@ -87,17 +89,19 @@ def _with_few_marks(text: str) -> Iterator[str]:
 
 
 def _beginning(output: bytes, rows: int) -> int:
-    """Where to begin, to see the same as from the start: at the last clear, or later where so many plain lines follow that nothing
-    of before is left on the screen. An emulator takes a second for what an agent prints in a minute.
+    """Return the offset at which rendering can begin with the same result as from the start.
+
+    It is the last clear, or later if so many plain lines follow that nothing before them is left on the screen: an emulator takes a
+    second for what an agent prints in a minute.
     """
     begin = max(0, *(output.rfind(mark) for mark in _CLEARS))
-    end, most = len(output), 2 * rows + 1
-    for move in reversed([begin, *(found.end() for found in _MOVES.finditer(output, begin))]):
-        if output.count(b"\r\n", move, end) > most:
+    end, line_limit = len(output), 2 * rows + 1
+    for position in reversed([begin, *(match.end() for match in _NON_PRINTING.finditer(output, begin))]):
+        if output.count(b"\r\n", position, end) > line_limit:
             start = end
-            for _ in range(most):
-                start = output.rfind(b"\r\n", move, start)
-            lasting = (found for found in _LASTS.finditer(output, begin, start))
-            return start + 2 if all(_HARMLESS.match(output, found.start()) for found in lasting) else begin
-        end = move
+            for _ in range(line_limit):
+                start = output.rfind(b"\r\n", position, start)
+            lasting_changes = (match for match in _LASTING_CHANGE.finditer(output, begin, start))
+            return start + 2 if all(_HARMLESS_MODE.match(output, match.start()) for match in lasting_changes) else begin
+        end = position
     return begin

@@ -1,7 +1,7 @@
-"""The tmux server of our own: its socket, its configuration, and how its commands are run and read.
+"""Agent Orchestrator's own tmux server: its socket, its configuration, and how its commands are run and their output parsed.
 
-It never meets the user's own server: another socket, another configuration, and `TMUX` plays no part. The server is started with
-a minimal environment (every program in it could read the server's), outlives the daemon, and ends only when killed.
+It is separate from the user's server: another socket, another configuration, and `TMUX` is ignored. The server is started with a
+minimal environment (every program in it could read the server's), outlives the daemon, and ends only when killed.
 """
 
 from __future__ import annotations
@@ -68,28 +68,34 @@ n=$(ulimit -H -n)
 [ "$(ulimit -S -n)" = unlimited ] || ulimit -S -n "$n" 2>/dev/null
 exec "$0" "$@"
 """
-"""A server that may open no more files computes without end, and answers nobody: it may open as many as can be had."""
-_NOT_FOUND = 127
-_TERMINFO = ("/etc/terminfo", "/lib/terminfo", "/usr/lib/terminfo", "/usr/share/terminfo", "/usr/local/share/terminfo")
-_PANE = "#{pid}|#{pane_id}|#{pane_pid}|#{pane_dead}|#{pane_dead_status}|#{pane_dead_signal}|#{@ao_launch}"
+"""Raises the limit of open files before tmux starts: a server at its limit uses a whole CPU and stops responding."""
+_COMMAND_NOT_FOUND = 127
+_TERMINFO_FOLDERS = (
+    "/etc/terminfo",
+    "/lib/terminfo",
+    "/usr/lib/terminfo",
+    "/usr/share/terminfo",
+    "/usr/local/share/terminfo",
+)
+_PANE_FORMAT = "#{pid}|#{pane_id}|#{pane_pid}|#{pane_dead}|#{pane_dead_status}|#{pane_dead_signal}|#{@ao_launch}"
 
 
 class ServerGone(Exception):
-    """No server listens on our socket."""
+    """Raised when no server listens on the socket."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pane:
-    """One agent's pane as the server sees it."""
+    """One agent's pane as the server reports it."""
 
     server: int
-    """The server's own process."""
+    """The pid of the server."""
     id: str
     pid: int
     ended: Exit | None
-    """How its process ended; none: the server has not seen it end."""
+    """The exit of its process; None until the server has noticed it."""
     launch: Mapping[str, str]
-    """What was written down about the launch: session, generation, name, private, log."""
+    """The launch's description: session, generation, name, private, log."""
 
 
 class TmuxServer:
@@ -103,114 +109,125 @@ class TmuxServer:
         self._configuration = self.socket.with_name("tmux.conf")
         self._starting = asyncio.Lock()
         self._up = False
-        self.term = "tmux-256color" if _known_terminal("tmux-256color") else "screen-256color"
+        self.term = "tmux-256color" if _has_terminfo("tmux-256color") else "screen-256color"
 
     async def create(self, commands: Sequence[str]) -> Completed:
-        """Run commands that begin with `new-session`; start the server first where there is none."""
+        """Run commands that begin with `new-session`, starting the server first if none runs.
+
+        Raises `Temporary` if it cannot be started.
+        """
         if self._up:
-            answer = await self._run(commands)
-            if not _no_server(answer):
-                return answer
+            result = await self._run(commands)
+            if not _is_server_missing(result):
+                return result
         async with self._starting:
             self._configure()
             for attempt in range(5):
-                answer = await self._run(commands, configuration=self._configuration)
-                if not _no_server(answer):
+                result = await self._run(commands, configuration=self._configuration)
+                if not _is_server_missing(result):
                     self._up = True
-                    return answer
-                # Killed just now, or another daemon's start lost a race: its socket may still be in the way for a moment.
+                    return result
+                # The server was killed, or lost a race with another daemon's start: the old socket may block for a moment.
                 await asyncio.sleep(0.02 * 2**attempt)
-        raise Temporary(f"tmux could not be started: {answer.error}", f"look whether {self.socket} can be written to")
+        raise Temporary(f"tmux could not be started: {result.error}", f"look whether {self.socket} can be written to")
 
     async def ask(self, *commands: str) -> Completed:
-        """Run commands on the server that is there; raises `ServerGone` if there is none."""
-        answer = await self._run(commands)
-        if _no_server(answer):
+        """Run commands on the running server; raises `ServerGone` if there is none."""
+        result = await self._run(commands)
+        if _is_server_missing(result):
             self._up = False
             raise ServerGone
-        return answer
+        return result
 
     async def panes(self) -> dict[str, Pane]:
-        """All panes of ours, by launch name, in one call."""
-        answer = await self.ask("list-panes", "-a", "-F", _PANE)
-        if answer.code != 0 and re.search("no current|no sessions", answer.error):
+        """Return all panes of this server's launches, by launch name, in one call."""
+        result = await self.ask("list-panes", "-a", "-F", _PANE_FORMAT)
+        if result.code != 0 and re.search("no current|no sessions", result.error):
             return {}
-        if answer.code != 0:
-            raise Temporary(f"tmux does not tell its panes: {answer.error}")
-        found = (_parse(line) for line in answer.text.splitlines())
-        return {pane.launch["name"]: pane for pane in found if pane is not None}
+        if result.code != 0:
+            raise Temporary(f"tmux does not tell its panes: {result.error}")
+        parsed_panes = (_parse_pane(line) for line in result.text.splitlines())
+        return {pane.launch["name"]: pane for pane in parsed_panes if pane is not None}
 
     def client(self, *commands: str) -> tuple[str, ...]:
-        """A command line for a terminal of a person; it reaches our server from anywhere, also from within tmux."""
+        """Return a command line for a person's terminal; it reaches this server from anywhere, also from within tmux."""
         return ("env", "-u", "TMUX", "-u", "TMUX_PANE", self._program, "-u", "-N", "-S", str(self.socket), *commands)
 
     async def _run(self, commands: Sequence[str], configuration: Path | None = None) -> Completed:
-        first, last = ([], ["-N"]) if configuration is None else (["/bin/sh", "-c", _START], ["-f", str(configuration)])
-        argv = [*first, self._program, "-u", "-S", str(self.socket), *last, *commands]
+        """Run tmux with these commands, with `configuration` to start a server; raises `Missing` if tmux is not installed."""
+        prefix, options = (
+            ([], ["-N"]) if configuration is None else (["/bin/sh", "-c", _START], ["-f", str(configuration)])
+        )
+        argv = [*prefix, self._program, "-u", "-S", str(self.socket), *options, *commands]
         with contextlib.suppress(Missing):
-            answer = await self._host.run(argv, cwd=Path("/"), env=self._environment(), timeout=20)
-            if answer.code != _NOT_FOUND:
-                return answer
+            result = await self._host.run(argv, cwd=Path("/"), env=self._environment(), timeout=20)
+            if result.code != _COMMAND_NOT_FOUND:
+                return result
         raise Missing("tmux is not installed", "install tmux 3.2 or newer, or set `runtime: process`")
 
     def _configure(self) -> None:
+        """Write the server's configuration file."""
         self.socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         text = _CONFIGURATION.format(term=self.term, history=self._history)
-        fresh = self._configuration.with_suffix(f".{os.getpid()}")
-        fresh.write_text(text)
-        fresh.replace(self._configuration)
+        temporary = self._configuration.with_suffix(f".{os.getpid()}")
+        temporary.write_text(text)
+        temporary.replace(self._configuration)
 
     def _environment(self) -> dict[str, str]:
-        kept = {
+        """Return the minimal environment of the server and its clients."""
+        inherited = {
             name: os.environ[name] for name in ("PATH", "HOME", "USER", "LOGNAME", "TERMINFO") if name in os.environ
         }
-        return {"LANG": "C.UTF-8", "SHELL": "/bin/sh", "TERM": "xterm-256color", **kept}
+        return {"LANG": "C.UTF-8", "SHELL": "/bin/sh", "TERM": "xterm-256color", **inherited}
 
 
 def literal(argument: str) -> str:
-    """An argument that tmux takes as it is: a semicolon at its end would begin the next command."""
+    """Return an argument escaped so that tmux takes it unchanged: a semicolon at its end would begin the next command."""
     return argument[:-1] + "\\;" if argument.endswith(";") else argument
 
 
 def quoted(argument: str) -> str:
-    """An argument within a command string."""
+    """Return an argument quoted for a command string."""
     return "'" + argument.replace("'", "'\\''") + "'"
 
 
 def every(*conditions: str) -> str:
-    """A format that is true if all of these are."""
+    """Return a tmux format that is true if all of these are."""
     first, *rest = conditions
     return f"#{{&&:{first},{every(*rest)}}}" if rest else first
 
 
 def negated(condition: str) -> str:
-    """A format that is true if this one is not."""
+    """Return a tmux format that is true if this one is not."""
     return f"#{{?{condition},0,1}}"
 
 
-def _no_server(answer: Completed) -> bool:
-    known = r"no server running|error connecting|server exited|lost server|server not found"
-    return answer.code != 0 and re.search(known, answer.err.decode(errors="replace")) is not None
+def _is_server_missing(result: Completed) -> bool:
+    """Return whether a command failed because no server runs."""
+    messages = r"no server running|error connecting|server exited|lost server|server not found"
+    return result.code != 0 and re.search(messages, result.err.decode(errors="replace")) is not None
 
 
-def _parse(line: str) -> Pane | None:
+def _parse_pane(line: str) -> Pane | None:
+    """Parse one line of `list-panes`; None if the pane is not a launch."""
     server, pane, pid, dead, status, killed_by, launch = line.split("|", 6)
     if not launch:
         return None
-    # The end of its output may come before its exit status.
-    told = dead == "1" and (status or killed_by)
-    ended = Exit(int(status) if status else None, _signal_number(killed_by)) if told else None
+    # tmux may report a pane as dead before it has the exit status.
+    has_status = dead == "1" and (status or killed_by)
+    ended = Exit(int(status) if status else None, _signal_number(killed_by)) if has_status else None
     return Pane(int(server), pane, int(pid), ended, json.loads(launch))
 
 
 def _signal_number(text: str) -> int | None:
-    """tmux names a signal by its number or, in newer versions, by its name."""
+    """Return a signal's number; tmux gives the number or, in newer versions, the name."""
     if text.isdigit():
         return int(text)
-    named = getattr(signal, "SIG" + text.upper().removeprefix("SIG"), None) if text else None
-    return None if named is None else int(named)
+    number = getattr(signal, "SIG" + text.upper().removeprefix("SIG"), None) if text else None
+    return None if number is None else int(number)
 
 
-def _known_terminal(name: str) -> bool:
-    folders = [*filter(None, [os.environ.get("TERMINFO")]), *_TERMINFO]
+def _has_terminfo(name: str) -> bool:
+    """Return whether this machine's terminfo database has this terminal."""
+    folders = [*filter(None, [os.environ.get("TERMINFO")]), *_TERMINFO_FOLDERS]
     return any(Path(folder, part, name).exists() for folder in folders for part in (name[0], f"{ord(name[0]):x}"))

@@ -1,4 +1,5 @@
-"""Where a person's `ao open` shows sessions: one file a terminal program. `auto.py` finds the one that he sits at, `shared.py` starts it.
+"""Terminals in which `ao open` shows sessions: one file per terminal program.
 
-They run in the person's own process, with his environment; nothing here runs in the daemon.
+`auto.py` detects the terminal that the person uses, `shared.py` starts programs. They run in the person's own process, with that
+environment; nothing here runs in the daemon.
 """

@@ -1,4 +1,4 @@
-"""Which terminal to take when none was named: the one that the person sits at, else one that is installed, else the browser."""
+"""Chooses the terminal if none is configured: the one that the person uses, else an installed one, else the browser."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agent_orchestrator.errors import Missing
 if TYPE_CHECKING:
     from agent_orchestrator.protocols.host import Host
 
-_SITS_AT = (
+_CURRENT_TERMINAL = (
     ("TMUX", "", "tmux"),
     ("KITTY_WINDOW_ID", "", "kitty"),
     ("WEZTERM_PANE", "", "wezterm"),
@@ -20,10 +20,10 @@ _SITS_AT = (
     ("WT_SESSION", "", "windows-terminal"),
     ("GNOME_TERMINAL_SCREEN", "", "gnome-terminal"),
 )
-"""What a terminal says of itself to what runs in it; no value: any."""
+"""The variable that a terminal sets for the programs in it, its value ("": any), and the plugin."""
 
-_OF_OUR_OWN = ("kitty", "wezterm", "gnome-terminal")
-_OTHERS: Mapping[str, tuple[str, ...]] = {
+_WITH_PLUGIN = ("kitty", "wezterm", "gnome-terminal")
+_WITHOUT_PLUGIN: Mapping[str, tuple[str, ...]] = {
     "konsole": ("--new-tab", "--workdir", "{{cwd}}", "-e", "{{command}}"),
     "alacritty": ("--title", "{{session}}", "--working-directory", "{{cwd}}", "-e", "{{command}}"),
     "foot": ("--title", "{{session}}", "--working-directory", "{{cwd}}", "{{command}}"),
@@ -31,17 +31,17 @@ _OTHERS: Mapping[str, tuple[str, ...]] = {
     "x-terminal-emulator": ("-e", "{{command}}"),
     "xterm": ("-T", "{{session}}", "-e", "{{command}}"),
 }
-"""Programs that the `command` plugin can be told of."""
+"""Programs that the `command` plugin can start, with their arguments."""
 
 Chosen = tuple[str, Mapping[str, Any]]
 """A plugin's name, and its configuration."""
 
 
 def pick(host: Host, environ: Mapping[str, str], platform: str = sys.platform) -> Chosen:
-    """`Missing` where nothing that is opened here would be seen by the person."""
-    for variable, value, name in _SITS_AT:
-        given = environ.get(variable, "")
-        if given == value if value else given:
+    """Return the terminal to use. Raises `Missing` if the person would not see a window that is opened here."""
+    for variable, value, name in _CURRENT_TERMINAL:
+        actual = environ.get(variable, "")
+        if actual == value if value else actual:
             return name, {}
     if environ.get("SSH_CONNECTION") or environ.get("SSH_TTY"):
         raise Missing(
@@ -56,17 +56,18 @@ def pick(host: Host, environ: Mapping[str, str], platform: str = sys.platform) -
         return "web", {}
     if not environ.get("DISPLAY") and not environ.get("WAYLAND_DISPLAY"):
         raise Missing("there is no screen here to open a window on", "use ao attach, or run this inside tmux")
-    for name in _OF_OUR_OWN:
+    for name in _WITH_PLUGIN:
         if host.which(name):
             return name, {}
-    for name, arguments in _OTHERS.items():
+    for name, arguments in _WITHOUT_PLUGIN.items():
         if host.which(name):
             return "command", {"command": [name, *arguments]}
     return "web", {}
 
 
 def _has_iterm(environ: Mapping[str, str]) -> bool:
+    """Return whether iTerm2 is installed."""
     from pathlib import Path
 
-    places = (Path("/Applications"), Path(environ.get("HOME", "/")) / "Applications")
-    return any((place / "iTerm.app").is_dir() for place in places)
+    folders = (Path("/Applications"), Path(environ.get("HOME", "/")) / "Applications")
+    return any((folder / "iTerm.app").is_dir() for folder in folders)

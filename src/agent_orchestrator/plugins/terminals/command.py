@@ -1,4 +1,4 @@
-"""Any command, from the configuration: `terminal: {plugin: command, command: [foot, --title, '{{session}}', '{{command}}']}`."""
+"""Any configured command: `terminal: {plugin: command, command: [foot, --title, '{{session}}', '{{command}}']}`."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ if TYPE_CHECKING:
     from agent_orchestrator.protocols.host import Host
 
 VARIABLES = ("command", "cwd", "session", "url")
-"""`command` as a word of its own becomes the command's words; inside another it is one text, quoted for a shell. A shell may read
-that word: a folder whose name would be more than a name to it is given as a word of its own, or not at all.
+"""`command` as a word of its own becomes the command's words; inside another word it is one text, quoted for a shell.
+
+A shell may read that word: a folder whose name a shell could interpret is passed only as a word of its own.
 """
 
 _EXAMPLE = "for example command: [foot, --title, '{{session}}', '{{command}}']"
 
 
 class Command:
-    """Runs what its configuration says, once for each session."""
+    """Runs the configured command, once for each session."""
 
     permissions: ClassVar = ["processes"]
 
     def __init__(self, config: Mapping[str, Any], host: Host) -> None:
         self._host = host
-        self._words = _words(config)
+        self._configured_words = _configured_words(config)
 
     async def open(self, window: Window) -> None:
-        """Start it; it may live as long as its window, or end at once."""
+        """Start the command; it may live as long as its window, or end at once."""
         variables = {
             "command": shlex.join(window.command),
             "cwd": str(window.cwd),
@@ -41,37 +42,40 @@ class Command:
             "url": window.url,
         }
         argv: list[str] = []
-        for word in self._words:
+        for word in self._configured_words:
             _check_folder(word, variables["cwd"])
-            argv += window.command if _is(word, "command") else [templates.render(word, variables)]
+            argv += window.command if _is_variable(word, "command") else [templates.render(word, variables)]
         argv[0] = program(self._host, argv[0], window)
         await leave_running(self._host, argv, window)
 
 
-def _words(config: Mapping[str, Any]) -> Sequence[str]:
+def _configured_words(config: Mapping[str, Any]) -> Sequence[str]:
+    """Return the configured command's words. Raises `UsageError` if they are not valid."""
     for key in config:
         if key != "command":
             raise UsageError(f"terminal command knows no {key!r}", _EXAMPLE)
-    given = config.get("command")
+    configured = config.get("command")
     try:
-        words = shlex.split(given) if isinstance(given, str) else given
+        words = shlex.split(configured) if isinstance(configured, str) else configured
     except ValueError as error:
-        raise UsageError(f"terminal command: {given!r} cannot be split into words: {error}", _EXAMPLE) from None
+        raise UsageError(f"terminal command: {configured!r} cannot be split into words: {error}", _EXAMPLE) from None
     if not isinstance(words, list | tuple) or not words or not all(isinstance(word, str) and word for word in words):
         raise UsageError("terminal command needs a `command`, a list of words", _EXAMPLE)
     for word in words:
         templates.check(word, VARIABLES)
-    shows = {name for word in words for name in templates.variables_of(word)} & {"command", "url"}
-    return words if shows else [*words, "{{command}}"]
+    used_variables = {name for word in words for name in templates.variables_of(word)} & {"command", "url"}
+    return words if used_variables else [*words, "{{command}}"]
 
 
 def _check_folder(word: str, cwd: str) -> None:
-    if INTERPRETED.search(cwd) and "cwd" in templates.variables_of(word) and not _is(word, "cwd"):
+    """Raise `UsageError` if a shell could interpret the folder's name in this word."""
+    if INTERPRETED.search(cwd) and "cwd" in templates.variables_of(word) and not _is_variable(word, "cwd"):
         raise UsageError(
             f"terminal command: {one_line(word, 80)!r} would give {one_line(cwd, 200)!r} to what may be a shell",
             "give '{{cwd}}' as a word of its own",
         )
 
 
-def _is(word: str, variable: str) -> bool:
+def _is_variable(word: str, variable: str) -> bool:
+    """Return whether the word is exactly this variable."""
     return word.replace(" ", "") == f"{{{{{variable}}}}}"

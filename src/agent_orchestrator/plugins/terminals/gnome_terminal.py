@@ -22,7 +22,7 @@ class GnomeTerminal:
         self._as = choice(config, "gnome-terminal", "as", ("tab", "window"))
 
     async def open(self, window: Window) -> None:
-        """Ask the desktop's terminal for it."""
-        shown = [f"--{self._as}", f"--title={window.session}", f"--working-directory={window.cwd}"]
-        argv = [program(self._host, "gnome-terminal", window), *shown, "--", *window.command]
+        """Ask GNOME Terminal's server to open the window."""
+        options = [f"--{self._as}", f"--title={window.session}", f"--working-directory={window.cwd}"]
+        argv = [program(self._host, "gnome-terminal", window), *options, "--", *window.command]
         await hand_over(self._host, argv, window, what="gnome-terminal")

@@ -1,4 +1,4 @@
-"""iTerm2, by AppleScript. What is to be shown is handed to the script as arguments, never as part of it."""
+"""iTerm2, by AppleScript. The command and the title are passed to the script as arguments, never as part of it."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class ITerm2:
         self._as = choice(config, "iterm2", "as", ("tab", "window"))
 
     async def open(self, window: Window) -> None:
-        """Ask iTerm2 for it; the first time macOS asks the person whether this may be."""
-        script = [word for line in SCRIPT for word in ("-e", line)]
-        given = [shlex.join(window.command), window.session, self._as]
-        argv = [program(self._host, "osascript", window), *script, "--", *given]
+        """Ask iTerm2 to open it; the first time macOS asks the person for permission."""
+        script = [argument for line in SCRIPT for argument in ("-e", line)]
+        arguments = [shlex.join(window.command), window.session, self._as]
+        argv = [program(self._host, "osascript", window), *script, "--", *arguments]
         await hand_over(self._host, argv, window, what="iterm2")

@@ -1,4 +1,4 @@
-"""kitty: a tab of the one that the person sits at, where it may be controlled, otherwise a window of its own."""
+"""kitty: a tab of the person's kitty, if it accepts remote control, otherwise a window of its own."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Kitty:
         self._controlled = environ.get("KITTY_LISTEN_ON", "")
 
     async def open(self, window: Window) -> None:
-        """Ask the running kitty, if it listens (`listen_on` and `allow_remote_control` in its configuration); else start one."""
+        """Ask the running kitty, if it listens (`listen_on` and `allow_remote_control` in its configuration); otherwise start one."""
         kitty, cwd = program(self._host, "kitty", window), str(window.cwd)
         if self._controlled:
             title = ["--title", window.session, *(["--tab-title", window.session] if self._as == "tab" else [])]
-            asked = [kitty, "@", "--to", self._controlled, "launch", f"--type={self._as}", *title, "--cwd", cwd]
-            await hand_over(self._host, [*asked, *window.command], window, what="kitty")
+            request = [kitty, "@", "--to", self._controlled, "launch", f"--type={self._as}", *title, "--cwd", cwd]
+            await hand_over(self._host, [*request, *window.command], window, what="kitty")
         else:
             argv = [kitty, "--title", window.session, "--directory", cwd, *window.command]
             await leave_running(self._host, argv, window)

@@ -1,10 +1,10 @@
-"""Shows sessions on a person's screen by a plugin of the slot Terminal. Run by `ao open`, in the person's own environment:
+"""Shows sessions on a person's screen with a Terminal plugin. Run by `ao open`, in the person's own environment:
 
     python -m agent_orchestrator.plugins.terminals.show [--print]
 
-It reads one JSON object, `{"windows": [{session, command, cwd, url, terminal: {plugin, options, files}}, …]}`, and answers with a line
-of JSON for each window: `{session, terminal}` and, where it could not be shown, `problem`; with `--print` the programs that it would
-have started, in `runs`. A plugin of others is loaded only with the very content that the daemon admitted.
+It reads one JSON object, `{"windows": [{session, command, cwd, url, terminal: {plugin, options, files}}, …]}`, and writes a line of
+JSON for each window: `{session, terminal}` and, if it could not be shown, `problem`; with `--print` the programs that it would have
+started, in `runs`. A third-party plugin is loaded only with exactly the content that the daemon admitted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from agent_orchestrator.protocols.host import Completed, Host
 
 
 class Told(LocalHost):
-    """This machine, where nothing is started: what would have been is written down."""
+    """A host that starts nothing and records the commands that would have been run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Told(LocalHost):
         input: bytes | None = None,  # noqa: A002 - subprocess's own name
         timeout: float | None = 60.0,
     ) -> Completed:
-        """Say that all went well."""
+        """Record the command and return success."""
         del cwd, env, input, timeout
         self.runs.append(shlex.join(argv))
         return Completed(0, b"", b"")
@@ -51,34 +51,34 @@ class Told(LocalHost):
     async def spawn(
         self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None, log: Path | None = None
     ) -> int:
-        """Say that it runs."""
+        """Record the command and return pid 0."""
         del cwd, env, log
         self.runs.append(shlex.join(argv))
         return 0
 
 
 def terminal(wanted: Mapping[str, Any], host: Host, environ: Mapping[str, str]) -> tuple[str, Terminal]:
-    """The plugin that a project's configuration comes to here, and its name."""
+    """Return the name and the plugin that a project's configuration selects here."""
     name, options = str(wanted["plugin"]), dict(wanted.get("options") or {})
     if name == "auto":
-        name, chosen = pick(host, environ)
-        options = {**chosen, **options}
-    admitted = {one["path"]: one["sha256"] for one in wanted.get("files") or ()}
+        name, detected = pick(host, environ)
+        options = {**detected, **options}
+    admitted = {file["path"]: file["sha256"] for file in wanted.get("files") or ()}
     registry = Registry(
         [{"path": path} for path in admitted],
         installed=[("terminal", name)],
         admit=lambda path, data: admitted.get(str(path)) == hashlib.sha256(data).hexdigest(),
     )
-    made: Terminal = registry.make("terminal", name, options, host)
-    return name, made
+    plugin: Terminal = registry.make("terminal", name, options, host)
+    return name, plugin
 
 
 async def show(asked: Mapping[str, Any], *, only_tell: bool = False) -> dict[str, Any]:
-    """Show one window, and say what came of it."""
+    """Show one window; return its result line."""
     host = Told() if only_tell else LocalHost()
-    said: dict[str, Any] = {"session": asked["session"], "terminal": str(asked["terminal"]["plugin"])}
+    result: dict[str, Any] = {"session": asked["session"], "terminal": str(asked["terminal"]["plugin"])}
     try:
-        said["terminal"], made = terminal(asked["terminal"], host, os.environ)
+        result["terminal"], plugin = terminal(asked["terminal"], host, os.environ)
         cwd = Path(asked["cwd"])
         window = Window(
             str(asked["session"]),
@@ -86,26 +86,27 @@ async def show(asked: Mapping[str, Any], *, only_tell: bool = False) -> dict[str
             cwd if cwd.is_dir() else Path.home(),
             str(asked.get("url") or ""),
         )
-        await made.open(window)
+        await plugin.open(window)
     except AoError as error:
-        said["problem"] = {"text": error.text, "remedy": error.remedy, "exitCode": error.exit_code}
+        result["problem"] = {"text": error.text, "remedy": error.remedy, "exitCode": error.exit_code}
     if isinstance(host, Told):
-        said["runs"] = host.runs
-    return said
+        result["runs"] = host.runs
+    return result
 
 
-async def _show_all(asked: Mapping[str, Any], only_tell: bool) -> int:
-    failed = 0
-    for one in asked["windows"]:
-        said = await show(one, only_tell=only_tell)
-        failed = failed or int(said.get("problem", {}).get("exitCode", 0))
-        sys.stdout.write(json.dumps(said) + "\n")
+async def _show_all(request: Mapping[str, Any], only_tell: bool) -> int:
+    """Show all windows, writing one line for each; return the first failure's exit code, or 0."""
+    exit_code = 0
+    for window in request["windows"]:
+        result = await show(window, only_tell=only_tell)
+        exit_code = exit_code or int(result.get("problem", {}).get("exitCode", 0))
+        sys.stdout.write(json.dumps(result) + "\n")
         sys.stdout.flush()
-    return failed
+    return exit_code
 
 
 def main() -> int:
-    """Show what standard input asks for; the first failure's exit code is ours."""
+    """Show the windows that standard input describes; return the first failure's exit code, or 0."""
     return asyncio.run(_show_all(json.load(sys.stdin), "--print" in sys.argv[1:]))
 
 

@@ -1,4 +1,4 @@
-"""A window in the tmux that the person is in."""
+"""A window in the person's own tmux."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class TmuxWindow:
         self._inside = bool(environ.get("TMUX"))
 
     async def open(self, window: Window) -> None:
-        """Open it next to the one that the person looks at."""
+        """Open it next to the person's current window. Raises `Missing` outside of tmux."""
         if not self._inside:
             raise Missing(
                 "you are in no tmux", f"run this inside tmux, choose another `terminal`, or {by_hand(window)}"
             )
-        where = ["-c", _literal(str(window.cwd))]
+        folder_options = ["-c", _literal(str(window.cwd))]
         verb = ["split-window"] if self._as == "pane" else ["new-window", "-n", _literal(window.session)]
-        argv = [program(self._host, "tmux", window), *verb, *where, "--", *window.command]
+        argv = [program(self._host, "tmux", window), *verb, *folder_options, "--", *window.command]
         await hand_over(self._host, argv, window, what="tmux")
 
 
 def _literal(text: str) -> str:
-    """As it is, also where tmux would run what stands in `#(…)`."""
+    """Return the text escaped, so that tmux does not run what is in `#(…)`."""
     return text.replace("#", "##")

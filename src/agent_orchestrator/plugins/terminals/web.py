@@ -35,17 +35,17 @@ class Web:
         self._browser = environ.get("BROWSER", "")
 
     async def open(self, window: Window) -> None:
-        """Open its page; a browser that is not signed in says how that is done."""
+        """Open the session's page; a browser that is not signed in shows how to sign in."""
         if not window.url:
             raise Missing(f"{window.session} has no page: the daemon has no dashboard", "see ao doctor")
         if self._platform == "win32":
             await hand_over(self._host, ["rundll32", "url.dll,FileProtocolHandler", window.url], window, what="web")
             return
-        if self._browser and (named := self._host.which(self._browser)):
-            await leave_running(self._host, [named, window.url], window)
+        if self._browser and (browser := self._host.which(self._browser)):
+            await leave_running(self._host, [browser, window.url], window)
             return
         programs = ("open",) if self._platform == "darwin" else _OPENERS
-        found = next((path for name in programs if (path := self._host.which(name))), None)
-        if found is None:
+        opener = next((path for name in programs if (path := self._host.which(name))), None)
+        if opener is None:
             raise Missing("no program that opens a browser was found", f"open {window.url} yourself")
-        await leave_running(self._host, [found, window.url], window)
+        await leave_running(self._host, [opener, window.url], window)

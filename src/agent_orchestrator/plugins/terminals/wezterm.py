@@ -1,4 +1,4 @@
-"""WezTerm: a tab of the one that the person sits at, otherwise a window of its own."""
+"""WezTerm: a tab of the person's WezTerm, otherwise a window of its own."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class WezTerm:
         self._inside = bool(environ.get("WEZTERM_PANE"))
 
     async def open(self, window: Window) -> None:
-        """Ask the running WezTerm, from one of its panes; else start one."""
+        """Ask the running WezTerm, if this runs in one of its panes; otherwise start one."""
         wezterm, cwd = program(self._host, "wezterm", window), str(window.cwd)
         if not self._inside:
             await leave_running(self._host, [wezterm, "start", "--cwd", cwd, "--", *window.command], window)
             return
-        new = ["--new-window"] if self._as == "window" else []
-        argv = [wezterm, "cli", "spawn", *new, "--cwd", cwd, "--", *window.command]
+        window_option = ["--new-window"] if self._as == "window" else []
+        argv = [wezterm, "cli", "spawn", *window_option, "--cwd", cwd, "--", *window.command]
         pane = (await hand_over(self._host, argv, window, what="wezterm")).text.strip()
         if pane.isdigit():
-            named = [wezterm, "cli", "set-tab-title", "--pane-id", pane, window.session]
-            await self._host.run(named, timeout=10)
+            title_command = [wezterm, "cli", "set-tab-title", "--pane-id", pane, window.session]
+            await self._host.run(title_command, timeout=10)

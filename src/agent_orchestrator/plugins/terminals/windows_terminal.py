@@ -1,4 +1,4 @@
-"""Windows Terminal, from Windows or from a Linux within it."""
+"""Windows Terminal, from Windows or from WSL."""
 
 from __future__ import annotations
 
@@ -24,17 +24,20 @@ class WindowsTerminal:
         self._linux = environ.get("WSL_DISTRO_NAME", "")
 
     async def open(self, window: Window) -> None:
-        """Hand it to `wt.exe`, which ends at once."""
-        where = ["-w", "new" if self._as == "window" else "0", "new-tab", "--title", window.session]
+        """Pass the command to `wt.exe`, which ends at once."""
+        options = ["-w", "new" if self._as == "window" else "0", "new-tab", "--title", window.session]
         if self._linux:
             inner = ["wsl.exe", "-d", self._linux, "--cd", str(window.cwd), "--", *window.command]
         else:
-            where += ["-d", str(window.cwd)]
+            options += ["-d", str(window.cwd)]
             inner = list(window.command)
-        argv = [program(self._host, "wt.exe", window), *(_word(word) for word in (*where, *inner))]
+        argv = [
+            program(self._host, "wt.exe", window),
+            *(_escape_semicolons(argument) for argument in (*options, *inner)),
+        ]
         await hand_over(self._host, argv, window, what="windows-terminal")
 
 
-def _word(word: str) -> str:
-    """`wt` takes a semicolon, wherever it stands, for the beginning of another command."""
-    return word.replace(";", "\\;")
+def _escape_semicolons(argument: str) -> str:
+    """Return the argument with semicolons escaped: `wt` takes any semicolon for the beginning of another command."""
+    return argument.replace(";", "\\;")

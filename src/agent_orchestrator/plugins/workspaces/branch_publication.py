@@ -1,7 +1,7 @@
-"""The main repository's half of publishing: a session's branch follows what its workspace has, unless somebody else moved it.
+"""The main repository's part of publishing: a session's branch follows the workspace's, unless someone else moved it.
 
-refs/ao/clone/<session>       what the workspace had last, brought here by whoever has it (a fetch, a push from a node)
-refs/ao/published/<session>   where we moved the branch to last: as long as it is there, it is ours to move
+refs/ao/clone/<session>       the workspace's last known commit, brought here by a fetch or a node's push
+refs/ao/published/<session>   the commit that the branch was last moved to: while the branch is there, it may be moved on
 refs/ao/keep/<session>        the commit that a clone with borrowed objects began at
 """
 
@@ -17,40 +17,41 @@ from agent_orchestrator.base.git.commands import ABSENT, Git
 from agent_orchestrator.base.git.refs import ref_safe
 from agent_orchestrator.errors import Conflict, machine_short
 
-_LARGE_FILE = re.compile(r"[0-9a-f]{64}")
-_LARGEST = 4 << 30
-"""Bytes of all that is brought at once."""
-_PIECE = 1 << 20
+_LARGE_FILE_NAME = re.compile(r"[0-9a-f]{64}")
+_LARGE_FILES_LIMIT = 4 << 30
+"""Most bytes of large files that are copied at once."""
+_CHUNK_SIZE = 1 << 20
 
 
 def keep_ref(session: str) -> str:
-    """Holds what a clone borrows."""
+    """Return the ref that keeps the objects which a clone borrows."""
     return f"refs/ao/keep/{ref_safe(session)}"
 
 
 def brought_ref(session: str) -> str:
-    """What the workspace had last."""
+    """Return the ref of the workspace's last known commit."""
     return f"refs/ao/clone/{ref_safe(session)}"
 
 
 def published_ref(session: str) -> str:
-    """Where we moved the branch to last."""
+    """Return the ref of the commit that the branch was last moved to."""
     return f"refs/ao/published/{ref_safe(session)}"
 
 
 async def follow(main: Git, session: str, branch: str, workspace: Path, before: str | None = None) -> str | None:
-    """Move the branch to what was brought; returns its commit, none: nothing was brought yet. Raises `Conflict` if it has gone another way.
+    """Move the branch to the brought commit and return that commit, or None if nothing was brought yet.
 
-    `before`: what had been brought before that, where it is known; a branch that stands there is ours as well.
+    Raises `Conflict` if the branch has other commits, or is checked out. `before` is the commit brought before that, if known; a branch
+    at that commit may be moved too.
     """
-    name, brought, published = f"refs/heads/{branch}", brought_ref(session), published_ref(session)
-    known = await main.refs(name, brought, published)
-    new, old = known.get(brought), known.get(name)
+    branch_ref, brought, published = f"refs/heads/{branch}", brought_ref(session), published_ref(session)
+    commits = await main.refs(branch_ref, brought, published)
+    new, old = commits.get(brought), commits.get(branch_ref)
     if new is None:
         return None
     if old != new:
-        ours = old in (None, before, known.get(published)) or (old and await main.is_ancestor(old, new))
-        if not ours:
+        is_ours = old in (None, before, commits.get(published)) or (old and await main.is_ancestor(old, new))
+        if not is_ours:
             raise Conflict(
                 f"branch {branch} in {main.repo} has commits that the workspace {workspace} does not have",
                 f"its work is safe as {brought}; merge the two",
@@ -62,48 +63,52 @@ async def follow(main: Git, session: str, branch: str, workspace: Path, before: 
                 f"the work is safe as {brought}; switch {checkouts[0]} to another branch",
             )
         zero = "0" * len(new)
-        moved = [f"update {name} {new} {old or zero}", f"update {published} {new} {known.get(published) or zero}"]
-        await main.update_refs(moved, "ao: publish")
-    elif known.get(published) != new:
-        await main.update_ref(published, new, known.get(published) or ABSENT, "ao: publish")
+        updates = [
+            f"update {branch_ref} {new} {old or zero}",
+            f"update {published} {new} {commits.get(published) or zero}",
+        ]
+        await main.update_refs(updates, "ao: publish")
+    elif commits.get(published) != new:
+        await main.update_ref(published, new, commits.get(published) or ABSENT, "ao: publish")
     return new
 
 
 async def forget(main: Git, session: str) -> None:
-    """There is no such workspace any more; its branch stays."""
-    found = await main.refs(keep_ref(session), brought_ref(session), published_ref(session))
-    if found:
-        await main.update_refs([f"delete {name} {sha}" for name, sha in found.items()])
+    """Delete the refs of a removed workspace; its branch stays."""
+    refs = await main.refs(keep_ref(session), brought_ref(session), published_ref(session))
+    if refs:
+        await main.update_refs([f"delete {name} {sha}" for name, sha in refs.items()])
 
 
 def bring_large_files(clone: Path, repository: Path) -> None:
-    """Copy what Git LFS keeps in a clone's Git folder to the repository's, if it is what its name says. Raises `Conflict`."""
-    left, store = _LARGEST, repository / "lfs" / "objects"
+    """Copy Git LFS files from a clone's Git folder to the repository's, if their content matches their name. Raises `Conflict`."""
+    remaining, store = _LARGE_FILES_LIMIT, repository / "lfs" / "objects"
     for file in sorted((clone / "lfs" / "objects").glob("??/??/*")):
-        place = store / file.name[:2] / file.name[2:4] / file.name
-        if _LARGE_FILE.fullmatch(file.name) and not place.exists():
+        target = store / file.name[:2] / file.name[2:4] / file.name
+        if _LARGE_FILE_NAME.fullmatch(file.name) and not target.exists():
             try:
-                left -= _copy(file, place, left)
+                remaining -= _copy_verified(file, target, remaining)
             except NotPlain:
                 continue
             except OSError as error:
                 raise (machine_short(error) or Conflict(f"{file} cannot be kept: {error.strerror}")) from None
 
 
-def _copy(file: Path, place: Path, most: int) -> int:
-    place.parent.mkdir(parents=True, exist_ok=True)
+def _copy_verified(file: Path, target: Path, limit: int) -> int:
+    """Copy a file to `target` if its content matches its name, and return its size. Raises `Conflict` if it is larger than `limit`."""
+    target.parent.mkdir(parents=True, exist_ok=True)
     digest, size = hashlib.sha256(), file.lstat().st_size
-    with plain(file) as reading, tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as writing:
+    with plain(file) as source, tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as temporary:
         try:
-            while size <= most and (piece := reading.read(_PIECE)):
-                digest.update(piece)
-                writing.write(piece)
-                size = max(size, reading.tell())
-            if size > most:
-                raise Conflict(f"{file} is too large to be kept", f"copy it to {place} by hand")
-            writing.close()
+            while size <= limit and (chunk := source.read(_CHUNK_SIZE)):
+                digest.update(chunk)
+                temporary.write(chunk)
+                size = max(size, source.tell())
+            if size > limit:
+                raise Conflict(f"{file} is too large to be kept", f"copy it to {target} by hand")
+            temporary.close()
             if digest.hexdigest() == file.name:
-                Path(writing.name).replace(place)
+                Path(temporary.name).replace(target)
         finally:
-            Path(writing.name).unlink(missing_ok=True)
+            Path(temporary.name).unlink(missing_ok=True)
     return size

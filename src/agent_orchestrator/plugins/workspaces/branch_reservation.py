@@ -1,6 +1,6 @@
-"""The main repository's half of making a workspace on another machine: its branch is made here, where it begins is decided here.
+"""The main repository's part of making a workspace on another machine: its branch and start point are made here.
 
-The other machine then continues a branch that exists, from what it fetched of this repository.
+The other machine then continues an existing branch, from what it fetched of this repository.
 """
 
 from __future__ import annotations
@@ -16,21 +16,28 @@ from agent_orchestrator.protocols import WorkspaceSpec
 
 
 async def reserve(main: Git, spec: WorkspaceSpec) -> Start:
-    """Find where the session's branch begins, its base as fresh as it can be had, and make it; safe to repeat."""
+    """Return where the session's branch begins, with its base as fresh as possible, and make the branch; safe to repeat.
+
+    Raises `NotFound` if there is no repository, `Conflict` if the branch cannot be made.
+    """
     check_names(spec)
     layout = await main.layout()
     if layout is None:
         raise NotFound(f"{spec.repo} is not a Git repository", "give a repository, or make one with git init")
-    name, mark = f"refs/heads/{spec.branch}", published_ref(spec.session)
-    config, refs = await asyncio.gather(config_of(main, layout), wanted_refs(main, layout, spec, mark))
-    ours = refs.pop(mark, None)
-    start = await find_start(Source(main, layout, config), spec, refs, continued=ours is not None and name in refs)
+    branch_ref, mark_ref = f"refs/heads/{spec.branch}", published_ref(spec.session)
+    config, refs = await asyncio.gather(config_of(main, layout), wanted_refs(main, layout, spec, mark_ref))
+    marked_commit = refs.pop(mark_ref, None)
+    start = await find_start(
+        Source(main, layout, config), spec, refs, continued=marked_commit is not None and branch_ref in refs
+    )
     if not start.new_branch:
-        if ours is None:
-            await main.update_ref(mark, start.commit, reason="ao: new session")
+        if marked_commit is None:
+            await main.update_ref(mark_ref, start.commit, reason="ao: new session")
         return start
     try:
-        await main.update_refs([f"create {name} {start.commit}", f"update {mark} {start.commit}"], "ao: new session")
+        await main.update_refs(
+            [f"create {branch_ref} {start.commit}", f"update {mark_ref} {start.commit}"], "ao: new session"
+        )
     except GitFailed as error:
         raise Conflict(
             f"branch {spec.branch} could not be made: {error.text}", "choose another with --branch"
@@ -39,8 +46,8 @@ async def reserve(main: Git, spec: WorkspaceSpec) -> Start:
 
 
 async def release(main: Git, spec: WorkspaceSpec, start: Start) -> None:
-    """The workspace could not be made: take the branch away again, if it was made for it and has not grown."""
-    name = f"refs/heads/{spec.branch}"
-    if start.new_branch and (await main.refs(name)).get(name) == start.commit:
-        await main.delete_ref(name, start.commit)
+    """Remove the branch after the workspace could not be made, if the branch was made for it and has no new commits."""
+    branch_ref = f"refs/heads/{spec.branch}"
+    if start.new_branch and (await main.refs(branch_ref)).get(branch_ref) == start.commit:
+        await main.delete_ref(branch_ref, start.commit)
     await forget(main, spec.session)

@@ -1,8 +1,8 @@
 """`clone`: a repository of its own that borrows the main one's objects: own configuration, own hooks, own refs.
 
-Borrowed objects must stay where they are: `refs/ao/keep/<session>` in the main repository holds the commit that the clone began
-at, whatever happens to the branches there, until the clone is removed. The session's branch exists in the main repository
-too; `publish` brings it up to what the clone has (`branch_publication.py`).
+Borrowed objects must not be deleted from the main repository: `refs/ao/keep/<session>` there holds the commit that the clone began at
+until the clone is removed, whatever happens to the branches. The session's branch exists in the main repository too; `publish` updates
+it to the clone's commits (`branch_publication.py`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from agent_orchestrator.plugins.workspaces.record import read_record
 from agent_orchestrator.plugins.workspaces.start_point import Start
 from agent_orchestrator.protocols import WorkspaceSpec
 
-_TAKEN_OVER = (
+_COPIED_SETTINGS = (
     "core.autocrlf",
     "core.eol",
     "core.safecrlf",
@@ -37,26 +37,26 @@ _TAKEN_OVER = (
     "core.precomposeunicode",
     "core.sshcommand",
 )
-_TAKEN_OVER_SECTIONS = ("filter.", "merge.", "diff.", "url.", "http.", "credential.", "lfs.", "submodule.")
+_COPIED_SECTIONS = ("filter.", "merge.", "diff.", "url.", "http.", "credential.", "lfs.", "submodule.")
 
 
 class Clone(GitWorkspace):
     """Makes each session a clone with borrowed objects."""
 
     async def publish(self, spec: WorkspaceSpec) -> None:
-        """Bring the clone's commits into the main repository's branch; raises `Conflict` if that has gone another way."""
+        """Bring the clone's commits into the main repository's branch. Raises `Conflict` if that has other commits."""
         layout = find_layout(spec.path)
         if layout is None:
             return
-        main, inside = Git(self._host, spec.repo), Git(self._host, spec.path)
+        main, clone_git = Git(self._host, spec.repo), Git(self._host, spec.path)
         if (layout.git_dir / "lfs").is_dir() and (origin := await main.layout()):
             await asyncio.to_thread(bring_large_files, layout.git_dir, origin.common)
-        new = await inside.resolve(f"refs/heads/{spec.branch}")
-        if new is None:
+        tip = await clone_git.resolve(f"refs/heads/{spec.branch}")
+        if tip is None:
             return
         brought = brought_ref(spec.session)
         before = (await main.refs(brought)).get(brought)
-        if before != new:
+        if before != tip:
             await main.fetch(str(spec.path), [f"+refs/heads/{spec.branch}:{brought}"], timeout=600, checked=True)
         await follow(main, spec.session, spec.branch, spec.path, before)
 
@@ -67,6 +67,7 @@ class Clone(GitWorkspace):
         await super().remove(spec)
 
     async def _make(self, spec: WorkspaceSpec, source: Source, start: Start) -> Path:
+        """Make the clone with its files, and its branch in the main repository; return its Git folder. Raises `Conflict`."""
         main, branch = source.git, f"refs/heads/{spec.branch}"
         if start.new_branch:
             try:
@@ -75,9 +76,9 @@ class Clone(GitWorkspace):
                 raise Conflict(
                     f"branch {spec.branch} could not be made: {error.text}", "choose another with --branch"
                 ) from None
-        marks = (keep_ref(spec.session), brought_ref(spec.session), published_ref(spec.session))
-        await main.update_refs([f"update {mark} {start.commit}" for mark in marks])
-        inside = Git(self._host, spec.path)
+        mark_refs = (keep_ref(spec.session), brought_ref(spec.session), published_ref(spec.session))
+        await main.update_refs([f"update {mark} {start.commit}" for mark in mark_refs])
+        clone_git = Git(self._host, spec.path)
         await main.run("init", "--quiet", "--template=", "--initial-branch", spec.branch, "--", str(spec.path))
         git_dir = spec.path / ".git"
         borrow(git_dir, source.layout)
@@ -87,16 +88,17 @@ class Clone(GitWorkspace):
                 stream.write("".join(_setting(*setting.split("=")) for setting in SPARSE))
         refs = refs_of_clone(await main.refs("refs/heads", "refs/remotes/origin", "refs/tags"), source.config)
         refs[branch] = start.commit
-        await inside.update_refs([f"create {name} {sha}" for name, sha in refs.items()])
+        await clone_git.update_refs([f"create {name} {sha}" for name, sha in refs.items()])
         await self._fill(spec, start.notes)
         return git_dir
 
     async def _unregister(self, spec: WorkspaceSpec, git: Git, layout: Layout) -> None:  # noqa: ARG002
+        """Delete the session's refs in the main repository."""
         await forget(git, spec.session)
 
 
 def borrow(git_dir: Path, layout: Layout) -> None:
-    """Let a new Git folder use a repository's objects, and know what it ignores and where its history is cut off."""
+    """Let a new Git folder use a repository's objects, and copy its ignore rules, attributes and shallow boundaries."""
     info = git_dir / "objects" / "info"
     info.mkdir(parents=True, exist_ok=True)
     (info / "alternates").write_text(f"{layout.common / 'objects'}\n", errors="surrogateescape")
@@ -108,23 +110,23 @@ def borrow(git_dir: Path, layout: Layout) -> None:
 
 
 def refs_of_clone(refs: dict[str, str], config: Config) -> dict[str, str]:
-    """What the clone knows from its start: tags, and origin's branches — the main repository's own if that has no origin."""
-    found = {name: sha for name, sha in refs.items() if name.startswith("refs/tags/")}
-    before = "refs/remotes/origin/" if config.last("remote.origin.url") else "refs/heads/"
+    """Return the clone's initial refs: tags, and origin's branches, or the main repository's own branches if it has no origin."""
+    clone_refs = {name: sha for name, sha in refs.items() if name.startswith("refs/tags/")}
+    prefix = "refs/remotes/origin/" if config.last("remote.origin.url") else "refs/heads/"
     for name, sha in refs.items():
-        if name.startswith(before) and name != "refs/remotes/origin/HEAD":
-            found["refs/remotes/origin/" + name.removeprefix(before)] = sha
-    return found
+        if name.startswith(prefix) and name != "refs/remotes/origin/HEAD":
+            clone_refs["refs/remotes/origin/" + name.removeprefix(prefix)] = sha
+    return clone_refs
 
 
 def own_config(source: Source, local: Config, origin: str = "") -> str:
-    """The clone's configuration: where it pushes to, and what decides how files look."""
+    """Return the clone's configuration: where it pushes to, and the settings that decide how files look."""
     config, layout = source.config, source.layout
     url = origin or config.last("remote.origin.url") or str(layout.top or layout.common)
     settings = [("remote.origin.url", url), ("remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*")]
     settings += [(key, value) for key in ("user.name", "user.email") if (value := config.last(key))]
     for key, values in local.items():
-        if key in _TAKEN_OVER or key.startswith(_TAKEN_OVER_SECTIONS):
+        if key in _COPIED_SETTINGS or key.startswith(_COPIED_SECTIONS):
             settings += [(key, value) for value in values]
     if (layout.common / "lfs").is_dir() and not config.last("lfs.storage"):
         settings.append(("lfs.storage", str(layout.common / "lfs")))
@@ -132,12 +134,14 @@ def own_config(source: Source, local: Config, origin: str = "") -> str:
 
 
 def _setting(key: str, value: str) -> str:
-    section, _, rest = key.partition(".")
-    subsection, dot, name = rest.rpartition(".")
-    head = f'[{section} "{_escaped(subsection)}"]' if dot else f"[{section}]"
+    """Return one setting as it is written to a configuration file."""
+    section, _, qualified_name = key.partition(".")
+    subsection, dot, name = qualified_name.rpartition(".")
+    header = f'[{section} "{_escaped(subsection)}"]' if dot else f"[{section}]"
     quoted = _escaped(value).replace("\n", "\\n").replace("\t", "\\t")
-    return f'{head}\n\t{name} = "{quoted}"\n'
+    return f'{header}\n\t{name} = "{quoted}"\n'
 
 
 def _escaped(text: str) -> str:
+    """Return the text with backslashes and double quotes escaped."""
     return text.replace("\\", "\\\\").replace('"', '\\"')

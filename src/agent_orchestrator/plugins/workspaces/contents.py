@@ -1,4 +1,7 @@
-"""What is put into a new workspace and around it: the symlink that leads to it, copies and shared folders, its set-up commands."""
+"""Puts things into a new workspace and its surroundings: the symlink in the checkout, copied and shared files, and the set-up commands.
+
+Look here also for the patterns that are added to `info/exclude`.
+"""
 
 from __future__ import annotations
 
@@ -24,29 +27,32 @@ from agent_orchestrator.protocols.host import Host
 SETUP_LIMIT = 1800.0
 """Seconds that one set-up command may take."""
 _WITHOUT_PROMPTS = {"GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "", "GCM_INTERACTIVE": "never"}
-_LONGEST = 50
-"""Parts of a path that `copy` or `symlinks` names."""
-_MANY = 100
-"""Files of a folder that are excluded one by one."""
+_MAX_PATH_PARTS = 50
+"""Most parts of a path in `copy` or `symlinks`."""
+_MOST_SINGLE_FILES = 100
+"""Most files of a folder that are excluded one by one."""
 COPIED = b"# Agent Orchestrator: copied into workspaces\n"
-"""Stands in `info/exclude` before such files: what an agent puts in their place later is work like any other."""
+"""The line before copied files in `info/exclude`: what an agent later writes in their place counts as its work."""
 
 MADE = b"# Agent Orchestrator: made by set-ups and tests\n"
-"""Stands in `info/exclude` before the folders that set-ups and tests make: these go with a workspace, like what the project ignores."""
+"""The line before folders made by set-ups and tests in `info/exclude`.
+
+Such folders are removed with a workspace, like what the project ignores.
+"""
 _MADE_NAME = re.compile(
     r"\.venv|venv|node_modules|__pycache__|\.(?:pytest|mypy|ruff)_cache|\.[tn]ox|\.eggs|\.hypothesis|\.pnpm-store|(?P<egg>.+\.egg-info)"
 )
-"""Folders that only tools make."""
+"""Matches names of folders that only tools make."""
 _MADE_LOCK = re.compile(
     r"(?:.*/)?(?:(?:package-lock|npm-shrinkwrap)\.json|pnpm-lock\.yaml|bun\.lockb|(?:yarn|bun|deno|uv|poetry|pdm|Cargo|Pipfile)\.lock)"
 )
-"""Lock files that installers write where a project keeps none."""
+"""Matches lock files that installers write if a project keeps none."""
 
 
 def check_link(spec: WorkspaceSpec) -> None:
-    """Raise if something that is not ours stands where the symlink is to be."""
+    """Raise `Conflict` if something else is at the path of the workspace's symlink."""
     link = spec.link
-    if link is None or not _stays(link) or not os.path.lexists(link) or _leads_to(link, spec.path):
+    if link is None or not _is_in_real_folder(link) or not os.path.lexists(link) or _is_link_to(link, spec.path):
         return
     if not (link.is_symlink() and not link.exists()):
         raise Conflict(
@@ -55,11 +61,11 @@ def check_link(spec: WorkspaceSpec) -> None:
 
 
 def make_link(spec: WorkspaceSpec, layout: Layout, notes: list[str]) -> None:
-    """Lead to the workspace from within the checkout, unseen by `git status`."""
+    """Make the symlink from the checkout to the workspace, hidden from `git status`."""
     link = spec.link
     if link is None or layout.top is None:
         return
-    if not _stays(link):
+    if not _is_in_real_folder(link):
         notes.append(f"{link.parent} leads out of {layout.top}: no symlink was made there")
         return
     link.parent.mkdir(parents=True, exist_ok=True)
@@ -72,24 +78,25 @@ def make_link(spec: WorkspaceSpec, layout: Layout, notes: list[str]) -> None:
 
 
 def remove_link(spec: WorkspaceSpec) -> None:
-    """Take the symlink away if it is ours, and its folder if nothing else is in it."""
-    if spec.link is not None and _leads_to(spec.link, spec.path):
+    """Remove the symlink if it leads to this workspace, and its folder if that is then empty."""
+    if spec.link is not None and _is_link_to(spec.link, spec.path):
         spec.link.unlink()
         with contextlib.suppress(OSError):
             spec.link.parent.rmdir()
 
 
-def _stays(link: Path) -> bool:
-    """Is the folder of the symlink where it seems to be? The repository may have come with one that leads elsewhere."""
+def _is_in_real_folder(link: Path) -> bool:
+    """Return whether the symlink's folder is not a symlink itself; the repository may contain one that leads elsewhere."""
     return not link.parent.is_symlink()
 
 
-def _leads_to(link: Path, path: Path) -> bool:
+def _is_link_to(link: Path, path: Path) -> bool:
+    """Return whether this is a symlink to the path."""
     return link.is_symlink() and Path(os.path.normpath(link.parent / link.readlink())) == path
 
 
 def exclude(layout: Layout, patterns: list[str], about: bytes = b"") -> None:
-    """Add patterns to the repository's `info/exclude`, once, keeping what the user has there; `about` is a line before them."""
+    """Add the missing patterns to the repository's `info/exclude`, keeping the user's lines; `about` is a line before them."""
     file = (layout.common / "info" / "exclude").resolve()
     try:
         content = read_plain(file)
@@ -105,32 +112,32 @@ def exclude(layout: Layout, patterns: list[str], about: bytes = b"") -> None:
         content += b"\n"
     file.parent.mkdir(parents=True, exist_ok=True)
     mode = file.stat().st_mode & 0o777 if file.exists() else 0o644
-    descriptor, fresh = tempfile.mkstemp(dir=file.parent, prefix=".exclude-")
+    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=".exclude-")
     try:
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(content + about + b"".join(pattern + b"\n" for pattern in missing))
-        Path(fresh).chmod(mode)
-        Path(fresh).replace(file)
+        Path(temporary).chmod(mode)
+        Path(temporary).replace(file)
     except BaseException:
-        Path(fresh).unlink(missing_ok=True)
+        Path(temporary).unlink(missing_ok=True)
         raise
 
 
 async def exclude_made(git: Git, layout: Layout, left: Sequence[str]) -> None:
-    """Exclude from `git status` what a set-up or a test run left, as far as it is a folder or lock file that only a tool makes."""
+    """Exclude from `git status` the folders and lock files that a set-up or a test run left and only a tool makes."""
     if patterns := await made_patterns(git, left):
         exclude(layout, patterns, MADE)
 
 
 async def made_patterns(git: Git, left: Sequence[str]) -> list[str]:
-    """Return the patterns that exclude the folders and lock files among untracked paths that only tools make.
+    """Return the patterns that exclude those folders and lock files among untracked paths that only tools make.
 
-    A folder's name is excluded anywhere, unless people name folders of their own so, or Git tracks files in a folder of that name:
-    then that path alone is. A lock file is excluded by its path.
+    A folder's name is excluded anywhere, unless people use that name for folders of their own, or Git tracks files in a folder of that
+    name: then only that path is excluded. A lock file is excluded by its path.
     """
     locks = [_as_pattern(path) for path in left if _MADE_LOCK.fullmatch(path)]
-    made = {path: _MADE_NAME.fullmatch(PurePosixPath(path).name) for path in left if path.endswith("/")}
-    names = {path: "*.egg-info" if found["egg"] else found[0] for path, found in made.items() if found}
+    matches = {path: _MADE_NAME.fullmatch(PurePosixPath(path).name) for path in left if path.endswith("/")}
+    names = {path: "*.egg-info" if match["egg"] else match[0] for path, match in matches.items() if match}
     tracked = {"venv": True}
     for name in set(names.values()) - tracked.keys():
         tracked[name] = bool((await git.run("ls-files", "-z", "--", f":(glob)**/{name}/**")).out)
@@ -139,86 +146,94 @@ async def made_patterns(git: Git, left: Sequence[str]) -> list[str]:
 
 
 async def share(git: Git, spec: WorkspaceSpec, layout: Layout, notes: list[str]) -> None:
-    """Copy and link what the project names from the main checkout; what Git would show of it is excluded."""
+    """Copy and link the project's `copy` and `symlinks` from the main checkout, and exclude what Git would show of them."""
     if not spec.copy and not spec.symlinks:
         return
     if layout.top is None:
         notes.append(f"{spec.repo} is a bare repository: there is nothing to copy or link from")
         return
     stop = threading.Event()
-    placing = asyncio.ensure_future(asyncio.to_thread(_place, spec, layout.top, notes, stop))
+    placement = asyncio.ensure_future(asyncio.to_thread(_place_files, spec, layout.top, notes, stop))
     try:
-        placed = await asyncio.shield(placing)
-    except asyncio.CancelledError:  # what is made meanwhile would outlive the workspace
+        placed_paths = await asyncio.shield(placement)
+    except asyncio.CancelledError:  # files made after the cancellation would outlive the workspace
         stop.set()
         with contextlib.suppress(Stopped, OSError, AoError):
-            await placing
+            await placement
         raise
-    if placed:
-        patterns = await shown(git, placed)
-        own = await _not_for_folders(Git(git.host, layout.top), spec.symlinks)
+    if placed_paths:
+        patterns = await shown(git, placed_paths)
+        folder_patterns = await _folder_exceptions(Git(git.host, layout.top), spec.symlinks)
         links = {_as_pattern(str(PurePosixPath(name))) for name in spec.symlinks}
         inside = find_layout(spec.path) or layout
-        exclude(inside, [*(pattern for pattern in patterns if pattern in links), *own])
+        exclude(inside, [*(pattern for pattern in patterns if pattern in links), *folder_patterns])
         exclude(inside, [pattern for pattern in patterns if pattern not in links], COPIED)
 
 
 def copied_before(layout: Layout, top: Path) -> list[str]:
-    """What is in a workspace, and Git does not show because it was copied into some at some time: by the lines of `info/exclude`."""
+    """Return the paths in a workspace that Git hides because they were once copied into one, by the lines of `info/exclude`."""
     try:
         lines = read_plain((layout.common / "info" / "exclude").resolve()).splitlines()
     except OSError as error:
         if short := machine_short(error):
             raise short from None
         return []
-    found, ours = [], False
+    paths, is_copied = [], False
     for line in lines:
-        ours = line == COPIED.rstrip() or (ours and line.startswith(b"/"))
-        if ours and line.startswith(b"/"):
-            with contextlib.suppress(NotPlain):  # an agent may have written it
+        is_copied = line == COPIED.rstrip() or (is_copied and line.startswith(b"/"))
+        if is_copied and line.startswith(b"/"):
+            with contextlib.suppress(NotPlain):  # an agent may have written the line
                 parts = parts_of(re.sub(r"\\(.)", r"\1", os.fsdecode(line[1:])))
-                found += ["/".join(parts)] if os.path.lexists(top.joinpath(*parts)) else []
-    return found
+                paths += ["/".join(parts)] if os.path.lexists(top.joinpath(*parts)) else []
+    return paths
 
 
-async def _not_for_folders(git: Git, symlinks: Sequence[str]) -> list[str]:
-    """Let Git show a folder that an agent puts in a symlink's place, unless the user has it ignored: it is work like any other."""
-    mine = {_as_pattern(name): name for name in symlinks if (git.repo / name).is_dir()}
-    listing = b"".join(os.fsencode(name) + b"\0" for name in mine.values())
-    told = (await git.run("check-ignore", "-v", "-z", "--stdin", input=listing, ok=(0, 1))).out if mine else b""
-    words = [os.fsdecode(word) for word in told.split(b"\0")]
-    ignored = {name for pattern, name in zip(words[2::4], words[3::4], strict=False) if pattern not in mine}
-    return [f"!{pattern}/" for pattern, name in mine.items() if name not in ignored]
+async def _folder_exceptions(git: Git, symlinks: Sequence[str]) -> list[str]:
+    """Return patterns that let Git show a folder which an agent puts in a symlink's place, unless the user ignores it.
+
+    Such a folder counts as the agent's work.
+    """
+    patterns = {_as_pattern(name): name for name in symlinks if (git.repo / name).is_dir()}
+    listing = b"".join(os.fsencode(name) + b"\0" for name in patterns.values())
+    output = (await git.run("check-ignore", "-v", "-z", "--stdin", input=listing, ok=(0, 1))).out if patterns else b""
+    words = [os.fsdecode(word) for word in output.split(b"\0")]
+    ignored = {name for pattern, name in zip(words[2::4], words[3::4], strict=False) if pattern not in patterns}
+    return [f"!{pattern}/" for pattern, name in patterns.items() if name not in ignored]
 
 
 async def shown(git: Git, placed: Sequence[str]) -> list[str]:
-    """Of what was put into a workspace, what Git would show: as patterns that exclude it.
+    """Return patterns that exclude those paths put into a workspace which Git would show.
 
-    A folder that the branch does not have is one pattern if many files were put into it: Git holds each file against each pattern.
+    A folder that the branch does not have is one pattern if many files were put into it: Git compares each file with each pattern.
     """
     listing = b"".join(os.fsencode(name) + b"\0" for name in placed)
     ignored = set((await git.run("check-ignore", "-z", "--stdin", input=listing, ok=(0, 1))).out.split(b"\0"))
-    rest = [name for name in placed if os.fsencode(name) not in ignored]
-    if not rest:
+    visible = [name for name in placed if os.fsencode(name) not in ignored]
+    if not visible:
         return []
-    tops = sorted({name.partition("/")[0] for name in rest})
+    tops = sorted({name.partition("/")[0] for name in visible})
     listing = (await git.run("ls-files", "-z", "--", *tops, env={"GIT_LITERAL_PATHSPECS": "1"})).out
-    return await asyncio.to_thread(_patterns, rest, [os.fsdecode(name) for name in listing.split(b"\0") if name])
+    return await asyncio.to_thread(_patterns, visible, [os.fsdecode(name) for name in listing.split(b"\0") if name])
 
 
 def _patterns(names: Sequence[str], tracked: Sequence[str]) -> list[str]:
-    known, folders = set(tracked), {folder for name in tracked for folder in _above(name)}
+    """Return patterns for the untracked names, one for a whole untracked folder that has more than `_MOST_SINGLE_FILES` of them."""
+    tracked_names, folders = set(tracked), {folder for name in tracked for folder in _parent_folders(name)}
     groups: dict[str, list[str]] = {}
     for name in names:
-        if name not in known:
-            own = next((folder for folder in _above(name) if folder not in folders), name)
-            groups.setdefault(own, []).append(name)
-    whole = {folder: len(group) > _MANY for folder, group in groups.items()}
-    return [_as_pattern(name) for folder, group in groups.items() for name in ([folder] if whole[folder] else group)]
+        if name not in tracked_names:
+            outermost = next((folder for folder in _parent_folders(name) if folder not in folders), name)
+            groups.setdefault(outermost, []).append(name)
+    is_excluded_whole = {folder: len(group) > _MOST_SINGLE_FILES for folder, group in groups.items()}
+    return [
+        _as_pattern(name)
+        for folder, group in groups.items()
+        for name in ([folder] if is_excluded_whole[folder] else group)
+    ]
 
 
-def _above(name: str) -> Iterator[str]:
-    """The folders that a name is in, the uppermost first."""
+def _parent_folders(name: str) -> Iterator[str]:
+    """Yield the folders that contain a path, the outermost first."""
     end = name.find("/")
     while end >= 0:
         yield name[:end]
@@ -226,21 +241,23 @@ def _above(name: str) -> Iterator[str]:
 
 
 def named(top: Path, patterns: Sequence[str]) -> list[Path]:
-    """The files of a checkout that `copy` names, Git's own left out."""
-    found = [path for pattern in patterns for path in _matches(top, _inside(pattern, "copy"))]
-    files = [one for path in found for one in (sorted(_below(path)) if path.is_dir() else [path])]
-    return [one for one in dict.fromkeys(files) if one.is_file() and ".git" not in one.relative_to(top).parts]
+    """Return the files of a checkout that `copy` names, without Git's own."""
+    paths = [path for pattern in patterns for path in _matching_paths(top, _checked_path(pattern, "copy"))]
+    files = [file for path in paths for file in (sorted(_all_below(path)) if path.is_dir() else [path])]
+    return [file for file in dict.fromkeys(files) if file.is_file() and ".git" not in file.relative_to(top).parts]
 
 
 def _as_pattern(name: str) -> str:
-    escaped = "".join(f"\\{char}" if char in "\\*?[" else char for char in name)
+    """Return the `info/exclude` pattern that matches exactly this path."""
+    escaped = "".join(f"\\{character}" if character in "\\*?[" else character for character in name)
     return "/" + (escaped[:-1] + "\\ " if escaped.endswith(" ") else escaped)
 
 
-def _place(spec: WorkspaceSpec, top: Path, notes: list[str], stop: threading.Event) -> list[str]:
-    placed: list[str] = []
+def _place_files(spec: WorkspaceSpec, top: Path, notes: list[str], stop: threading.Event) -> list[str]:
+    """Make the symlinks and copies of a workspace; return the paths that were made."""
+    placed_paths: list[str] = []
     for name in spec.symlinks:
-        source = top / _inside(name, "symlinks")
+        source = top / _checked_path(name, "symlinks")
         target = spec.path / name
         if not os.path.lexists(source):
             notes.append(f"{name} is not in {top}: no symlink was made")
@@ -249,85 +266,95 @@ def _place(spec: WorkspaceSpec, top: Path, notes: list[str], stop: threading.Eve
         else:
             make_folder(target.parent, spec.path.resolve())
             target.symlink_to(source)
-            placed.append(str(PurePosixPath(name)))
+            placed_paths.append(str(PurePosixPath(name)))
     copier = Copier(top, spec.path, notes, stop)
     for pattern in spec.copy:
-        found = [path for path in _matches(top, _inside(pattern, "copy")) if ".git" not in path.relative_to(top).parts]
-        if not found:
+        sources = [
+            path
+            for path in _matching_paths(top, _checked_path(pattern, "copy"))
+            if ".git" not in path.relative_to(top).parts
+        ]
+        if not sources:
             notes.append(f"nothing in {top} matches {pattern!r}: nothing was copied")
-        for source in found:
-            placed += copier.copy(source)
-    return placed
+        for source in sources:
+            placed_paths += copier.copy(source)
+    return placed_paths
 
 
-def _inside(name: str, key: str) -> str:
+def _checked_path(name: str, key: str) -> str:
+    """Return the path in normal form. Raises `UsageError` if it is not a path inside the repository."""
     parts = PurePosixPath(name).parts
-    odd = not parts or len(parts) > _LONGEST or PurePosixPath(name).is_absolute()
-    if odd or ".." in parts or ".git" in parts or "\0" in name:
+    is_invalid = not parts or len(parts) > _MAX_PATH_PARTS or PurePosixPath(name).is_absolute()
+    if is_invalid or ".." in parts or ".git" in parts or "\0" in name:
         raise UsageError(
             f"{key}: {name!r} is not a path inside the repository", "give a path relative to its top folder"
         )
     return str(PurePosixPath(name))
 
 
-def _matches(top: Path, pattern: str) -> list[Path]:
+def _matching_paths(top: Path, pattern: str) -> list[Path]:
+    """Return the paths of a checkout that match a pattern, without those that symlinks lead out of it."""
     literal = top / pattern
-    found = [literal] if os.path.lexists(literal) else sorted(_globbed(top, pattern.split("/")))
+    paths = [literal] if os.path.lexists(literal) else sorted(_expand_glob(top, pattern.split("/")))
     real = top.resolve()
-    return [path for path in found if path.parent.resolve().is_relative_to(real)]
+    return [path for path in paths if path.parent.resolve().is_relative_to(real)]
 
 
-def _globbed(top: Path, parts: Sequence[str]) -> set[Path]:
-    """What a pattern means; for each part of it every folder is looked at once, however many ways of fitting it lead there."""
-    found = {top}
+def _expand_glob(top: Path, parts: Sequence[str]) -> set[Path]:
+    """Return the paths that a pattern matches; for each part of the pattern every folder is read once, however many ways lead to it."""
+    paths = {top}
     for part in parts:
         if part == "**":
-            found = _walked(found)[0]
+            paths = _walk(paths)[0]
         else:
-            found = {path for folder in found for path in _entries(folder) if fnmatchcase(path.name, part)}
-    return found
+            paths = {path for folder in paths for path in _folder_entries(folder) if fnmatchcase(path.name, part)}
+    return paths
 
 
-def _below(folder: Path) -> set[Path]:
-    folders, files = _walked({folder})
+def _all_below(folder: Path) -> set[Path]:
+    """Return everything below a folder."""
+    folders, files = _walk({folder})
     return folders | files
 
 
-def _walked(tops: set[Path]) -> tuple[set[Path], set[Path]]:
-    """Some folders and those below them, and whatever else is in these; Git's own and symlinks are not entered."""
+def _walk(tops: set[Path]) -> tuple[set[Path], set[Path]]:
+    """Return these folders with all folders below them, and all other files in them; `.git` and symlinks are not entered."""
     folders, files = {top for top in tops if top.is_dir()}, set[Path]()
-    waiting = list(folders)
-    while waiting:
-        for path in _entries(waiting.pop()):
+    pending = list(folders)
+    while pending:
+        for path in _folder_entries(pending.pop()):
             if path.is_symlink() or not path.is_dir():
                 files.add(path)
             elif path.name != ".git" and path not in folders:
                 folders.add(path)
-                waiting.append(path)
+                pending.append(path)
     return folders, files
 
 
-def _entries(folder: Path) -> list[Path]:
+def _folder_entries(folder: Path) -> list[Path]:
+    """Return a folder's entries; none if it cannot be read."""
     try:
         return list(folder.iterdir())
-    except OSError:  # no folder, none any more, or none of ours
+    except OSError:  # not a folder, removed meanwhile, or not readable
         return []
 
 
 async def set_up(host: Host, spec: WorkspaceSpec, git_env: Mapping[str, str], report: Report) -> None:
-    """Run the project's set-up commands in order, with live output; the first that fails ends it."""
+    """Run the project's set-up commands in order, with live output. Raises `AoError` at the first that fails."""
     for command in spec.post_create:
-        last: deque[str] = deque(maxlen=10)
+        last_lines: deque[str] = deque(maxlen=10)
 
-        def live(line: str, last: deque[str] = last) -> None:
-            last.append(line)
+        def handle_line(line: str, last_lines: deque[str] = last_lines) -> None:
+            last_lines.append(line)
             report(line)
 
         report(f"$ {command}")
         environment = {"PATH": os.environ.get("PATH", os.defpath), **_WITHOUT_PROMPTS, **spec.env, **git_env}
-        code = await host.stream(["/bin/sh", "-c", command], live, cwd=spec.path, env=environment, timeout=SETUP_LIMIT)
+        code = await host.stream(
+            ["/bin/sh", "-c", command], handle_line, cwd=spec.path, env=environment, timeout=SETUP_LIMIT
+        )
         if code:
-            said = " | ".join(line for line in last if line.strip())
+            output = " | ".join(line for line in last_lines if line.strip())
             raise AoError(
-                f"postCreate {command!r} ended with {code}: {said or 'no output'}", "mend the command, then try again"
+                f"postCreate {command!r} ended with {code}: {output or 'no output'}", "mend the command, then try again"
             )

@@ -1,7 +1,7 @@
-"""Copies of files and folders of the main checkout, by several threads: copy-on-write where the file system can.
+"""Copies files and folders of the main checkout, in several threads: copy-on-write if the file system supports it.
 
-A copy has what its original has: content, mode, times and extended attributes; a symlink stays one. Nothing that is there already is
-touched, and no symlink is followed. Who interrupts it takes the whole workspace away: the last file may be half written.
+A copy has its original's content, mode, times and extended attributes; a symlink stays one. Nothing that exists already is changed, and
+no symlink is followed. A caller that interrupts it must remove the whole workspace: the last file may be half written.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if sys.platform == "linux":
     import fcntl
 
 _FICLONE = 0x40049409
-_CANNOT = {errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.ENOSYS}
-"""What two file systems answer that will answer so for every other file too."""
+_CLONE_UNSUPPORTED = {errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.ENOSYS}
+"""Errors that two file systems return for every file if they cannot share blocks."""
 _BLOCK = 1 << 20
 THREADS = 4
-"""They work in the kernel, or wait for the disk, where no lock of Python's is held; more gained nothing."""
+"""They work in the kernel or wait for the disk, without Python's lock; more of them were not faster."""
 
 
 class Stopped(Exception):
-    """Nobody wants these copies any more."""
+    """Raised in a copy that was told to stop."""
 
 
 class Copier:
@@ -42,60 +42,60 @@ class Copier:
         self._workspace, self._real_workspace = str(workspace), workspace.resolve()
         self._notes = notes
         self._stop = stop or threading.Event()
-        self._clones = sys.platform == "linux"
+        self._can_clone = sys.platform == "linux"
 
     def copy(self, source: Path) -> list[str]:
-        """Copy one file, symlink or folder to the same place in the workspace; returns the names of what was made."""
+        """Copy one file, symlink or folder to the same path in the workspace; return the paths of what was made."""
         folder, name = os.path.split(os.path.relpath(source, self._top))
         if source.is_symlink() or not source.is_dir():
-            return self._copy_some(folder, [(name, source.is_symlink())])
+            return self._copy_entries(folder, [(name, source.is_symlink())])
         with ThreadPoolExecutor(THREADS, "ao-copy") as threads:
-            found = self._folders(f"{folder}/{name}" if folder else name)
-            works = [threads.submit(self._copy_some, *some) for some in found]
+            folders = self._folders(f"{folder}/{name}" if folder else name)
+            futures = [threads.submit(self._copy_entries, *folder_entries) for folder_entries in folders]
             try:
-                return [one for work in works for one in work.result()]
+                return [path for future in futures for path in future.result()]
             except BaseException:
                 self._stop.set()
                 raise
 
     def _folders(self, start: str) -> Iterator[tuple[str, list[tuple[str, bool]]]]:
-        """Each folder with the files and symlinks (true) in it, Git's own left out."""
-        waiting = [start]
-        while waiting:
-            folder = waiting.pop()
-            found, below = [], []
+        """Yield each folder with the files and symlinks (true) in it, without `.git`."""
+        pending = [start]
+        while pending:
+            folder = pending.pop()
+            files, subfolders = [], []
             with os.scandir(f"{self._top}/{folder}") as entries:
                 for entry in entries:
                     if entry.name == ".git":
                         continue
                     if entry.is_dir(follow_symlinks=False):
-                        below.append(f"{folder}/{entry.name}")
+                        subfolders.append(f"{folder}/{entry.name}")
                     elif entry.is_symlink() or entry.is_file(follow_symlinks=False):
-                        found.append((entry.name, entry.is_symlink()))
-            waiting += sorted(below, reverse=True)
-            if found:
-                yield folder, sorted(found)
+                        files.append((entry.name, entry.is_symlink()))
+            pending += sorted(subfolders, reverse=True)
+            if files:
+                yield folder, sorted(files)
 
-    def _copy_some(self, folder: str, entries: list[tuple[str, bool]]) -> list[str]:
-        """Copy files and symlinks of one folder."""
-        before = f"{folder}/" if folder else ""
-        made: list[str] = []
+    def _copy_entries(self, folder: str, entries: list[tuple[str, bool]]) -> list[str]:
+        """Copy files and symlinks of one folder; return the paths of those that were made."""
+        prefix = f"{folder}/" if folder else ""
+        paths: list[str] = []
         for name, is_link in entries:
             if self._stop.is_set():
                 raise Stopped
-            path = before + name
+            path = prefix + name
             target = f"{self._workspace}/{path}"
             if os.path.lexists(target) or (is_link and not self._may_be_copied(path)):
                 continue
-            if not made:
+            if not paths:
                 make_folder(Path(self._workspace, folder), self._real_workspace)
-            copy = self._copy_link if is_link else self._copy_file
-            if copy(f"{self._top}/{path}", target):
-                made.append(path)
-        return made
+            copy_entry = self._copy_link if is_link else self._copy_file
+            if copy_entry(f"{self._top}/{path}", target):
+                paths.append(path)
+        return paths
 
     def _may_be_copied(self, path: str) -> bool:
-        """A symlink may not lead out, but to the interpreter of a virtual environment."""
+        """Return whether a symlink stays in the checkout, or is the interpreter of a virtual environment; note it if not."""
         link = Path(self._top, path)
         if link.resolve().is_relative_to(self._real_top):
             return True
@@ -106,64 +106,66 @@ class Copier:
         return False
 
     def _copy_link(self, source: str, target: str) -> bool:
+        """Make the same symlink at the target."""
         Path(target).symlink_to(os.readlink(source))  # noqa: PTH115 - Path would tidy the target
         shutil.copystat(source, target, follow_symlinks=False)
         return True
 
     def _copy_file(self, source: str, target: str) -> bool:
-        """False: it is no file, or none any more."""
+        """Copy one file; return False if it is no regular file or was removed meanwhile."""
         try:
-            reading = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            source_fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
         try:
-            status = os.fstat(reading)
+            status = os.fstat(source_fd)
             if not stat.S_ISREG(status.st_mode):
                 return False
-            writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            target_fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:
-                if not (status.st_size and self._clones and self._clone(reading, writing)):
-                    self._write(reading, writing)
+                if not (status.st_size and self._can_clone and self._clone(source_fd, target_fd)):
+                    self._write(source_fd, target_fd)
                 if sys.platform == "linux":
-                    _give(reading, writing, status)
+                    _copy_metadata(source_fd, target_fd, status)
             finally:
-                os.close(writing)
+                os.close(target_fd)
         finally:
-            os.close(reading)
+            os.close(source_fd)
         if sys.platform != "linux":
             shutil.copystat(source, target, follow_symlinks=False)
         return True
 
-    def _clone(self, reading: int, writing: int) -> bool:
-        """Let both files have the same blocks until one of them is written to; false: an ordinary copy must do."""
+    def _clone(self, source_fd: int, target_fd: int) -> bool:
+        """Let both files share blocks until one of them is written to; return False if an ordinary copy is needed."""
         try:
-            fcntl.ioctl(writing, _FICLONE, reading)
+            fcntl.ioctl(target_fd, _FICLONE, source_fd)
         except OSError as error:
-            self._clones = error.errno not in _CANNOT
+            self._can_clone = error.errno not in _CLONE_UNSUPPORTED
             return False
         return True
 
-    def _write(self, reading: int, writing: int) -> None:
-        while block := os.read(reading, _BLOCK):
+    def _write(self, source_fd: int, target_fd: int) -> None:
+        """Copy the content block by block. Raises `Stopped` if told to stop."""
+        while block := os.read(source_fd, _BLOCK):
             if self._stop.is_set():
                 raise Stopped
-            left = memoryview(block)
-            while left:
-                left = left[os.write(writing, left) :]
+            remaining = memoryview(block)
+            while remaining:
+                remaining = remaining[os.write(target_fd, remaining) :]
 
 
-def _give(reading: int, writing: int, status: os.stat_result) -> None:
-    """Mode, times and extended attributes, as far as the file system takes them."""
+def _copy_metadata(source_fd: int, target_fd: int, status: os.stat_result) -> None:
+    """Copy mode, times and extended attributes, as far as the file system accepts them."""
     with contextlib.suppress(OSError):
-        for name in os.listxattr(reading):
+        for name in os.listxattr(source_fd):
             with contextlib.suppress(OSError):
-                os.setxattr(writing, name, os.getxattr(reading, name))
-    os.fchmod(writing, stat.S_IMODE(status.st_mode))
-    os.utime(writing, ns=(status.st_atime_ns, status.st_mtime_ns))
+                os.setxattr(target_fd, name, os.getxattr(source_fd, name))
+    os.fchmod(target_fd, stat.S_IMODE(status.st_mode))
+    os.utime(target_fd, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def make_folder(folder: Path, workspace: Path) -> None:
-    """Make a folder of the workspace, which is given by its real path, and those above it."""
+    """Make a folder of the workspace (given by its real path) and the folders above it. Raises `Conflict` if it is outside."""
     if not folder.resolve().is_relative_to(workspace):
         raise Conflict(
             f"{folder} would be outside the workspace",

@@ -1,7 +1,7 @@
-"""What all Git workspaces share: made completely or not at all, and finished by the next call whatever ended the last one.
+"""The base class of Git workspaces: a workspace is made completely or not at all, and a later call finishes what an earlier one left.
 
-Before anything is made, a record in the session's private folder says what will be ours (`record.py`). A call that finds the
-record of an unfinished try takes that try's remains away and begins anew; one that finds a finished workspace returns it.
+Before anything is made, a record in the session's private folder says what will be made (`record.py`). A call that finds the record of
+an unfinished attempt removes its remains and starts again; one that finds a finished workspace returns it.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from agent_orchestrator.protocols import Report, WorkspaceInfo, WorkspaceSpec
 from agent_orchestrator.protocols.host import Host
 
 CONFIG_FRESH_FOR = 10.0
-"""Seconds for which a configuration whose files did not change is believed."""
+"""Seconds for which a configuration whose files did not change is not read again."""
 ORPHANS_MAY_TAKE = 5.0
-"""Seconds that a new try waits for what an interrupted one left running."""
-_DEEP = 200
-"""Folders one within the other that are removed as they are."""
-_DEEPEST = 8
-"""The same where there are deeper ones: their names together are never too long."""
+"""Seconds that a new attempt waits for processes that an interrupted one left running."""
+_DEEP_LEVELS = 200
+"""Most levels of nested folders that are removed as they are."""
+_KEPT_LEVELS = 8
+"""Levels after which deeper folders are moved up, so that their paths never become too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class GitWorkspace(ABC):
         self._host = host
 
     async def create(self, spec: WorkspaceSpec, report: Report) -> WorkspaceInfo:
-        """Make the workspace, or finish what an earlier try began; leave nothing behind on failure."""
+        """Make the workspace, or return the finished one of an earlier attempt; leave nothing behind on failure."""
         check_names(spec)
         git, layout = await self._repository(spec)
         earlier = read_record(spec)
@@ -66,7 +66,7 @@ class GitWorkspace(ABC):
         if earlier:
             await self._wait_until_unused(spec.path)
             await self._undo(spec, git, layout, earlier)
-        _check_way(spec)
+        _check_path_is_free(spec)
         self._check_place(spec, layout)
         config, refs = await asyncio.gather(config_of(git, layout), wanted_refs(git, layout, spec))
         if layout.top is not None and config.true("core.bare") and layout.common == layout.git_dir:
@@ -87,18 +87,18 @@ class GitWorkspace(ABC):
             return await self._build(spec, source, start, record, report)
         except BaseException as error:
             await asyncio.shield(self._undo(spec, git, layout, record))
-            raise _explained(error, spec) from None
+            raise _with_context(error, spec) from None
 
     async def remove(self, spec: WorkspaceSpec) -> None:
         """Remove folder and symlink; the branch stays. The caller has made sure that nothing in it is lost.
 
-        The folder is there whole or not at all: half of one would look like work that deletes files. What a try that was cut
-        short left is cleared away by the next.
+        The folder is there completely or not at all: half of one would look like work that deletes files. The remains of an interrupted
+        removal are deleted by the next call.
         """
         git = Git(self._host, spec.repo)
         layout = await git.layout()
         contents.remove_link(spec)
-        await asyncio.to_thread(_put_away, spec.path)
+        await asyncio.to_thread(_move_away, spec.path)
         if layout is not None:
             await self._unregister(spec, git, layout)
         forget_hooks(spec)
@@ -106,7 +106,7 @@ class GitWorkspace(ABC):
         forget_record(spec)
 
     async def abandon(self, spec: WorkspaceSpec) -> WorkspaceInfo | None:
-        """Take away what a try that was cut short left, its new branch included; a finished workspace stays, and is told."""
+        """Remove what an interrupted attempt left, including its new branch; a finished workspace stays and is returned."""
         earlier = read_record(spec)
         if earlier is None:
             return None
@@ -122,18 +122,19 @@ class GitWorkspace(ABC):
 
     @abstractmethod
     async def _make(self, spec: WorkspaceSpec, source: Source, start: Start) -> Path:
-        """Make the folder with its files; returns its Git folder."""
+        """Make the folder with its files; return its Git folder."""
 
     def _check_place(self, spec: WorkspaceSpec, layout: Layout) -> None:  # noqa: B027
-        """Refuse a place that the repository has for something else."""
+        """Raise `Conflict` if the repository uses this path for something else."""
 
     @abstractmethod
     async def _unregister(self, spec: WorkspaceSpec, git: Git, layout: Layout) -> None:
-        """Make the repository forget a workspace whose folder is gone."""
+        """Delete the repository's records of a workspace whose folder is gone."""
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
     async def _repository(self, spec: WorkspaceSpec) -> tuple[Git, Layout]:
+        """Return the repository and its layout. Raises `NotFound` if there is none."""
         git = Git(self._host, spec.repo)
         layout = await git.layout()
         if layout is None:
@@ -142,54 +143,55 @@ class GitWorkspace(ABC):
         return git, layout
 
     async def _wait_until_unused(self, folder: Path) -> None:
-        """What an earlier try started may outlive the daemon that started it: let it end."""
+        """Wait until no process uses the folder: what an earlier attempt started may outlive the daemon. Raises `Temporary`."""
         deadline = time.monotonic() + ORPHANS_MAY_TAKE
         while users := self._host.users_of(folder) if folder.exists() else []:
             if time.monotonic() > deadline:
-                named = ", ".join(f"{name} ({pid})" for pid, name in users)
+                user_list = ", ".join(f"{name} ({pid})" for pid, name in users)
                 raise Temporary(
-                    f"the unfinished workspace {folder} is still in use by {named}", "end that, or wait for it"
+                    f"the unfinished workspace {folder} is still in use by {user_list}", "end that, or wait for it"
                 )
             await asyncio.sleep(0.1)
 
     async def _build(
         self, spec: WorkspaceSpec, source: Source, start: Start, record: Record, report: Report
     ) -> WorkspaceInfo:
+        """Make everything that belongs to the workspace, and write its completed record."""
         spec.path.parent.mkdir(parents=True, exist_ok=True)
         notes = start.notes
         git_dir = await self._make(spec, source, start)
-        inside = Git(self._host, spec.path)
+        workspace_git = Git(self._host, spec.path)
         git_env = git_environment(self._host, spec, source.layout, source.config, notes)
-        await fill_submodules(inside, source.layout, source.config, notes)
-        await contents.share(inside, spec, source.layout, notes)
+        await fill_submodules(workspace_git, source.layout, source.config, notes)
+        await contents.share(workspace_git, spec, source.layout, notes)
         contents.make_link(spec, source.layout, notes)
         await contents.set_up(self._host, spec, git_env, report)
         if spec.post_create and (layout := find_layout(spec.path)):
-            await contents.exclude_made(inside, layout, await inside.untracked())
+            await contents.exclude_made(workspace_git, layout, await workspace_git.untracked())
         record = record.complete(git_dir, notes, git_env)
         await asyncio.to_thread(write_record, spec, record)
         return record.info()
 
     async def _fill(self, spec: WorkspaceSpec, notes: list[str]) -> None:
-        """Write the files; large files that cannot be had just now stay pointers."""
-        inside = Git(self._host, spec.path)
+        """Write the files; large files that cannot be fetched now stay pointers."""
+        workspace_git = Git(self._host, spec.path)
         if spec.sparse:
-            await inside.narrow(spec.sparse)
+            await workspace_git.narrow(spec.sparse)
         try:
-            await inside.fill()
+            await workspace_git.fill()
         except GitFailed as error:
             if "lfs" not in error.stderr:
                 raise
-            await inside.fill(env={"GIT_LFS_SKIP_SMUDGE": "1"})
+            await workspace_git.fill(env={"GIT_LFS_SKIP_SMUDGE": "1"})
             notes.append("large files could not be fetched and stay pointers: git lfs pull fetches them")
         missing = [folder for folder in spec.sparse if not (spec.path / folder).is_dir()]
         if missing:
             notes.append(f"sparse: {', '.join(missing)} is no folder of {spec.branch}")
 
     async def _undo(self, spec: WorkspaceSpec, git: Git, layout: Layout, record: Record) -> None:
-        """Take away what an unfinished try left: folder, symlink, registration, and the branch unless it has grown.
+        """Remove what an unfinished attempt left: folder, symlink, registration, and the branch unless it has new commits.
 
-        A finished workspace whose folder is gone had its branch for good.
+        The branch of a finished workspace whose folder is gone is never removed.
         """
         contents.remove_link(spec)
         for folder in (spec.path, away(spec.path)):
@@ -202,18 +204,18 @@ class GitWorkspace(ABC):
 
 
 async def find_start(source: Source, spec: WorkspaceSpec, refs: dict[str, str], *, continued: bool) -> Start:
-    """Where the branch begins: where it stands, where it is to be continued, or at its base. Raises `Conflict` if it cannot be made."""
-    own = f"refs/heads/{spec.branch}"
+    """Return where the branch begins: at its tip if it is continued, otherwise at its base. Raises `Conflict` if it cannot be made."""
+    branch_ref = f"refs/heads/{spec.branch}"
     if continued:
-        commit = refs[own]
+        commit = refs[branch_ref]
         return Start(commit, await source.git.merge_base(spec.base, commit) or commit, False)
-    if not spec.existing and own in refs:
+    if not spec.existing and branch_ref in refs:
         raise Conflict(
             f"branch {spec.branch} exists already in {spec.repo}",
             f"continue it with --branch {spec.branch}, or choose another name with --name",
         )
     for ref in refs:
-        if own not in refs and (own.startswith(f"{ref}/") or ref.startswith(f"{own}/")):
+        if branch_ref not in refs and (branch_ref.startswith(f"{ref}/") or ref.startswith(f"{branch_ref}/")):
             other = ref.removeprefix("refs/heads/")
             raise Conflict(
                 f"branch {spec.branch} cannot be beside branch {other}: Git keeps one as a folder of the other",
@@ -223,7 +225,7 @@ async def find_start(source: Source, spec: WorkspaceSpec, refs: dict[str, str], 
 
 
 def check_names(spec: WorkspaceSpec) -> None:
-    """Refuse what is no name for a branch, a base or a place."""
+    """Raise `UsageError` if the branch, the base or a path is not valid."""
     if not valid_branch(spec.branch):
         raise UsageError(f"{spec.branch!r} is not a name for a branch", "use letters, digits, '-', '_' and '/'")
     if not spec.base or spec.base.startswith("-"):
@@ -235,7 +237,8 @@ def check_names(spec: WorkspaceSpec) -> None:
             )
 
 
-def _check_way(spec: WorkspaceSpec) -> None:
+def _check_path_is_free(spec: WorkspaceSpec) -> None:
+    """Raise `Conflict` if something is at the path of the workspace or of its symlink."""
     contents.check_link(spec)
     if spec.path.is_symlink() or (spec.path.exists() and not (spec.path.is_dir() and not any(spec.path.iterdir()))):
         raise Conflict(
@@ -243,7 +246,8 @@ def _check_way(spec: WorkspaceSpec) -> None:
         )
 
 
-def _explained(error: BaseException, spec: WorkspaceSpec) -> BaseException:
+def _with_context(error: BaseException, spec: WorkspaceSpec) -> BaseException:
+    """Return the error, an `OSError` as one that names the workspace."""
     if isinstance(error, OSError):
         return AoError(
             f"the workspace {spec.path} could not be made: {error.strerror or error}", "mend that and try again"
@@ -255,7 +259,10 @@ _configs: dict[Path, tuple[float, tuple[tuple[int, int], ...], Config]] = {}
 
 
 async def config_of(git: Git, layout: Layout) -> Config:
-    """The configuration in force; asked for anew when a file of it changed, or after a while (files may include others)."""
+    """Return the effective configuration.
+
+    It is read again when one of its files changed, or after `CONFIG_FRESH_FOR` seconds (files may include others).
+    """
     home = Path(os.environ.get("HOME") or "/")
     files = (
         layout.common / "config",
@@ -264,15 +271,16 @@ async def config_of(git: Git, layout: Layout) -> Config:
         home / ".config/git/config",
     )
     stamps = tuple(_stamp(file) for file in (*files, Path("/etc/gitconfig")))
-    known = _configs.get(layout.common)
-    if known and known[1] == stamps and time.monotonic() - known[0] < CONFIG_FRESH_FOR:
-        return known[2]
+    cached = _configs.get(layout.common)
+    if cached and cached[1] == stamps and time.monotonic() - cached[0] < CONFIG_FRESH_FOR:
+        return cached[2]
     config = await git.config()
     _configs[layout.common] = (time.monotonic(), stamps, config)
     return config
 
 
 def _stamp(file: Path) -> tuple[int, int]:
+    """Return the file's modification time and size, or zeros."""
     try:
         status = file.stat()
     except OSError:
@@ -281,11 +289,12 @@ def _stamp(file: Path) -> tuple[int, int]:
 
 
 def away(path: Path) -> Path:
-    """Where a folder is while it is being removed."""
+    """Return the path of a folder while it is being removed."""
     return path.with_name(f".{path.name}.removed")
 
 
-def _put_away(path: Path) -> None:
+def _move_away(path: Path) -> None:
+    """Rename the folder out of the way. Raises `OSError` if something is mounted in it."""
     if os.path.lexists(path):
         _refuse_mounts(path)
         remove_tree(away(path))
@@ -293,28 +302,29 @@ def _put_away(path: Path) -> None:
 
 
 def _refuse_mounts(path: Path) -> None:
-    if mounted := mounted_below(path):
-        raise OSError(errno.EBUSY, "something is mounted there", str(mounted[0]))
+    """Raise `OSError` if something is mounted below the path."""
+    if mount_points := mounted_below(path):
+        raise OSError(errno.EBUSY, "something is mounted there", str(mount_points[0]))
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a folder whatever its permissions; nothing that a symlink in it leads to, or that is mounted in it, is touched."""
+    """Remove a folder whatever its permissions, without following symlinks. Raises `OSError` if something is mounted in it."""
     if path.is_symlink() or path.is_file():
         path.unlink()
     if not path.exists():
         return
     _refuse_mounts(path)
-    if _too_deep(path):
-        _open_up(path)
+    if _is_too_deep(path):
+        _flatten(path)
     for attempt in range(5):
         try:
             shutil.rmtree(path)
         except FileNotFoundError:
             continue
         except PermissionError:
-            _open_up(path)
+            _flatten(path)
         except OSError as error:
-            # Somebody is still writing into it.
+            # A process is still writing into it.
             if error.errno != errno.ENOTEMPTY or attempt == 4:
                 raise
             time.sleep(0.05)
@@ -322,33 +332,33 @@ def remove_tree(path: Path) -> None:
             return
 
 
-def _too_deep(path: Path) -> bool:
-    """Are there more folders one within the other than can be entered one from the other? Each takes a descriptor meanwhile."""
-    waiting = [(str(path), 0)]
-    while waiting:
-        folder, depth = waiting.pop()
-        if depth > _DEEP:
+def _is_too_deep(path: Path) -> bool:
+    """Return whether folders are nested too deeply to be entered one from the other: each takes a file descriptor meanwhile."""
+    pending = [(str(path), 0)]
+    while pending:
+        folder, depth = pending.pop()
+        if depth > _DEEP_LEVELS:
             return True
         try:
             with os.scandir(folder) as entries:
-                waiting += [(entry.path, depth + 1) for entry in entries if entry.is_dir(follow_symlinks=False)]
+                pending += [(entry.path, depth + 1) for entry in entries if entry.is_dir(follow_symlinks=False)]
         except OSError as error:
             if error.errno == errno.ENAMETOOLONG:
                 return True
     return False
 
 
-def _open_up(path: Path) -> None:
-    """Make all folders our own, and none too deep to be removed: what is far down comes up."""
-    waiting = [(path, 0)]
-    while waiting:
-        folder, depth = waiting.pop()
+def _flatten(path: Path) -> None:
+    """Make all folders accessible, and move deeply nested ones up so that they can be removed."""
+    pending = [(path, 0)]
+    while pending:
+        folder, depth = pending.pop()
         folder.chmod(0o700)
         with os.scandir(folder) as entries:
-            inner = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
-        for one in inner:
-            if depth < _DEEPEST:
-                waiting.append((one, depth + 1))
+            subfolders = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+        for subfolder in subfolders:
+            if depth < _KEPT_LEVELS:
+                pending.append((subfolder, depth + 1))
             else:
-                one.chmod(0o700)
-                waiting.append((one.rename(path / f".{secrets.token_hex(8)}"), 1))
+                subfolder.chmod(0o700)
+                pending.append((subfolder.rename(path / f".{secrets.token_hex(8)}"), 1))

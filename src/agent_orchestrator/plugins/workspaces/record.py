@@ -1,4 +1,4 @@
-"""What is remembered about a workspace in the session's private folder, so that a try after a crash knows what is ours."""
+"""The record of a workspace in the session's private folder, so that an attempt after a crash knows what the earlier one made."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from agent_orchestrator.protocols import WorkspaceInfo, WorkspaceSpec
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One workspace: written before its first file is made, and again when it is complete."""
+    """The record of one workspace: written before its first file is made, and again when it is complete."""
 
     path: str
     branch: str
     base: str
     base_commit: str
     start: str
-    """Where the branch stood when we began."""
+    """The commit at which the branch stood when the workspace was begun."""
     made_branch: bool
-    """The branch is ours: a failed creation takes it away again, unless it has grown."""
+    """Whether the branch was made for this workspace: a failed creation removes it again, unless it has new commits."""
     made: bool = False
     git_dir: str = ""
     notes: tuple[str, ...] = ()
     git_env: dict[str, str] = field(default_factory=dict)
 
     def info(self) -> WorkspaceInfo:
-        """The workspace as it is now."""
+        """Return the workspace's current state."""
         git_dir = Path(self.git_dir)
         return WorkspaceInfo(
             path=Path(self.path),
@@ -45,41 +45,41 @@ class Record:
         )
 
     def complete(self, git_dir: Path, notes: list[str], git_env: dict[str, str]) -> Record:
-        """The same workspace, done."""
+        """Return the record of the finished workspace."""
         return replace(self, made=True, git_dir=str(git_dir), notes=tuple(notes), git_env=git_env)
 
 
 def record_file(spec: WorkspaceSpec) -> Path:
-    """Where a session's record is."""
+    """Return the path of a session's record."""
     return spec.private / "workspace.json"
 
 
 def read_record(spec: WorkspaceSpec) -> Record | None:
-    """The record of an earlier try at this workspace; none if there was none."""
+    """Return the record of an earlier attempt at this workspace, or None. Raises `AoError` if it cannot be read."""
     try:
-        found = json.loads(record_file(spec).read_text())
+        fields = json.loads(record_file(spec).read_text())
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
         unreadable = AoError(f"{record_file(spec)} cannot be read: {error}", "remove it and try again")
         raise machine_short(error) or unreadable from None
-    record = Record(**{**found, "notes": tuple(found["notes"])})
+    record = Record(**{**fields, "notes": tuple(fields["notes"])})
     return record if record.path == str(spec.path) and record.branch == spec.branch else None
 
 
 def write_record(spec: WorkspaceSpec, record: Record) -> None:
-    """Remember it, surviving a power cut: the next thing written is a branch, which must be known as ours."""
+    """Write the record so that it survives a power failure: the branch that is made next must be recognized as ours."""
     file = record_file(spec)
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fresh = file.with_suffix(".new")
-    with fresh.open("w") as stream:
+    temporary = file.with_suffix(".new")
+    with temporary.open("w") as stream:
         json.dump(asdict(record), stream)
         stream.flush()
         os.fsync(stream.fileno())
-    fresh.replace(file)
+    temporary.replace(file)
 
 
 def forget_record(spec: WorkspaceSpec) -> None:
-    """There is no such workspace any more."""
+    """Delete the record."""
     record_file(spec).unlink(missing_ok=True)
     record_file(spec).with_suffix(".new").unlink(missing_ok=True)

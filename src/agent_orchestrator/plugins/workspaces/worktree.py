@@ -18,10 +18,11 @@ class Worktree(GitWorkspace):
     """Makes each session a worktree."""
 
     async def publish(self, spec: WorkspaceSpec) -> None:
-        """Nothing to do: a worktree's commits are the main repository's."""
+        """Do nothing: a worktree's commits are already in the main repository."""
 
     async def _make(self, spec: WorkspaceSpec, source: Source, start: Start) -> Path:
-        # Only registering touches what worktrees share; files are written outside the lock, so many can be made at once.
+        """Make the worktree with its files; return its Git folder. Raises `Conflict` if the branch is checked out elsewhere."""
+        # Only the registration changes data shared by worktrees; files are written outside the lock, so many can be made at once.
         async with repository_lock(source.layout.common):
             try:
                 if start.new_branch:
@@ -29,7 +30,7 @@ class Worktree(GitWorkspace):
                 else:
                     await source.git.worktree_add(spec.path, spec.branch)
             except GitFailed as error:
-                raise await _elsewhere(source.git, spec, error) from None
+                raise await _checkout_error(source.git, spec, error) from None
         await self._fill(spec, start.notes)
         layout = find_layout(spec.path)
         if layout is None:
@@ -37,7 +38,8 @@ class Worktree(GitWorkspace):
         return layout.git_dir
 
     def _check_place(self, spec: WorkspaceSpec, layout: Layout) -> None:
-        for entry in _called(layout.common, spec.path.name):
+        """Raise `Conflict` if the path is registered for a worktree whose folder is missing."""
+        for entry in _entries_named(layout.common, spec.path.name):
             if worktree_place(entry) == os.path.realpath(spec.path):
                 raise Conflict(
                     f"{spec.path} is the place of a worktree whose folder is not there just now",
@@ -45,22 +47,25 @@ class Worktree(GitWorkspace):
                 )
 
     async def _unregister(self, spec: WorkspaceSpec, git: Git, layout: Layout) -> None:  # noqa: ARG002
-        """Forget exactly this worktree. `git worktree prune` would also forget the user's own on disks not mounted just now."""
+        """Remove exactly this worktree's registration.
+
+        `git worktree prune` would also remove the user's own worktrees on disks that are not mounted now.
+        """
         async with repository_lock(layout.common):
             for entry in worktree_entries(layout.common):
-                place = worktree_place(entry)
-                if place == os.path.realpath(spec.path) or (place is None and entry.name == spec.path.name):
+                path = worktree_place(entry)
+                if path == os.path.realpath(spec.path) or (path is None and entry.name == spec.path.name):
                     remove_tree(entry)
 
 
-def _called(common: Path, name: str) -> list[Path]:
-    """The worktrees that may have been made in a folder of this name: Git calls them so, with a number after the first."""
-    plain = re.fullmatch(r"[\w-]+", name, re.ASCII)  # of other names it makes its own
-    return worktree_entries(common, re.escape(name) + r"\d*") if plain else worktree_entries(common)
+def _entries_named(common: Path, name: str) -> list[Path]:
+    """Return the entries of worktrees whose folder may have this name: Git uses it for the entry, with a number after the first."""
+    is_unchanged = re.fullmatch(r"[\w-]+", name, re.ASCII)  # Git replaces other characters
+    return worktree_entries(common, re.escape(name) + r"\d*") if is_unchanged else worktree_entries(common)
 
 
-async def _elsewhere(git: Git, spec: WorkspaceSpec, error: GitFailed) -> Exception:
-    """Say where the branch is checked out, if that is why it cannot be here too."""
+async def _checkout_error(git: Git, spec: WorkspaceSpec, error: GitFailed) -> Exception:
+    """Return a `Conflict` that says where the branch is checked out, if that is the reason of the error; otherwise the error."""
     if not re.search(r"already (checked out|used by worktree)|missing but already registered", error.stderr):
         return error
     for entry in await git.worktrees():

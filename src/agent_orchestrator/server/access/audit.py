@@ -1,7 +1,7 @@
-"""Every request is made on somebody's behalf, and no change goes without an entry in the log.
+"""Audit entries: every request has an actor, and every change has an entry in the log.
 
-Where a request changes something and no event tells of it, `action-taken` does. The few ways to ask that change nothing by
-themselves are named here, each with its reason.
+If a request changes something and no event records it, `action-taken` does. `EXEMPT` names the few requests that change nothing by
+themselves, each with its reason.
 """
 
 from __future__ import annotations
@@ -26,32 +26,35 @@ EXEMPT = {
     ("POST", "/mcp"): "most tools only read; the others make the same events as the routes do",
     ("POST", "/git"): "Git also reads by POST; what it pushed is told by the session's own events",
 }
-"""Method and path of a route → why it leaves no entry of its own."""
-_LOOKING = ("GET", "HEAD", "OPTIONS")
+"""Method and path of a route → why it has no entry."""
+_READING_METHODS = ("GET", "HEAD", "OPTIONS")
 
 log = structlog.get_logger(__name__)
 
 
 def accounting(services: Services, behalf: Behalf, scope: Scope, send: Send) -> Send:
-    """Sends the answer once the change that it tells of is in the log."""
-    if scope.get("method", "GET") in _LOOKING:
+    """Return a `send` that records a change before its answer is sent."""
+    if scope.get("method", "GET") in _READING_METHODS:
         return send
 
-    async def accounted(message: Message) -> None:
+    async def send_recorded(message: Message) -> None:
         if message["type"] == "http.response.start" and message["status"] < 400 and not behalf.told:
-            await _enter(services, scope)
+            await _record(services, scope)
         await send(message)
 
-    return accounted
+    return send_recorded
 
 
-async def _enter(services: Services, scope: Scope) -> None:
+async def _record(services: Services, scope: Scope) -> None:
+    """Record `action-taken` for a request that has recorded nothing else."""
     route = "/git" if is_git(scope["path"]) else getattr(scope.get("route"), "path", scope["path"])
     if (scope["method"], route) in EXEMPT:
         return
-    given = scope.get("path_params") or {}
-    body = e.ActionTaken(f"{scope['method']} {route}", ", ".join(f"{name}: {value}" for name, value in given.items()))
+    path_params = scope.get("path_params") or {}
+    body = e.ActionTaken(
+        f"{scope['method']} {route}", ", ".join(f"{name}: {value}" for name, value in path_params.items())
+    )
     try:
-        await services.audit.tell(body, given.get("id"))
-    except AoError as error:  # it was done all the same
+        await services.audit.tell(body, path_params.get("id"))
+    except AoError as error:  # the change itself has been made
         log.warning("an entry of the audit log could not be written", action=body.action, error=error.text)

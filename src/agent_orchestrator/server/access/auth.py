@@ -1,8 +1,8 @@
-"""Who may ask over TCP, and for what. Over the Unix socket the file's mode has answered that already.
+"""Who may send which requests over TCP. Over the Unix socket, the file's mode decides that.
 
-Three questions in this order: does the request come from where it says (`Host`, `Origin`: a web page that the user
-happens to visit must not reach us), who asks (`Authorization` or the dashboard's cookie), and may they do this.
-What a browser sends by itself, the cookie, opens only what a page of ours asked for.
+Three checks in this order: is the request addressed to this server by a page of this server (`Host`, `Origin`: another web page
+that the user visits must not reach it), who sends it (`Authorization` or the dashboard's cookie), and may the caller do this. The
+cookie, which a browser sends automatically, is only enough together with what a page of this server adds.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from agent_orchestrator.config.tokens import ROLES, Identity, Tokens
 from agent_orchestrator.errors import Denied
 
 LOCAL = Identity("local", "admin")
-"""Whoever opened the Unix socket."""
+"""The identity of callers on the Unix socket."""
 
 _OPEN = (("GET", "/healthz"), ("POST", "/api/login"))
 _RESERVED = ("answer", "api", "git", "healthz", "mcp", "metrics", "openapi.json")
 _SEGMENT = re.compile(r"(?!\.)[\w.~@:+=,-]+")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+)(:[0-9]{1,5})?", re.ASCII)
-_ONCE = (b"host", b"origin", b"authorization", b"content-type", b"sec-fetch-site")
+_SINGLE_HEADERS = (b"host", b"origin", b"authorization", b"content-type", b"sec-fetch-site")
 LINK = "/api/nodes/link"
-"""Where nodes of the cluster dial."""
+"""The path that nodes of the cluster connect to."""
 WEBSOCKET = "WebSocket"
-"""Stands for the method where a WebSocket is to be opened; what may be sent in it is for the route to judge."""
-_ANYBODYS = ("/api/logout", "/mcp")
-"""What is for everybody who is known: what may be done there is for the route to judge."""
+"""Used in place of a method for opening a WebSocket; the route checks what may be sent in it."""
+_FOR_ALL = ("/api/logout", "/mcp")
+"""Paths open to every known caller; their routes check what each may do there."""
 _PRIVATE_OF_SESSION = ("/environment", "/attach", "/window", "/terminal", "/events", "/timeline", "/review")
-"""What an agent does not see of its own session: secrets, what is typed, and what tells everybody's words as they came."""
+"""What an agent may not read of its own session: secrets, what is typed, and unfiltered texts of others."""
 _TOKEN_REMEDY = "make a token with `ao token new NAME` and send it as `Authorization: Bearer TOKEN`"
 
 
 class Unauthorized(Denied):
-    """Nobody known asks."""
+    """Raised when a request has no valid token or sign-in."""
 
     category = "unauthorized"
     http_status = 401
@@ -48,19 +48,19 @@ class Unauthorized(Denied):
 
 
 class Names:
-    """The names under which this server may be addressed."""
+    """The host names under which this server may be addressed."""
 
     def __init__(self, hosts: Iterable[str] = ()) -> None:
-        given = {host.lower() for host in hosts if host}
-        self._any_address = any(_is_wildcard(host) for host in given)
-        self._names = given | {"localhost"}
+        bound_hosts = {host.lower() for host in hosts if host}
+        self._any_address = any(_is_wildcard(host) for host in bound_hosts)
+        self._names = bound_hosts | {"localhost"}
         if self._any_address:
             self._names.add(socket.gethostname().lower())
 
     def check(self, headers: Mapping[bytes, bytes], *, api: bool, scheme: str = "http") -> None:
-        """Refuse what a foreign web page sent: another name (DNS rebinding), another origin."""
+        """Raise Denied for a request of a foreign web page: another host name (DNS rebinding) or another origin."""
         host = headers.get(b"host", b"").decode("latin-1").lower()
-        if not self._known(host):
+        if not self._is_own_host(host):
             raise Denied(
                 f"this server is not {host or 'without a name'}",
                 "address it as 127.0.0.1 or localhost, or name the host with --host",
@@ -73,7 +73,8 @@ class Names:
         if api and headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin"):
             raise Denied("pages of another site may not use this server", "open the dashboard of this server")
 
-    def _known(self, host: str) -> bool:
+    def _is_own_host(self, host: str) -> bool:
+        """Return whether a Host header names this server."""
         parts = _HOST.fullmatch(host)
         if parts is None:
             return False
@@ -88,6 +89,7 @@ class Names:
 
 
 def _is_wildcard(host: str) -> bool:
+    """Return whether a host is the address 0.0.0.0 or ::."""
     try:
         return ipaddress.ip_address(host).is_unspecified
     except ValueError:
@@ -95,43 +97,43 @@ def _is_wildcard(host: str) -> bool:
 
 
 def is_shell(method: str, path: str) -> bool:
-    """Whether this asks for the dashboard itself: a file of it, or one of its views. There are no data in it."""
+    """Return whether this requests the dashboard itself: a file of it, or one of its views. They contain no data."""
     return method == "GET" and path.removeprefix("/").partition("/")[0] not in _RESERVED
 
 
 def is_plain(path: str) -> bool:
-    """Whether the dashboard could have such a view or file; a path that tries to climb out of somewhere is none."""
+    """Return whether the dashboard could have such a view or file; a path with a segment that begins with a dot is rejected."""
     return path == "/" or all(_SEGMENT.fullmatch(part) for part in path.removesuffix("/").split("/")[1:])
 
 
 def is_open(method: str, path: str) -> bool:
-    """What needs nobody to be known: health, signing in, the dashboard itself, and a notification's signed link."""
+    """Return whether this needs no identity: health, signing in, the dashboard itself, and a notification's signed link."""
     return (method, path) in _OPEN or is_shell(method, path) or is_answer(method, path)
 
 
 def is_answer(method: str, path: str) -> bool:
-    """Whether it is by a notification's link: what it has in it says what it may do."""
+    """Return whether this is a notification's link: its token says what it may do."""
     return method in ("GET", "POST") and path.startswith("/answer/")
 
 
 def single(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """The headers by name. Refuses two of what is decided by: another reader of the request might go by the other."""
-    found: dict[bytes, bytes] = {}
+    """Return the headers by name. Raise Denied if a header that decides access is sent twice: another reader might use the other one."""
+    values: dict[bytes, bytes] = {}
     for name, value in headers:
-        if name in found and name in _ONCE:
+        if name in values and name in _SINGLE_HEADERS:
             raise Denied(f"the header {name.decode()} was sent twice", "send it once")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def cookie_name(headers: Mapping[bytes, bytes], secure: bool) -> str:
-    """The name of the dashboard's cookie. It has the port in it, for browsers keep one jar for all ports of a host."""
+    """Return the name of the dashboard's cookie. It contains the port, because browsers share cookies between all ports of a host."""
     port = headers.get(b"host", b"").decode("latin-1").rpartition(":")[2]
     return ("__Host-" if secure else "") + "ao_session" + (f"_{port}" if port.isdecimal() else "")
 
 
 def actor_of(identity: Identity, user: str = "", peer: str = "") -> str:
-    """Whom the log names: the user at the other end of the Unix socket, the token, the browser, the agent, the node."""
+    """Return the actor for the log: the user of the Unix socket, the token, the browser, the agent or the node."""
     match identity.kind:
         case "local":
             return f"local {user}"
@@ -147,22 +149,26 @@ def actor_of(identity: Identity, user: str = "", peer: str = "") -> str:
 
 
 def is_git(path: str) -> bool:
-    """Whether Git asks: for a repository, with words that people read in its output."""
+    """Return whether Git requests a repository; errors are then text that Git shows."""
     return path.startswith("/git/")
 
 
 def identify(
     tokens: Tokens, headers: Mapping[bytes, bytes], query: bytes = b"", *, secure: bool, git: bool = False
 ) -> Identity:
-    """Who asks; Git may show the token as a password. A cookie without what our page says besides it is good for looking only."""
+    """Return the identity of the caller; Git may send the token as a password. Raise Unauthorized without a valid one. A cookie without
+    the page's secret only allows reading.
+    """
     if b"authorization" in headers:
-        shown = headers[b"authorization"]
-        identity = tokens.check(_password(shown) if git and shown[:6].lower() == b"basic " else _bearer(shown))
+        authorization = headers[b"authorization"]
+        identity = tokens.check(
+            _password(authorization) if git and authorization[:6].lower() == b"basic " else _bearer(authorization)
+        )
     elif cookies := sign_ins(headers, secure=secure):
-        page = _page(headers, query)
+        page = _page_secret(headers, query)
         cookies = sorted(cookies, key=lambda cookie: not tokens.is_of_page(cookie, page))
         cookie, identity = next(
-            ((cookie, known) for cookie in cookies if (known := tokens.check_sign_in(cookie))), ("", None)
+            ((cookie, sign_in) for cookie in cookies if (sign_in := tokens.check_sign_in(cookie))), ("", None)
         )
         if identity is not None and not tokens.is_of_page(cookie, page):
             identity = replace(identity, role=ROLES[0])
@@ -174,7 +180,7 @@ def identify(
 
 
 def check_page(headers: Mapping[bytes, bytes], method: str) -> None:
-    """Refuse a change that a browser sent with its cookie, unless a page of ours asked for it: a form of another site cannot send JSON."""
+    """Raise Denied for a change sent with a cookie unless a page of this server sent it: a form of another site cannot send JSON."""
     if method == "GET":
         return
     if b"origin" not in headers:
@@ -184,14 +190,14 @@ def check_page(headers: Mapping[bytes, bytes], method: str) -> None:
 
 
 def need_json(headers: Mapping[bytes, bytes]) -> None:
-    """Refuse what a form could send."""
+    """Raise Denied unless the body is JSON, which a form cannot send."""
     kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     if kind != b"application/json":
         raise Denied("this must be sent as application/json", "send JSON, with its Content-Type")
 
 
 def allow(identity: Identity, method: str, path: str) -> None:
-    """Refuse what this identity may not do at all; routes for administrators say so themselves (`need`)."""
+    """Raise Denied if this identity may not send this request at all; routes for administrators check their role (`need`)."""
     if identity.kind == "session":
         _allow_session(identity, method, path)
     elif identity.kind == "saver":
@@ -202,30 +208,31 @@ def allow(identity: Identity, method: str, path: str) -> None:
             raise Denied(
                 f"the token of node {identity.name} opens its link to the daemon and nothing else", _TOKEN_REMEDY
             )
-    elif method not in ("GET", WEBSOCKET) and path not in _ANYBODYS:
+    elif method not in ("GET", WEBSOCKET) and path not in _FOR_ALL:
         need(identity, "operator")
 
 
 def has(identity: Identity, role: str) -> bool:
-    """Whether somebody has this role, or a higher one."""
+    """Return whether the caller has this role, or a higher one."""
     return identity.role is not None and ROLES.index(identity.role) >= ROLES.index(role)
 
 
 def need(identity: Identity, role: str) -> None:
-    """Refuse whoever has less than this role."""
+    """Raise Denied if the caller has less than this role."""
     if not has(identity, role):
-        have = f"role {identity.role}" if identity.role else f"a {identity.kind}'s own token"
+        current = f"role {identity.role}" if identity.role else f"a {identity.kind}'s own token"
         raise Denied(
-            f"this needs the role {role}, and you have {have}", f"make a token with `ao token new NAME --role {role}`"
+            f"this needs the role {role}, and you have {current}",
+            f"make a token with `ao token new NAME --role {role}`",
         )
 
 
-_JUDGING = r"/api/sessions/[^/]+/review"
-_TAKING = re.compile(r"/api/sessions/[^/]+/(environment|attach)")
-"""By these one becomes somebody else: a shell as a person's, another agent's keyboard."""
+_REVIEW_PATH = r"/api/sessions/[^/]+/review"
+_TAKEOVER_PATH = re.compile(r"/api/sessions/[^/]+/(environment|attach)")
+"""Requests by which an agent could act as somebody else: a person's shell, another agent's keyboard."""
 _TELLING = re.compile(r"/api/(events|live|notifications|questions|sessions/[^/]+/(events|timeline))")
-"""By these everybody's words are told as they came, those too that wait for a person's leave."""
-_COORDINATING = (
+"""Requests that return texts of others unfiltered, including those that wait for a person's approval."""
+_COORDINATOR_ACTIONS = (
     ("POST", r"/mcp", ""),
     ("POST", r"/api/sessions", ""),
     ("DELETE", r"/api/sessions/[^/]+", ""),
@@ -237,20 +244,21 @@ _COORDINATING = (
     ("POST", r"/api/sessions/[^/]+/answer", "answer"),
 )
 """What a coordinator may change by the command line: methods, path, and what its project must allow in `coordinator.may`."""
-_READING = re.compile(
+_COORDINATOR_READS = re.compile(
     r"/healthz|/api/(me|agents|projects|sessions|queue|conflicts|usage|backlog|orchestrator|reactions|fixes|config/(schema|help)"
     r"|(issues|plans)(/[^/]+)?"
     r"|sessions/[^/]+(/(status|wait|diff|log|why|usage|work|prompt|messages(/[^/]+)?|checks/[^/]+/log))?)"
 )
-"""What it may read; the routes keep to its project."""
+"""What a coordinator may read; the routes limit it to its project."""
 
 
 def allow_coordinator(session: str, may: Collection[str], method: str, path: str) -> None:
-    """Refuse what a coordinating agent, who asks by the command line, may not do: what it reads is of its project, and of nobody's words
-    that wait for a person's leave."""
-    if method == "GET" and _READING.fullmatch(path):
+    """Raise Denied for what a coordinating agent may not do by the command line: it reads its own project, without texts that wait for a
+    person's approval.
+    """
+    if method == "GET" and _COORDINATOR_READS.fullmatch(path):
         return
-    for methods, pattern, extra in _COORDINATING:
+    for methods, pattern, extra in _COORDINATOR_ACTIONS:
         if method in methods.split() and re.fullmatch(pattern, path):
             if not extra or extra in may:
                 return
@@ -261,10 +269,11 @@ def allow_coordinator(session: str, may: Collection[str], method: str, path: str
 
 
 def allow_worker(session: str, method: str, path: str) -> None:
-    """Refuse what an agent that does not coordinate may not do by the command line: it changes nothing but what its tools do, and
-    judges what it was asked to; it takes no session's terminal, and nobody's environment, and reads no words that wait for a person."""
-    looks = method == "GET" and not _TAKING.fullmatch(path) and not _TELLING.fullmatch(path)
-    if not looks and path != "/mcp" and not (method == "POST" and re.fullmatch(_JUDGING, path)):
+    """Raise Denied for what a worker agent may not do by the command line: it changes nothing except with its tools, reviews only what it
+    was asked to, uses no terminal, reads no environment and no texts that wait for a person's approval.
+    """
+    is_read = method == "GET" and not _TAKEOVER_PATH.fullmatch(path) and not _TELLING.fullmatch(path)
+    if not is_read and path != "/mcp" and not (method == "POST" and re.fullmatch(_REVIEW_PATH, path)):
         raise Denied(
             f"the agent of {session} asks, and this is for people",
             "ask a person: the event ask in $AO_SPOOL, or the tool ask_person",
@@ -272,46 +281,48 @@ def allow_worker(session: str, method: str, path: str) -> None:
 
 
 def looking(session: str) -> Identity:
-    """Whoever opened the Unix socket, where the agent of this session says who it is: what is for administrators is not for it."""
+    """Return the identity of a worker agent on the Unix socket: that of its user, without the administrator's rights."""
     return Identity("local", "operator", session)
 
 
 def _allow_session(identity: Identity, method: str, path: str) -> None:
-    """An agent may read what concerns its own session and judge a change (whether it was asked to, the route sees), and no more."""
-    if method == "POST" and re.fullmatch(_JUDGING, path):
+    """Raise Denied unless an agent reads its own session or reviews a change; the route checks whether it was asked to review it."""
+    if method == "POST" and re.fullmatch(_REVIEW_PATH, path):
         return
     if (method == "GET" and path == "/api/me") or path == "/mcp" or is_git(path):
         return
-    own = f"/api/sessions/{identity.session}"
-    below = path.removeprefix(own)
-    mine = path.startswith(own) and (not below or below.startswith("/"))
-    if method != "GET" or not mine or below.startswith(_PRIVATE_OF_SESSION):
+    own_path = f"/api/sessions/{identity.session}"
+    rest = path.removeprefix(own_path)
+    is_own = path.startswith(own_path) and (not rest or rest.startswith("/"))
+    if method != "GET" or not is_own or rest.startswith(_PRIVATE_OF_SESSION):
         raise Denied(
             f"the token of session {identity.session} reads only its own session",
-            f"ask for {quote(own)}, or use a token made with `ao token new NAME`",
+            f"ask for {quote(own_path)}, or use a token made with `ao token new NAME`",
         )
 
 
 def _bearer(value: bytes | None) -> str:
+    """Return the token of an Authorization header, or ""."""
     scheme, _, token = (value or b"").decode("latin-1").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def _password(value: bytes) -> str:
+    """Return the password of a basic Authorization header, or ""."""
     try:
         return base64.b64decode(value[6:], validate=True).decode("latin-1").partition(":")[2]
     except ValueError:
         return ""
 
 
-def _page(headers: Mapping[bytes, bytes], query: bytes) -> str:
-    """What our page says besides the cookie; in the address where a browser lets it set no header."""
-    shown = headers.get(b"x-ao-page") or dict(parse_qsl(query)).get(b"page", b"")
-    return shown.decode("latin-1")
+def _page_secret(headers: Mapping[bytes, bytes], query: bytes) -> str:
+    """Return the secret that the dashboard's page adds to the cookie: a header, or a parameter where a browser allows no header."""
+    secret = headers.get(b"x-ao-page") or dict(parse_qsl(query)).get(b"page", b"")
+    return secret.decode("latin-1")
 
 
 def sign_ins(headers: Mapping[bytes, bytes], *, secure: bool) -> list[str]:
-    """The dashboard's cookies. There may be several: a program on another port may set one of that name, for a path."""
-    wanted = cookie_name(headers, secure)
+    """Return the dashboard's cookies. There may be several: a program on another port may set one of that name for a path."""
+    expected_name = cookie_name(headers, secure)
     pairs = (part.strip().partition("=") for part in headers.get(b"cookie", b"").decode("latin-1").split(";"))
-    return [content.strip('"') for name, _, content in pairs if name == wanted and content]
+    return [content.strip('"') for name, _, content in pairs if name == expected_name and content]

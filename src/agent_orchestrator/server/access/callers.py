@@ -1,4 +1,4 @@
-"""From where a request is made: the folder and configuration of the command line, and the project that a listing is about."""
+"""Where a request comes from: the folder and configuration of the command line, and the project that a listing is about."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LONGEST_KEY = 200
 
 
 def context_of(headers: Mapping[bytes, bytes]) -> Context:
-    """The folder and configuration that the command line was run with; only to be believed over the Unix socket."""
+    """Return the folder and configuration that the command line was run with; trusted over the Unix socket only."""
     cwd = _path(headers, b"x-ao-cwd")
     config = _path(headers, b"x-ao-config")
     if cwd is not None and not cwd.is_absolute():
@@ -27,6 +27,7 @@ def context_of(headers: Mapping[bytes, bytes]) -> Context:
 
 
 def _path(headers: Mapping[bytes, bytes], name: bytes) -> Path | None:
+    """Return the path in a percent-encoded header, or None if it is absent or empty."""
     raw = unquote_to_bytes(headers.get(name, b""))
     if b"\0" in raw:
         raise UsageError(f"{name.decode()} holds a NUL character", "send a path, percent-encoded")
@@ -34,7 +35,7 @@ def _path(headers: Mapping[bytes, bytes], name: bytes) -> Path | None:
 
 
 async def scope_of(services: Services, context: Context, project: str | None, everything: bool) -> str | None:
-    """The project that a listing is about; none means all of them."""
+    """Return the project that a listing is about, or None for all projects."""
     if everything or (project is None and context is NOWHERE):
         return context.only
     return await services.projects.resolve(context, project)

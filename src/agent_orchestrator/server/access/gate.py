@@ -1,7 +1,7 @@
-"""What every request passes first: from where, who, how much. The sessions list, asked for most, is answered right here.
+"""The checks that every request passes first: where it comes from, who sends it, and limits on its size and number.
 
-So are webhooks, and the dashboard itself. Whoever is signed out, by himself or after 30 days, or whose token is revoked, loses what is
-open: streams and terminals.
+Three kinds of requests are answered right here: the sessions list (the most frequent), webhooks, and the dashboard's files. If a
+caller signs out, a sign-in expires or a token is revoked, the caller's open streams and terminals are closed.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from agent_orchestrator.server.services import Services
 from agent_orchestrator.views.traffic import UNKNOWN
 
 BODY_LIMIT = 1 << 22
-"""Room for the longest message there may be, however JSON writes it; what a message may hold is for the service to say."""
-_LARGER = {"/api/events/replay": 16, "/api/webhooks/github": 6, "/api/webhooks/gitlab": 6}
-"""Where so many times the limit is taken: a recorded log is long, and so is what forges may send."""
+"""Bytes of a request's body: enough for the longest message however JSON escapes it. The service checks the message's own limit."""
+_LIMIT_FACTORS = {"/api/events/replay": 16, "/api/webhooks/github": 6, "/api/webhooks/gitlab": 6}
+"""Paths with a multiple of the body limit: a recorded log is long, and forges may send large bodies."""
 _WEBHOOKS = "/api/webhooks/"
-_BUTTONS = f"{_WEBHOOKS}slack"
-"""What people pressed in Slack: seldom, and answered by its route."""
+_SLACK_BUTTONS = f"{_WEBHOOKS}slack"
+"""Buttons that people pressed in Slack: rare, and answered by their route."""
 _ANSWERED_HERE = ("/api/sessions", "/mcp", "/openapi.json")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _SMALL_LIMIT = 1 << 13
-_LOOK_AGAIN = 60.0
-_STRANGERS = 16
-"""Requests with a body that are taken at once from people not known yet: bodies are kept in memory until they are judged."""
+_EXPIRY_RECHECK = 60.0
+_MAX_ANONYMOUS = 16
+"""How many anonymous requests with a body are processed at once: their bodies are kept in memory until they are checked."""
 _DRAIN_LIMIT = 1 << 25
 
 log = structlog.get_logger(__name__)
 
 
 class TooLarge(UsageError):
-    """The request's body is larger than anything we take."""
+    """Raised when a request's body exceeds its limit."""
 
     http_status = 413
 
@@ -87,142 +87,155 @@ class Gate:
         self._body_limit = body_limit
         self._etags: dict[str | None, tuple[bytes, bytes]] = {}
         self._open: dict[str, set[asyncio.Event]] = {}
-        self._strangers = 0
-        services.tokens.on_end.append(self._end)
+        self._anonymous = 0
+        services.tokens.on_end.append(self._end_requests)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        with acting(self._asker(scope)) as behalf:
+        with acting(self._actor_of_peer(scope)) as behalf:
             await self._answer(behalf, scope, receive, send)
 
-    def _asker(self, scope: Scope) -> str:
-        """Who asks, before he has shown a token."""
+    def _actor_of_peer(self, scope: Scope) -> str:
+        """Return the actor for the audit log before the caller has shown a token: the user of the Unix socket, or the address."""
         if self._trusted:
             return auth.actor_of(auth.LOCAL, scope.get("state", {}).get("user") or user_name(os.getuid()))
         return auth.actor_of(Identity("anonymous"), peer=peer_of(scope))
 
     async def _answer(self, behalf: Behalf, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request: count it, remove secrets from the answer, and turn exceptions into problem documents."""
         started, began = False, monotonic()
 
-        async def noting(message: Message) -> None:
+        async def send_counted(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 self._services.traffic.count(*_route(scope), message["status"], monotonic() - began)
             started = True
-            await clean(_private(message))
+            await clean(_forbid_caching(message))
 
         clean = without_secrets(scope, send)
         try:
-            await self._enter(behalf, scope, receive, noting)
+            await self._enter(behalf, scope, receive, send_counted)
         except Exception as error:
             if scope["type"] == "websocket" and isinstance(error, OSError) and error.errno is None:
-                raise  # by this the server says that whoever dialled is gone, and expects it back
-            known = error if isinstance(error, AoError) else machine_short(error)
-            if known is None:
+                raise  # the server raises this if the client is gone, and expects it back
+            ao_error = error if isinstance(error, AoError) else machine_short(error)
+            if ao_error is None:
                 # As text: a renderer that shows local variables would write secrets into the log.
                 text = "".join(traceback.format_exception(error))
                 log.error("request failed", path=quote(scope["path"]), traceback=text)
             else:
-                self._refusals.of_error(scope, known)
-            if started and known is not None:
-                log.warning("answer broken off", path=quote(scope["path"]), error=str(known))
+                self._refusals.of_error(scope, ao_error)
+            if started and ao_error is not None:
+                log.warning("answer broken off", path=quote(scope["path"]), error=str(ao_error))
             if not started:
-                words = problems.in_words if auth.is_git(scope["path"]) else problems.as_document
-                answer = words(known) if known is not None else problems.response(problems.unexpected())
-                await answer(scope, receive, noting)
+                to_response = problems.in_words if auth.is_git(scope["path"]) else problems.as_document
+                answer = to_response(ao_error) if ao_error is not None else problems.response(problems.unexpected())
+                await answer(scope, receive, send_counted)
 
     async def _enter(self, behalf: Behalf, scope: Scope, receive: Receive, send: Send) -> None:
+        """Identify the caller, then answer the request here or pass it to the routes with a limited body."""
         headers = auth.single(scope["headers"])
         path, method = scope["path"], scope.get("method", auth.WEBSOCKET)
         identity, context = auth.LOCAL, NOWHERE
         if self._trusted:
             context = context_of(headers)
-            identity = self._known(behalf, headers, method, path)
+            identity = self._identify_local(behalf, headers, method, path)
         else:
-            identity = self._admit(behalf, scope, headers, method)
+            identity = self._identify_remote(behalf, scope, headers, method)
         if identity.kind == "session" and (facts := self._services.sessions.flow.sessions.get(identity.session or "")):
             current = facts.generation + bool(facts.launch.lost) if facts.remote and facts.launch else 0
-            if (identity.generation or 0) < current and not auth.is_git(path):  # which says so in words that Git shows
+            if (identity.generation or 0) < current and not auth.is_git(path):  # the Git route refuses it itself
                 raise auth.Unauthorized(f"launch {identity.generation} of {facts.id} is over")
             context = replace(context, only=facts.project)
         if auth.is_shell(method, path):
             await self._show_page(scope, receive, send)
             return
-        if method == "GET" and path == "/api/sessions" and (wanted := _wanted(scope["query_string"])) is not None:
-            await self._list_sessions(headers, context, wanted, send)
+        if (
+            method == "GET"
+            and path == "/api/sessions"
+            and (query := _project_of_query(scope["query_string"])) is not None
+        ):
+            await self._list_sessions(headers, context, query, send)
             return
-        if method == "POST" and path.startswith(_WEBHOOKS) and path != _BUTTONS:
-            with self._one_more_stranger():
+        if method == "POST" and path.startswith(_WEBHOOKS) and path != _SLACK_BUTTONS:
+            with self._limit_anonymous():
                 await self._take_webhook(path.removeprefix(_WEBHOOKS), headers, receive, send)
             return
         scope.setdefault("state", {}).update(identity=identity, context=context)
-        scope["headers"] = _own_key(scope["headers"], behalf.actor)
+        scope["headers"] = _scope_key(scope["headers"], behalf.actor)
         send = accounting(self._services, behalf, scope, send)
         if identity.kind == "anonymous" and method == "POST":
-            with nullcontext() if _is_small(path) else self._one_more_stranger():
+            with nullcontext() if _is_small(path) else self._limit_anonymous():
                 await self._app(scope, await self._limited(path, headers, receive), send)
             return
-        if scope["type"] == "http" and not auth.is_git(path):  # what is pushed goes to the disk as it comes
+        if scope["type"] == "http" and not auth.is_git(path):  # a push is written to disk as it arrives
             receive = await self._limited(path, headers, receive)
             if context is not NOWHERE:
                 send = self._with_notices(context, send, trust=not path.startswith("/api/projects"))
-        await self._while_known(identity, scope, receive, send)
+        await self._answer_until_revoked(identity, scope, receive, send)
 
-    def _known(self, behalf: Behalf, headers: Mapping[bytes, bytes], method: str, path: str) -> Identity:
-        """Who asks over the Unix socket: its owner, who may show a token to be less than that."""
+    def _identify_local(self, behalf: Behalf, headers: Mapping[bytes, bytes], method: str, path: str) -> Identity:
+        """Return the identity of a caller on the Unix socket: its owner, or that of the token it shows."""
         if b"authorization" not in headers:
-            return self._agent(behalf, headers, method, path) or auth.LOCAL
+            return self._identify_agent(behalf, headers, method, path) or auth.LOCAL
         identity = auth.identify(self._services.tokens, headers, secure=False, git=auth.is_git(path))
         behalf.actor = auth.actor_of(identity)
         if not auth.is_open(method, path):
             auth.allow(identity, method, path)
         return identity
 
-    def _agent(self, behalf: Behalf, headers: Mapping[bytes, bytes], method: str, path: str) -> Identity | None:
-        """The agent whose command this is; none: somebody else's. One that does not coordinate may look, as whom it runs as."""
+    def _identify_agent(
+        self, behalf: Behalf, headers: Mapping[bytes, bytes], method: str, path: str
+    ) -> Identity | None:
+        """Return the identity of the agent whose command this is, or None if it is not an agent's. A worker may only read, as the user it
+        runs as.
+        """
         token = headers.get(b"x-ao-token")
-        known = self._services.tokens.check(unquote(token.decode("latin-1"))) if token else None
-        if known is None or known.session is None:
+        identity = self._services.tokens.check(unquote(token.decode("latin-1"))) if token else None
+        if identity is None or identity.session is None:
             return None
         sessions = self._services.sessions
-        facts = sessions.flow.sessions.get(known.session)
+        facts = sessions.flow.sessions.get(identity.session)
         if facts is None or facts.spec.kind != COORDINATOR:
-            behalf.actor = auth.actor_of(known)
-            auth.allow_worker(known.session, method, path)
-            if path == "/mcp":  # its tools are its own, whomever else it names
-                return known
-            return auth.looking(known.session)
-        behalf.actor = auth.actor_of(known)
+            behalf.actor = auth.actor_of(identity)
+            auth.allow_worker(identity.session, method, path)
+            if path == "/mcp":  # the MCP tools act as the agent itself, even if the request names another session
+                return identity
+            return auth.looking(identity.session)
+        behalf.actor = auth.actor_of(identity)
         auth.allow_coordinator(facts.id, sessions.plugins.project(facts.project).coordinator.may, method, path)
-        if method != "GET" and path != "/mcp":  # whose launch is over has nothing to say any more
-            self._services.reporting.check(facts.id, known.generation or 0)
-        return replace(known, name=f"session {facts.id}")
+        if method != "GET" and path != "/mcp":  # an agent whose launch is over may not change anything
+            self._services.reporting.check(facts.id, identity.generation or 0)
+        return replace(identity, name=f"session {facts.id}")
 
     @contextmanager
-    def _one_more_stranger(self) -> Iterator[None]:
-        if self._strangers >= _STRANGERS:
+    def _limit_anonymous(self) -> Iterator[None]:
+        """Count an anonymous request while it is processed; raise Temporary if there are too many."""
+        if self._anonymous >= _MAX_ANONYMOUS:
             raise Temporary("too many who are not known ask at once", "try again")
-        self._strangers += 1
+        self._anonymous += 1
         try:
             yield
         finally:
-            self._strangers -= 1
+            self._anonymous -= 1
 
     async def _take_webhook(self, name: str, headers: Mapping[bytes, bytes], receive: Receive, send: Send) -> None:
-        """As its route is described: taken here, because forges send them by the thousand."""
-        body = await self._whole(self._body_limit * _LARGER.get(_WEBHOOKS + name, 1), headers, receive)
+        """Answer a webhook as its route describes; done here because forges send thousands of them."""
+        body = await self._read_body(self._body_limit * _LIMIT_FACTORS.get(_WEBHOOKS + name, 1), headers, receive)
         if body is None:
             return
-        words = {key.decode("latin-1"): value.decode("latin-1") for key, value in headers.items()}
-        taken = b'{"taken":true}' if await self._services.webhooks.receive(name, words, body) else b'{"taken":false}'
-        answer = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(taken))]
-        await send({"type": "http.response.start", "status": 202, "headers": answer})
-        await send({"type": "http.response.body", "body": taken})
+        text_headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in headers.items()}
+        content = (
+            b'{"taken":true}' if await self._services.webhooks.receive(name, text_headers, body) else b'{"taken":false}'
+        )
+        response_headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))]
+        await send({"type": "http.response.start", "status": 202, "headers": response_headers})
+        await send({"type": "http.response.body", "body": content})
 
-    async def _whole(self, limit: int, headers: Mapping[bytes, bytes], receive: Receive) -> bytes | None:
-        """A body of at most so many bytes; none: whoever sent it has hung up."""
+    async def _read_body(self, limit: int, headers: Mapping[bytes, bytes], receive: Receive) -> bytes | None:
+        """Return a body of at most `limit` bytes, or None if the client disconnected; raise TooLarge beyond that."""
         announced = headers.get(b"content-length", b"0")
         body, more = bytearray(), True
         while more:
@@ -236,16 +249,17 @@ class Gate:
             more = message.get("more_body", False)
         return bytes(body)
 
-    def _admit(self, behalf: Behalf, scope: Scope, headers: Mapping[bytes, bytes], method: str) -> Identity:
+    def _identify_remote(self, behalf: Behalf, scope: Scope, headers: Mapping[bytes, bytes], method: str) -> Identity:
+        """Check host, origin and permissions of a TCP request and return the identity of its caller."""
         path, secure = scope["path"], scope["scheme"] in ("https", "wss")
         if method == "POST" and path.startswith(_WEBHOOKS):
             behalf.actor = f"webhook {path.removeprefix(_WEBHOOKS)[:40]}"
-            return Identity("anonymous")  # whatever name it is reached by: who sends it signs it
-        linked = auth.is_answer(method, path)
-        api = not auth.is_shell(method, path) and path != "/healthz" and not (linked and method == "GET")
+            return Identity("anonymous")  # under any host name: the sender signs it
+        is_link = auth.is_answer(method, path)
+        api = not auth.is_shell(method, path) and path != "/healthz" and not (is_link and method == "GET")
         self._names.check(headers, api=api, scheme="https" if secure else "http")
         if auth.is_open(method, path):
-            if method == "POST" and not linked:
+            if method == "POST" and not is_link:
                 auth.need_json(headers)
             return Identity("anonymous")
         query = scope["query_string"]
@@ -257,88 +271,96 @@ class Gate:
         return identity
 
     async def _show_page(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer with a file of the dashboard; raise NotFound for a path that cannot be one."""
         path = scope["path"]
         if not auth.is_plain(path):
             self._refusals.note(scope, "the dashboard has no such path")
             raise NotFound(f"there is nothing at {path[:200]}", "the dashboard is at /")
         await self._page(scope, receive, send)
 
-    # -- while somebody is known ---------------------------------------------------------------------------------------
+    # -- revoked and expired callers -----------------------------------------------------------------------------------
 
-    def _end(self, gone: frozenset[str]) -> None:
-        for id_ in gone:
+    def _end_requests(self, revoked: frozenset[str]) -> None:
+        """End the open requests of tokens and sign-ins that were revoked."""
+        for id_ in revoked:
             for ended in self._open.get(id_, ()):
                 ended.set()
 
-    async def _while_known(self, identity: Identity, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, and take the asker for gone once his token or sign-in is."""
+    async def _answer_until_revoked(self, identity: Identity, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request to the app; report a disconnect to it when the caller's token or sign-in ends."""
         if identity.id is None:
             await self._app(scope, receive, send)
             return
         ended = asyncio.Event()
-        waiting = self._open.setdefault(identity.id, set())
-        waiting.add(ended)
+        open_requests = self._open.setdefault(identity.id, set())
+        open_requests.add(ended)
         expires = self._services.tokens.left(identity.id) is not None
-        over_time = asyncio.ensure_future(self._at_expiry(identity.id, ended)) if expires else None
+        expiry = asyncio.ensure_future(self._end_at_expiry(identity.id, ended)) if expires else None
 
         async def until_ended() -> Message:
-            ways = [asyncio.ensure_future(receive()), asyncio.ensure_future(ended.wait())]
+            tasks = [asyncio.ensure_future(receive()), asyncio.ensure_future(ended.wait())]
             try:
-                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 if ended.is_set():
                     return {"type": f"{scope['type']}.disconnect", "code": 1008}
-                return ways[0].result()  # type: ignore[return-value]
+                return tasks[0].result()  # type: ignore[return-value]
             finally:
-                for way in ways:
-                    way.cancel()
+                for task in tasks:
+                    task.cancel()
 
-        async def saying_why(message: Message) -> None:
+        async def send_reason(message: Message) -> None:
             if ended.is_set() and message["type"] == "websocket.close":
                 message = {**message, "code": 1008, "reason": "signed out"}
             await send(message)
 
         try:
-            await self._app(scope, until_ended, saying_why)
+            await self._app(scope, until_ended, send_reason)
         finally:
-            if over_time:
-                over_time.cancel()
-            waiting.discard(ended)
-            if not waiting:
+            if expiry:
+                expiry.cancel()
+            open_requests.discard(ended)
+            if not open_requests:
                 self._open.pop(identity.id, None)
 
-    async def _at_expiry(self, id_: str, ended: asyncio.Event) -> None:
-        """Say that a sign-in has ended when its time is up, within a minute where the machine slept meanwhile."""
-        while left := self._services.tokens.left(id_):  # noqa: ASYNC110 - nothing tells that time has passed
-            await asyncio.sleep(min(left, _LOOK_AGAIN))
-        if left is not None:
+    async def _end_at_expiry(self, id_: str, ended: asyncio.Event) -> None:
+        """End a request when its sign-in expires, at most a minute late if the machine slept meanwhile."""
+        while remaining := self._services.tokens.left(id_):  # noqa: ASYNC110 - there is no event for the passing of time
+            await asyncio.sleep(min(remaining, _EXPIRY_RECHECK))
+        if remaining is not None:
             ended.set()
 
-    async def _list_sessions(self, headers: Mapping[bytes, bytes], context: Context, wanted: str, send: Send) -> None:
-        project = await scope_of(self._services, context, wanted or None, wanted == "*")
+    async def _list_sessions(
+        self, headers: Mapping[bytes, bytes], context: Context, project_name: str, send: Send
+    ) -> None:
+        """Answer with the sessions of a project, or with 304 if the caller has them already."""
+        project = await scope_of(self._services, context, project_name or None, project_name == "*")
         body = self._services.sessions.list_body(project)
         etag = self._etag(project, body)
-        fresh = headers.get(b"if-none-match") == etag
-        answer = [(b"content-type", b"application/json"), (b"etag", etag), (b"cache-control", b"no-cache")]
-        if not fresh:
-            answer.append((b"content-length", b"%d" % len(body)))
-        answer += self._notices(context)
-        await send({"type": "http.response.start", "status": 304 if fresh else 200, "headers": answer})
-        await send({"type": "http.response.body", "body": b"" if fresh else body})
+        is_current = headers.get(b"if-none-match") == etag
+        response_headers = [(b"content-type", b"application/json"), (b"etag", etag), (b"cache-control", b"no-cache")]
+        if not is_current:
+            response_headers.append((b"content-length", b"%d" % len(body)))
+        response_headers += self._notices(context)
+        await send({"type": "http.response.start", "status": 304 if is_current else 200, "headers": response_headers})
+        await send({"type": "http.response.body", "body": b"" if is_current else body})
 
     def _etag(self, project: str | None, body: bytes) -> bytes:
-        """The body's name, made once for each body: the service hands out the same object until something changes."""
-        known = self._etags.get(project)
-        if known is None or known[0] is not body:
-            known = (body, b'"%s"' % hashlib.blake2b(body, digest_size=12).hexdigest().encode())
-            self._etags[project] = known
-        return known[1]
+        """Return the ETag of a body, computed once per body: the service returns the same object until something changes."""
+        cached = self._etags.get(project)
+        if cached is None or cached[0] is not body:
+            cached = (body, b'"%s"' % hashlib.blake2b(body, digest_size=12).hexdigest().encode())
+            self._etags[project] = cached
+        return cached[1]
 
     def _notices(self, context: Context, *, trust: bool = True) -> list[tuple[bytes, bytes]]:
+        """Return the header with notices for the caller's folder, or no header if there are none."""
         notices = [] if context is NOWHERE else self._services.projects.notices(context, trust=trust)
         return [(b"x-ao-notice", ",".join(quote(KNOWN.text(notice)) for notice in notices).encode())] if notices else []
 
     def _with_notices(self, context: Context, send: Send, *, trust: bool) -> Send:
-        """`trust`: also say whose commands wait for trust; the routes of projects say so themselves."""
+        """Add notices to a successful answer. `trust`: include projects whose commands wait for trust; the routes of projects report that
+        themselves.
+        """
 
         async def with_notices(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] < 400:  # an error is one line
@@ -348,20 +370,22 @@ class Gate:
         return with_notices
 
     async def _limited(self, path: str, headers: Mapping[bytes, bytes], receive: Receive) -> Receive:
-        limit = _SMALL_LIMIT if _is_small(path) else self._body_limit * _LARGER.get(path, 1)
+        """Return a `receive` that fails when the body exceeds its limit; raise TooLarge if its announced length does."""
+        limit = _SMALL_LIMIT if _is_small(path) else self._body_limit * _LIMIT_FACTORS.get(path, 1)
         announced = headers.get(b"content-length", b"0")
         if announced.isdigit() and int(announced) > limit:
             await _drain(receive)
             raise TooLarge(limit)
-        taken = 0
+        received = 0
 
         async def limited() -> Message:
-            nonlocal taken
+            nonlocal received
             message = await receive()
-            taken += len(message.get("body", b""))
-            if taken > limit:
+            received += len(message.get("body", b""))
+            if received > limit:
                 await _drain(receive)
-                from fastapi import HTTPException  # who reads the body has loaded it; no other passes through there
+                # Imported here: the routes that read a body have loaded FastAPI, which passes on only its own exceptions.
+                from fastapi import HTTPException
 
                 raise HTTPException(413, str(TooLarge(limit)))
             return message
@@ -370,23 +394,27 @@ class Gate:
 
 
 def _is_small(path: str) -> bool:
-    """Signing in, and a link's answer: so little is sent there that whoever holds on to large bodies elsewhere keeps nobody from it."""
+    """Return whether only a small body is accepted: sign-ins and answers by link, so that they need no place among large anonymous
+    requests.
+    """
     return path == "/api/login" or auth.is_answer("POST", path)
 
 
-def _own_key(headers: Iterable[tuple[bytes, bytes]], actor: str) -> list[tuple[bytes, bytes]]:
-    """The headers, with a caller's key made one that is his alone: nobody else's is the same, nor one of the daemon's own."""
+def _scope_key(headers: Iterable[tuple[bytes, bytes]], actor: str) -> list[tuple[bytes, bytes]]:
+    """Return the headers with the idempotency key hashed together with the actor, so that it never equals another caller's or the
+    daemon's.
+    """
 
-    def own(name: bytes, value: bytes) -> bytes:
+    def scoped(name: bytes, value: bytes) -> bytes:
         if name != b"idempotency-key" or not 0 < len(value) <= LONGEST_KEY:
             return value
         return hashlib.sha256(actor.encode() + b"\n" + value).hexdigest()[:40].encode()
 
-    return [(name, own(name, value)) for name, value in headers]
+    return [(name, scoped(name, value)) for name, value in headers]
 
 
-def _private(message: Message) -> Message:
-    """What says nothing of caches is kept in none: it was for whoever asked."""
+def _forbid_caching(message: Message) -> Message:
+    """Forbid caching of an answer that does not set Cache-Control: it was for this caller only."""
     if message["type"] == "http.response.start":
         headers = message.setdefault("headers", [])
         if not any(name == b"cache-control" for name, _ in headers):
@@ -395,7 +423,7 @@ def _private(message: Message) -> Message:
 
 
 async def _drain(receive: Receive) -> None:
-    """Take the rest of a body and drop it: who is cut off while he still sends may not see the answer."""
+    """Receive and drop the rest of a body: a client that is cut off while sending may not read the answer."""
     dropped, more = 0, True
     while more and dropped < _DRAIN_LIMIT:
         message = await receive()
@@ -404,10 +432,10 @@ async def _drain(receive: Receive) -> None:
 
 
 def _route(scope: Scope) -> tuple[str, str]:
-    """Method and route of a request, of which there are only so many, whatever is asked."""
+    """Return the method and route of a request for metrics: a bounded number of values, whatever the path is."""
     path, method = scope["path"], scope["method"]
-    if (known := scope.get("route")) is not None:
-        route = known.path
+    if (matched := scope.get("route")) is not None:
+        route = matched.path
     elif path.startswith(_WEBHOOKS):
         route = f"{_WEBHOOKS}{{name}}"
     elif auth.is_git(path):
@@ -419,12 +447,12 @@ def _route(scope: Scope) -> tuple[str, str]:
     return method if method in _METHODS else UNKNOWN, route
 
 
-def _wanted(query: bytes) -> str | None:
-    """The project that a plain query names: "" for that of the folder, "*" for all; none if it is for the route to judge."""
+def _project_of_query(query: bytes) -> str | None:
+    """Return the project that a simple query names: "" for that of the folder, "*" for all, or None if the route must parse it."""
     if not query:
         return ""
     if query == b"all=1":
         return "*"
     name, _, value = query.partition(b"=")
-    plain = value.replace(b"-", b"").replace(b"_", b"").replace(b".", b"").isalnum()
-    return value.decode() if name == b"project" and plain and value.isascii() else None
+    is_plain = value.replace(b"-", b"").replace(b"_", b"").replace(b".", b"").isalnum()
+    return value.decode() if name == b"project" and is_plain and value.isascii() else None

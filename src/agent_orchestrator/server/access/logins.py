@@ -1,6 +1,6 @@
-"""How a browser signs in: by a link that is good once and soon stale, or by a token. Who fails too often must wait.
+"""Browser sign-ins: by a single-use link that expires soon, or by a token. After too many failures, an address must wait.
 
-Links live in memory, as hashes: a daemon that ends takes them with it.
+Links are kept in memory, as hashes: they end with the daemon.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from agent_orchestrator.errors import Denied, UsageError
 
 LINK_SECONDS = 120
 FAILURES = 10
-"""Sign-ins that may fail in a minute from one address; on this machine, from one user at it."""
+"""How many sign-ins may fail per minute from one address; on this machine, per user."""
 WINDOW = 60.0
-_AGAIN = "run `ao dashboard` for a new link, or `ao token new NAME` for a token"
+_REMEDY = "run `ao dashboard` for a new link, or `ao token new NAME` for a token"
 
 
 class Unknown(Denied):
-    """This link or token opens nothing."""
+    """Raised for a link or token that is not valid."""
 
     category = "unauthorized"
     http_status = 401
 
 
 class TooMany(Denied):
-    """Too much from one address; `wait` says for how many seconds it is refused."""
+    """Raised after too many failures from one address; `wait` is the number of seconds for which it is refused."""
 
     category = "too-many"
     http_status = 429
@@ -44,6 +44,8 @@ class TooMany(Denied):
 
 @dataclass(frozen=True, slots=True)
 class _Link:
+    """What a link signs in as, and until when."""
+
     identity: Identity
     until: float
 
@@ -57,7 +59,7 @@ class Logins:
         self._failures = Recent(FAILURES, WINDOW, clock)
 
     def link(self, maker: Identity, role: Literal["viewer", "operator", "admin"]) -> tuple[str, float]:
-        """A code that signs in one browser with this role, and when it is stale."""
+        """Return a code that signs in one browser with this role, and when it expires."""
         now = self._clock()
         self._links = {key: link for key, link in self._links.items() if link.until > now}
         code = secrets.token_urlsafe(32)
@@ -65,10 +67,12 @@ class Logins:
         return code, now + LINK_SECONDS
 
     def enter(self, peer: str, *, code: str | None, token: str | None, user: int | None = None) -> tuple[str, Identity]:
-        """Sign a browser in; returns its cookie's value and who it is. `user`: whose process asks, where it is one of this machine."""
+        """Sign a browser in; return the cookie's value and the identity. `user` is the user id of the calling process if it is on this
+        machine.
+        """
         if (code is None) == (token is None):
             raise UsageError("a sign-in needs a code or a token", 'send {"code": …} or {"token": …}')
-        peer = _household(peer) if user is None else f"{_household(peer)} of user {user}"
+        peer = _network_of(peer) if user is None else f"{_network_of(peer)} of user {user}"
         if wait := self._failures.wait(peer):
             raise TooMany(int(wait) + 1)
         try:
@@ -79,25 +83,27 @@ class Logins:
         return self._tokens.sign_in(identity)
 
     def leave(self, identity: Identity) -> None:
-        """Sign a browser out; nothing for who is none."""
+        """Sign a browser out; do nothing for other identities."""
         if identity.kind == "login" and identity.id is not None:
             self._tokens.revoke(identity.id)
 
     def _by_code(self, code: str) -> Identity:
+        """Return the identity of a link's code, which is used up by this; raise Unknown if it is not valid."""
         link = self._links.pop(_hash(code), None)
         if link is None or link.until <= self._clock():
-            raise Unknown(f"this link was used already, or is older than {LINK_SECONDS // 60} minutes", _AGAIN)
+            raise Unknown(f"this link was used already, or is older than {LINK_SECONDS // 60} minutes", _REMEDY)
         return link.identity
 
     def _by_token(self, token: str) -> Identity:
+        """Return the identity of a token; raise Unknown if it is not valid for signing in."""
         identity = self._tokens.check(token.strip())
-        if identity is None or identity.role is None:  # of a session or a node: it opens one thing, and nothing else
-            raise Unknown("this token is not, or no longer, valid for signing in", _AGAIN)
+        if identity is None or identity.role is None:  # a token of a session or a node has one purpose only
+            raise Unknown("this token is not, or no longer, valid for signing in", _REMEDY)
         return identity
 
 
-def _household(peer: str) -> str:
-    """Whose address it is: whoever has one of IPv6 has the 2^64 beside it."""
+def _network_of(peer: str) -> str:
+    """Return the address that failures are counted for: the /64 network of an IPv6 address, because one machine may use all of it."""
     try:
         address = ipaddress.ip_address(peer)
     except ValueError:
@@ -110,4 +116,5 @@ def _household(peer: str) -> str:
 
 
 def _hash(code: str) -> str:
+    """Return the hash that a code is kept as."""
     return hashlib.sha256(code.encode(errors="replace")).hexdigest()

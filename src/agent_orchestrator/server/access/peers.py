@@ -1,4 +1,4 @@
-"""Who is at the other end: of the Unix socket by name; of a TCP connection from this machine by his number."""
+"""The user at the other end of a connection: by name for the Unix socket, by number for TCP from this machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ESTABLISHED = "01"
 
 
 def peer_user(connection: Any) -> str:
-    """Who is at the other end of a Unix socket, by name; where the system does not tell, whoever may open it: its owner."""
+    """Return the name of the user at the other end of a Unix socket; if the system does not report it, the socket's owner."""
     user = os.getuid()
     if hasattr(socket, "SO_PEERCRED"):
         with contextlib.suppress(OSError, AttributeError):
@@ -30,7 +30,7 @@ def peer_user(connection: Any) -> str:
 
 @cache
 def user_name(user: int) -> str:
-    """A user's name, or number where there is none."""
+    """Return a user's name, or number if there is none."""
     try:
         return pwd.getpwuid(user).pw_name
     except KeyError:
@@ -38,36 +38,43 @@ def user_name(user: int) -> str:
 
 
 def tcp_user(client: Any, server: Any, tables: Iterable[Path] = _TABLES) -> int | None:
-    """Whose the other end of a connection over the loopback is; none where that cannot be known: `client` is not there any more."""
+    """Return the user id of the client of a loopback connection, or None if unknown: the client may have closed it."""
     try:
-        near, far = (ipaddress.ip_address(client[0]), int(client[1])), (ipaddress.ip_address(server[0]), int(server[1]))
+        client_end, server_end = (
+            (ipaddress.ip_address(client[0]), int(client[1])),
+            (ipaddress.ip_address(server[0]), int(server[1])),
+        )
     except (TypeError, ValueError, IndexError):
         return None
-    if not _plain(near[0]).is_loopback:
+    if not _unmapped(client_end[0]).is_loopback:
         return None
-    wanted = set(zip(_written(*near), _written(*far), strict=False))
+    ends = set(zip(_kernel_forms(*client_end), _kernel_forms(*server_end), strict=False))
     for table in tables:
         with contextlib.suppress(OSError, ValueError, IndexError), table.open(encoding="ascii") as lines:
             for line in lines:
                 fields = line.split()
-                # Whose program has closed it already is nobody's: it has no inode, and its user is not told.
-                if (fields[1], fields[2]) in wanted and fields[3] == _ESTABLISHED and fields[9] != "0":
+                # A socket that its program has closed has no inode, and its user is not reported.
+                if (fields[1], fields[2]) in ends and fields[3] == _ESTABLISHED and fields[9] != "0":
                     return int(fields[7])
     return None
 
 
-def _plain(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """An address of IPv4 that is written as one of IPv6, as itself."""
+def _unmapped(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """Return an IPv4 address that is written as IPv6 as IPv4; others unchanged."""
     return (address.ipv4_mapped or address) if isinstance(address, ipaddress.IPv6Address) else address
 
 
-def _written(address: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int) -> tuple[str, ...]:
-    """An end of a connection as the kernel's tables write it; of IPv4 in both of them."""
-    plain = _plain(address)
-    mapped = b"\0" * 10 + b"\xff\xff" + plain.packed
-    forms = (plain.packed, mapped) if isinstance(plain, ipaddress.IPv4Address) else (plain.packed,)
-    return tuple(f"{''.join(_word(form[at : at + 4]) for at in range(0, len(form), 4))}:{port:04X}" for form in forms)
+def _kernel_forms(address: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int) -> tuple[str, ...]:
+    """Return the ways the kernel's tables write one end of a connection; IPv4 may be in both tables."""
+    unmapped = _unmapped(address)
+    mapped = b"\0" * 10 + b"\xff\xff" + unmapped.packed
+    forms = (unmapped.packed, mapped) if isinstance(unmapped, ipaddress.IPv4Address) else (unmapped.packed,)
+    return tuple(
+        f"{''.join(_hex_word(form[start : start + 4]) for start in range(0, len(form), 4))}:{port:04X}"
+        for form in forms
+    )
 
 
-def _word(four: bytes) -> str:
-    return f"{int.from_bytes(four, sys.byteorder):08X}"
+def _hex_word(four_bytes: bytes) -> str:
+    """Return four bytes as the kernel prints them: a hexadecimal number in the machine's byte order."""
+    return f"{int.from_bytes(four_bytes, sys.byteorder):08X}"

@@ -1,7 +1,7 @@
-"""What leaves by HTTP has no secret in it: every answer passes here once, whoever asked and whatever it is about.
+"""Removes secrets from every HTTP answer, for every caller.
 
-An answer that is sent whole is looked through whole, one that comes piece by piece as it comes. What exists to hand over a secret
-(a new token, a session's environment for a shell) is left as it is, and so is what Git is sent.
+An answer that is sent whole is searched as a whole, a stream piece by piece. Answers whose purpose is a secret (a new token, a
+session's environment for a shell) are left unchanged, and so is what Git gets.
 """
 
 from __future__ import annotations
@@ -16,27 +16,29 @@ from starlette.types import Message, Scope, Send
 from agent_orchestrator.base.text.redaction import KNOWN, Stream
 from agent_orchestrator.server.access import auth
 
-_AS_IT_IS = re.compile(
+_UNCHANGED = re.compile(
     r"POST /api/(tokens|nodes|login|login-links)|GET /api/sessions/[^/]+/environment|GET /api/(live|sessions)"
 )
-"""What hands over a secret; and two that services prepare without any, once for everybody."""
+"""Requests whose answers contain secrets on purpose, and two whose answers the services prepare without any, once for all callers."""
 LARGE = 1 << 18
-"""Bytes from which on a body is looked through beside the event loop: others are answered meanwhile."""
+"""Bytes from which a body is searched in a thread, so that other requests are answered meanwhile."""
 PIECE = 1 << 13
-"""The same for a piece of a terminal's output, of which there may be thousands."""
-_BESIDE = ThreadPoolExecutor(1, "redaction")
-"""One at a time: several would take the interpreter in turns, and the event loop's turn would hardly come."""
+"""The same limit for a piece of a terminal's output, of which there may be thousands."""
+_EXECUTOR = ThreadPoolExecutor(1, "redaction")
+"""One thread: several would compete for the interpreter's lock and delay the event loop."""
 
 
 def without_secrets(scope: Scope, send: Send) -> Send:
-    """How the answer to a request is sent."""
+    """Return a `send` that removes secrets from the answer to a request, where that applies."""
     path, method = scope["path"], scope.get("method", "")
     if scope["type"] != "http" or auth.is_git(path) or auth.is_shell(method, path):
         return send
-    return send if _AS_IT_IS.fullmatch(f"{method} {path}") else _Redacting(send)
+    return send if _UNCHANGED.fullmatch(f"{method} {path}") else _RedactingSend(send)
 
 
-class _Redacting:
+class _RedactingSend:
+    """A `send` that removes secrets from the messages of one answer."""
+
     def __init__(self, send: Send) -> None:
         self._send = send
         self._start: Message | None = None
@@ -46,31 +48,34 @@ class _Redacting:
         if message["type"] == "http.response.start":
             await self._begin(message)
         elif message["type"] == "http.response.body":
-            await self._go_on(message)
+            await self._send_body(message)
         else:
             await self._send(message)
 
     async def _begin(self, start: Message) -> None:
-        """Its length is told when it is known; an answer without one has begun now."""
+        """Send the start of an answer, or keep it until the body is known if it has a length."""
         headers = dict(start.get("headers") or ())
         if headers.get(b"content-type", b"").startswith((b"text/plain", b"application/octet-stream")):
-            self._stream = KNOWN.stream()  # what a terminal showed is cut anywhere
+            self._stream = KNOWN.stream()  # terminal output may be cut in the middle of a secret
         if b"content-length" in headers:
             self._start = start
         else:
             await self._send(start)
 
-    async def _go_on(self, message: Message) -> None:
+    async def _send_body(self, message: Message) -> None:
+        """Remove secrets from a piece of the body and send it, after the start if that was kept."""
         body, more = message.get("body", b""), message.get("more_body", False)
         if self._start is not None:
             start, self._start = self._start, None
-            others = [(name, value) for name, value in start["headers"] if name != b"content-length"]
+            headers = [(name, value) for name, value in start["headers"] if name != b"content-length"]
             if more:
-                await self._send({**start, "headers": others})
+                await self._send({**start, "headers": headers})
             else:
                 clean = await _clean(KNOWN.data, body)
-                told = start["headers"] if clean is body else [*others, (b"content-length", b"%d" % len(clean))]
-                await self._send({**start, "headers": told})
+                headers_sent = (
+                    start["headers"] if clean is body else [*headers, (b"content-length", b"%d" % len(clean))]
+                )
+                await self._send({**start, "headers": headers_sent})
                 await self._send({**message, "body": clean})
                 return
         if self._stream is not None:
@@ -80,7 +85,8 @@ class _Redacting:
         await self._send({**message, "body": body})
 
 
-async def _clean(by: Callable[[bytes], bytes], body: bytes, large: int = LARGE) -> bytes:
-    if len(body) < large:
-        return by(body)
-    return await asyncio.get_running_loop().run_in_executor(_BESIDE, by, body)
+async def _clean(redact: Callable[[bytes], bytes], body: bytes, threshold: int = LARGE) -> bytes:
+    """Remove secrets from bytes, in a thread if they are many."""
+    if len(body) < threshold:
+        return redact(body)
+    return await asyncio.get_running_loop().run_in_executor(_EXECUTOR, redact, body)

@@ -1,4 +1,4 @@
-"""Tools that change something: start, tell, stop, land, judge and answer sessions, and open issues."""
+"""MCP tools that change something: start, message, stop, merge, review and answer sessions, and open issues."""
 
 from __future__ import annotations
 
@@ -133,9 +133,9 @@ async def spawn_session(caller: Caller, given: NewSession) -> dict[str, Any]:
     """Have an agent work on a task, in a workspace and on a branch of its own. It starts as soon as the limits allow; until then it
     waits, and `waitingFor` says for what."""
     project = await caller.one_project(given.project)
-    wanted = given.model_dump(by_alias=True, exclude_unset=True, exclude={"project"})
+    options = given.model_dump(by_alias=True, exclude_unset=True, exclude={"project"})
     after = [caller.find(name).id for name in given.after]
-    request = {**wanted, "projectId": project, "after": after}
+    request = {**options, "projectId": project, "after": after}
     return await caller.spawn(request, caller.name)
 
 
@@ -166,17 +166,17 @@ async def review_session(caller: Caller, given: Judgement) -> dict[str, Any]:
     """Judge a session's change, with comments on lines. A request for changes is one message to its agent. An agent's approval counts
     only where the project says that it is enough."""
     facts = _other(caller, given.session)
-    # It judges what the session has, not what stands in its own workspace.
-    judge = replace(caller.session, head=None) if caller.session else None
-    shown = await caller.services.reviews.submit(
+    # It reviews the session's commits, not the reviewer's own workspace.
+    reviewer = replace(caller.session, head=None) if caller.session else None
+    review = await caller.services.reviews.submit(
         facts.id,
         _VERDICTS[given.verdict],
         given.body,
-        [one.model_dump(exclude_none=True) for one in given.comments],
+        [comment.model_dump(exclude_none=True) for comment in given.comments],
         words=Words(caller.name),
-        reviewer=judge,
+        reviewer=reviewer,
     )
-    return {"session": facts.id, "review": shown["review"], "number": shown["number"]}
+    return {"session": facts.id, "review": review["review"], "number": review["number"]}
 
 
 @tool(Scope.STEER, Sent, extra="answer")
@@ -198,14 +198,14 @@ async def answer_session(caller: Caller, given: Answer) -> dict[str, Any]:
 async def create_issue(caller: Caller, given: NewIssue) -> dict[str, Any]:
     """Open an issue in the tracker: something that is wanted, for people and agents to take up."""
     project = await caller.one_project(given.project)
-    made = await caller.services.issues.create(
+    issue = await caller.services.issues.create(
         project, given.title, caller.said(given.body), given.labels, given.after, Words(caller.name), by=caller.name
     )
-    return {key: made[key] for key in ("number", "key", "project", "title", "state", "url")}
+    return {key: issue[key] for key in ("number", "key", "project", "title", "state", "url")}
 
 
 def _other(caller: Caller, name: str) -> SessionFacts:
-    """The session that is meant; nobody steers himself."""
+    """Return the session with this name; raise Denied if it is the caller's own."""
     facts = caller.find(name)
     if caller.session is not None and facts.id == caller.session.id:
         raise Denied(f"{facts.id} is your own session", "name another one: list_sessions tells them")

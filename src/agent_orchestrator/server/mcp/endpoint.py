@@ -1,6 +1,6 @@
-"""`/mcp` as the daemon serves it, on the Unix socket and on TCP: takes a request whole, sees who asks, and hands it to the protocol.
+"""`/mcp` on the Unix socket and on TCP: reads a request, identifies the caller, and passes both to the protocol.
 
-The protocol's library takes time and memory, so it is loaded with the first request, beside everything else that goes on.
+The protocol's library takes time and memory, so it is loaded in a thread with the first request.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from agent_orchestrator.server.services import Services
 
 PATH = "/mcp"
 _PROTOCOL = "agent_orchestrator.server.mcp.protocol"
-_LONGEST_ID = 200
-_LARGEST_ID = 2**53
+_MAX_ID_LENGTH = 200
+_MAX_ID_NUMBER = 2**53
 
 
 class Endpoint:
-    """An ASGI app."""
+    """The ASGI app at `/mcp`."""
 
     def __init__(self) -> None:
         self._protocol: ModuleType | None = None
@@ -54,54 +54,56 @@ class Endpoint:
 
 
 def _caller(request: Request) -> Caller:
-    """Who asks; whoever opened the Unix socket may ask in the place of a session's agent."""
+    """Return the caller; on the Unix socket, a request may act for a session's agent."""
     services: Services = request.app.state.services
     identity: Identity = request.scope["state"]["identity"]
-    wanted = request.headers.get("x-ao-session")
-    if wanted and identity.kind == "local":
-        facts = services.sessions.find(wanted)
+    session_name = request.headers.get("x-ao-session")
+    if session_name and identity.kind == "local":
+        facts = services.sessions.find(session_name)
         identity = Identity("session", session=facts.id, generation=facts.generation)
         if behalf := current():
             behalf.actor = actor_of(identity)
     caller = Caller(services, identity, request.scope["state"]["context"])
-    _ = caller.session  # refuses the token of a session that is not there
+    _ = caller.session  # raises for the token of a session that does not exist
     return caller
 
 
 def _fault(body: bytes) -> dict[str, Any] | None:
-    """The answer to what is no message that can be answered; none: it is one."""
+    """Return the error answer to a body that is not a valid message, or None if it is one."""
     try:
-        message = json.loads(body, parse_constant=_no_number)
+        message = json.loads(body, parse_constant=_refuse_constant)
         json.dumps(message, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return _error(-32700, "this is not JSON")
     if not isinstance(message, dict):
         return _error(-32600, "a request is one JSON object; batches are not taken")
     id_ = message.get("id")
-    short = isinstance(id_, str) and len(id_) <= _LONGEST_ID
-    small = isinstance(id_, int) and not isinstance(id_, bool) and abs(id_) <= _LARGEST_ID
-    if "id" in message and not short and not small:
-        return _error(-32600, f"an id is a whole number, or a text of at most {_LONGEST_ID} characters")
+    is_short_text = isinstance(id_, str) and len(id_) <= _MAX_ID_LENGTH
+    is_small_number = isinstance(id_, int) and not isinstance(id_, bool) and abs(id_) <= _MAX_ID_NUMBER
+    if "id" in message and not is_short_text and not is_small_number:
+        return _error(-32600, f"an id is a whole number, or a text of at most {_MAX_ID_LENGTH} characters")
     return None
 
 
-def _no_number(name: str) -> None:
+def _refuse_constant(name: str) -> None:
+    """Raise ValueError for NaN and Infinity, which are not JSON."""
     raise ValueError(name)
 
 
 def _error(code: int, text: str) -> dict[str, Any]:
+    """Return a JSON-RPC error."""
     return {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": text}}
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """The body again, for whoever reads it next."""
-    given = False
+    """Return a `receive` that yields the body again, for the next reader."""
+    is_sent = False
 
-    async def replayed() -> Message:
-        nonlocal given
-        if given:
+    async def receive_again() -> Message:
+        nonlocal is_sent
+        if is_sent:
             return await receive()
-        given = True
+        is_sent = True
         return {"type": "http.request", "body": body, "more_body": False}
 
-    return replayed
+    return receive_again

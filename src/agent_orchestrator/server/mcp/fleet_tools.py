@@ -1,4 +1,4 @@
-"""Tools that look at the fleet: sessions, their logs and changes, the queue, collisions, issues."""
+"""MCP tools that read the fleet: sessions, their logs and changes, the merge queue, conflicts, issues."""
 
 from __future__ import annotations
 
@@ -162,13 +162,13 @@ class Projects(Gives):
 @tool(Scope.READ, Projects)
 async def list_projects(caller: Caller, given: Nothing) -> dict[str, Any]:  # noqa: ARG001
     """The projects that you may work with."""
-    mine = caller.session.project if caller.session else None
-    found = await caller.services.projects.list()
+    own_project = caller.session.project if caller.session else None
+    projects = await caller.services.projects.list()
     return {
         "projects": [
-            {key: one[key] for key in ("id", "name", "path", "defaultBranch", "sessions")}
-            for one in found
-            if mine in (None, one["id"])
+            {key: project[key] for key in ("id", "name", "path", "defaultBranch", "sessions")}
+            for project in projects
+            if own_project in (None, project["id"])
         ]
     }
 
@@ -178,17 +178,17 @@ async def list_sessions(caller: Caller, given: Listing) -> dict[str, Any]:
     """The sessions and how each stands, newest first: what works, what waits and for what, what needs a person."""
     project = await caller.project(given.project)
     sessions = caller.services.sessions
-    found = [
+    matches = [
         facts
         for facts in sessions.flow.sessions.values()
         if project in (None, facts.project) and (given.state == "all" or is_over(facts) == (given.state == "over"))
     ]
-    found.sort(key=lambda facts: (-facts.created_at, facts.id))
-    page = found[given.skip : given.skip + given.limit]
+    matches.sort(key=lambda facts: (-facts.created_at, facts.id))
+    page = matches[given.skip : given.skip + given.limit]
     end = given.skip + len(page)
     return {
-        "sessions": [_row(sessions.view(facts.id)) for facts in page],
-        "next": end if end < len(found) else None,
+        "sessions": [_short_view(sessions.view(facts.id)) for facts in page],
+        "next": end if end < len(matches) else None,
     }
 
 
@@ -209,15 +209,15 @@ async def get_log(caller: Caller, given: Log) -> dict[str, Any]:
 async def get_diff(caller: Caller, given: Change) -> dict[str, Any]:
     """A session's change against its base, uncommitted work included. Name a `file` to see that one alone; long ones come in pages."""
     facts = caller.find(given.session)
-    found = await caller.services.inspection.diff(facts.id, given.since)
-    text = found["diff"] if given.file is None else _of_file(found, given.file)
+    change = await caller.services.inspection.diff(facts.id, given.since)
+    text = change["diff"] if given.file is None else _of_file(change, given.file)
     return {
         "session": facts.id,
-        "base": found["base"],
-        "head": found["head"],
-        "files": found["files"][:_MOST_FILES],
-        "omitted": found["omitted"][:_MOST_FILES],
-        "uncommitted": found["uncommitted"][:_MOST_FILES],
+        "base": change["base"],
+        "head": change["head"],
+        "files": change["files"][:_MOST_FILES],
+        "omitted": change["omitted"][:_MOST_FILES],
+        "uncommitted": change["uncommitted"][:_MOST_FILES],
         **cut(text, given.offset),
     }
 
@@ -226,8 +226,12 @@ async def get_diff(caller: Caller, given: Change) -> dict[str, Any]:
 async def why(caller: Caller, given: One) -> dict[str, Any]:
     """Why a session is as it is: the evidence behind its status, what it waits for, which rules follow, what was done last."""
     facts = caller.find(given.session)
-    told = await caller.services.inspection.why(facts.id)
-    return {"session": facts.id, "status": told["status"], "lines": [line[:2000] for line in told["lines"][:100]]}
+    explanation = await caller.services.inspection.why(facts.id)
+    return {
+        "session": facts.id,
+        "status": explanation["status"],
+        "lines": [line[:2000] for line in explanation["lines"][:100]],
+    }
 
 
 @tool(Scope.READ, Entries)
@@ -241,8 +245,8 @@ async def list_conflicts(caller: Caller, given: Collisions) -> dict[str, Any]:
     """Which sessions' changes will collide when they are merged, and on what: `text`, they cannot be merged; `overlap`, both change one
     place."""
     project = await caller.project(given.project)
-    found = await caller.services.conflicts.pairs(project, fresh=given.fresh)
-    return {"pairs": [dict(pair) for pair in found[:500]]}
+    pairs = await caller.services.conflicts.pairs(project, fresh=given.fresh)
+    return {"pairs": [dict(pair) for pair in pairs[:500]]}
 
 
 @tool(Scope.READ, Issues)
@@ -252,14 +256,14 @@ async def list_issues(caller: Caller, given: Wanted) -> dict[str, Any]:
     if given.number is not None:
         project = await caller.one_project(given.project)
         issue = find_issue(caller.services.issues.flow, project, given.number)
-        return {"issues": [_issue(caller, issue, text=True)], "next": None}
+        return {"issues": [_issue_row(caller, issue, text=True)], "next": None}
     project_or_all = await caller.project(given.project)
     rows = caller.services.issues.list(project_or_all, labels=given.label, state=given.state)
     page = rows[given.skip : given.skip + given.limit]
     end = given.skip + len(page)
     issues = caller.services.issues.flow.home.issues
     return {
-        "issues": [_issue(caller, issues[row["id"]]) for row in page],
+        "issues": [_issue_row(caller, issues[row["id"]]) for row in page],
         "next": end if end < len(rows) else None,
     }
 
@@ -269,52 +273,54 @@ async def list_backlog(caller: Caller, given: OfProject) -> dict[str, Any]:
     """The open issues in the order that they would be taken up, by which profile, and why not yet."""
     entries = caller.services.backlog.list(await caller.project(given.project))[:200]
     issues = caller.services.issues.flow.home.issues
-    return {"entries": [caller.shown(issues[one["id"]], one) for one in entries]}
+    return {"entries": [caller.shown(issues[entry["id"]], entry) for entry in entries]}
 
 
 def session_view(caller: Caller, name: str) -> dict[str, Any]:
-    """A session in full, without words that wait for a person's leave."""
+    """Return a session in full, for agents without texts that wait for a person's approval."""
     facts = caller.find(name)
-    asked = caller.services.inbox.questions_of(facts)
+    questions = caller.services.inbox.questions_of(facts)
     if caller.session is not None:
-        asked = [one for one in asked if one["kind"] in ("question", "permission")]
-    return {**caller.services.sessions.view(facts.id), "prompt": facts.spec.prompt[:LONGEST], "questions": asked}
+        questions = [question for question in questions if question["kind"] in ("question", "permission")]
+    return {**caller.services.sessions.view(facts.id), "prompt": facts.spec.prompt[:LONGEST], "questions": questions}
 
 
 async def log_lines(caller: Caller, session: str, lines: int, skip: int = 0) -> dict[str, Any]:
-    """Lines from the end of a session's log, and whether there are some before them."""
+    """Return lines from the end of a session's log, and whether there are more before them."""
     chunks = caller.services.inspection.log(session, raw=False, tail_lines=lines + skip + 1, follow=False)
     text = b"".join([chunk async for chunk in chunks]).decode(errors="replace")
-    found = text.splitlines()
-    kept = found[: len(found) - skip] if skip else found
-    page = kept[-lines:]
-    return {"text": "\n".join(page)[-LONGEST:], "more": len(kept) > len(page)}
+    all_lines = text.splitlines()
+    lines_before_skip = all_lines[: len(all_lines) - skip] if skip else all_lines
+    page = lines_before_skip[-lines:]
+    return {"text": "\n".join(page)[-LONGEST:], "more": len(lines_before_skip) > len(page)}
 
 
-def _row(view: dict[str, Any]) -> dict[str, Any]:
+def _short_view(view: dict[str, Any]) -> dict[str, Any]:
+    """Return a session in short."""
     keys = ("id", "project", "kind", "title", "status", "why", "waitingFor", "agent", "profile", "branch", "issue")
     pr = view["pr"]
     return {
         **{key: view[key] for key in keys},
         "pr": {"number": pr["number"], "state": pr["state"], "review": pr["review"]} if pr else None,
         "progress": view["progress"],
-        "collides": [one["session"] for one in view["collides"]],
+        "collides": [conflict["session"] for conflict in view["collides"]],
         "updatedAt": view["updatedAt"],
     }
 
 
-def _of_file(found: dict[str, Any], file: str) -> str:
-    """The part of a change that is about one file: its parts come in the order of its files."""
-    files: list[str] = found["files"]
+def _of_file(change: dict[str, Any], file: str) -> str:
+    """Return the part of a change that is about one file; the parts are in the order of its files."""
+    files: list[str] = change["files"]
     if file not in files:
         raise NotFound(f"the change has no file {file}", "`files` of get_diff tells those that it has")
-    parts = f"\n{found['diff']}".split("\ndiff --git ")[1:]
+    parts = f"\n{change['diff']}".split("\ndiff --git ")[1:]
     if len(parts) == len(files):
         return f"diff --git {parts[files.index(file)]}"
     return "".join(f"diff --git {part}\n" for part in parts if part.partition("\n")[0].endswith(f" b/{file}"))
 
 
-def _issue(caller: Caller, issue: Issue, *, text: bool = False) -> dict[str, Any]:
+def _issue_row(caller: Caller, issue: Issue, *, text: bool = False) -> dict[str, Any]:
+    """Return an issue as the caller may see it, with its text on request."""
     row = caller.services.issues.get(issue.project, issue.number)
     keys = (
         "number",
@@ -329,9 +335,9 @@ def _issue(caller: Caller, issue: Issue, *, text: bool = False) -> dict[str, Any
         "sessions",
         "waitingFor",
     )
-    shown = caller.shown(issue, {key: row[key] for key in keys})
+    issue_view = caller.shown(issue, {key: row[key] for key in keys})
     if text:
         trusted = caller.services.projects.trusted_authors(issue.project)
         reason = caller.withheld(issue)
-        shown |= cut(f"({reason})" if reason else task_text(issue, trusted))
-    return shown
+        issue_view |= cut(f"({reason})" if reason else task_text(issue, trusted))
+    return issue_view

@@ -1,4 +1,4 @@
-"""Tools for plans: a goal made into tasks, and the tasks made into issues that are taken up."""
+"""MCP tools for plans: create tasks for a goal, and create issues for the tasks."""
 
 from __future__ import annotations
 
@@ -81,11 +81,11 @@ class Plans(Gives):
 @tool(Scope.READ, Plans)
 async def list_plans(caller: Caller, given: OfProject) -> dict[str, Any]:
     """The plans in short, the newest first, at most 50."""
-    found = caller.services.planner.list(await caller.project(given.project))
+    plans = caller.services.planner.list(await caller.project(given.project))
     return {
         "plans": [
-            {key: one[key] for key in ("id", "project", "goal", "state", "error")} | {"tasks": len(one["tasks"])}
-            for one in found[:_MOST_PLANS]
+            {key: plan[key] for key in ("id", "project", "goal", "state", "error")} | {"tasks": len(plan["tasks"])}
+            for plan in plans[:_MOST_PLANS]
         ]
     }
 
@@ -117,8 +117,8 @@ async def apply_plan(caller: Caller, given: Application) -> dict[str, Any]:
 
 
 def plan_view(caller: Caller, name: str) -> dict[str, Any]:
-    """A plan, if the caller may know of it."""
-    found = caller.services.planner.get(name)
-    if caller.session is not None and found["project"] != caller.session.project:
+    """Return a plan; raise NotFound if it does not exist or the caller may not see it."""
+    plan = caller.services.planner.get(name)
+    if caller.session is not None and plan["project"] != caller.session.project:
         raise NotFound(f"there is no plan {name}", "list_plans tells those that there are")
-    return found
+    return plan

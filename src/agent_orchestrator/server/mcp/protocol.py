@@ -1,7 +1,7 @@
-"""The protocol, by the official library: what is listed, called and read. The only module that imports it.
+"""The MCP protocol with the official library: lists, calls and reads. The only module that imports it.
 
-Every request is answered by a server made for whoever asks, and is whole in itself: nothing is kept between two of them, so that a
-daemon that was started anew answers the next one as if nothing had been.
+Every request is answered by a server made for its caller, and is complete in itself: no state is kept between requests, so that a
+restarted daemon can answer the next one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ RESOURCE_NOT_FOUND = -32002
 log = structlog.get_logger(__name__)
 
 _PARTS = (worker_tools, fleet_tools, action_tools, plan_tools)
-"""The modules whose tools there are; importing them made them known."""
+"""The modules that define the tools; importing them registers the tools."""
 
 _ABOUT = "Agent Orchestrator: a fleet of coding agents, each in its own Git worktree and on its own branch."
 _FOR_ALL = f"""{_ABOUT} A session is one agent at one task. spawn_session starts one, list_sessions and why tell how they stand, get_diff \
@@ -57,25 +57,25 @@ them; who_touches tells which other sessions are at your files."""
 
 
 def server_for(caller: Caller) -> Server[Any]:
-    """The server as this caller sees it."""
+    """Return the server with the tools and resources of this caller."""
 
     async def list_tools(_ctx: Any, params: PaginatedRequestParams | None) -> ListToolsResult:
-        _start(params, most=0)
+        _page_start(params, most=0)
         return ListToolsResult(tools=[_described(tool) for tool in tools_for(caller)])
 
     async def call_tool(_ctx: Any, params: CallToolRequestParams) -> CallToolResult:
         return await _call(caller, params.name, params.arguments or {})
 
     async def list_resources(_ctx: Any, params: PaginatedRequestParams | None) -> ListResourcesResult:
-        found, following = resources.listed(caller, _start(params))
-        shown = [
+        page, next_start = resources.listed(caller, _page_start(params))
+        listed = [
             Resource(uri=address, name=name, description=place.about, mime_type=place.mime)
-            for address, place, name in found
+            for address, place, name in page
         ]
-        return ListResourcesResult(resources=shown, next_cursor=None if following is None else str(following))
+        return ListResourcesResult(resources=listed, next_cursor=None if next_start is None else str(next_start))
 
     async def list_templates(_ctx: Any, params: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
-        _start(params, most=0)
+        _page_start(params, most=0)
         return ListResourceTemplatesResult(
             resource_templates=[
                 ResourceTemplate(
@@ -96,12 +96,12 @@ def server_for(caller: Caller) -> Server[Any]:
             raise MCPError(INVALID_PARAMS, str(error)) from None
         return ReadResourceResult(contents=[TextResourceContents(uri=address, mime_type=kind, text=text)])
 
-    worker = caller.session is not None and not caller.coordinates
+    is_worker = caller.session is not None and not caller.coordinates
     return Server(
         "agent-orchestrator",
         version=__version__,
         title="Agent Orchestrator",
-        instructions=_FOR_WORKER if worker else _FOR_ALL,
+        instructions=_FOR_WORKER if is_worker else _FOR_ALL,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
         on_list_resources=list_resources,
@@ -121,6 +121,7 @@ async def serve(caller: Caller, limit: int, scope: Asked, receive: Receive, send
 
 @cache
 def _described(tool: Tool) -> Described:
+    """Return a tool as the protocol lists it."""
     return Described(
         name=tool.name,
         description=tool.about,
@@ -137,30 +138,31 @@ def _described(tool: Tool) -> Described:
 
 
 async def _call(caller: Caller, name: str, arguments: dict[str, Any]) -> CallToolResult:
-    """Call a tool; what goes wrong is told to whoever called, in a line."""
+    """Call a tool; errors are returned to the caller as one line."""
     try:
         tool = find_tool(caller, name)
     except AoError as error:
         raise MCPError(INVALID_PARAMS, str(error)) from None
     try:
-        given = await tool.call(caller, arguments)
+        answer = await tool.call(caller, arguments)
     except AoError as error:
-        return _failed(problems.of_error(error))
+        return _error_result(problems.of_error(error))
     except Exception as error:
         # As text: a renderer that shows local variables would write secrets into the log.
         log.error("a tool failed", tool=name, traceback="".join(traceback.format_exception(error)))
-        return _failed(problems.unexpected())
-    text = json.dumps(given, ensure_ascii=False).encode(errors="replace").decode()
+        return _error_result(problems.unexpected())
+    text = json.dumps(answer, ensure_ascii=False).encode(errors="replace").decode()
     return CallToolResult(content=[TextContent(text=text)], structured_content=json.loads(text))
 
 
-def _failed(problem: dict[str, Any]) -> CallToolResult:
+def _error_result(problem: dict[str, Any]) -> CallToolResult:
+    """Return an error as the result of a tool, in one line."""
     text = f"{problem['detail']}: {problem['remedy']}" if problem["remedy"] else problem["detail"]
     return CallToolResult(content=[TextContent(text=" ".join(text.split()))], is_error=True)
 
 
-def _start(params: PaginatedRequestParams | None, most: int = 10**6) -> int:
-    """Where a page begins."""
+def _page_start(params: PaginatedRequestParams | None, most: int = 10**6) -> int:
+    """Return where a page begins, from its cursor; raise MCPError for a cursor that is not valid."""
     cursor = params.cursor if params else None
     if cursor is None:
         return 0

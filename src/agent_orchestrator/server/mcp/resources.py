@@ -1,4 +1,4 @@
-"""Resources: sessions, their logs, changes and stories, the merge queue and plans, each by its address."""
+"""The MCP resources: sessions with their logs, changes and timelines, the merge queue and plans, each with its URI."""
 
 from __future__ import annotations
 
@@ -16,73 +16,80 @@ from agent_orchestrator.server.mcp.scopes import Caller, Scope, is_over
 from agent_orchestrator.server.mcp.tools import LONGEST
 
 PAGE = 100
-"""Sessions that one page of the list names."""
+"""Sessions listed on one page."""
 LOG_LINES = 500
 _ENTRIES = 200
-_SAFE = ("agent", "checks", "git")
-"""Whose words in a story are nobody else's."""
+_TRUSTED_ORIGINS = ("agent", "checks", "git")
+"""Origins of timeline entries that contain no text of other people."""
 _ADDRESS = re.compile(r"ao://[A-Za-z0-9._~%/-]{1,400}")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A resource, or a family of them."""
+    """A resource, or a kind of resources."""
 
     address: str
-    """With `{id}` where there is one for each."""
+    """Its URI, with `{id}` if there is one per session or plan."""
     name: str
     about: str
     read: Callable[[Caller, str], Awaitable[Any]]
-    """JSON, or text as it is."""
+    """Returns JSON data, or text."""
     own: bool = False
-    """A session's own agent may read it of itself."""
+    """Whether a session's own agent may read it for its session."""
 
     @property
     def mime(self) -> str:
-        """What it is."""
+        """The media type."""
         return "text/plain" if self.name in ("log", "diff") else "application/json"
 
     def match(self, address: str) -> str | None:
-        """The id in an address of this kind; none: it is of another."""
+        """Return the id in an address of this kind, or None if it is of another kind."""
         before, _, after = self.address.partition("{id}")
         if "{id}" not in self.address:
             return "" if address == self.address else None
-        middle = address[len(before) : len(address) - len(after)]
-        whole = address.startswith(before) and address.endswith(after) and middle and "/" not in middle
-        return unquote(middle) if whole else None
+        quoted_id = address[len(before) : len(address) - len(after)]
+        is_match = address.startswith(before) and address.endswith(after) and quoted_id and "/" not in quoted_id
+        return unquote(quoted_id) if is_match else None
 
 
 async def _sessions(caller: Caller, _id: str) -> Any:
+    """Return the sessions that are not over."""
     return await list_sessions(caller, Listing.model_validate({"limit": 200}))
 
 
 async def _session(caller: Caller, name: str) -> Any:
+    """Return one session."""
     return session_view(caller, name)
 
 
 async def _log(caller: Caller, name: str) -> Any:
+    """Return the last lines of a session's log."""
     return (await log_lines(caller, caller.find(name).id, LOG_LINES))["text"]
 
 
 async def _diff(caller: Caller, name: str) -> Any:
+    """Return a session's change, cut to the longest text of one answer."""
     text: str = (await caller.services.inspection.diff(caller.find(name).id))["diff"]
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}\n… the tool get_diff gives the rest, page by page\n"
 
 
 async def _transcript(caller: Caller, name: str) -> Any:
-    story = await caller.services.stories.timeline(caller.find(name).id, _ENTRIES)
+    """Return a session's timeline."""
+    timeline = await caller.services.stories.timeline(caller.find(name).id, _ENTRIES)
     if caller.session is None:
-        return story
-    # Agents are not told by this way what strangers wrote: of that, only that it was written.
-    entries = [one if one["by"] in _SAFE else one | {"detail": None} for one in story["entries"]]
-    return story | {"entries": entries}
+        return timeline
+    # Agents get no text that others wrote this way, only the fact that it was written.
+    entries = [entry if entry["by"] in _TRUSTED_ORIGINS else entry | {"detail": None} for entry in timeline["entries"]]
+    return timeline | {"entries": entries}
 
 
 async def _queue(caller: Caller, _id: str) -> Any:
+    """Return the merge queue."""
     return {"entries": caller.services.queue.entries(await caller.project(None))}
 
 
 async def _plan(caller: Caller, name: str) -> Any:
+    """Return one plan."""
     return plan_view(caller, name)
 
 
@@ -100,38 +107,40 @@ PLACES = (
 
 
 def places_for(caller: Caller) -> list[Place]:
-    """The kinds of resources that are for this caller."""
+    """Return the kinds of resources that this caller may read."""
     return [place for place in PLACES if caller.may(Scope.READ) or place.own]
 
 
 def listed(caller: Caller, start: int) -> tuple[list[tuple[str, Place, str]], int | None]:
-    """A page of the resources that there are: address, kind and what it is of; and where the next page begins."""
+    """Return a page of the existing resources (address, kind, name) and where the next page begins, or None."""
     places = places_for(caller)
     single = [(place.address, place, place.name) for place in places if "{id}" not in place.address]
     flow = caller.services.sessions.flow
     if caller.session is not None and not caller.coordinates:
-        seen = [caller.session]
+        visible = [caller.session]
     else:
         project = caller.session.project if caller.session else None
-        seen = [one for one in flow.sessions.values() if project in (None, one.project) and not is_over(one)]
+        visible = [
+            session for session in flow.sessions.values() if project in (None, session.project) and not is_over(session)
+        ]
     of_sessions = [place for place in places if place.address.startswith("ao://sessions/")]
-    page = seen[start : start + PAGE]
-    found = [
+    page = visible[start : start + PAGE]
+    resources = [
         (place.address.replace("{id}", quote(facts.id, safe="")), place, f"{place.name} of {facts.id}")
         for facts in page
         for place in of_sessions
     ]
     end = start + len(page)
-    return (single if start == 0 else []) + found, end if end < len(seen) else None
+    return (single if start == 0 else []) + resources, end if end < len(visible) else None
 
 
 async def read(caller: Caller, address: str) -> tuple[str, str]:
-    """What is at an address, and what kind of text that is."""
+    """Return the content at an address and its media type; raise NotFound if there is none for this caller."""
     if _ADDRESS.fullmatch(address):
         for place in places_for(caller):
             if (name := place.match(address)) is not None:
-                found = await place.read(caller, name)
-                text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+                content = await place.read(caller, name)
+                text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
                 return text, place.mime
     raise NotFound(
         f"there is nothing at {address[:200]}", "resources/list and resources/templates/list tell what there is"

@@ -1,7 +1,7 @@
-"""Who asks over MCP, and what that one may see and do.
+"""The caller of an MCP request, and what it may see and do.
 
-A worker's token speaks for its own session and sees nothing else. A coordinator's is confined to its project. A viewer reads; an
-operator, and whoever opened the Unix socket, may do everything.
+A worker's token acts for its own session and sees nothing else. A coordinator's is limited to its project. A viewer reads; an
+operator, and a caller on the Unix socket, may do everything.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ SPAWNS = frozenset(
         "title",
     )
 )
-"""What a coordinator may say of a session that it wants; other branches, pull requests and conversations are not its own."""
+"""What a coordinator may set for a new session; other branches, pull requests and conversations are not its own."""
 
 
 class Scope(StrEnum):
-    """What a tool is about."""
+    """What a tool works on."""
 
     OWN = "own"
     """The caller's own session."""
     READ = "read"
-    """The fleet, looked at."""
+    """The fleet, read only."""
     STEER = "steer"
-    """The fleet, changed."""
+    """The fleet, with changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, with the services that answer."""
+    """The caller of a request, with the services that answer it."""
 
     services: Services
     identity: Identity
@@ -66,7 +66,7 @@ class Caller:
 
     @property
     def session(self) -> SessionFacts | None:
-        """The session that speaks by its own token; none: somebody else does."""
+        """The session whose token was sent, or None for another kind of caller; raises NotFound if it does not exist."""
         if self.identity.kind != "session":
             return None
         facts = self.services.sessions.flow.sessions.get(self.identity.session or "")
@@ -76,22 +76,24 @@ class Caller:
 
     @property
     def coordinates(self) -> bool:
-        """It is the token of a coordinator."""
+        """Whether the token is a coordinator's."""
         return self.session is not None and self.session.spec.kind == COORDINATOR
 
     @property
     def name(self) -> str:
-        """Who did it, as events tell."""
+        """The caller's name in events."""
         if self.identity.kind == "session":
             return f"session {self.identity.session}"
         return self.identity.name or "person"
 
     def said(self, text: str) -> str:
-        """What it says for a tracker: an agent's words are no commands, which a forge would carry out with the user's rights."""
+        """Return a text for a tracker: in an agent's text, forge commands are disabled, because they would run with the user's rights."""
         return text if self.session is None else without_commands(text)
 
     def may(self, scope: Scope, extra: str = "") -> bool:
-        """Whether tools of this scope are for this one; `extra` names what a coordinator may only where its project says so."""
+        """Return whether the caller may use tools of this scope; `extra` must be allowed in the `coordinator.may` of a coordinator's
+        project.
+        """
         session = self.session
         if session is None:
             return scope is not Scope.OWN and auth.has(self.identity, "viewer" if scope is Scope.READ else "operator")
@@ -100,39 +102,41 @@ class Caller:
         return not extra or extra in self._project(session.project).coordinator.may
 
     def own(self) -> tuple[SessionFacts, int]:
-        """The caller's own session, and the launch that its token was made for."""
+        """Return the caller's own session and the launch that its token was made for; raise Denied if it is not a session's agent."""
         session = self.session
         if session is None:
             raise Denied("this is for the agent of a session", "ask with the token that it has in $AO_TOKEN")
         return session, self.identity.generation or 0
 
     def acting(self) -> None:
-        """Refuse an agent whose launch is over: what it still wants to change is nobody's wish any more."""
+        """Raise if the caller is an agent whose launch is over: it may change nothing any more."""
         if self.identity.kind == "session":
             self.services.reporting.check(*self._own_launch())
 
     def _own_launch(self) -> tuple[str, int]:
+        """Return the caller's session id and the launch of its token."""
         facts, generation = self.own()
         return facts.id, generation
 
     def find(self, name: str) -> SessionFacts:
-        """The session that is meant, if the caller may know of it."""
+        """Return the session with this name; raise NotFound if the caller may not see it."""
         session = self.session
         if session is None:
             return self.services.sessions.find(name)
-        here = [facts for facts in self.services.sessions.flow.sessions.values() if self._sees(session, facts)]
-        found = [facts for facts in here if name in (facts.id, facts.name, f"{facts.project}-{facts.name}")]
-        if len(found) > 1:
-            found = [facts for facts in found if facts.id == name] or found[:1]
-        if not found:
+        visible = [facts for facts in self.services.sessions.flow.sessions.values() if self._can_see(session, facts)]
+        matches = [facts for facts in visible if name in (facts.id, facts.name, f"{facts.project}-{facts.name}")]
+        if len(matches) > 1:
+            matches = [facts for facts in matches if facts.id == name] or matches[:1]
+        if not matches:
             raise NotFound(f"no session {name}", "list_sessions tells their ids")
-        return found[0]
+        return matches[0]
 
-    def _sees(self, session: SessionFacts, other: SessionFacts) -> bool:
+    def _can_see(self, session: SessionFacts, other: SessionFacts) -> bool:
+        """Return whether a session's agent may see another session."""
         return other.project == session.project if session.spec.kind == COORDINATOR else other.id == session.id
 
     async def project(self, name: str | None) -> str | None:
-        """The project that is meant; none: all of them, where the caller may see them."""
+        """Return the project that is meant, or None for all projects if the caller may see them."""
         session = self.session
         if session is None:
             return await self.services.projects.resolve(self.context, name)
@@ -141,55 +145,66 @@ class Caller:
         return session.project
 
     async def one_project(self, name: str | None) -> str:
-        """The same where there must be one."""
-        found = await self.project(name)
-        if found is None:
+        """Return the project that is meant; raise UsageError if it is none in particular."""
+        project_id = await self.project(name)
+        if project_id is None:
             raise UsageError("no project is named", "name one: `project`; list_projects tells them")
-        return found
+        return project_id
 
     async def spawn(self, request: Mapping[str, Any], by: str, key: str | None = None) -> dict[str, Any]:
-        """Have a session made; a coordinator's count, and are of its project."""
+        """Create a session; a coordinator's belong to its project and have it as their parent."""
         session, sessions = self.session, self.services.sessions
         if session is None:
             return await sessions.create(request, key, self.context, by)
-        if strange := sorted(set(request) - SPAWNS):
-            raise Denied(f"{session.id} may not choose the {strange[0]} of a session", "leave it out, or ask a person")
+        if refused_keys := sorted(set(request) - SPAWNS):
+            raise Denied(
+                f"{session.id} may not choose the {refused_keys[0]} of a session", "leave it out, or ask a person"
+            )
         project = await self.one_project(request.get("projectId"))
         if request.get("issue"):
-            await self._refuse_strangers(project, str(request["issue"]))
+            await self._refuse_untrusted_issue(project, str(request["issue"]))
         after = [self.find(str(name)).id for name in request.get("after") or ()]
-        mine = {**request, "projectId": project, "after": after, "parent": session.id}
-        return await sessions.create(mine, key, self.context, by)
+        own_request = {**request, "projectId": project, "after": after, "parent": session.id}
+        return await sessions.create(own_request, key, self.context, by)
 
-    async def _refuse_strangers(self, project: str, name: str) -> None:
-        """An agent gives no other agent the words of somebody whom no person let pass."""
+    async def _refuse_untrusted_issue(self, project: str, name: str) -> None:
+        """Raise Denied if an issue has texts that need a person's approval before an agent may get them."""
         sessions = self.services.sessions
         issue = names.checked_issue(name)
         await sessions.learn_issue(sessions.plugins.project(project), issue)
-        known = sessions.creation.issue(project, issue)
-        if known is not None and (reason := self.withheld(known)):
-            raise Denied(f"issue {known.name} holds {reason}", f"ask a person to start it: ao new {known.name}")
+        known_issue = sessions.creation.issue(project, issue)
+        if known_issue is not None and (reason := self.withheld(known_issue)):
+            raise Denied(
+                f"issue {known_issue.name} holds {reason}", f"ask a person to start it: ao new {known_issue.name}"
+            )
 
     def withheld(self, issue: Issue) -> str:
-        """Why an issue's words reach no agent yet; nothing: they may, or a person asks."""
+        """Return why an issue's texts may not be shown to the caller yet, or "" if they may or the caller is a person."""
         if not self.identity.is_agent:
             return ""
         trusted = self.services.projects.trusted_authors(issue.project)
         return held([issue], trusted)
 
     def shown(self, issue: Issue, row: dict[str, Any]) -> dict[str, Any]:
-        """What is told of an issue, as whoever asks may see it: agents are shown nothing that a stranger chose the words of."""
+        """Return an issue's row as the caller may see it: for agents, texts that strangers chose are replaced."""
         reason = self.withheld(issue)
         if not reason:
             return row
-        words: dict[str, Any] = {"title": f"({reason})", "body": "", "comments": [], "labels": [], "matchedBy": None}
-        words |= {"author": plain_name(issue.author), "waitingFor": reason, "reasons": [reason]}
-        return {key: words.get(key, value) for key, value in row.items()}
+        replacements: dict[str, Any] = {
+            "title": f"({reason})",
+            "body": "",
+            "comments": [],
+            "labels": [],
+            "matchedBy": None,
+        }
+        replacements |= {"author": plain_name(issue.author), "waitingFor": reason, "reasons": [reason]}
+        return {key: replacements.get(key, value) for key, value in row.items()}
 
     def _project(self, project: str) -> ProjectConfig:
+        """Return a project's configuration."""
         return self.services.sessions.plugins.project(project)
 
 
 def is_over(facts: SessionFacts) -> bool:
-    """Nothing more comes of it: stopped, landed or given up."""
+    """Return whether a session has ended for good: stopped, merged or closed."""
     return facts.stopped or (facts.pr is not None and facts.pr.state != "open")

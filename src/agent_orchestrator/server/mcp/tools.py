@@ -1,4 +1,4 @@
-"""What a tool is: a name, what it takes, what it gives, whom it is for, and what it does."""
+"""What a tool is: its name, arguments, answer, scope and function."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agent_orchestrator.errors import NotFound, UsageError
 from agent_orchestrator.server.mcp.scopes import Caller, Scope
 
 LONGEST = 40_000
-"""Characters of a text in one answer; the rest is had page by page."""
+"""Characters of a text in one answer; the rest is on further pages."""
 
 
 class Takes(BaseModel):
@@ -49,46 +49,46 @@ class Tool:
     extra: str = ""
     """What a coordinator's project must allow in `coordinator.may`."""
     destroys: bool = False
-    """It takes something away that somebody may want to have back."""
+    """Whether it removes something that may be wanted back."""
     repeats: bool = False
-    """Doing it twice is doing it once."""
+    """Whether calling it twice has the same effect as once."""
 
     known: ClassVar[dict[str, Tool]] = {}
 
     @property
     def reads(self) -> bool:
-        """It changes nothing."""
-        return self.scope is Scope.READ or self.name in _LOOKING
+        """Whether it changes nothing."""
+        return self.scope is Scope.READ or self.name in _READ_ONLY
 
     def input_schema(self) -> dict[str, Any]:
-        """What it takes, as JSON Schema."""
-        return _lean(self.takes.model_json_schema(by_alias=True))
+        """Return the JSON Schema of its arguments."""
+        return _without_titles(self.takes.model_json_schema(by_alias=True))
 
     def output_schema(self) -> dict[str, Any]:
-        """What it gives, as JSON Schema."""
-        return _lean(self.gives.model_json_schema(by_alias=True, mode="serialization"))
+        """Return the JSON Schema of its answer."""
+        return _without_titles(self.gives.model_json_schema(by_alias=True, mode="serialization"))
 
     async def call(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Do it, for somebody who may."""
+        """Check the arguments and run the tool; raise UsageError if they are not valid. The caller's rights are checked before."""
         try:
-            given = self.takes.model_validate(dict(arguments))
+            parsed = self.takes.model_validate(dict(arguments))
         except ValidationError as error:
-            raise UsageError(f"{self.name}: {_faults(error)}", "tools/list tells what it takes") from None
+            raise UsageError(f"{self.name}: {_argument_errors(error)}", "tools/list tells what it takes") from None
         if not self.reads:
             caller.acting()
-        return await self.run(caller, given)
+        return await self.run(caller, parsed)
 
 
-_LOOKING = frozenset({"my_session", "my_messages", "who_touches"})
+_READ_ONLY = frozenset({"my_session", "my_messages", "who_touches"})
 
 
 def tool(
     scope: Scope, gives: type[Gives], *, extra: str = "", destroys: bool = False, repeats: bool = False
 ) -> Callable[[Run[Given]], Run[Given]]:
-    """Make a function a tool: its name and docstring are the tool's, its second argument's type says what it takes."""
+    """Return a decorator that makes a function a tool: its name and docstring are the tool's, its second argument's type its arguments."""
 
     def register(run: Run[Given]) -> Run[Given]:
-        takes = _arguments(run)
+        takes = _argument_model(run)
         about = " ".join((run.__doc__ or "").split())
         Tool.known[run.__name__] = Tool(run.__name__, about, scope, takes, gives, run, extra, destroys, repeats)
         return run
@@ -96,46 +96,50 @@ def tool(
     return register
 
 
-def _arguments(run: Callable[..., Any]) -> type[Takes]:
+def _argument_model(run: Callable[..., Any]) -> type[Takes]:
+    """Return the type of a tool function's second argument."""
     from typing import get_type_hints
 
-    found: type[Takes] = get_type_hints(run)["given"]
-    return found
+    model: type[Takes] = get_type_hints(run)["given"]
+    return model
 
 
 def tools_for(caller: Caller) -> list[Tool]:
-    """The tools that are for this caller."""
+    """Return the tools that this caller may use."""
     return [tool for tool in Tool.known.values() if caller.may(tool.scope, tool.extra)]
 
 
 def find_tool(caller: Caller, name: str) -> Tool:
-    """A tool by its name; one that is not for this caller is not there."""
-    found = Tool.known.get(name)
-    if found is None or not caller.may(found.scope, found.extra):
+    """Return a tool by its name; raise NotFound if it does not exist or the caller may not use it."""
+    candidate = Tool.known.get(name)
+    if candidate is None or not caller.may(candidate.scope, candidate.extra):
         raise NotFound(f"there is no tool {name[:80]!r} for you", "tools/list tells those that there are")
-    return found
+    return candidate
 
 
 def cut(text: str, start: int = 0) -> dict[str, Any]:
-    """A page of a text: from a character on, as long as an answer may be, and where the next one begins."""
+    """Return a page of a text from a character on, as long as an answer may be, and where the next page begins."""
     page = text[start : start + LONGEST]
     end = start + len(page)
     return {"text": page, "next": end if end < len(text) else None}
 
 
-def _faults(error: ValidationError) -> str:
-    told = [f"{'.'.join(map(str, one['loc'])) or 'arguments'}: {one['msg'].lower()}" for one in error.errors()[:3]]
-    return "; ".join(told)[:500]
+def _argument_errors(error: ValidationError) -> str:
+    """Describe the first three errors of the arguments."""
+    messages = [
+        f"{'.'.join(map(str, fault['loc'])) or 'arguments'}: {fault['msg'].lower()}" for fault in error.errors()[:3]
+    ]
+    return "; ".join(messages)[:500]
 
 
-def _lean(schema: dict[str, Any]) -> dict[str, Any]:
-    """Without the titles, which say what the keys say: a model reads this, and every word costs."""
+def _without_titles(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema without titles, which repeat the keys: a model reads it, and every token costs."""
 
-    def lean(part: Any, *, names: bool = False) -> Any:
+    def strip(part: Any, *, names: bool = False) -> Any:
         if isinstance(part, dict):
-            kept = part.items() if names else ((key, value) for key, value in part.items() if key != "title")
-            return {key: lean(value, names=key in ("properties", "$defs")) for key, value in kept}
-        return [lean(one) for one in part] if isinstance(part, list) else part
+            items = part.items() if names else ((key, value) for key, value in part.items() if key != "title")
+            return {key: strip(value, names=key in ("properties", "$defs")) for key, value in items}
+        return [strip(item) for item in part] if isinstance(part, list) else part
 
-    found: dict[str, Any] = lean(schema)
-    return found
+    stripped: dict[str, Any] = strip(schema)
+    return stripped

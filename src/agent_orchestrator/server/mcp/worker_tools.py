@@ -1,4 +1,4 @@
-"""Tools of a session's own agent: say how far it is, ask a person, say that it is done, and see who else is at its files."""
+"""MCP tools for a session's own agent: report progress, ask a person, report the end, and see which sessions work on its files."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from agent_orchestrator.sessions.session_view import MOST_FILES
 MOST = 2**31
 _MESSAGES = 50
 _MOST_COMPARED = 500_000
-"""Patterns times files of one question."""
+"""Patterns times files that one question may compare."""
 _COMPARING = ThreadPoolExecutor(1, "who-touches")
-"""One question at a time, beside the daemon's other work."""
+"""One question at a time, in a thread outside the event loop."""
 
 
 class Progress(Takes):
@@ -102,7 +102,7 @@ async def report_progress(caller: Caller, given: Progress) -> dict[str, Any]:
     if not given.model_fields_set:
         raise UsageError("nothing is said", "give `step`, or `done` and `total`")
     step = " ".join(clean_text(given.step).split())
-    return await _tell(
+    return await _record_report(
         caller, e.AgentProgress(given.done, given.total, step or None, given.tests_passed), "go on with your task"
     )
 
@@ -114,14 +114,16 @@ async def ask_person(caller: Caller, given: Question) -> dict[str, Any]:
     question = clean_text(given.question).strip()
     if not question:
         raise UsageError("the question is empty", "say what you need to know")
-    return await _tell(caller, e.AgentAsk(question, stands=True), "end your turn; the answer comes to you as a message")
+    return await _record_report(
+        caller, e.AgentAsk(question, stands=True), "end your turn; the answer comes to you as a message"
+    )
 
 
 @tool(Scope.OWN, Recorded)
 async def report_done(caller: Caller, given: Done) -> dict[str, Any]:
     """Say that your task is done: everything is committed and ready to be looked at. Commit first; what is not committed is not part of
     the change."""
-    return await _tell(caller, e.AgentDone(clean_text(given.summary).strip()), "end your turn")
+    return await _record_report(caller, e.AgentDone(clean_text(given.summary).strip()), "end your turn")
 
 
 @tool(Scope.OWN, MySession)
@@ -135,13 +137,15 @@ async def my_session(caller: Caller, given: Nothing) -> dict[str, Any]:  # noqa:
 async def my_messages(caller: Caller, given: Nothing) -> dict[str, Any]:  # noqa: ARG001
     """The messages that were delivered to you, oldest first, at most 50: what people and rules told you."""
     facts, _ = caller.own()
-    came = [one for one in facts.messages if one.state in ("delivered", "acknowledged") and not one.task]
+    delivered = [
+        message for message in facts.messages if message.state in ("delivered", "acknowledged") and not message.task
+    ]
     return {
         "messages": [
-            {"messageId": one.id, "from": one.sender, "text": one.text, "at": rfc3339(one.at)}
-            for one in came[-_MESSAGES:]
+            {"messageId": message.id, "from": message.sender, "text": message.text, "at": rfc3339(message.at)}
+            for message in delivered[-_MESSAGES:]
         ],
-        "waiting": sum(one.pending for one in facts.messages),
+        "waiting": sum(message.pending for message in facts.messages),
     }
 
 
@@ -151,60 +155,70 @@ async def who_touches(caller: Caller, given: Files) -> dict[str, Any]:
     facts, _ = caller.own()
     flow = caller.services.sessions.flow
     others = [
-        one
-        for one in flow.sessions.values()
-        if one.id != facts.id and one.project == facts.project and not is_over(one) and one.spec.kind != COORDINATOR
+        session
+        for session in flow.sessions.values()
+        if session.id != facts.id
+        and session.project == facts.project
+        and not is_over(session)
+        and session.spec.kind != COORDINATOR
     ]
-    about = await caller.services.conflicts.expected([facts, *others])
-    mine = Named(given.files) if given.files else Named(facts.spec.files, about[facts.id])
-    theirs = {one.id: Named(one.spec.files, about[one.id]) for one in others}
-    found = await asyncio.get_running_loop().run_in_executor(_COMPARING, shared, mine, theirs)
-    if not given.files:  # collisions are known by content, whatever the tasks say
-        for other, met in caller.services.sessions.views.met(facts).items():
-            if other in found:
-                found[other] |= set(met.files)
+    changed_files = await caller.services.conflicts.expected([facts, *others])
+    mine = Named(given.files) if given.files else Named(facts.spec.files, changed_files[facts.id])
+    theirs = {session.id: Named(session.spec.files, changed_files[session.id]) for session in others}
+    common = await asyncio.get_running_loop().run_in_executor(_COMPARING, shared, mine, theirs)
+    if not given.files:  # conflicts are known from the content, also for files that the tasks do not name
+        for other, conflict in caller.services.sessions.views.met(facts).items():
+            if other in common:
+                common[other] |= set(conflict.files)
     return {
         "others": [
-            {"session": one.id, "title": one.spec.title, "files": sorted(found[one.id])[:MOST_FILES]}
-            for one in others
-            if found[one.id]
+            {"session": session.id, "title": session.spec.title, "files": sorted(common[session.id])[:MOST_FILES]}
+            for session in others
+            if common[session.id]
         ]
     }
 
 
 class Named:
-    """What a caller or a session names, cleaned: paths and folders as they are, and patterns. What somebody changed is never a pattern."""
+    """The files that a caller or a session names: paths and folders as they are, and patterns. Changed files are never patterns."""
 
     def __init__(self, said: Iterable[str], changed: Iterable[str] = ()) -> None:
-        self.patterns = {one.removeprefix("./"): one for one in said if has_wildcard(one)}
-        self.paths = {one: one for one in changed}
-        self.paths |= {one.removeprefix("./").rstrip("/"): one for one in said if not has_wildcard(one)}
+        self.patterns = {name.removeprefix("./"): name for name in said if has_wildcard(name)}
+        self.paths = {name: name for name in changed}
+        self.paths |= {name.removeprefix("./").rstrip("/"): name for name in said if not has_wildcard(name)}
 
 
 def shared(mine: Named, others: Mapping[str, Named]) -> dict[str, set[str]]:
-    """Whoever of the others names the same, by path, folder or pattern, with that."""
-    work = sum(len(mine.patterns) * len(one.paths) + len(one.patterns) * len(mine.paths) for one in others.values())
-    if work > _MOST_COMPARED:
+    """Return for each other session the files it has in common, by path, folder or pattern."""
+    comparisons = sum(
+        len(mine.patterns) * len(item.paths) + len(item.patterns) * len(mine.paths) for item in others.values()
+    )
+    if comparisons > _MOST_COMPARED:
         raise UsageError(
-            f"the patterns and the files that others change are too many to compare: {work}, {_MOST_COMPARED} at most",
+            f"the patterns and the files that others change are too many to compare: {comparisons}, {_MOST_COMPARED} at most",
             "give `files` with fewer patterns: folders and paths cost nothing",
         )
-    around = {name for path in mine.paths for name in folders(path)}
-    found = {}
+    parent_folders = {name for path in mine.paths for name in folders(path)}
+    common_names = {}
     for session, theirs in others.items():
-        meet = {said for path, said in mine.paths.items() if path in theirs.paths}
-        meet |= {mine.paths[name] for path in theirs.paths for name in folders(path) if name in mine.paths}
-        if around & theirs.paths.keys():
-            meet |= {said for path, said in mine.paths.items() if not theirs.paths.keys().isdisjoint(folders(path))}
-        meet |= {theirs.paths[path] for path in covered(mine.patterns, theirs.paths)}
-        meet |= {mine.paths[path] for path in covered(theirs.patterns, mine.paths)}
-        meet |= {mine.patterns[one] for one in mine.patterns.keys() & theirs.patterns.keys()}
-        found[session] = meet
-    return found
+        common = {original for path, original in mine.paths.items() if path in theirs.paths}
+        common |= {mine.paths[name] for path in theirs.paths for name in folders(path) if name in mine.paths}
+        if parent_folders & theirs.paths.keys():
+            common |= {
+                original for path, original in mine.paths.items() if not theirs.paths.keys().isdisjoint(folders(path))
+            }
+        common |= {theirs.paths[path] for path in covered(mine.patterns, theirs.paths)}
+        common |= {mine.paths[path] for path in covered(theirs.patterns, mine.paths)}
+        common |= {mine.patterns[item] for item in mine.patterns.keys() & theirs.patterns.keys()}
+        common_names[session] = common
+    return common_names
 
 
-async def _tell(caller: Caller, body: e.AgentProgress | e.AgentAsk | e.AgentDone, then: str) -> dict[str, Any]:
+async def _record_report(
+    caller: Caller, body: e.AgentProgress | e.AgentAsk | e.AgentDone, next_step: str
+) -> dict[str, Any]:
+    """Record a report of the caller's launch and return the session's status."""
     facts, generation = caller.own()
     await caller.services.reporting.tell(facts.id, generation, body)
-    now: SessionFacts = caller.services.sessions.flow.sessions[facts.id]
-    return {"session": facts.id, "status": caller.services.sessions.views.status(now).name, "next": then}
+    current: SessionFacts = caller.services.sessions.flow.sessions[facts.id]
+    return {"session": facts.id, "status": caller.services.sessions.views.status(current).name, "next": next_step}

@@ -1,4 +1,4 @@
-"""The house itself: health, agents, doctor, clean-up, tokens, the daemon's end."""
+"""Routes for the daemon itself: health, metrics, agents, plugins, doctor, clean-up, tokens, shutdown."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def run_doctor(
     """Look at every prerequisite and integration."""
     if fix:
         auth.need(identity, "admin")
-        if identity.kind == "login":  # an image of another site can ask a browser to GET
+        if identity.kind == "login":  # an image on another site can make a browser send a GET
             raise Denied("a page only looks", "mend it by `ao doctor --fix`")
         await services.audit.tell(e.ActionTaken("doctor --fix"))
     await services.projects.resolve(context)
@@ -77,16 +77,16 @@ async def create_token(services: TheServices, body: requests.NewToken) -> Respon
     """Make a token; it is shown this once. Administrators only."""
     id_, token = services.tokens.new(body.name, body.role)
     await services.audit.tell(e.TokenMade(body.name, body.role, id_))
-    made = next(entry for entry in services.tokens.list() if entry["id"] == id_)
-    return as_json({**made, "token": token}, 201)
+    created = next(entry for entry in services.tokens.list() if entry["id"] == id_)
+    return as_json({**created, "token": token}, 201)
 
 
 @router.delete("/api/tokens/{id}", dependencies=[admins_only])
 async def revoke_token(services: TheServices, id: str) -> Response:  # noqa: A002 - the API's own name
     """Make a token, given by id or name, worthless; administrators only."""
-    gone = services.tokens.revoke(id)
-    await services.audit.tell(e.TokenRevoked(gone["id"], gone["name"], gone["role"]))
-    return as_json(gone)
+    revoked = services.tokens.revoke(id)
+    await services.audit.tell(e.TokenRevoked(revoked["id"], revoked["name"], revoked["role"]))
+    return as_json(revoked)
 
 
 @router.post("/api/shutdown", status_code=202, dependencies=[admins_only])

@@ -1,6 +1,6 @@
-"""The page behind a notification's link that answers. Opening it changes nothing: it shows what would be answered, and a button.
+"""Routes for the page behind a notification's link. Opening it changes nothing: it shows what would be answered, and a button.
 
-Needs no token: the address has a word that only the daemon can have signed, for one request, once.
+No token is needed: the address contains a word signed by the daemon, valid for one request, once.
 """
 
 from __future__ import annotations
@@ -40,26 +40,31 @@ button{{font:inherit;padding:.5rem 1.5rem;border-radius:.5rem;border:1px solid #
 async def show_answer(services: TheServices, token: Token) -> Response:
     """What a notification's link would answer, as a page with a button that does; needs no token of its own, and changes nothing."""
     try:
-        shown = services.answers.show(token)
+        offer = services.answers.show(token)
     except AoError as error:
         return _page("It cannot be answered here", f"<p>{escape(str(error))}</p>", error.http_status)
-    button = f'<form method="post"><button>{escape(shown.title)}</button></form>'
-    note = f"<p>{escape(shown.note)}</p>" if shown.note else ""
-    return _page(shown.title, f"<pre>{escape(shown.text)}</pre>{note}{button}")
+    button = f'<form method="post"><button>{escape(offer.title)}</button></form>'
+    note = f"<p>{escape(offer.note)}</p>" if offer.note else ""
+    return _page(offer.title, f"<pre>{escape(offer.text)}</pre>{note}{button}")
 
 
 @router.post("/answer/{token}", responses=gives("Answered"))
 async def give_answer(request: Request, services: TheServices, token: Token) -> Response:
     """Give the answer that a notification's link stands for, once; needs no token of its own. A browser gets a page."""
-    human = "text/html" in request.headers.get("accept", "")
+    is_browser = "text/html" in request.headers.get("accept", "")
     try:
-        done = await services.answers.answer(token)
+        result = await services.answers.answer(token)
     except AoError as error:
-        if not human:
+        if not is_browser:
             raise
         return _page("Nothing was done", f"<p>{escape(str(error))}</p>", error.http_status)
-    return _page("Done", f"<p>{escape(done['verb'])}: {escape(done['session'])}</p>") if human else as_json(done)
+    return (
+        _page("Done", f"<p>{escape(result['verb'])}: {escape(result['session'])}</p>")
+        if is_browser
+        else as_json(result)
+    )
 
 
 def _page(title: str, body: str, status: int = 200) -> Response:
+    """Return a page with this title and HTML body."""
     return Response(_PAGE.format(title=escape(title), body=body), status, _HEADERS, "text/html; charset=utf-8")

@@ -1,4 +1,4 @@
-"""The audit log: who did what, when and why; and whether it is still what was written."""
+"""Routes for the audit log: read it, and verify that it was not changed."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ async def list_audit(
     digest before it."""
     if session is not None:
         session = services.sessions.find(session, None).id
-    times = [epoch(one.isoformat()) if one else None for one in (since, until)]
-    wanted = Wanted(session, project, actor, kind, *times)
-    return as_json({"entries": await services.audit.page(wanted, after, limit)})
+    times = [epoch(bound.isoformat()) if bound else None for bound in (since, until)]
+    filters = Wanted(session, project, actor, kind, *times)
+    return as_json({"entries": await services.audit.page(filters, after, limit)})
 
 
 @router.get("/head", responses=gives("AuditHead"))
@@ -65,6 +65,7 @@ async def verify_audit(
 
 
 def _head(text: str) -> Head:
+    """Parse an entry that was kept elsewhere, `SEQ:DIGEST`; raise UsageError if it is none."""
     if not re.fullmatch(r"[0-9]{1,18}:([0-9a-f]{64})?", text):
         raise UsageError(f"{text[:100]} is no entry that was kept", "give SEQ:DIGEST as `ao audit --head` prints it")
     seq, _, digest = text.partition(":")

@@ -1,4 +1,4 @@
-"""Configuration: read and change values, check files, describe the format."""
+"""Routes for the configuration: read and change values, check files, describe the format."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def import_config(services: TheServices, context: TheContext, body: reques
 
     One that came with a repository is written only with the digest of what a dry run showed that it would run or open.
     """
-    brought = await services.config.bring(
+    imported = await services.config.bring(
         body.path,
         body.text,
         context,
@@ -47,7 +47,7 @@ async def import_config(services: TheServices, context: TheContext, body: reques
         dry_run=body.dry_run,
         shown=body.digest,
     )
-    return as_json(brought)
+    return as_json(imported)
 
 
 @router.get("/schema")

@@ -1,4 +1,4 @@
-"""The event log: read, followed, replayed."""
+"""Routes for the event log: read, follow and replay it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixing runs: failing tests and lint errors, one agent per cause, verified and merged."""
+"""Routes for fixing runs: failing tests and lint errors, one agent per cause, verified and merged."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ async def start_fix(
     Commands of one's own are for administrators."""
     if body.commands:
         auth.need(identity, "admin")
-    given = body.as_given()
-    return as_json(await services.fixes.create({"projectId": project, **given}, key, context), 202)
+    options = body.as_given()
+    return as_json(await services.fixes.create({"projectId": project, **options}, key, context), 202)
 
 
 @router.get("/{id}", responses=gives("Fix"))

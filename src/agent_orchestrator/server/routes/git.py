@@ -1,7 +1,7 @@
-"""`/git/<project>.git`: a project's repository, for the Git of its sessions on other machines. Git's smart HTTP protocol.
+"""`/git/<project>.git`: a project's repository for the Git of its sessions on other machines, by Git's smart HTTP protocol.
 
-Nothing is kept in memory: what is fetched is sent as Git makes it, and what is pushed goes on as it comes. Whoever hangs up, or neither
-sends nor takes anything for long, ends the Git that works for him; nobody has many of them at once.
+Nothing is kept in memory: fetched data is sent as Git produces it, and pushed data is passed on as it arrives. If a client
+disconnects, or neither sends nor reads anything for long, its Git process is ended. The number of processes per caller is limited.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from agent_orchestrator.server.services import Services
 
 PATH = "/git/{project}.git/{rest:path}"
 SILENT = 60.0
-"""Seconds in which something must come, or be taken; however slow, whoever goes on is served."""
+"""Seconds within which something must be received or sent; a slow transfer that continues is served."""
 _PIECE = 1 << 16
 
 
 class Endpoint:
-    """An ASGI app."""
+    """The ASGI app for Git."""
 
     def __init__(self) -> None:
         self._turns = Turns()
@@ -36,15 +36,15 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
         body = _Body(request, receive)
-        begun = False
+        is_started = False
 
-        async def noting(message: Message) -> None:
-            nonlocal begun
-            begun = True
-            async with _in_time("takes nothing"):
+        async def send_in_time(message: Message) -> None:
+            nonlocal is_started
+            is_started = True
+            async with _silence_limit("takes nothing"):
                 await send(message)
 
-        answering = asyncio.create_task(self._answer(request, body, noting))
+        answering = asyncio.create_task(self._answer(request, body, send_in_time))
         watching = asyncio.create_task(body.hung_up())
         try:
             await asyncio.wait({answering, watching}, return_when=asyncio.FIRST_COMPLETED)
@@ -52,8 +52,8 @@ class Endpoint:
                 answering.result()
         except AoError as error:
             request.app.state.refusals.of_error(scope, error)
-            if begun:
-                raise  # the gate writes it down; what was sent is cut off, and Git says so
+            if is_started:
+                raise  # the gate logs it; the answer is cut off, and Git reports that
             await problems.in_words(error)(scope, receive, send)
         finally:
             for task in (answering, watching):
@@ -61,11 +61,12 @@ class Endpoint:
             await asyncio.gather(answering, watching, return_exceptions=True)
 
     async def _answer(self, request: Request, body: _Body, send: Send) -> None:
+        """Run Git for a request and send its output."""
         rights = _rights(request)
         kind, content = _content(request, rights, body)
         headers = [(b"content-type", kind.encode()), (b"cache-control", b"no-cache")]
         async with self._turns.turn(rights), aclosing(content):
-            # The first piece first: what goes wrong before it can still be told.
+            # Get the first piece before answering: until then, an error can still be sent.
             piece = await anext(content, b"")
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             while piece:
@@ -75,6 +76,7 @@ class Endpoint:
 
 
 def _rights(request: Request) -> Rights:
+    """Return what the caller may do with which repository."""
     services: Services = request.app.state.services
     plugins = services.sessions.plugins
     return git_server.rights_of(
@@ -86,7 +88,7 @@ def _rights(request: Request) -> Rights:
 
 
 def _content(request: Request, rights: Rights, body: _Body) -> tuple[str, AsyncGenerator[bytes, None]]:
-    """What is asked for, and of which kind it is."""
+    """Return the media type and the content of the answer to a request."""
     services: Services = request.app.state.services
     git = Git(services.sessions.plugins.host, rights.repo)
     protocol = request.headers.get("git-protocol", "")
@@ -105,27 +107,28 @@ def _content(request: Request, rights: Rights, body: _Body) -> tuple[str, AsyncG
     raise NotFound(f"there is nothing at {request.url.path[:200]}", "fetch from it, or push to it, by git")
 
 
-class _HungUp(AoError):
-    """Nobody waits for the answer any more."""
+class _Disconnected(AoError):
+    """Raised when the client has disconnected."""
 
 
-class _Silent(AoError):
-    """Whoever asked has stopped in the middle of it."""
+class _ClientSilent(AoError):
+    """Raised when the client has stopped in the middle of a request."""
 
     http_status = 408
 
 
 @asynccontextmanager
-async def _in_time(what: str) -> AsyncIterator[None]:
+async def _silence_limit(action: str) -> AsyncIterator[None]:
+    """Raise _ClientSilent if the block takes longer than `SILENT` seconds; `action` is what the client does meanwhile."""
     try:
         async with asyncio.timeout(SILENT):
             yield
     except TimeoutError:
-        raise _Silent(f"whoever asked {what} for {SILENT:g} s", "try again") from None
+        raise _ClientSilent(f"whoever asked {action} for {SILENT:g} s", "try again") from None
 
 
 class _Body:
-    """What is sent with a request, as it comes."""
+    """The body of a request, read as it arrives."""
 
     def __init__(self, request: Request, receive: Receive) -> None:
         self._receive = receive
@@ -135,32 +138,32 @@ class _Body:
             self._over.set()
 
     async def hung_up(self) -> None:
-        """Return when whoever asked is gone, once all that he sent was read."""
+        """Return when the client has disconnected, once its body was read."""
         await self._over.wait()
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The content, in pieces of a bearable size however well it was compressed."""
+        """Yield the uncompressed content in pieces of limited size, however well it was compressed."""
         if self._encoding not in ("identity", "gzip", "x-gzip"):
             raise UsageError(f"{self._encoding} is not a way to compress that is known here", "use gzip, or none")
-        unpack = None if self._encoding == "identity" else zlib.decompressobj(wbits=31)
+        decompressor = None if self._encoding == "identity" else zlib.decompressobj(wbits=31)
         more = True
         while more:
-            async with _in_time("sends nothing"):
+            async with _silence_limit("sends nothing"):
                 message = await self._receive()
             if message["type"] == "http.disconnect":
-                raise _HungUp("the connection was closed")
+                raise _Disconnected("the connection was closed")
             data, more = message.get("body", b""), message.get("more_body", False)
             if not more:
                 self._over.set()
-            if unpack is None:
+            if decompressor is None:
                 if data:
                     yield data
                 continue
             while data:
                 try:
-                    piece, data = unpack.decompress(data, _PIECE), unpack.unconsumed_tail
+                    piece, data = decompressor.decompress(data, _PIECE), decompressor.unconsumed_tail
                 except zlib.error:
                     raise UsageError("what was sent is not compressed as it says", "try again") from None
                 if piece:

@@ -1,4 +1,4 @@
-"""The local tracker: issues, their labels, comments and dependencies."""
+"""Routes for the local tracker: issues, their labels, comments and dependencies; and the backlog."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ Number = Annotated[int, InPath(ge=1, description="The issue's number in its proj
 
 
 async def _project(services: TheServices, context: TheContext, project: ProjectName = None) -> str:
-    return await _meant(services, context, project)
+    """Return the id of the project that a request is about."""
+    return await _resolve_project(services, context, project)
 
 
 async def _caller(services: TheServices, context: TheContext, identity: TheIdentity) -> Caller:
+    """Return the caller with its services."""
     return Caller(services, identity, context)
 
 
@@ -35,11 +37,12 @@ TheProject = Annotated[str, Depends(_project)]
 TheCaller = Annotated[Caller, Depends(_caller)]
 
 
-async def _meant(services: Services, context: Context, project: str | None, *, adopt: bool = False) -> str:
-    meant = await services.projects.resolve(context, project, adopt=adopt)
-    if meant is None:
+async def _resolve_project(services: Services, context: Context, project: str | None, *, adopt: bool = False) -> str:
+    """Return the id of the project that is meant; raise UsageError if none is."""
+    project_id = await services.projects.resolve(context, project, adopt=adopt)
+    if project_id is None:
         raise UsageError("no project is named", "name one: -p P, or ?project=P; `ao projects` lists them")
-    return meant
+    return project_id
 
 
 @router.get("/issues", responses=gives("Issues"))
@@ -60,25 +63,25 @@ async def list_issues(
 ) -> Response:
     """List issues, by number."""
     scope = await scope_of(services, context, project, everything)
-    found = (
+    rows = (
         services.issues.next(scope, labels=label or ())
         if upcoming
         else services.issues.list(scope, labels=label or (), state=state)
     )
-    shown = [_without_strangers(caller, row, row["number"]) for row in found]
-    return as_json({"issues": shown, "unread": services.webhooks.tracking.unread(scope)})
+    visible_rows = [_visible_issue(caller, row, row["number"]) for row in rows]
+    return as_json({"issues": visible_rows, "unread": services.webhooks.tracking.unread(scope)})
 
 
-def _without_strangers(caller: Caller, row: dict[str, Any], number: int) -> dict[str, Any]:
-    """An issue as whoever asks may see it: agents are shown no words that wait for a person's leave."""
+def _visible_issue(caller: Caller, row: dict[str, Any], number: int) -> dict[str, Any]:
+    """Return an issue as the caller may see it: agents get no texts that wait for a person's approval."""
     if not caller.identity.is_agent:
         return row
-    issue, trusted = find_issue(caller.services.issues.flow, row["project"], number), caller.services.projects
+    issue, projects = find_issue(caller.services.issues.flow, row["project"], number), caller.services.projects
     if "comments" not in row or caller.withheld(issue):
         return caller.shown(issue, row)
-    known = trusted.trusted_authors(issue.project)
+    trusted_authors = projects.trusted_authors(issue.project)
     pairs = zip(row["comments"], issue.comments, strict=True)
-    return row | {"comments": [shown for shown, said in pairs if free(said, known)]}
+    return row | {"comments": [comment for comment, source in pairs if free(source, trusted_authors)]}
 
 
 @router.post("/issues", status_code=201, responses=gives("Issue", 201))
@@ -93,17 +96,17 @@ async def open_issue(
     """Open an issue.
 
     Issues and pull requests of a project are numbered together."""
-    meant = await _meant(services, context, body.project_id or project, adopt=True)
-    words, by = _words(caller, body), doer(caller.identity)
+    project_id = await _resolve_project(services, context, body.project_id or project, adopt=True)
+    words, by = _authorship(caller, body), doer(caller.identity)
     text = caller.said(body.body)
-    made = await services.issues.create(meant, body.title, text, body.labels, body.after, words, key, by=by)
-    return as_json(made, 201)
+    issue = await services.issues.create(project_id, body.title, text, body.labels, body.after, words, key, by=by)
+    return as_json(issue, 201)
 
 
 @router.get("/issues/{number}", responses=gives("Issue"))
 async def get_issue(services: TheServices, caller: TheCaller, project: TheProject, number: Number) -> Response:
     """One issue."""
-    return as_json(_without_strangers(caller, services.issues.get(project, number), number))
+    return as_json(_visible_issue(caller, services.issues.get(project, number), number))
 
 
 @router.patch("/issues/{number}", responses=gives("Issue"))
@@ -116,13 +119,13 @@ async def change_issue(
     key: Key = None,
 ) -> Response:
     """Change an issue: title, text, state, assignee, dependencies."""
-    given = body.as_given()
-    if given.get("body"):
-        given["body"] = caller.said(given["body"])
-    if "assignee" in given:
-        given["assignee"] = given["assignee"] or ""
-    changed = await services.issues.change(project, number, **given, key=key)
-    return as_json(_without_strangers(caller, changed, number))
+    changes = body.as_given()
+    if changes.get("body"):
+        changes["body"] = caller.said(changes["body"])
+    if "assignee" in changes:
+        changes["assignee"] = changes["assignee"] or ""
+    changed = await services.issues.change(project, number, **changes, key=key)
+    return as_json(_visible_issue(caller, changed, number))
 
 
 @router.post("/issues/{number}/comments", status_code=201, responses=gives("Issue", 201))
@@ -135,12 +138,12 @@ async def comment_on_issue(
     key: Key = None,
 ) -> Response:
     """Say something about an issue."""
-    said = await services.issues.comment(project, number, caller.said(body.body), _words(caller, body), key)
-    return as_json(_without_strangers(caller, said, number), 201)
+    issue = await services.issues.comment(project, number, caller.said(body.body), _authorship(caller, body), key)
+    return as_json(_visible_issue(caller, issue, number), 201)
 
 
-def _words(caller: Caller, body: requests.Said) -> Words:
-    """Whose words these are; an agent's are its own."""
+def _authorship(caller: Caller, body: requests.Said) -> Words:
+    """Return the author of a text: as the body says for people; an agent's texts are its own."""
     return body.words(caller.identity.name) if caller.session is None else Words(caller.name)
 
 
@@ -154,7 +157,7 @@ async def label_issue(
     key: Key = None,
 ) -> Response:
     """Add labels to an issue."""
-    return as_json(_without_strangers(caller, await services.issues.label(project, number, body.labels, key), number))
+    return as_json(_visible_issue(caller, await services.issues.label(project, number, body.labels, key), number))
 
 
 @router.delete("/issues/{number}/labels/{label:path}", responses=gives("Issue"))
@@ -162,7 +165,7 @@ async def unlabel_issue(
     services: TheServices, caller: TheCaller, project: TheProject, number: Number, label: str, key: Key = None
 ) -> Response:
     """Take a label off an issue."""
-    return as_json(_without_strangers(caller, await services.issues.unlabel(project, number, label, key), number))
+    return as_json(_visible_issue(caller, await services.issues.unlabel(project, number, label, key), number))
 
 
 @router.get("/backlog", responses=gives("Backlog"))
@@ -177,5 +180,5 @@ async def list_backlog(
 
     `ready`: it may be taken now; with `autoAssign` it is, otherwise when somebody asks for it."""
     scope = await scope_of(services, context, project, everything)
-    entries = [_without_strangers(caller, row, row["issue"]) for row in services.backlog.list(scope)]
+    entries = [_visible_issue(caller, row, row["issue"]) for row in services.backlog.list(scope)]
     return as_json({"entries": entries, "unread": services.webhooks.tracking.unread(scope)})

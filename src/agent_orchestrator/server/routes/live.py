@@ -1,4 +1,4 @@
-"""How things stand, for the dashboard: the board kept up to date, the fleet in one line, a session's story and where its work is."""
+"""Routes for the dashboard: the live board, the overview, statistics, a session's timeline and where its work is saved."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ async def follow_board(
 
     An event `live` has the whole board first, then what changed; a `pulse` shows that the line is alive. A reader too slow to keep
     up is cut off. Whoever comes back with the last event's id gets what changed since then."""
-    seen = sequence(last_event_id) if last_event_id else after
-    return live_stream(services.live.follow(seen), request.app.state.closing)
+    last_seen = sequence(last_event_id) if last_event_id else after
+    return live_stream(services.live.follow(last_seen), request.app.state.closing)
 
 
 @router.get("/overview", responses=gives("Overview"))
@@ -49,8 +49,8 @@ async def get_stats(
     days: Annotated[int, Query(ge=1, le=366)] = 30,
 ) -> Response:
     """How the work goes, day by day: what landed, how long that took, how often agents were asked again, what was used."""
-    chosen = await scope_of(services, context, project, everything)
-    return as_json(await services.stats.table(chosen, days))
+    project_id = await scope_of(services, context, project, everything)
+    return as_json(await services.stats.table(project_id, days))
 
 
 @router.get("/recap", responses=gives("Recap"))
@@ -62,8 +62,8 @@ async def get_recap(
     everything: Annotated[bool, Query(alias="all", description="All projects.")] = False,
 ) -> Response:
     """What happened since then, in at most seven lines: what landed, who asks, what failed, limits, restarts."""
-    chosen = await scope_of(services, context, project, everything)
-    return as_json(await services.recap.since(epoch(since.isoformat()), chosen))
+    project_id = await scope_of(services, context, project, everything)
+    return as_json(await services.recap.since(epoch(since.isoformat()), project_id))
 
 
 @router.get("/sessions/{id}/timeline", responses=gives("Timeline"))

@@ -1,4 +1,4 @@
-"""Signing in and out of the dashboard, and who one is."""
+"""Routes for signing in to the dashboard and out, and for the caller's identity."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ router = part("signing in", "/api")
 @router.get("/me", responses=gives("Me"))
 async def get_me(services: TheServices, identity: TheIdentity) -> Response:
     """Who asks, and what they may do."""
-    return as_json(_me(services, identity))
+    return as_json(_identity_view(services, identity))
 
 
 @router.post("/login", responses=gives("SignedIn"))
@@ -38,13 +38,13 @@ async def sign_in(request: Request, services: TheServices, body: requests.SignIn
     peer = peer_of(request.scope)
     user = await asyncio.to_thread(tcp_user, request.scope.get("client"), request.scope.get("server"))
     secret, identity = services.logins.enter(peer, code=body.code, token=body.token, user=user)
-    actor, how = auth.actor_of(identity), "link" if body.code else "token"
-    told = e.SignedIn(identity.id or "", identity.name or "", identity.role or "", how, peer)
-    await services.audit.tell(told, actor=actor)
-    if (before := _signed_in(request, services)) is not None:
-        services.logins.leave(before)
-        await services.audit.tell(e.SignedOut(before.id or "", before.name or ""), actor=actor)
-    answer = as_json({**_me(services, identity), "page": services.tokens.page_of(secret)})
+    actor, method = auth.actor_of(identity), "link" if body.code else "token"
+    signed_in = e.SignedIn(identity.id or "", identity.name or "", identity.role or "", method, peer)
+    await services.audit.tell(signed_in, actor=actor)
+    if (previous := _signed_in(request, services)) is not None:
+        services.logins.leave(previous)
+        await services.audit.tell(e.SignedOut(previous.id or "", previous.name or ""), actor=actor)
+    answer = as_json({**_identity_view(services, identity), "page": services.tokens.page_of(secret)})
     _set_cookie(request, answer, secret, SIGN_IN_DAYS * 86_400)
     return answer
 
@@ -68,29 +68,35 @@ async def create_login_link(
     role = body.role if body else "admin"
     code, until = services.logins.link(identity, role)
     await services.audit.tell(e.LoginLinkMade(role))
-    # In the fragment, which browsers send to nobody.
-    return as_json({"url": f"{request.app.state.url or _own(request)}/#login={code}", "expiresAt": rfc3339(until)}, 201)
+    # In the fragment, which browsers never send.
+    return as_json(
+        {"url": f"{request.app.state.url or _request_url(request)}/#login={code}", "expiresAt": rfc3339(until)}, 201
+    )
 
 
-def _me(services: Services, identity: Identity) -> dict[str, Any]:
+def _identity_view(services: Services, identity: Identity) -> dict[str, Any]:
+    """Return the caller's identity and the daemon's version."""
     return {"kind": identity.kind, "role": identity.role, "name": identity.name, "version": services.version}
 
 
-def _own(request: Request) -> str:
-    """The address by which the caller reaches us."""
+def _request_url(request: Request) -> str:
+    """Return the address that the caller used for this server."""
     return f"{request.scope['scheme']}://{request.headers['host']}"
 
 
 def _signed_in(request: Request, services: Services) -> Identity | None:
+    """Return the identity that the browser is signed in as already, or None."""
     cookies = auth.sign_ins(dict(request.scope["headers"]), secure=request.scope["scheme"] == "https")
     return next(filter(None, map(services.tokens.check_sign_in, cookies)), None)
 
 
 def _cookie_name(request: Request) -> str:
+    """Return the name of the sign-in cookie for this request."""
     return auth.cookie_name(dict(request.scope["headers"]), request.scope["scheme"] == "https")
 
 
 def _set_cookie(request: Request, answer: Response, value: str, seconds: int) -> None:
+    """Set the sign-in cookie for so many seconds; 0 removes it."""
     answer.set_cookie(
         _cookie_name(request),
         value,

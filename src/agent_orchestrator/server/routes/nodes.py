@@ -1,4 +1,4 @@
-"""The machines of the cluster: which there are, who joins, who is drained; and the links by which they are spoken to."""
+"""Routes for the machines of the cluster: list, add and drain them; and the WebSocket of their links."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ async def list_nodes(services: TheServices) -> Response:
 @router.post("", status_code=201, responses=gives("MadeNode", 201), dependencies=[admins_only])
 async def add_node(services: TheServices, body: requests.NewNode) -> Response:
     """Let a machine join that is started by hand: gives its token, and the command that starts its worker. Administrators only."""
-    made = services.nodes.add(body.name)
+    node = services.nodes.add(body.name)
     await services.audit.tell(e.TokenMade(body.name, kind="node"))
-    return as_json(made, 201)
+    return as_json(node, 201)
 
 
 @router.post("/{name}/drain", responses=gives("Draining"), dependencies=[admins_only])
@@ -67,6 +67,7 @@ async def open_link(websocket: WebSocket, services: TheServices, identity: TheId
 
 
 async def _lines(items: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
+    """Yield items as JSON lines; an error becomes a last line with `problem`."""
     try:
         async for item in items:
             yield json.dumps(item, separators=(",", ":")).encode() + b"\n"

@@ -1,4 +1,4 @@
-"""The coordinating agent of a project: start it, give it a goal, see how it stands, stop it."""
+"""Routes for the coordinating agent of a project: start it, give it a goal, read its state, stop it."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ router = part("orchestrator", "/api/orchestrator")
 
 
 async def _project(services: TheServices, context: TheContext, project: ProjectName = None) -> str:
-    return await _meant(services, context, project)
+    """Return the id of the project that a request is about."""
+    return await _resolve_project(services, context, project)
 
 
 TheProject = Annotated[str, Depends(_project)]
 
 
-async def _meant(services: Services, context: Context, project: str | None, *, adopt: bool = False) -> str:
-    meant = await services.projects.resolve(context, project, adopt=adopt)
-    if meant is None:
+async def _resolve_project(services: Services, context: Context, project: str | None, *, adopt: bool = False) -> str:
+    """Return the id of the project that is meant; raise UsageError if none is."""
+    project_id = await services.projects.resolve(context, project, adopt=adopt)
+    if project_id is None:
         raise UsageError("no project is named", "name one: -p P, or ?project=P; `ao projects` lists them")
-    return meant
+    return project_id
 
 
 @router.get("", responses=gives("CoordinatorState"))
@@ -43,8 +45,8 @@ async def start_orchestrator(
     """Start a project's coordinating agent, or find the one that runs, and give it a goal.
 
     One that was stopped goes on with its conversation, unless `coordinator.conversation` says otherwise."""
-    meant = await _meant(services, context, body.project_id or project, adopt=True)
-    return as_json(await services.coordinators.give(meant, body.goal, body.agent, body.model, key), 202)
+    project_id = await _resolve_project(services, context, body.project_id or project, adopt=True)
+    return as_json(await services.coordinators.give(project_id, body.goal, body.agent, body.model, key), 202)
 
 
 @router.delete("", responses=gives("CoordinatorState"))

@@ -1,4 +1,4 @@
-"""Plans: a goal made into tasks, changed by people, made into issues."""
+"""Routes for plans: create tasks for a goal, change them, create issues for them."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ async def _plan(
     context: TheContext,
     plan: Annotated[str, InPath(max_length=20, description="The plan's id: `P3`.")],
 ) -> str:
+    """Return the id of the plan that the path names."""
     return services.planner.find(plan, context.only).id
 
 
@@ -47,11 +48,11 @@ async def make_plan(
 
     It is being planned when this is answered: ask for it until its `state` is another than `planning`; `progress` says what the
     agent does. With `tasks` it is a draft at once."""
-    meant = await services.projects.resolve(context, body.project_id, adopt=True)
-    if meant is None:
+    project_id = await services.projects.resolve(context, body.project_id, adopt=True)
+    if project_id is None:
         raise UsageError("no project is named", "name one: -p P, or projectId; `ao projects` lists them")
-    made = await services.planner.request(
-        meant,
+    plan = await services.planner.request(
+        project_id,
         body.goal,
         from_issues=body.from_issues,
         agent=body.agent,
@@ -60,7 +61,7 @@ async def make_plan(
         key=key,
         by=identity.name or "person",
     )
-    return as_json(made, 202)
+    return as_json(plan, 202)
 
 
 @router.get("/plans/{plan}", responses=gives("Plan"))

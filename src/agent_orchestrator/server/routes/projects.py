@@ -1,4 +1,4 @@
-"""Projects: the repositories that are worked in."""
+"""Routes for projects: the registered repositories, their proofs and their trust."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ router = part("projects", "/api/projects")
 async def list_projects(services: TheServices, context: TheContext) -> Response:
     """All projects, and which of them the caller's folder belongs to."""
     here = await services.projects.resolve(context)
-    found = await services.projects.list()
-    return as_json({"projects": [one for one in found if context.only in (None, one["id"])], "here": here})
+    projects = await services.projects.list()
+    return as_json(
+        {"projects": [project for project in projects if context.only in (None, project["id"])], "here": here}
+    )
 
 
 @router.post("", status_code=201, responses=gives("AddedProject", 201), dependencies=[admins_only])
@@ -67,8 +69,8 @@ async def preview_trust(services: TheServices, context: TheContext, path: str | 
 @router.post("/trust", responses=gives("Trust"), dependencies=[admins_only])
 async def trust_project(services: TheServices, context: TheContext, body: requests.Trusted) -> Response:
     """Let the commands that came with a repository run, as they are now; administrators only."""
-    shown = body.digest or ""
-    return as_json(await services.projects.trust(body.path, context, preview=False, shown=shown))
+    digest = body.digest or ""
+    return as_json(await services.projects.trust(body.path, context, preview=False, shown=digest))
 
 
 @router.delete("/{id}", dependencies=[admins_only])
@@ -78,6 +80,7 @@ async def remove_project(services: TheServices, id: str) -> Response:  # noqa: A
 
 
 async def _lines(items: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
+    """Yield items as JSON lines; an error becomes a last line with `problem`. Close the source at the end."""
     try:
         async for item in items:
             yield json.dumps(item, separators=(",", ":")).encode() + b"\n"

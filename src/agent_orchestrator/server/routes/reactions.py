@@ -1,4 +1,4 @@
-"""Reaction rules: which are in force, and what one would do."""
+"""Routes for reaction rules: which apply, and what one would do."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ async def list_reactions(
     session: Annotated[str | None, Query(description="A session: its own rules, and how far each is.")] = None,
 ) -> Response:
     """The reaction rules in force, for a project or for one session."""
-    meant = await services.projects.resolve(context, project)
+    project_id = await services.projects.resolve(context, project)
     if session:
         return as_json(
-            {"rules": services.reactions.list(None, services.sessions.find(session, meant, context.only).id)}
+            {"rules": services.reactions.list(None, services.sessions.find(session, project_id, context.only).id)}
         )
-    if meant is None:
+    if project_id is None:
         raise UsageError("no project is named", "give ?project=NAME or ?session=S; `ao projects` lists them")
-    return as_json({"rules": services.reactions.list(meant)})
+    return as_json({"rules": services.reactions.list(project_id)})
 
 
 @router.post("/sessions/{id}/reactions/test", responses=gives("TestedRules"))

@@ -1,4 +1,4 @@
-"""A session's change on its way to the base: review, checks, landing, and what people were told."""
+"""Routes for a session's change until it is merged: reviews, checks, merge queue, conflicts; and for notifications."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ AgentToken = Annotated[
 ]
 
 
-def _agent(services: Services, identity: Identity, token: str | None) -> str | None:
-    """The session whose agent asks; none: a person does."""
+def _calling_agent(services: Services, identity: Identity, token: str | None) -> str | None:
+    """Return the session whose agent sent the request, or None for a person."""
     if identity.kind == "session":
         return identity.session
-    known = services.tokens.check(token) if token else None
-    return known.session if known and known.kind == "session" else None
+    token_identity = services.tokens.check(token) if token else None
+    return token_identity.session if token_identity and token_identity.kind == "session" else None
 
 
-def _people_only(services: Services, identity: Identity, token: str | None) -> None:
-    """What an agent may not do in a person's place."""
-    if _agent(services, identity, token):
+def _require_person(services: Services, identity: Identity, token: str | None) -> None:
+    """Raise Denied if an agent sent the request."""
+    if _calling_agent(services, identity, token):
         raise Denied("that is for people to do", "answer in the discussion instead: the event reply in $AO_SPOOL")
 
 
@@ -60,9 +60,13 @@ async def review_session(
     """Judge a session's change, with any number of comments on lines.
 
     A request for changes is one message to the agent, with all comments. With a session's own token it is that agent's judgement."""
-    if agent := _agent(services, identity, token):
-        said = {"verdict": body.verdict, "body": body.body, "comments": [one.as_given() for one in body.comments]}
-        return as_json(await services.agent_reviews.submit(agent, session, said, key))
+    if agent := _calling_agent(services, identity, token):
+        review = {
+            "verdict": body.verdict,
+            "body": body.body,
+            "comments": [remark.as_given() for remark in body.comments],
+        }
+        return as_json(await services.agent_reviews.submit(agent, session, review, key))
     reviewed = await services.reviews.submit(
         session,
         _VERDICTS.get(body.verdict, body.verdict),
@@ -99,7 +103,7 @@ async def resolve_threads(
     """Settle discussions of a session's change; those at a forge are resolved there.
 
     202: the forge could not be asked yet, and is as soon as it can. A 409 problem says what it refused."""
-    _people_only(services, identity, token)
+    _require_person(services, identity, token)
     done = await services.discussions.resolve(session, body.threads, everything=body.all, key=key)
     return as_json(services.reviews.view(session), 200 if done else 202)
 
@@ -119,7 +123,7 @@ async def request_review(
     """Ask people at the forge to look at a session's change.
 
     202: the forge could not be asked yet, and is as soon as it can. A 409 problem says whom it does not ask, and why."""
-    _people_only(services, identity, token)
+    _require_person(services, identity, token)
     done = await services.discussions.request(session, body.people, key)
     return as_json(services.reviews.view(session), 200 if done else 202)
 
@@ -140,10 +144,10 @@ async def merge_session(
 
     Refuses what is red unless forced. With `wait`: 200 when it has landed, a 409 problem when it was refused, 202 when it still waits
     after `timeout`; the same key waits on."""
-    asked = body or requests.MergeRequest.model_validate({})
-    accepted = await services.reviews.merge(session, asked.strategy, force=asked.force, key=key, by=doer(identity))
-    if asked.wait:
-        accepted = await services.reviews.landed(session, asked.timeout)
+    options = body or requests.MergeRequest.model_validate({})
+    accepted = await services.reviews.merge(session, options.strategy, force=options.force, key=key, by=doer(identity))
+    if options.wait:
+        accepted = await services.reviews.landed(session, options.timeout)
     return as_json(accepted, 200 if accepted["status"] == "merged" else 202)
 
 

@@ -1,4 +1,4 @@
-"""Sessions: make, see, talk to, stop, restore."""
+"""Routes for sessions: create, read, message, answer, stop and restore them; their usage, permissions and terminals."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ async def stop_all_sessions(
     services: TheServices, context: TheContext, project: ProjectName = None, keep: Keep = False, key: Key = None
 ) -> Response:
     """Stop all sessions of a project, their work saved."""
-    meant = await services.projects.resolve(context, project)
-    if meant is None:
+    project_id = await services.projects.resolve(context, project)
+    if project_id is None:
         raise UsageError("no project is named", "give ?project=NAME; `ao projects` lists them")
-    return as_json(await services.sessions.stop_all(meant, keep, key))
+    return as_json(await services.sessions.stop_all(project_id, keep, key))
 
 
 @router.get("/sessions/{id}", responses=gives("Session"))
@@ -177,10 +177,10 @@ async def get_usage(
 ) -> Response:
     """Tokens and dollars, added up; which accounts met their usage limit; what is left of the budgets."""
     if session is not None:
-        one = services.sessions.find(session, await services.projects.resolve(context, project), context.only).id
-        return as_json(services.usage.report(None, by, since, one))
-    chosen = await scope_of(services, context, project, everything)
-    return as_json(services.usage.report(chosen, by, since))
+        session_id = services.sessions.find(session, await services.projects.resolve(context, project), context.only).id
+        return as_json(services.usage.report(None, by, since, session_id))
+    project_id = await scope_of(services, context, project, everything)
+    return as_json(services.usage.report(project_id, by, since))
 
 
 @router.post("/accounts/release", responses=gives("ReleasedAccounts"))
@@ -200,8 +200,8 @@ async def list_permissions(
     services: TheServices, context: TheContext, project: ProjectName = None, everything: All = False
 ) -> Response:
     """What was allowed for good, by project."""
-    chosen = await scope_of(services, context, project, everything)
-    return as_json({"permissions": services.permissions.rules(chosen)})
+    project_id = await scope_of(services, context, project, everything)
+    return as_json({"permissions": services.permissions.rules(project_id)})
 
 
 @router.post("/permissions/withdraw", responses=gives("Permissions"))
@@ -219,8 +219,8 @@ async def answer_session(
 
     A decision is also a person's word on a message that waits for it, or on an action that a rule offers."""
     if identity.kind == "session":
-        _agents_answer(services, session, body)
-    answered = await services.inbox.answer(
+        _check_agent_answer(services, session, body)
+    message_state = await services.inbox.answer(
         session,
         text=body.text,
         decision=body.decision,
@@ -230,7 +230,7 @@ async def answer_session(
         key=key,
         by=doer(identity),
     )
-    return as_json(answered, 202)
+    return as_json(message_state, 202)
 
 
 @router.get("/sessions/{id}/diff", responses=gives("Diff"))
@@ -270,10 +270,10 @@ async def get_screen(services: TheServices, session: SessionId) -> Response:
 @router.get("/sessions/{id}/why", responses=gives("Why"))
 async def explain_session(services: TheServices, session: SessionId, identity: TheIdentity) -> Response:
     """The facts, evidence and rules behind a session's status and its last reactions; an agent is told it in words alone."""
-    found = await services.inspection.why(session)
+    explanation = await services.inspection.why(session)
     if identity.is_agent:
-        found |= {"facts": {}, "effects": [], "reactions": [], "events": []}
-    return as_json(found)
+        explanation |= {"facts": {}, "effects": [], "reactions": [], "events": []}
+    return as_json(explanation)
 
 
 @router.get("/sessions/{id}/environment", responses=gives("Environment"), dependencies=[admins_only])
@@ -326,10 +326,10 @@ async def open_terminal(
     """A session's terminal; viewers only watch it."""
     from agent_orchestrator.server.terminal import one_more, serve_terminal
 
-    watches = not auth.has(identity, "operator")
+    is_viewer = not auth.has(identity, "operator")
     with one_more(websocket.app.state.terminals, identity.by or identity.kind):
-        command = await services.inspection.attach(session, watch=watches)
-        refuse = partial(websocket.app.state.refusals.note, websocket.scope) if watches else None
+        command = await services.inspection.attach(session, watch=is_viewer)
+        refuse = partial(websocket.app.state.refusals.note, websocket.scope) if is_viewer else None
         typed = partial(services.audit.tell, e.TerminalTaken("typed"), session)
         await serve_terminal(websocket, command["argv"], command["env"], columns, rows, refuse, typed)
 
@@ -350,14 +350,15 @@ async def complete(
     return Response("".join(f"{name}\n" for name in services.sessions.complete(kind, prefix)), media_type="text/plain")
 
 
-def _agents_answer(services: Services, session: str, body: requests.NewAnswer) -> None:
-    """Refuse what is a person's word: on messages and actions that wait for it, and for good."""
+def _check_agent_answer(services: Services, session: str, body: requests.NewAnswer) -> None:
+    """Raise Denied for an agent's answer that only a person may give: on held messages, offered actions, and permissions for good."""
     status = services.sessions.views.status(services.sessions.flow.sessions[session]).name
     if body.message or body.offer or body.decision == "always" or (body.decision and status != "blocked"):
         raise Denied("that is for people to say", "an agent answers questions, and allows or denies what is asked now")
 
 
 async def _lines(items: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
+    """Yield items as JSON lines; an error becomes a last line with `problem`."""
     try:
         async for item in items:
             yield json.dumps(item, separators=(",", ":")).encode() + b"\n"

@@ -1,5 +1,6 @@
-"""What forges and trackers tell by themselves, and Slack of its buttons. Needs no token: the sender signs. The gate answers all but Slack
-without this; here it is described.
+"""The route for webhooks of forges and trackers, and for Slack's buttons. It needs no token: the sender signs.
+
+The gate answers all webhooks except Slack's without this route; it is defined here to be documented.
 """
 
 from __future__ import annotations

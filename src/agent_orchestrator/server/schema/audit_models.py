@@ -1,4 +1,4 @@
-"""What the audit log's routes answer."""
+"""The models of the audit log's answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON that goes out for the dashboard: the board, a session's story, and who is signed in."""
+"""The models of the dashboard's answers: the board, a session's timeline, and who is signed in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON that goes out, as OpenAPI tells it. Answers come from the services ready-made and are not checked again."""
+"""The models of answers, for OpenAPI. Services produce answers in this form; they are not validated again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What OpenAPI says of the routes beyond what their code says by itself."""
+"""Helpers that complete the OpenAPI document beyond what the routes' signatures contain."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 def part(tag: str, prefix: str = "", dependencies: Sequence[Depends] | None = None) -> APIRouter:
-    """Routes about one noun."""
+    """Return a router for the routes about one noun."""
     return APIRouter(
         prefix=prefix,
         tags=[tag],
@@ -48,7 +48,7 @@ def part(tag: str, prefix: str = "", dependencies: Sequence[Depends] | None = No
 
 
 def gives(model: str, status: int = 200) -> dict[int | str, dict[str, Any]]:
-    """Document an answer by the name of its model. Nothing is checked by it, so it is loaded for the document alone."""
+    """Document an answer by the name of its model. Answers are not validated against it, so the model is loaded for the document only."""
     return {status: {"description": model, "content": {"application/json": {"schema": {"$ref": f"{_SCHEMAS}{model}"}}}}}
 
 
@@ -59,12 +59,12 @@ def gives_lines(model: str) -> dict[int | str, dict[str, Any]]:
 
 
 def gives_text(description: str, media_type: str = "text/plain") -> dict[int | str, dict[str, Any]]:
-    """Document an answer that is no JSON object."""
+    """Document an answer that is not a JSON object."""
     return {200: {"description": description, "content": {media_type: {"schema": {"type": "string"}}}}}
 
 
 def as_json(data: Any, status: int = 200) -> Response:
-    """Data that is JSON already, as an answer."""
+    """Return data as a JSON answer."""
     return Response(
         json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode(errors="replace"),
         status,
@@ -73,12 +73,12 @@ def as_json(data: Any, status: int = 200) -> Response:
 
 
 def operation_id(route: APIRoute) -> str:
-    """A route's name for generated clients."""
+    """Return a route's name for generated clients."""
     return to_camel(route.name)
 
 
 def polish(document: dict[str, Any]) -> dict[str, Any]:
-    """Give each operation its first sentence as summary, and the document its problem and its ways to sign in."""
+    """Add summaries, models, error answers and sign-in methods to the document, and return it."""
     components = document.setdefault("components", {})
     models = _models()
     components["securitySchemes"] = {
@@ -86,50 +86,60 @@ def polish(document: dict[str, Any]) -> dict[str, Any]:
         "dashboard": {"type": "apiKey", "in": "cookie", "name": "ao_session_PORT"},
     }
     document["security"] = [{"token": []}, {"dashboard": []}]
-    named = {"Problem"}
+    used_models = {"Problem"}
     for path, operations in document["paths"].items():
         for operation in operations.values():
             _summarise(operation)
             for answer in operation["responses"].values():
                 _drop_default_content(answer.get("content", {}))
-                named |= _describe(answer, models)
+                used_models |= _describe_answer(answer, models)
             if path in ("/healthz", "/api/login", "/answer/{token}"):
                 operation["security"] = []
-    schemas = components.get("schemas", {}) | _schemas([models[name] for name in sorted(named)])
+    schemas = components.get("schemas", {}) | _schemas_of([models[name] for name in sorted(used_models)])
     components["schemas"] = dict(sorted(schemas.items()))
     return document
 
 
 def _models() -> dict[str, type[Shown]]:
+    """Return the models of answers by name."""
     from agent_orchestrator.server.schema import audit_models, board_models, models
 
-    found = {name: one for module in (models, audit_models, board_models) for name, one in vars(module).items()}
-    return {name: one for name, one in found.items() if isinstance(one, type) and issubclass(one, models.Shown)}
+    names = {
+        name: candidate for module in (models, audit_models, board_models) for name, candidate in vars(module).items()
+    }
+    return {
+        name: candidate
+        for name, candidate in names.items()
+        if isinstance(candidate, type) and issubclass(candidate, models.Shown)
+    }
 
 
-def _describe(answer: dict[str, Any], models: Mapping[str, type[Shown]]) -> set[str]:
-    """Say what an answer is, in the words of its model; returns the models that it names."""
+def _describe_answer(answer: dict[str, Any], models: Mapping[str, type[Shown]]) -> set[str]:
+    """Describe an answer with its model's docstring; return the names of the models it uses."""
     schemas = [content.get("schema", {}) for content in answer.get("content", {}).values()]
-    named = {schema["$ref"].removeprefix(_SCHEMAS) for schema in schemas if "$ref" in schema}
-    for name in named & {answer["description"]}:
+    used_models = {schema["$ref"].removeprefix(_SCHEMAS) for schema in schemas if "$ref" in schema}
+    for name in used_models & {answer["description"]}:
         answer["description"] = (models[name].__doc__ or "").strip().splitlines()[0]
-    return named
+    return used_models
 
 
-def _schemas(models: Sequence[type[Shown]]) -> dict[str, Any]:
+def _schemas_of(models: Sequence[type[Shown]]) -> dict[str, Any]:
+    """Return the JSON Schemas of models."""
     from pydantic.json_schema import models_json_schema
 
-    wanted: list[tuple[Any, Literal["serialization"]]] = [(model, "serialization") for model in models]
-    _, found = models_json_schema(wanted, by_alias=True, ref_template=f"{_SCHEMAS}{{model}}")
-    definitions: dict[str, Any] = json.loads(json.dumps(found["$defs"]), object_hook=_without_null)
+    modes: list[tuple[Any, Literal["serialization"]]] = [(model, "serialization") for model in models]
+    _, document = models_json_schema(modes, by_alias=True, ref_template=f"{_SCHEMAS}{{model}}")
+    definitions: dict[str, Any] = json.loads(json.dumps(document["$defs"]), object_hook=_without_null)
     return definitions
 
 
-def _without_null(found: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in found.items() if value is not None}
+def _without_null(mapping: dict[str, Any]) -> dict[str, Any]:
+    """Return a JSON object without null values."""
+    return {key: value for key, value in mapping.items() if value is not None}
 
 
 def _summarise(operation: dict[str, Any]) -> None:
+    """Use the first line of an operation's description as its summary."""
     summary, _, rest = operation.pop("description", operation["operationId"]).partition("\n")
     operation["summary"] = summary.rstrip(".")
     if rest.strip():
@@ -137,6 +147,6 @@ def _summarise(operation: dict[str, Any]) -> None:
 
 
 def _drop_default_content(content: dict[str, Any]) -> None:
-    """FastAPI declares JSON everywhere; where another type is declared, that one holds."""
+    """Remove the JSON type that FastAPI declares everywhere if another type is declared."""
     if len(content) > 1 and content.get("application/json", {}).get("schema") == {}:
         del content["application/json"]

@@ -1,4 +1,4 @@
-"""Errors as people and programs get them: RFC 9457 problem documents."""
+"""Errors as answers: RFC 9457 problem documents, and text for Git."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MEDIA_TYPE = "application/problem+json"
 def problem(
     status: int, detail: str, *, remedy: str = "", category: str = "failed", exit_code: int = 1, **more: Any
 ) -> dict[str, Any]:
-    """One problem document."""
+    """Return one problem document."""
     return {
         "type": "about:blank",
         "title": HTTPStatus(status).phrase,
@@ -32,14 +32,14 @@ def problem(
 
 
 def of_error(error: AoError) -> dict[str, Any]:
-    """The problem document of one of our errors."""
+    """Return the problem document of an error."""
     return problem(
         error.http_status, error.text, remedy=error.remedy, category=error.category, exit_code=error.exit_code
     )
 
 
 def unexpected() -> dict[str, Any]:
-    """The problem document of a fault of ours; what happened is in the log, not in the answer."""
+    """Return the problem document of a bug; the details are in the log, not in the answer."""
     return problem(
         500,
         "the daemon could not do this because of a fault of its own",
@@ -48,25 +48,25 @@ def unexpected() -> dict[str, Any]:
 
 
 def headers_of(error: AoError) -> dict[str, str]:
-    """What an error says in the head of its answer."""
+    """Return the headers that belong to an error's answer."""
     if isinstance(error, TooMany):
         return {"Retry-After": str(error.wait)}
     return {"WWW-Authenticate": 'Bearer realm="agent-orchestrator"'} if error.http_status == 401 else {}
 
 
 def as_document(error: AoError) -> Response:
-    """An error as programs get it."""
+    """Return an error as a problem document."""
     return response(of_error(error), headers_of(error))
 
 
 def in_words(error: AoError) -> Response:
-    """An error as Git shows it to whoever runs it: a line of text."""
+    """Return an error as a line of text, which Git shows to its user."""
     headers = {"WWW-Authenticate": 'Basic realm="agent-orchestrator"'} if error.http_status == 401 else {}
     return Response(f"{error}\n", error.http_status, headers, "text/plain")
 
 
 def response(document: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Response:
-    """A problem document as an answer."""
+    """Return a problem document as an answer."""
     extra = dict(headers or {})
     if document["status"] == 503:
         extra.setdefault("Retry-After", "1")

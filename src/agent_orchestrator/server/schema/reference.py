@@ -1,4 +1,4 @@
-"""The page `docs/reference/api.md`, written from the OpenAPI document: `python -m agent_orchestrator.server.schema.reference FILE`."""
+"""Writes the page `docs/reference/api.md` from the OpenAPI document: `python -m agent_orchestrator.server.schema.reference FILE`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Closing it leaves the session as it is. One caller has 32 open at once; more are
 
 
 def markdown() -> str:
-    """The page's text."""
+    """Return the page's text."""
     document = routes_only().openapi()
     parts = [_HEAD, document["info"]["description"] + "\n"]
     tags: dict[str, list[str]] = {}
@@ -42,6 +42,7 @@ def markdown() -> str:
 
 
 def _operation(method: str, path: str, operation: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines about one operation."""
     yield f"### `{method.upper()} {path}`\n"
     yield operation["summary"] + ".\n"
     if "description" in operation:
@@ -54,17 +55,18 @@ def _operation(method: str, path: str, operation: dict[str, Any]) -> Iterator[st
     body = operation.get("requestBody", {}).get("content", {}).get("application/json")
     if body:
         yield f"- body: {_type(body['schema'])}."
-    for status, answer in operation["responses"].items():
+    for status, response in operation["responses"].items():
         if status != "default":
-            kinds = [
-                _type(c["schema"]) if t == "application/json" else f"`{t}`"
-                for t, c in answer.get("content", {}).items()
+            types = [
+                _type(content["schema"]) if media_type == "application/json" else f"`{media_type}`"
+                for media_type, content in response.get("content", {}).items()
             ]
-            yield f"- answers {status}: {' or '.join(kinds) or 'nothing'}."
+            yield f"- answers {status}: {' or '.join(types) or 'nothing'}."
     yield ""
 
 
 def _schemas(schemas: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines about each model."""
     for name, schema in sorted(schemas.items()):
         yield f"### {name}\n"
         yield f"{schema.get('description', '').splitlines()[0]}\n"
@@ -77,6 +79,7 @@ def _schemas(schemas: dict[str, Any]) -> Iterator[str]:
 
 
 def _type(schema: dict[str, Any]) -> str:
+    """Return a schema's type in words, with links to models."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"

@@ -1,4 +1,4 @@
-"""The JSON that comes in: checked here once, then handed on as given."""
+"""The models of request bodies: validated here once, then passed on as given."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ class Given(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _know_every_key(cls, body: Any) -> Any:
+    def _reject_unknown_keys(cls, body: Any) -> Any:
+        """Raise ValueError for a key that the model does not have, and replace lone surrogates in texts."""
         if isinstance(body, dict):
-            known = [field.alias or name for name, field in cls.model_fields.items()]
+            allowed = [field.alias or name for name, field in cls.model_fields.items()]
             for key in body:
-                if key not in known:
-                    near = difflib.get_close_matches(str(key), known, 1)
-                    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+                if key not in allowed:
+                    close_matches = difflib.get_close_matches(str(key), allowed, 1)
+                    hint = f"did you mean {close_matches[0]}?" if close_matches else f"there are {', '.join(allowed)}"
                     raise ValueError(f"there is no key {str(key)[:80]!r}: {hint}")
         try:
-            return with_texts(body, writable)  # half a character can be neither recorded nor handed to a program
+            return with_texts(body, writable)  # a lone surrogate can be neither recorded nor passed to a program
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
 
     def as_given(self) -> dict[str, Any]:
-        """What the caller said, and nothing he did not say."""
+        """Return only the keys that the caller sent."""
         return self.model_dump(by_alias=True, exclude_unset=True)
 
 
@@ -120,7 +121,8 @@ class NewAnswer(Given):
     )
 
     @model_validator(mode="after")
-    def _say_something(self) -> NewAnswer:
+    def _require_answer(self) -> NewAnswer:
+        """Raise ValueError unless there is a text or a decision."""
         if not self.text and self.decision is None:
             raise ValueError("give text, or a decision: allow, always or deny")
         return self
@@ -152,7 +154,7 @@ class Said(Given):
     )
 
     def words(self, caller: str | None) -> Words:
-        """Whose words these are, and what he may."""
+        """Return the author of the text and whether the author may write to the repository."""
         author = " ".join(clean_text(self.author or "").split())
         return Words(author or caller or "person", self.write_access or ("unknown" if author else WRITES))
 
@@ -208,7 +210,7 @@ class GivenTask(Given):
     status: str | None = Field(None, description="As it was shown; does not count.")
 
     def data(self) -> dict[str, Any]:
-        """What counts of it."""
+        """Return the task's values, without those that are ignored."""
         return self.model_dump(exclude={"issue_key", "sessions", "status"})
 
 
@@ -233,7 +235,8 @@ class PlanChange(Given):
     text: str | None = Field(None, max_length=1_000_000, description="Goal and tasks as YAML.")
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> PlanChange:
+    def _require_one_form(self) -> PlanChange:
+        """Raise ValueError unless there are either tasks or text."""
         if (self.tasks is None) == (self.text is None):
             raise ValueError("give either tasks or text")
         return self
@@ -279,7 +282,8 @@ class Resolved(Given):
     all: bool = Field(False, description="All that are open.")
 
     @model_validator(mode="after")
-    def _name_some(self) -> Resolved:
+    def _require_threads(self) -> Resolved:
+        """Raise ValueError unless there are either threads or `all`."""
         if bool(self.threads) == self.all:
             raise ValueError("give threads, or all")
         return self
@@ -329,7 +333,8 @@ class NewProject(Given):
     init: bool = Field(False, description="Write its configuration if there is none.")
 
     @model_validator(mode="after")
-    def _name_one(self) -> NewProject:
+    def _require_one_source(self) -> NewProject:
+        """Raise ValueError unless there is either a path or a URL."""
         if (self.path is None) == (self.url is None):
             raise ValueError("give either path or url")
         return self

@@ -1,1 +1,1 @@
-"""`aider`."""
+"""The plugin `aider`."""

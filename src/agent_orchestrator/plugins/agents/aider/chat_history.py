@@ -1,4 +1,4 @@
-"""Aider's chat history, event log and prompts, read as reports (docs/agents/aider.md)."""
+"""Parses aider's chat history, event log and prompts into reports (docs/agents/aider.md)."""
 
 from __future__ import annotations
 
@@ -32,54 +32,57 @@ ASKS = {
     "Add file to the chat?": "read",
     "Add URL to the chat?": "fetch",
 }
-"""Its questions about something that it names right before. All others are about going on: "Attempt to fix lint errors?"."""
+"""The questions about what aider names in the line before, with the tool; all others are about going on: "Attempt to fix lint
+errors?".
+"""
 SEVERAL = "Run shell commands?"
 MAIN_PROMPT = re.compile(r"^(?:[\w-]+ ?)?(?:multi)?>(?: |$)", re.MULTILINE)
 _CHOICES = "(Y)es/(N)o"
-_ERROR = re.compile(r"litellm\.\w+: |Model \S+ has hit a token limit|No LLM model was specified and no API keys")
-_QUOTA = re.compile(r"quota|usage limit|credit balance|insufficient credits", re.IGNORECASE)
-_AGAIN_IN = re.compile(r"try again in (?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)s)?", re.IGNORECASE)
-_MODEL = re.compile(r"(?:Main m|M)odel: (\S+)")
-_CACHED = re.compile(r"([\d.]+k?) cache (hit|write)")
-_USER = "#### "
+_ERROR_LINE = re.compile(r"litellm\.\w+: |Model \S+ has hit a token limit|No LLM model was specified and no API keys")
+_QUOTA_TEXT = re.compile(r"quota|usage limit|credit balance|insufficient credits", re.IGNORECASE)
+_RETRY_IN = re.compile(r"try again in (?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)s)?", re.IGNORECASE)
+_MODEL_LINE = re.compile(r"(?:Main m|M)odel: (\S+)")
+_CACHE_COUNT = re.compile(r"([\d.]+k?) cache (hit|write)")
+_USER_PREFIX = "#### "
 
 
 class Story:
-    """What aider's chat history tells of a turn, line by line: `> ` is the program, `#### ` the user, the rest the model."""
+    """One turn in aider's chat history, read line by line: `> ` is the program, `#### ` the user, the rest the model."""
 
     def __init__(self) -> None:
         self.model = ""
         self.begin()
 
     def begin(self) -> None:
-        """A new turn."""
+        """Begin a new turn."""
         self.words: list[str] = []
         self.subject: list[str] = []
         self.error = ""
         self.interrupted = False
         self.retrying = False
         self.cached: dict[str, int] = {}
-        self._speaks = ""
+        self._speaker = ""
 
     def line(self, text: str, *, gap: bool) -> Report | None:
-        """Take one line; `gap`: a blank one stands before it. Tells of retries."""
-        before = "" if gap else self._speaks
-        if text.startswith("> ") and not (before == "model" and not text.endswith("  ")):
-            self._speaks = "program" if text.endswith("  ") else "program goes on"
-            return self._program(text[2:].strip(), anew=True)
-        if before == "program goes on":  # text of several lines has the mark only once
-            self._speaks = "program" if text.endswith("  ") else before
-            return self._program(text.strip(), anew=False)
-        if not text.strip() or text.startswith(("# aider chat started at ", _USER)):
+        """Read one line and return a report if a retry begins or ends; `gap` means that a blank line is before it."""
+        previous_speaker = "" if gap else self._speaker
+        if text.startswith("> ") and not (previous_speaker == "model" and not text.endswith("  ")):
+            self._speaker = "program" if text.endswith("  ") else "program goes on"
+            return self._program_line(text[2:].strip(), is_new=True)
+        if previous_speaker == "program goes on":  # a text of several lines has the prefix only on the first
+            self._speaker = "program" if text.endswith("  ") else previous_speaker
+            return self._program_line(text.strip(), is_new=False)
+        if not text.strip() or text.startswith(("# aider chat started at ", _USER_PREFIX)):
             return None
-        self._speaks = "model"
+        self._speaker = "model"
         self.words.append(text)
         self.error = ""
-        return self._recovered()
+        return self._end_retry()
 
-    def _program(self, text: str, *, anew: bool) -> Report | None:
-        self.subject = [text] if anew else [*self.subject, text]
-        if _ERROR.match(text):
+    def _program_line(self, text: str, *, is_new: bool) -> Report | None:
+        """Read a line of the program; `is_new` is False if it continues the line before."""
+        self.subject = [text] if is_new else [*self.subject, text]
+        if _ERROR_LINE.match(text):
             self.error = text
         elif text.startswith("Retrying in "):
             self.retrying = True
@@ -87,21 +90,22 @@ class Story:
         elif text == "^C again to exit":
             self.interrupted = True
         elif text.startswith("Tokens: "):
-            self.cached = {kind: _number(number) for number, kind in _CACHED.findall(text)}
-            return self._recovered()
-        elif named := _MODEL.match(text):
-            self.model = named[1]
+            self.cached = {kind: _parse_count(number) for number, kind in _CACHE_COUNT.findall(text)}
+            return self._end_retry()
+        elif model_line := _MODEL_LINE.match(text):
+            self.model = model_line[1]
         return None
 
-    def _recovered(self) -> Report | None:
-        was, self.retrying = self.retrying, False
-        return ActivityReport(Activity.ACTIVE) if was else None
+    def _end_retry(self) -> Report | None:
+        """Return that aider works again if it was retrying, otherwise None."""
+        was_retrying, self.retrying = self.retrying, False
+        return ActivityReport(Activity.ACTIVE) if was_retrying else None
 
     def ended(self) -> Report:
-        """How the turn ended."""
+        """Return how the turn ended: interrupted, usage limit, failed, or answered."""
         if self.interrupted:
             return ActivityReport(Activity.INTERRUPTED)
-        if self.error and _QUOTA.search(self.error):
+        if self.error and _QUOTA_TEXT.search(self.error):
             return LimitReport(_resets_at(self.error))
         if self.error:
             return ActivityReport(Activity.WAITING_INPUT, self.error)
@@ -118,6 +122,7 @@ class _Message:
 
     @property
     def text(self) -> str:
+        """Return the lines as one text."""
         return "\n".join(self.lines)
 
 
@@ -125,89 +130,90 @@ class Chat:
     """A launch's part of the chat history, and the turn it is in."""
 
     def __init__(self, path: Path, run: AgentRun) -> None:
-        self._place = path.name
-        self._told = run.cursors.get(self._place, 0)
+        self._cursor_name = path.name
+        self._cursor = run.cursors.get(self._cursor_name, 0)
         self._reader = SpoolReader(path, int(run.memo.get("chat", "0")), LONGEST_LINE)
         run.changes.watch(path)
         self.story = Story()
         self.turn: OpenTurn | None = None
         self.turns = 0
         self.answering = False
-        """The model is asked or answers just now: what looks like a question of aider's may be the model's text."""
+        """Whether a request to the model runs: what looks like a question of aider may then be the model's text."""
         self.idle_first = "task" not in run.memo
-        self._message: _Message | None = None
-        self._end = 0
-        self._caught_up = False
+        self._open_message: _Message | None = None
+        self._last_end = 0
+        self._has_caught_up = False
 
     @property
     def unsettled(self) -> bool:
-        """A message stands at the end: more of it may come."""
-        return self._message is not None
+        """Return whether the last message may still continue."""
+        return self._open_message is not None
 
     async def read(self, prompts: PromptLog, *, final: bool) -> AsyncIterator[Heard]:
-        """What came since. Of much, others have their turn in between."""
-        came = False
+        """Yield the reports of new lines; other tasks run in between."""
+        has_lines = False
         while True:
             for start, line in self._reader.read(final=final):
-                came = True
-                for heard in self._line(start, line, prompts):
+                has_lines = True
+                for heard in self._read_line(start, line, prompts):
                     yield heard
             if not self._reader.more:
                 break
             await asyncio.sleep(0)
-        if not came or final:
-            for heard in self._take(prompts):
+        if not has_lines or final:
+            for heard in self._take_message(prompts):
                 yield heard
-        self._caught_up = True
+        self._has_caught_up = True
 
-    def _line(self, start: int, line: bytes, prompts: PromptLog) -> Iterator[Heard]:
-        text, end, gap = clean_text(line.decode(errors="replace")), start + len(line) + 1, start != self._end
-        self._end = end
-        if text.startswith(_USER) and text.endswith("  "):
-            if self._message is not None and not gap:
-                self._message.lines.append(text[len(_USER) : -2])
-                self._message.end = end
+    def _read_line(self, start: int, line: bytes, prompts: PromptLog) -> Iterator[Heard]:
+        """Read one line: a message's line is collected, any other ends the message before."""
+        text, end, gap = clean_text(line.decode(errors="replace")), start + len(line) + 1, start != self._last_end
+        self._last_end = end
+        if text.startswith(_USER_PREFIX) and text.endswith("  "):
+            if self._open_message is not None and not gap:
+                self._open_message.lines.append(text[len(_USER_PREFIX) : -2])
+                self._open_message.end = end
                 return
-            yield from self._take(prompts)
-            self._message = _Message(start, end, [text[len(_USER) : -2]])
+            yield from self._take_message(prompts)
+            self._open_message = _Message(start, end, [text[len(_USER_PREFIX) : -2]])
             return
-        yield from self._take(prompts)
-        if (report := self.story.line(text, gap=gap)) is not None and end > self._told:
-            yield Heard((report,), "transcript", self._place, start, end)
+        yield from self._take_message(prompts)
+        if (report := self.story.line(text, gap=gap)) is not None and end > self._cursor:
+            yield Heard((report,), "transcript", self._cursor_name, start, end)
 
-    def _take(self, prompts: PromptLog) -> Iterator[Heard]:
-        """The message is complete."""
-        message, self._message = self._message, None
+    def _take_message(self, prompts: PromptLog) -> Iterator[Heard]:
+        """Yield the report of the collected message, which is complete."""
+        message, self._open_message = self._open_message, None
         if message is None or message.text == "<blank>" or "(Y)es/(N)o" in message.text:
             return
         reports: list[Report] = [self.end_turn()] if self.turn else []
         reports += [TookReport(message.text), ActivityReport(Activity.ACTIVE)]
-        self.turn = prompts.turn(known=self._caught_up)
+        self.turn = prompts.turn(known=self._has_caught_up)
         self.turns += 1
         self.story.begin()
-        if message.end > self._told:
-            yield Heard(tuple(reports), "transcript", self._place, message.start, message.end)
+        if message.end > self._cursor:
+            yield Heard(tuple(reports), "transcript", self._cursor_name, message.start, message.end)
 
     def end_turn(self) -> Report:
-        """How the turn ended."""
+        """End the turn and return how it ended."""
         self.turn = None
         return self.story.ended()
 
 
 def seen(prompt: Prompt, chat: Chat, workspace: Path) -> Report | None:
-    """What an open prompt means; none while it is not drawn yet, or where it is one that says nothing new."""
-    shown = prompt.text.replace("\n", "")
-    question, asked, _ = shown.partition(_CHOICES)
-    if asked and (question := question.strip()):
+    """Return what an open prompt means; None if it is not drawn yet or has no news."""
+    prompt_text = prompt.text.replace("\n", "")
+    question, choices, _ = prompt_text.partition(_CHOICES)
+    if choices and (question := question.strip()):
         if question == SEVERAL or (chat.answering and not chat.story.error):
-            # No rule may answer: lines of a command can hide others, and a model's text can look like a question.
-            shown = "\n".join([question, *chat.story.subject])
-            return PermissionReport(f"aider {prompt.start}", "", shown)
+            # Without command, so that no rule answers: a command's lines can hide others, and a model's text can look like a question.
+            prompt_text = "\n".join([question, *chat.story.subject])
+            return PermissionReport(f"aider {prompt.start}", "", prompt_text)
         if question in ASKS:
-            about = "\n".join(chat.story.subject)
+            subject = "\n".join(chat.story.subject)
             if ASKS[question] in ("edit", "read"):
-                about = below(workspace, about)
-            return PermissionReport(ASKS[question], about, question, str(prompt.start))
+                subject = below(workspace, subject)
+            return PermissionReport(ASKS[question], subject, question, str(prompt.start))
         return PermissionReport("continue", question, request=str(prompt.start))
     if not MAIN_PROMPT.search(prompt.text):
         return None
@@ -217,19 +223,19 @@ def seen(prompt: Prompt, chat: Chat, workspace: Path) -> Report | None:
 
 
 def usage(record: Mapping[str, Any], story: Story) -> UsageReport | None:
-    """What a request took. The sum of what was sent counts cached tokens too, and those written to the cache twice."""
+    """Return the usage of a request, or None. aider's input count includes cached tokens, and those written to the cache twice."""
     counts = record.get("properties")
     if record.get("event") != "message_send" or not isinstance(counts, dict):
         return None
-    named = str(counts.get("main_model") or "")
-    hit, written = story.cached.get("hit", 0), story.cached.get("write", 0)
+    main_model = str(counts.get("main_model") or "")
+    cache_read, cache_write = story.cached.get("hit", 0), story.cached.get("write", 0)
     try:
         return UsageReport(
-            model=story.model or ("" if named.endswith("REDACTED") else named),
-            input=max(0, int(counts.get("prompt_tokens") or 0) - hit - 2 * written),
+            model=story.model or ("" if main_model.endswith("REDACTED") else main_model),
+            input=max(0, int(counts.get("prompt_tokens") or 0) - cache_read - 2 * cache_write),
             output=int(counts.get("completion_tokens") or 0),
-            cache_read=hit,
-            cache_write=written,
+            cache_read=cache_read,
+            cache_write=cache_write,
             usd=float(counts["cost"]) if counts.get("cost") else None,
             time=datetime.fromtimestamp(record["time"], UTC) if record.get("time") else None,
         )
@@ -237,36 +243,37 @@ def usage(record: Mapping[str, Any], story: Story) -> UsageReport | None:
         return None
 
 
-def _number(text: str) -> int:
-    """`850`, `1.2k`, `28k`."""
+def _parse_count(text: str) -> int:
+    """Return a number such as `850`, `1.2k` or `28k`."""
     return round(float(text.rstrip("k")) * (1000 if text.endswith("k") else 1))
 
 
 def as_turn(story: Story) -> Report:
-    """How a turn without a terminal ended; what went wrong is asked, for nothing waits at a prompt."""
-    ended = story.ended()
-    if isinstance(ended, ActivityReport) and ended.state == Activity.WAITING_INPUT:
-        return TurnReport(f"The model could not be asked ({ended.detail}). Shall it be tried again?")
-    return ended if isinstance(ended, TurnReport | LimitReport) else TurnReport()
+    """Return how a headless turn ended; a failure becomes a question, since no prompt waits for an answer."""
+    report = story.ended()
+    if isinstance(report, ActivityReport) and report.state == Activity.WAITING_INPUT:
+        return TurnReport(f"The model could not be asked ({report.detail}). Shall it be tried again?")
+    return report if isinstance(report, TurnReport | LimitReport) else TurnReport()
 
 
 def _resets_at(error: str) -> datetime | None:
-    found = _AGAIN_IN.search(error)
-    if found is None or not any(found.groups()):
+    """Return when a limit ends by the waiting time in its message, or None."""
+    match = _RETRY_IN.search(error)
+    if match is None or not any(match.groups()):
         return None
-    hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    hours, minutes, seconds = (float(part or 0) for part in match.groups())
     return datetime.now(UTC) + timedelta(hours=hours, minutes=minutes, seconds=seconds)
 
 
 def _without_edits(lines: list[str]) -> str:
-    """What was said around the blocks of code, each of which has the name of its file before it."""
-    said: list[str] = []
-    inside = False
+    """Return the text around the code blocks, without the file name before each; the whole text if nothing remains."""
+    kept_lines: list[str] = []
+    is_in_block = False
     for line in lines:
         if line.startswith("```"):
-            if not inside and said and " " not in said[-1].strip():
-                said.pop()
-            inside = not inside
-        elif not inside:
-            said.append(line)
-    return "\n".join(said).strip() or "\n".join(lines).strip()
+            if not is_in_block and kept_lines and " " not in kept_lines[-1].strip():
+                kept_lines.pop()
+            is_in_block = not is_in_block
+        elif not is_in_block:
+            kept_lines.append(line)
+    return "\n".join(kept_lines).strip() or "\n".join(lines).strip()

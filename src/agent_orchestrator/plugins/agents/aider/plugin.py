@@ -1,4 +1,4 @@
-"""`aider`: heard by its chat history, its event log and its terminal's prompts (docs/agents/aider.md)."""
+"""The plugin `aider`: runs aider and reads its chat history, its event log and its terminal's prompts (docs/agents/aider.md)."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from agent_orchestrator.protocols.host import Host
 
 LONGEST_TASK = 100_000
-"""Bytes of a task that are typed; a longer one is given as a file to read."""
+"""The number of bytes of a task that are typed; a longer one is given as a file to read."""
 SETTLED = 0.2
 """Seconds without change after which a message at the end of the chat history is complete."""
 ENDS_IT = 3.0
-"""Seconds within which a second interrupt makes aider exit, and some."""
+"""Seconds within which a second interrupt makes aider exit, with a margin."""
 TAGS_CACHE = ".aider.tags.cache.v*"
 QUIET = (
     "--no-check-update",
@@ -58,48 +58,54 @@ QUIET = (
     "--disable-playwright",
     "--auto-commits",
 )
-"""Asks nothing at its start, fetches no address that a message happens to name, sends nothing home."""
+"""Options with which aider asks nothing at its start, fetches no address that a message contains, and sends no analytics."""
 YES = ("--yes-always", "--no-suggest-shell-commands")
-"""It edits without asking, and runs no commands of the model's: the only way of working where nobody can be asked."""
+"""Options with which aider edits without asking and runs no commands of the model: the only way where no person can be asked."""
 PLAN = ("--chat-mode", "ask", *YES)
 
-_EVENT, _SAID = "\x1ee", "\x1ec"
-"""How a turn without a terminal marks the lines of its event log and of its chat history."""
+_EVENT_MARK, _CHAT_MARK = "\x1ee", "\x1ec"
+"""The marks before lines of the event log and of the chat history in the output of a headless turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """What aider keeps for one session, outside the workspace."""
+    """The files that aider keeps for one session, outside of the workspace."""
 
     folder: Path
 
     @property
     def chat(self) -> Path:
+        """Return the path of the chat history."""
         return self.folder / "chat.history.md"
 
     @property
     def events(self) -> Path:
+        """Return the path of the event log."""
         return self.folder / "events.jsonl"
 
     @property
     def rules(self) -> Path:
+        """Return the path of the rules."""
         return self.folder / "instructions.md"
 
     @property
     def task(self) -> Path:
+        """Return the path of a long or headless task."""
         return self.folder / "task.md"
 
     @property
     def interrupted(self) -> Path:
+        """Return the path of the file with the id of the message that last interrupted a turn."""
         return self.folder / "interrupted"
 
 
 def _files(private: Path) -> _Files:
+    """Return the paths of a session's files."""
     return _Files(private / "aider")
 
 
 class Aider:
-    """Starts aider, types into it only at its prompt, and hears it."""
+    """The agent plugin that starts aider, types into it only at its prompt, and reads its chat history, event log and terminal."""
 
     screen = ScreenRules()
     interrupt_keys = ("C-c",)
@@ -109,33 +115,37 @@ class Aider:
         self._host = host
         self._stream = bool(config.get("stream"))
         self._story = chat_history.Story()
-        self._blank = False
+        self._is_blank_before = False
 
     def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
-        """Its caches, and the session's history, event log and typed lines."""
+        """Return aider's caches, and the session's chat history, event log and typed lines, as writable."""
         files = _files(private)
-        grows = (files.chat, files.events, files.folder / "input.history")
-        for file in grows:
+        session_files = (files.chat, files.events, files.folder / "input.history")
+        for file in session_files:
             file.touch(mode=0o600)
-        return Kept((Path(env.get("HOME") or Path.home()) / ".aider", *grows))
+        return Kept((Path(env.get("HOME") or Path.home()) / ".aider", *session_files))
 
     async def detect(self) -> Found | None:
-        """Its version is read from its installation: starting it takes seconds."""
+        """Return where `aider` is installed and its version, or None; the version is read from its installation, since starting
+        it takes seconds.
+        """
         path = self._host.which("aider")
-        return Found(path, _version(Path(path))) if path else None
+        return Found(path, _installed_version(Path(path))) if path else None
 
     def typed(self, text: str) -> str:
-        """A message is never a command."""
+        """Return the text as it must be typed, so that it is never a command."""
         return _as_message(text)
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
-        """It takes no first prompt: the task is typed once it is ready, its rules are a file that it reads."""
+        """Return the command; aider takes no first prompt, so the task is typed once it is ready, and the rules are a file that
+        it reads.
+        """
         files = _files(context.private)
         files.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _adopt(context, files, context.resume)
-        argv = [self._program(context), *_arguments(context, files), "--fancy-input", "--no-multiline"]
+        _copy_conversation(context, files, context.resume)
+        argv = [self._program(context), *_launch_options(context, files), "--fancy-input", "--no-multiline"]
         argv.append("--stream" if self._stream else "--no-stream")
-        _keep_out_of_sight(context.workspace)
+        _exclude_cache(context.workspace)
         text = context.message if context.resume is not None else context.task or context.prompt
         if len(text.encode()) > LONGEST_TASK:
             files.task.write_text(text, encoding="utf-8")
@@ -144,66 +154,71 @@ class Aider:
         size = files.chat.stat().st_size if files.chat.exists() else 0
         return AgentLaunch(
             tuple(argv),
-            await self._env(context),
+            await self._environment(context),
             paste=text or None,
             waits=not text,
             conversation=str(files.chat),
             memo={"chat": str(size), "log": str(log_size(context)), **({"task": "typed"} if text else {})},
         )
 
-    async def _env(self, context: AgentContext) -> dict[str, str]:
-        """No browser is opened; without an identity aider would write one into the repository's configuration."""
+    async def _environment(self, context: AgentContext) -> dict[str, str]:
+        """Return the environment: no browser, and a Git identity if there is none, since aider would write one into the
+        repository's configuration.
+        """
         env = {"BROWSER": "true"}
         number = int(context.env.get("GIT_CONFIG_COUNT") or 0)
         for key, value in (("user.name", "aider"), ("user.email", "aider@localhost")):
-            known = await self._host.run(
+            result = await self._host.run(
                 ["git", "config", "--get", key], cwd=context.workspace, env=context.env or None
             )
-            if known.code:
+            if result.code:
                 env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
                 number += 1
                 env["GIT_CONFIG_COUNT"] = str(number)
         return env
 
     def _program(self, context: AgentContext) -> str:
+        """Return the path of `aider`; raise `Missing` if it is not installed."""
         return cli.program(self._host, "aider", context, "install it: python -m pip install aider-chat")
 
-    # -- hearing -------------------------------------------------------------------------------------------------------
+    # -- listening -----------------------------------------------------------------------------------------------------
 
     async def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
-        """Its chat history tells what was taken up and said, its terminal when it waits, its event log what it cost."""
+        """Yield messages from the chat history, usage from the event log, waiting and permission requests from the terminal."""
         files = _files(run.private)
         prompts = PromptLog(run.log, int(run.memo.get("log", "0")))
         chat, events = chat_history.Chat(files.chat, run), Journal(files.events, run, "record")
         run.changes.watch(run.log)
-        told, asking, alive = -1, False, True
+        handled_prompt, is_asking, is_alive = -1, False, True
         while True:
-            prompt = prompts.look()  # before the chat history: what led to a prompt is written there by then
-            async for heard in chat.read(prompts, final=not alive):
+            prompt = prompts.look()  # read before the chat history, which then has everything that led to this prompt
+            async for heard in chat.read(prompts, final=not is_alive):
                 yield heard
             async for line in events.lines():
                 chat.answering = line.data.get("event") == "message_send_starting"
                 if usage := chat_history.usage(line.data, chat.story):
                     yield events.heard(line, usage)
-            if prompt is None and asking:
-                asking = False
+            if prompt is None and is_asking:
+                is_asking = False
                 yield Heard((ActivityReport(Activity.ACTIVE),), "mode")
             elif (
                 prompt is not None
-                and prompt.start != told
-                and (seen := chat_history.seen(prompt, chat, run.workspace)) is not None
+                and prompt.start != handled_prompt
+                and (prompt_report := chat_history.seen(prompt, chat, run.workspace)) is not None
             ):
-                told, asking = prompt.start, isinstance(seen, PermissionReport)
-                place = "" if seen == ActivityReport(Activity.IDLE) else run.log.name
-                yield Heard((seen,), "mode", place, prompt.start, prompt.end)
-            if not alive:
+                handled_prompt, is_asking = prompt.start, isinstance(prompt_report, PermissionReport)
+                place = "" if prompt_report == ActivityReport(Activity.IDLE) else run.log.name
+                yield Heard((prompt_report,), "mode", place, prompt.start, prompt.end)
+            if not is_alive:
                 break
-            pending = chat.unsettled or (chat.turn is not None and chat.turn.doubtful(prompt, monotonic()))
-            alive = await run.changes.next(SETTLED if pending else None)
-        await asyncio.to_thread(_tidy, run.workspace)
+            is_pending = chat.unsettled or (chat.turn is not None and chat.turn.doubtful(prompt, monotonic()))
+            is_alive = await run.changes.next(SETTLED if is_pending else None)
+        await asyncio.to_thread(_remove_cache, run.workspace)
 
     async def deliver(self, run: AgentRun, message: str, text: str, *, interrupt: bool) -> Delivery | Typable | None:
-        """Typed only at its own prompt: what comes while it works would be cut into lines, or answer a question."""
+        """Return `Typable` at aider's own prompt, otherwise `Held`: text typed during a turn would be split into lines, or
+        answer a question.
+        """
         del text
         prompts = PromptLog(run.log, int(run.memo.get("log", "0")))
         prompt = prompts.look()
@@ -218,7 +233,7 @@ class Aider:
         return Held("aider takes messages between its turns")
 
     def _interrupt(self, run: AgentRun, message: str) -> None:
-        """Once for each message; and not twice in short order, which would end it."""
+        """Interrupt the turn, once per message and not twice within `ENDS_IT` seconds, which would end aider."""
         mark = _files(run.private).interrupted
         if mark.exists() and (mark.read_text() == message or time.time() - mark.stat().st_mtime < ENDS_IT):
             return
@@ -228,15 +243,15 @@ class Aider:
     # -- headless ------------------------------------------------------------------------------------------------------
 
     def turn(self, context: AgentContext, prompt: str, conversation: str | None) -> Turn:
-        """One message from a file. What it adds to its chat history and event log is printed, marked, behind its output."""
+        """Return a command that gives one message from a file, then prints what aider added to its chat history and event log, marked."""
         files = _files(context.private)
         files.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _adopt(context, files, conversation)
-        _keep_out_of_sight(context.workspace)
+        _copy_conversation(context, files, conversation)
+        _exclude_cache(context.workspace)
         files.task.write_text(_as_message(prompt), encoding="utf-8")
         command = [
             self._program(context),
-            *_arguments(context, files),
+            *_launch_options(context, files),
             *YES,
             "--no-pretty",
             "--no-fancy-input",
@@ -247,14 +262,14 @@ class Aider:
         return Turn((*argv, "--message-file", str(files.task)), {"BROWSER": "true"})
 
     def read_turn(self, line: str) -> TurnLine:
-        """Its output is shown; what it means is in its chat history and event log, which come behind."""
-        if line.startswith(_SAID):
-            text = line[len(_SAID) :]
-            self._story.line(text, gap=self._blank)
-            self._blank = not text.strip()
-        elif line.startswith(_EVENT):
+        """Show a line of output; read the marked lines of chat history and event log, which come after it."""
+        if line.startswith(_CHAT_MARK):
+            text = line[len(_CHAT_MARK) :]
+            self._story.line(text, gap=self._is_blank_before)
+            self._is_blank_before = not text.strip()
+        elif line.startswith(_EVENT_MARK):
             try:
-                record = json.loads(line[len(_EVENT) :])
+                record = json.loads(line[len(_EVENT_MARK) :])
             except ValueError:
                 return TurnLine()
             if usage := chat_history.usage(record, self._story):
@@ -275,7 +290,8 @@ tail -c +$((size + 1)) "$chat" | sed "s/^/\x1ec/"; sed "s/^/\x1ee/" "$events"; e
 # -- starting ----------------------------------------------------------------------------------------------------------
 
 
-def _arguments(context: AgentContext, files: _Files) -> list[str]:
+def _launch_options(context: AgentContext, files: _Files) -> list[str]:
+    """Write the rules and return the options of every launch."""
     files.rules.write_text(context.system, encoding="utf-8")
     argv = [*QUIET, *(PLAN if context.permissions == "plan" else ())]
     argv += ["--chat-history-file", str(files.chat), "--input-history-file", str(files.folder / "input.history")]
@@ -292,13 +308,13 @@ def _arguments(context: AgentContext, files: _Files) -> list[str]:
 
 
 def _as_message(text: str) -> str:
-    """A first character that aider would take for a command, or for the begin of several lines, gets a blank before it."""
+    """Return the text with a space in front if aider would take its first character for a command or the begin of several lines."""
     text = text.replace("\0", "")
     return f" {text}" if text.startswith(("/", "!", "{")) else text
 
 
-def _adopt(context: AgentContext, files: _Files, conversation: str | None) -> None:
-    """A conversation begun by hand is continued in a copy of its chat history."""
+def _copy_conversation(context: AgentContext, files: _Files, conversation: str | None) -> None:
+    """Copy the chat history of a conversation that was begun by hand, to continue it; raise `UsageError` if there is none."""
     if not conversation or files.chat.exists() or Path(conversation) == files.chat:
         return
     source = context.repo / Path(conversation).expanduser()
@@ -308,19 +324,21 @@ def _adopt(context: AgentContext, files: _Files, conversation: str | None) -> No
     shutil.copyfile(source, files.chat)
 
 
-def _keep_out_of_sight(workspace: Path) -> None:
-    """aider keeps its map of the repository in the workspace, wherever its other files are: Git must not see it."""
+def _exclude_cache(workspace: Path) -> None:
+    """Exclude aider's map of the repository from Git: it is in the workspace, wherever aider's other files are."""
     layout = find_layout(workspace)
     if layout is not None:
         exclude(layout, [f"/{TAGS_CACHE}/"])
 
 
-def _tidy(workspace: Path) -> None:
+def _remove_cache(workspace: Path) -> None:
+    """Remove aider's map of the repository from the workspace."""
     for folder in workspace.glob(TAGS_CACHE):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _version(program: Path) -> str:
-    for found in program.resolve().parent.parent.glob("lib/python*/site-packages/aider_chat-*.dist-info"):
-        return found.name.removeprefix("aider_chat-").removesuffix(".dist-info")
+def _installed_version(program: Path) -> str:
+    """Return the version in the name of the installed package's metadata folder, or ""."""
+    for metadata in program.resolve().parent.parent.glob("lib/python*/site-packages/aider_chat-*.dist-info"):
+        return metadata.name.removeprefix("aider_chat-").removesuffix(".dist-info")
     return ""

@@ -1,1 +1,1 @@
-"""`claude-code`: Anthropic's Claude Code."""
+"""The plugin `claude-code`: Anthropic's Claude Code."""

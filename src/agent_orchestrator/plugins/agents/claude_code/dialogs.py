@@ -1,4 +1,4 @@
-"""Claude Code's dialogs: what a request says, what the screen shows, and which key gives an answer."""
+"""Reads Claude Code's dialogs: what a request asks for, what the screen shows, and which key gives an answer."""
 
 from __future__ import annotations
 
@@ -11,24 +11,26 @@ from typing import Any
 
 LONGEST = 2000
 COMPARED = 48
-"""Characters of a command by which a dialog is known to be about it; longer ones are shown cut."""
+"""The number of characters by which a dialog is matched to a command; longer commands are cut on the screen."""
 
-_CHOSEN = re.compile(r"^(?P<indent>\s*)❯\s+(?:(?P<number>\d)\.\s+)?(?P<label>\S.*)$")
-_NUMBERED = re.compile(r"^\s*(?:❯\s*)?(?P<number>\d)\.\s+(?P<label>\S.*)$")
-_RULE = re.compile(r"^\s*[─━═▔╌]{20}")
-_EDGE = re.compile(r"^\s*[─━═▔]{20}")
-_RETRY = re.compile(r"^(?P<what>.*?)·\s*+Retrying in \S+(?:\s*+·\s*+(?P<attempt>attempt \d+/\d+))?", re.MULTILINE)
-_AHEAD = re.compile(r"\A\W+")
+_CHOSEN_LINE = re.compile(r"^(?P<indent>\s*)❯\s+(?:(?P<number>\d)\.\s+)?(?P<label>\S.*)$")
+_NUMBERED_LINE = re.compile(r"^\s*(?:❯\s*)?(?P<number>\d)\.\s+(?P<label>\S.*)$")
+_RULE_LINE = re.compile(r"^\s*[─━═▔╌]{20}")
+_EDGE_LINE = re.compile(r"^\s*[─━═▔]{20}")
+_RETRY_LINE = re.compile(r"^(?P<what>.*?)·\s*+Retrying in \S+(?:\s*+·\s*+(?P<attempt>attempt \d+/\d+))?", re.MULTILINE)
+_LEADING_SYMBOLS = re.compile(r"\A\W+")
 
-_SUBJECTS = ("command", "file_path", "notebook_path", "path", "url", "query", "pattern", "skill", "plan", "prompt")
-"""What a tool is used for, by the names that tools give it."""
-_PATHS = ("file_path", "notebook_path", "path")
-"""Those that name a file. A command is never shortened: `WORKSPACE/git status` is a program of the agent's own."""
+_SUBJECT_KEYS = ("command", "file_path", "notebook_path", "path", "url", "query", "pattern", "skill", "plan", "prompt")
+"""The names of the tool argument that says what the tool is used for."""
+_PATH_KEYS = ("file_path", "notebook_path", "path")
+"""Arguments that name a file, which is shortened to its path in the workspace. A command never is: `WORKSPACE/git status` is a
+program of the agent.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One line that can be chosen, and the keys that choose it."""
+    """One option of a dialog, and the keys that choose it."""
 
     label: str
     keys: tuple[str, ...]
@@ -44,129 +46,135 @@ class Dialog:
 
 
 def asked(given: Mapping[str, Any], workspace: Path) -> tuple[str, str]:
-    """What a tool is to be used for, and why, by the agent's own words."""
-    key = next((key for key in _SUBJECTS if given.get(key)), "")
+    """Return what a tool is to be used for, and the agent's reason."""
+    key = next((key for key in _SUBJECT_KEYS if given.get(key)), "")
     subject = str(given[key]) if key else ""
     if not subject and given:
         subject = json.dumps(given, ensure_ascii=False, sort_keys=True)
-    if key in _PATHS and subject.startswith(f"{workspace}/"):
+    if key in _PATH_KEYS and subject.startswith(f"{workspace}/"):
         subject = subject[len(str(workspace)) + 1 :]
     return subject, str(given.get("description") or "")[:LONGEST]
 
 
 def can_be_typed(given: Mapping[str, Any]) -> bool:
-    """A single question takes what is typed as its answer; several, or one with several answers, have keys of their own."""
+    """Return whether typed text answers the request: a single question does; several, or one with several answers, need keys."""
     questions = given.get("questions")
     return isinstance(questions, list) and len(questions) == 1 and not _is_multiple(questions[0])
 
 
-def _is_multiple(one: object) -> bool:
-    return isinstance(one, dict) and bool(one.get("multiSelect"))
+def _is_multiple(question: object) -> bool:
+    """Return whether a question takes several answers."""
+    return isinstance(question, dict) and bool(question.get("multiSelect"))
 
 
 def question(given: Mapping[str, Any]) -> str:
-    """The questions that a dialog puts, each with its choices."""
-    asked_ones = [one for one in given.get("questions") or () if isinstance(one, dict)]
-    return "\n\n".join(_one_question(one) for one in asked_ones)[:LONGEST] or "a question"
+    """Return the text of the questions of a dialog, each with its options."""
+    questions = [item for item in given.get("questions") or () if isinstance(item, dict)]
+    return "\n\n".join(_question_text(item) for item in questions)[:LONGEST] or "a question"
 
 
-def _one_question(one: Mapping[str, Any]) -> str:
-    options = [option for option in one.get("options") or () if isinstance(option, dict)]
+def _question_text(question: Mapping[str, Any]) -> str:
+    """Return the text of one question with its options."""
+    options = [option for option in question.get("options") or () if isinstance(option, dict)]
     choices = [
         f"- {option.get('label')}" + (f": {option['description']}" if option.get("description") else "")
         for option in options
     ]
-    return "\n".join([str(one.get("question") or ""), *choices])
+    return "\n".join([str(question.get("question") or ""), *choices])
 
 
 def read(screen: str) -> Dialog | None:
-    """The dialog at the bottom of the screen; none where there is none."""
+    """Return the dialog at the bottom of the screen, or None."""
     lines = [line.rstrip() for line in screen.splitlines()]
-    chosen = next((number for number in range(len(lines) - 1, -1, -1) if _CHOSEN.match(lines[number])), None)
-    if chosen is None:
+    chosen_line = next((number for number in range(len(lines) - 1, -1, -1) if _CHOSEN_LINE.match(lines[number])), None)
+    if chosen_line is None:
         return None
-    edges = [number for number in range(chosen) if _EDGE.match(lines[number])]
+    edges = [number for number in range(chosen_line) if _EDGE_LINE.match(lines[number])]
     start = edges[-1] + 1 if edges else 0
-    options = _numbered(lines, start) or _listed(lines, chosen)
-    body = [line.strip() for line in lines[start:] if line.strip() and not _RULE.match(line)]
-    if not options or not body or _CHOSEN.match(lines[start]):
-        return None  # the prompt itself
+    options = _numbered_options(lines, start) or _listed_options(lines, chosen_line)
+    body = [line.strip() for line in lines[start:] if line.strip() and not _RULE_LINE.match(line)]
+    if not options or not body or _CHOSEN_LINE.match(lines[start]):
+        return None  # this is the prompt, not a dialog
     return Dialog(body[0], "\n".join(lines[start:]), options)
 
 
-def _numbered(lines: list[str], start: int) -> tuple[Option, ...]:
-    """Options with a number: that key chooses it at once."""
-    found = [match for line in lines[start:] if (match := _NUMBERED.match(line))]
-    first = next((number for number, match in enumerate(found) if match["number"] == "1"), None)
-    if first is None or not any("❯" in match[0] for match in found):
+def _numbered_options(lines: list[str], start: int) -> tuple[Option, ...]:
+    """Return the options with a number, a key that chooses at once."""
+    matches = [match for line in lines[start:] if (match := _NUMBERED_LINE.match(line))]
+    first = next((number for number, match in enumerate(matches) if match["number"] == "1"), None)
+    if first is None or not any("❯" in match[0] for match in matches):
         return ()
-    return tuple(Option(match["label"].strip(), (match["number"],)) for match in found[first:])
+    return tuple(Option(match["label"].strip(), (match["number"],)) for match in matches[first:])
 
 
-def _listed(lines: list[str], chosen: int) -> tuple[Option, ...]:
-    """Options without numbers, one below the other: the arrow keys go to it, Enter chooses it."""
-    column = re.search(r"❯\s+", lines[chosen])
+def _listed_options(lines: list[str], chosen_line: int) -> tuple[Option, ...]:
+    """Return the options without numbers, one per line: arrow keys move to one, Enter chooses it."""
+    column = re.search(r"❯\s+", lines[chosen_line])
     assert column is not None
-    listed = re.compile(rf"^\s{{{column.end()}}}\S")
-    first = last = chosen
-    while first > 0 and listed.match(lines[first - 1]):
+    option_line = re.compile(rf"^\s{{{column.end()}}}\S")
+    first = last = chosen_line
+    while first > 0 and option_line.match(lines[first - 1]):
         first -= 1
-    while last + 1 < len(lines) and listed.match(lines[last + 1]):
+    while last + 1 < len(lines) and option_line.match(lines[last + 1]):
         last += 1
     if first == last:
         return ()
     return tuple(
-        Option(lines[number][column.end() :].strip(), (*_moves(number - chosen), "Enter"))
+        Option(lines[number][column.end() :].strip(), (*_arrow_keys(number - chosen_line), "Enter"))
         for number in range(first, last + 1)
     )
 
 
-def _moves(distance: int) -> tuple[str, ...]:
+def _arrow_keys(distance: int) -> tuple[str, ...]:
+    """Return the arrow keys for a number of lines."""
     return ("Down",) * distance if distance >= 0 else ("Up",) * -distance
 
 
 def key_for(dialog: Dialog, command: str, decision: str) -> tuple[str, ...] | None:
-    """The key that gives this answer to the dialog; none: it is another dialog, or has no such answer."""
+    """Return the keys that give this answer, or None if the dialog is about another command or has no such answer."""
     if command and not _is_about(dialog, command):
         return None
     if decision == "deny":
         return ("Escape",)
-    plain = [option for option in dialog.options if re.match(r"Yes\b", option.label)]
-    once = [option for option in plain if not re.match(r"Yes,? (?:and|allow|always)\b", option.label)] or plain
-    return once[0].keys if once else None
+    yes_options = [option for option in dialog.options if re.match(r"Yes\b", option.label)]
+    once_options = [
+        option for option in yes_options if not re.match(r"Yes,? (?:and|allow|always)\b", option.label)
+    ] or yes_options
+    return once_options[0].keys if once_options else None
 
 
 def _is_about(dialog: Dialog, command: str) -> bool:
-    shown, first = _dense(dialog.text), next((line for line in command.splitlines() if line.strip()), "")
-    name = _dense(Path(first).name) if "/" in first and " " not in first.strip() else ""
-    return _dense(first)[:COMPARED] in shown or bool(name and name in shown)
+    """Return whether the dialog shows the command, or the name of its file."""
+    dialog_text, first_line = _squeeze(dialog.text), next((line for line in command.splitlines() if line.strip()), "")
+    name = _squeeze(Path(first_line).name) if "/" in first_line and " " not in first_line.strip() else ""
+    return _squeeze(first_line)[:COMPARED] in dialog_text or bool(name and name in dialog_text)
 
 
-def _dense(text: str) -> str:
-    """Without blanks: long lines are wrapped, and indented."""
+def _squeeze(text: str) -> str:
+    """Return the text without blanks, since long lines are wrapped and indented."""
     return re.sub(r"\s+", "", text)
 
 
 def draft(screen: str) -> str:
-    """The first line of what stands in the prompt."""
+    """Return the first line of the text in the prompt."""
     lines = screen.splitlines()
-    edges = [number for number, line in enumerate(lines) if _EDGE.match(line)]
-    first = lines[edges[-2] + 1] if len(edges) > 1 and edges[-2] + 1 < len(lines) else ""
-    return first.removeprefix("❯").strip() if first.startswith("❯") else ""
+    edges = [number for number, line in enumerate(lines) if _EDGE_LINE.match(line)]
+    first_line = lines[edges[-2] + 1] if len(edges) > 1 and edges[-2] + 1 < len(lines) else ""
+    return first_line.removeprefix("❯").strip() if first_line.startswith("❯") else ""
 
 
 def is_put_back(shown: str, message: str) -> bool:
-    """Is what stands in the prompt the message that was being worked on? A long one is shown by a mark."""
-    beginning = _dense(shown)[:COMPARED]
-    return bool(beginning) and (beginning.startswith("[Pastedtext") or _dense(message).startswith(beginning))
+    """Return whether the text in the prompt is the interrupted message; a long one is shown as a mark."""
+    beginning = _squeeze(shown)[:COMPARED]
+    return bool(beginning) and (beginning.startswith("[Pastedtext") or _squeeze(message).startswith(beginning))
 
 
 def retry(screen: str) -> str:
-    """Which error is being retried, by the line above the prompt; nothing where none is."""
-    lines = list(_RETRY.finditer(screen))
+    """Return the error that is being retried, from the line above the prompt, or ""."""
+    lines = list(_RETRY_LINE.finditer(screen))
     if not lines:
         return ""
-    found = lines[-1]
-    what = found["what"].strip() or screen[: found.start()].rstrip().rpartition("\n")[2].strip()
-    attempt = f", {found['attempt']}" if what and found["attempt"] else ""
-    return f"{_AHEAD.sub('', what) or what}{attempt}"
+    last = lines[-1]
+    error = last["what"].strip() or screen[: last.start()].rstrip().rpartition("\n")[2].strip()
+    attempt = f", {last['attempt']}" if error and last["attempt"] else ""
+    return f"{_LEADING_SYMBOLS.sub('', error) or error}{attempt}"

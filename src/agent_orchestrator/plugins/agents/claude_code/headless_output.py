@@ -1,4 +1,4 @@
-"""Reading what `claude -p --output-format stream-json` prints: what to show, and what it means."""
+"""Parses what `claude -p --output-format stream-json` prints: the text to show, and the reports."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from agent_orchestrator.protocols import Activity, TurnLine
 from agent_orchestrator.protocols import reports as r
 
 SHOWN = 2000
-"""Characters of a tool's output that the terminal shows."""
+"""The number of characters of a tool's output that the terminal shows."""
 
 
 def read(line: str) -> TurnLine:
-    """One line of a turn; what is no JSON object is shown as it is."""
+    """Parse one line of a turn; a line that is no JSON object is shown as it is."""
     try:
         data = json.loads(line)
     except ValueError:
@@ -27,49 +27,53 @@ def read(line: str) -> TurnLine:
         case "system", "init":
             return TurnLine(reports=(r.ConversationReport(str(data.get("session_id") or "")),))
         case "system", "api_retry":
-            return _retry(data)
+            return _parse_retry(data)
         case "system", "permission_denied":
-            why = data.get("message") or data.get("decision_reason") or "nobody is asked in this mode"
-            return TurnLine(show=f"-- not allowed: {data.get('tool_name')}: {why} --")
+            reason = data.get("message") or data.get("decision_reason") or "nobody is asked in this mode"
+            return TurnLine(show=f"-- not allowed: {data.get('tool_name')}: {reason} --")
         case "rate_limit_event", _:
-            return _limit(data.get("rate_limit_info"))
+            return _parse_limit(data.get("rate_limit_info"))
         case "assistant", _:
-            return _assistant(data)
+            return _parse_assistant(data)
         case "user", _:
-            return TurnLine(show=_results(data))
+            return TurnLine(show=_render_results(data))
         case "result", _:
-            return _result(data)
+            return _parse_result(data)
     return TurnLine()
 
 
-def _retry(data: Mapping[str, Any]) -> TurnLine:
-    what = " ".join(str(data[key]) for key in ("error_status", "error") if data.get(key)) or "API error"
-    detail = f"{what}, attempt {data.get('attempt')}/{data.get('max_retries')}"
+def _parse_retry(data: Mapping[str, Any]) -> TurnLine:
+    """Parse the retry of a request."""
+    error = " ".join(str(data[key]) for key in ("error_status", "error") if data.get(key)) or "API error"
+    detail = f"{error}, attempt {data.get('attempt')}/{data.get('max_retries')}"
     return TurnLine(f"-- retrying: {detail} --", (r.ActivityReport(Activity.RETRYING, detail),))
 
 
-def _limit(info: object) -> TurnLine:
+def _parse_limit(info: object) -> TurnLine:
+    """Parse a usage limit; a warning before it is reached gives nothing."""
     if not isinstance(info, dict) or info.get("status") != "rejected":
         return TurnLine()
-    resets = info.get("resetsAt")
-    until = datetime.fromtimestamp(resets, UTC) if isinstance(resets, int) else None
-    return TurnLine(reports=(r.LimitReport(until, model=limited_model(info, "")),))
+    resets_at = info.get("resetsAt")
+    reset_time = datetime.fromtimestamp(resets_at, UTC) if isinstance(resets_at, int) else None
+    return TurnLine(reports=(r.LimitReport(reset_time, model=limited_model(info, "")),))
 
 
-def _assistant(data: Mapping[str, Any]) -> TurnLine:
+def _parse_assistant(data: Mapping[str, Any]) -> TurnLine:
+    """Parse a message of the model: show its text and tool calls."""
     shown = []
     for block in _blocks(data):
         if block.get("type") == "text":
             shown.append(str(block.get("text") or ""))
         elif block.get("type") == "tool_use":
-            given = block.get("input")
-            subject = given.get("command") or given.get("file_path") if isinstance(given, dict) else None
-            shown.append(f"* {block.get('name')}: {subject or json.dumps(given, ensure_ascii=False)}")
+            arguments = block.get("input")
+            subject = arguments.get("command") or arguments.get("file_path") if isinstance(arguments, dict) else None
+            shown.append(f"* {block.get('name')}: {subject or json.dumps(arguments, ensure_ascii=False)}")
     failed = data.get("is_api_error_message")
     return TurnLine("\n".join(shown), () if failed else (r.ActivityReport(Activity.ACTIVE),))
 
 
-def _results(data: Mapping[str, Any]) -> str:
+def _render_results(data: Mapping[str, Any]) -> str:
+    """Return the output of tools, indented and cut."""
     shown = []
     for block in _blocks(data):
         content = block.get("content")
@@ -78,20 +82,23 @@ def _results(data: Mapping[str, Any]) -> str:
     return "\n".join(shown)
 
 
-def _result(data: Mapping[str, Any]) -> TurnLine:
-    told: list[r.Report] = list(_usage(data))
+def _parse_result(data: Mapping[str, Any]) -> TurnLine:
+    """Parse the end of a turn: its usage, and its answer unless it failed."""
+    reports: list[r.Report] = list(_usage_reports(data))
     if not data.get("is_error"):
-        shaped = data.get("structured_output")
-        told.append(
+        structured_output = data.get("structured_output")
+        reports.append(
             r.TurnReport(
-                json.dumps(shaped, ensure_ascii=False) if shaped is not None else str(data.get("result") or "")
+                json.dumps(structured_output, ensure_ascii=False)
+                if structured_output is not None
+                else str(data.get("result") or "")
             )
         )
-    return TurnLine(reports=tuple(told))
+    return TurnLine(reports=tuple(reports))
 
 
-def _usage(data: Mapping[str, Any]) -> list[r.UsageReport]:
-    """What this turn used, by model with its dollars; older versions say it for all models together, and no dollars of one turn."""
+def _usage_reports(data: Mapping[str, Any]) -> list[r.UsageReport]:
+    """Return this turn's usage by model, with dollars. Older versions give one sum for all models, and no dollars per turn."""
     by_model = data.get("model_usage_since_last_result")
     if isinstance(by_model, dict):
         return [
@@ -123,11 +130,13 @@ def _usage(data: Mapping[str, Any]) -> list[r.UsageReport]:
 
 
 def _blocks(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the content blocks of a message."""
     message = data.get("message")
     content = message.get("content") if isinstance(message, dict) else None
     return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
 
 
-def _count(used: Mapping[str, Any], key: str) -> int:
-    value = used.get(key)
+def _count(usage: Mapping[str, Any], key: str) -> int:
+    """Return a number of tokens, 0 if it is missing."""
+    value = usage.get(key)
     return value if isinstance(value, int) and value >= 0 else 0

@@ -1,7 +1,9 @@
-"""Listening to Claude Code: its status record says what it does, its transcript what it took up, said and used, its hooks what it asks.
+"""Reports on one launch of Claude Code: state from its status record, messages and usage from its transcript, requests from its
+hooks.
 
-The record (`sessions/<pid>.json` in its configuration folder) is right about busy, idle and waiting also after Esc, but says nothing
-more; the transcript says how a turn ended, some tenths of a second later. A version without the record is heard by the transcript alone.
+The record (`sessions/<pid>.json` in its configuration folder) is right about busy, idle and waiting also after Esc, but holds
+nothing more; the transcript tells how a turn ended, some tenths of a second later. A version without the record is read by its
+transcript alone. Look here when the state of a Claude Code session is wrong or late.
 """
 
 from __future__ import annotations
@@ -26,44 +28,44 @@ from agent_orchestrator.protocols import Activity, AgentRun, Clock, Heard
 from agent_orchestrator.protocols import reports as r
 
 HOOKS = ("SessionStart", "PermissionRequest")
-"""What Claude Code tells by hooks: where its transcript is, and what it asks a permission for."""
+"""The hooks of Claude Code that are used: where its transcript is, and what it asks permission for."""
 
 RECORDS = "claude-records"
-"""A session's own folder of status records."""
+"""The name of a session's own folder of status records."""
 SETTLES_WITHIN = 0.6
-"""Seconds that the transcript gets to say how a turn ended, or a hook to say what is asked, before the record alone counts."""
+"""Seconds to wait for the transcript's end of turn, or for a hook's request, before the record alone counts."""
 STARTS_WITHIN = 5.0
-"""Seconds after which a start without any word is looked at on the screen: a login or a notice may stand in the way."""
+"""Seconds without any report after which the screen of a starting agent is read: a login or a notice may block it."""
 RETRY_PAUSE = 1.0
 LOG_STEP = 256 * 1024
 PROMPT_WITHIN = 15.0
-"""Seconds after its launch in which a prompt on the command line may still be on its way into the first turn."""
+"""Seconds after the launch in which a prompt on the command line may not have become a turn yet."""
 LATE_BY = 5.0
-"""Seconds that a request may be older than the dialog it belongs to."""
+"""Seconds that a request may be older than its dialog."""
 
 SEVERAL = "several questions at once: answer them in its terminal, or deny with the answers as text"
 
-_ID = re.compile(r"[\w-]{1,200}", re.ASCII)
-"""A conversation's: it is part of a file's name."""
-_BEFORE = timedelta(milliseconds=1)
-_AT_WORK = (Activity.ACTIVE, Activity.RETRYING, Activity.BLOCKED, Activity.WAITING_INPUT)
+_CONVERSATION_ID = re.compile(r"[\w-]{1,200}", re.ASCII)
+"""A conversation's id, which becomes part of a file name."""
+_JUST_BEFORE = timedelta(milliseconds=1)
+_WORKING_STATES = (Activity.ACTIVE, Activity.RETRYING, Activity.BLOCKED, Activity.WAITING_INPUT)
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What Claude Code says of itself."""
+    """The status that Claude Code records of itself."""
 
     status: str
     waits_for: str
     session: str
     started: datetime
     at: datetime
-    """Since when its status is so."""
+    """The time at which the status became so."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a dialog asks, as a hook or the transcript told it."""
+    """A request of a dialog, from a hook or the transcript."""
 
     tool: str
     given: Mapping[str, Any]
@@ -72,7 +74,7 @@ class Request:
 
 
 class Listener:
-    """One launch, heard."""
+    """A reader of one launch, which yields its reports."""
 
     def __init__(self, run: AgentRun, folder: Path, clock: Clock = time.time) -> None:
         self.run = run
@@ -87,64 +89,68 @@ class Listener:
         self._conversation = run.conversation or ""
         self._transcript: Path | None = None
         self._request: Request | None = None
-        self._told: tuple[Activity, str] | None = None
+        self._last_report: tuple[Activity, str] | None = None
         self._record: Record | None = None
-        self._since = self._clock()
-        self._fresh = True
-        self._waited = False
-        self._retrying = ""
-        self._log_at = _size(run.log)
+        self._record_changed_at = self._clock()
+        self._is_first_read = True
+        self._is_settling = False
+        self._retried_error = ""
+        self._log_offset = _size(run.log)
         run.changes.watch(self._record_file)
         run.changes.watch(run.log)
 
     async def listen(self) -> AsyncGenerator[Heard, None]:
-        """Everything, until the process has ended."""
+        """Yield reports until the process has ended."""
         while True:
-            for heard in await self._hear():
+            for heard in await self._read_all():
                 yield heard
-            self._fresh = False
-            if not await self.run.changes.next(self._patience()):
-                for heard in [*[one async for one in self._read()], *self._ended()]:
+            self._is_first_read = False
+            if not await self.run.changes.next(self._wait_time()):
+                for heard in [*[report async for report in self._read()], *self._report_end()]:
                     yield heard
                 return
 
-    async def _hear(self) -> list[Heard]:
-        heard = [one async for one in self._read()]
-        await self._look_for_retries()
-        return heard + await self._state()
+    async def _read_all(self) -> list[Heard]:
+        """Return the reports of everything new, the state last."""
+        heard = [report async for report in self._read()]
+        await self._find_retries()
+        return heard + await self._state_reports()
 
-    def _patience(self) -> float | None:
-        """How long to wait for a change: for ever, unless something is known to be due."""
-        if self._waited:
+    def _wait_time(self) -> float | None:
+        """Return the seconds to wait for a change, or None to wait without limit since nothing is due."""
+        if self._is_settling:
             return 0.1
-        if self._retrying:
+        if self._retried_error:
             return RETRY_PAUSE
-        if self._record is None and self._told is None:
+        if self._record is None and self._last_report is None:
             return STARTS_WITHIN / 5
         return None
 
-    # -- what was written ----------------------------------------------------------------------------------------------
+    # -- files ---------------------------------------------------------------------------------------------------------
 
     async def _read(self) -> AsyncIterator[Heard]:
+        """Yield the reports of new hook lines, a changed record and new transcript lines."""
         async for line in self._hooks.lines():
             for heard in self._hook(line):
                 yield heard
-        before, record = self._record, self._look_at_record()
-        if record and record != before:
+        earlier, record = self._record, self._current_record()
+        if record and record != earlier:
             self._record = record
-            if before is None or record.status != before.status:
-                self._since = self._clock()
-            if before is None or record.session != before.session:
-                for heard in self._converses(record.session):
+            if earlier is None or record.status != earlier.status:
+                self._record_changed_at = self._clock()
+            if earlier is None or record.session != earlier.session:
+                for heard in self._switch_conversation(record.session):
                     yield heard
         async for heard in self._read_transcript():
             yield heard
 
-    def _look_at_record(self) -> Record | None:
-        """By its pid; where `claude` is a script around the program, by the conversation."""
+    def _current_record(self) -> Record | None:
+        """Return the record of the process, or None. Where `claude` is a wrapper script with another pid, it is found by the
+        conversation.
+        """
         if record := read_record(self._record_file, "" if self.run.inside else self.run.started):
             return record
-        if self._told or not self._launched or not self._conversation:
+        if self._last_report or not self._launched or not self._conversation:
             return None
         for path in self._record_file.parent.glob("*.json"):
             record = read_record(path) if path != self._record_file else None
@@ -156,29 +162,34 @@ class Listener:
 
     @forgiving
     def _hook(self, line: Line) -> Iterator[Heard]:
+        """Yield the conversation that a hook reports, or remember its permission request."""
         data = line.data
         match data.get("hook_event_name"):
             case "SessionStart":
                 session, path = data.get("session_id"), data.get("transcript_path")
-                if isinstance(path, str) and path and _may_be(path):
+                if isinstance(path, str) and path and _is_possible_path(path):
                     self._transcript = Path(path)
-                if isinstance(session, str) and _ID.fullmatch(session):
+                if isinstance(session, str) and _CONVERSATION_ID.fullmatch(session):
                     self._conversation = session
                     yield self._hooks.heard(line, r.ConversationReport(session))
             case "PermissionRequest":
-                given = data.get("tool_input")
+                arguments = data.get("tool_input")
                 tool = str(data.get("tool_name") or "")
                 self._request = Request(
-                    tool, given if isinstance(given, dict) else {}, f"{self._hooks.place}@{line.start}", self._clock()
+                    tool,
+                    arguments if isinstance(arguments, dict) else {},
+                    f"{self._hooks.place}@{line.start}",
+                    self._clock(),
                 )
 
-    def _converses(self, session: str) -> Iterator[Heard]:
-        """It may go on with another conversation (`/clear`, `/resume`): its hook says where that is, or its folder."""
+    def _switch_conversation(self, session: str) -> Iterator[Heard]:
+        """Switch to another conversation (after `/clear` or `/resume`); a hook or the folder will give its transcript."""
         if session and session != self._conversation:
             self._conversation, self._transcript = session, None
             yield Heard((r.ConversationReport(session),), "record")
 
     async def _read_transcript(self) -> AsyncIterator[Heard]:
+        """Yield the reports of new lines in the transcript and in those of the subagents."""
         path = self._transcript
         if path is None or (self._conversation and path.stem != self._conversation):
             path = self._transcript = self._find_transcript()
@@ -193,28 +204,30 @@ class Listener:
             if self._is_old(journal, line):
                 continue
             reports = self._story.take(line)
-            for ending in self._story.over:
-                yield self._end(journal, ending)
+            for finished in self._story.over:
+                yield self._end_report(journal, finished)
             self._story.over.clear()
             if reports:
-                heard, now = journal.heard(line, *reports), self._story.ending
-                # The line is read again after a restart if what it says of the turn's end was not told by then.
-                yield replace(heard, end=line.start) if now and now.line is line else heard
+                heard, ending = journal.heard(line, *reports), self._story.ending
+                # The line is read again after a restart if the end of the turn was not reported by then.
+                yield replace(heard, end=line.start) if ending and ending.line is line else heard
         async for heard in self._read_subagents(path.with_suffix("") / "subagents"):
             yield heard
 
     def _find_transcript(self) -> Path | None:
+        """Return the path of the conversation's transcript, in another folder if it is there; None without a conversation."""
         if not self._conversation:
             return None
-        known = transcript_of(self.folder, self.run.workspace, self._conversation)
-        if known.exists():
-            return known
-        found = (self.folder / "projects").glob(f"*/{in_pattern(self._conversation)}.jsonl")
-        return next(iter(found), None) or known
+        expected = transcript_of(self.folder, self.run.workspace, self._conversation)
+        if expected.exists():
+            return expected
+        matches = (self.folder / "projects").glob(f"*/{in_pattern(self._conversation)}.jsonl")
+        return next(iter(matches), None) or expected
 
     async def _read_subagents(self, folder: Path) -> AsyncIterator[Heard]:
-        known = [path for path in self._subagents if path.parent == folder]
-        for path in journals_in(folder, known):
+        """Yield the usage of subagents from their transcripts."""
+        followed = [path for path in self._subagents if path.parent == folder]
+        for path in journals_in(folder, followed):
             if path not in self._subagents:
                 self._subagents[path] = (Journal(path, self.run), Story())
             journal, story = self._subagents[path]
@@ -223,150 +236,170 @@ class Listener:
                     yield journal.heard(line, *reports)
 
     def _is_old(self, journal: Journal, line: Line) -> bool:
-        """Written before this launch, and not by an earlier launch of this session: what a person did by hand."""
-        when = moment(line.data.get("timestamp"))
-        return bool(self._launched and when and when < self._launched and journal.place not in self.run.cursors)
+        """Return whether a line is from before this launch and not of an earlier launch of the session, so from a person's own use."""
+        timestamp = moment(line.data.get("timestamp"))
+        return bool(
+            self._launched and timestamp and timestamp < self._launched and journal.place not in self.run.cursors
+        )
 
-    # -- what it does --------------------------------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------------------------------
 
-    async def _state(self) -> list[Heard]:
-        self._waited = False
+    async def _state_reports(self) -> list[Heard]:
+        """Return the report of the current state, if it changed."""
+        self._is_settling = False
         record = self._record
         if record is None or not record.status:
-            return await self._state_without_record()
-        if record.status != "waiting" and self._request and self._told and self._told[1] == self._request.id:
-            self._request = None  # it was answered
+            return await self._state_by_transcript()
+        if (
+            record.status != "waiting"
+            and self._request
+            and self._last_report
+            and self._last_report[1] == self._request.id
+        ):
+            self._request = None  # the request was answered
         if record.status == "busy":
-            return self._at_work("record")
+            return self._report_working("record")
         if record.status == "waiting":
-            return await self._waiting(record)
-        return self._idle(record)
+            return await self._report_waiting(record)
+        return self._report_idle(record)
 
-    def _at_work(self, source: str) -> list[Heard]:
-        if self._retrying:
-            return self._say(Activity.RETRYING, self._retrying, "screen")
-        return self._say(Activity.ACTIVE, source=source)
+    def _report_working(self, source: str) -> list[Heard]:
+        """Report that the agent works, or retries."""
+        if self._retried_error:
+            return self._report_state(Activity.RETRYING, self._retried_error, "screen")
+        return self._report_state(Activity.ACTIVE, source=source)
 
-    async def _state_without_record(self) -> list[Heard]:
+    async def _state_by_transcript(self) -> list[Heard]:
+        """Return the state by transcript, or by screen if nothing was reported at the start."""
         if self._story.ending:
-            return self._ended()
+            return self._report_end()
         if self._story.in_turn:
-            return self._at_work("transcript")
-        if self._told is None and self._clock() - self._since > STARTS_WITHIN:
+            return self._report_working("transcript")
+        if self._last_report is None and self._clock() - self._record_changed_at > STARTS_WITHIN:
             dialog = dialogs.read(await self.run.screen())
             if dialog:
-                return self._say(Activity.BLOCKED, dialog.title, source="screen")
+                return self._report_state(Activity.BLOCKED, dialog.title, source="screen")
         return []
 
-    def _idle(self, record: Record) -> list[Heard]:
-        if self._prompt_is_due():
-            self._waited = True
+    def _report_idle(self, record: Record) -> list[Heard]:
+        """Report what an idle record means: the end of a turn, an interruption, or idle; nothing while that may still change."""
+        if self._is_prompt_due():
+            self._is_settling = True
             return []
         if self._story.ending:
-            return self._ended()
+            return self._report_end()
         if self._story.began and self._story.began > record.at:
-            return self._say(Activity.ACTIVE, source="transcript")  # the record follows
-        if self._story.in_turn or (self._told and self._told[0] in _AT_WORK):
-            if not self._settled():
-                self._waited = True
+            return self._report_state(Activity.ACTIVE, source="transcript")  # the record will follow
+        if self._story.in_turn or (self._last_report and self._last_report[0] in _WORKING_STATES):
+            if not self._is_settled():
+                self._is_settling = True
                 return []
-            if self._story.in_turn:  # taken back before the model said anything: nothing is written of that
+            if self._story.in_turn:  # Escape before the model answered leaves nothing in the transcript
                 self._story.settle()
-                return self._say(Activity.INTERRUPTED, "its turn was interrupted")
-        if self._told and self._told[0] in (Activity.IDLE, Activity.INTERRUPTED, Activity.LIMITED):
+                return self._report_state(Activity.INTERRUPTED, "its turn was interrupted")
+        if self._last_report and self._last_report[0] in (Activity.IDLE, Activity.INTERRUPTED, Activity.LIMITED):
             return []
-        return self._say(Activity.IDLE)
+        return self._report_state(Activity.IDLE)
 
-    def _prompt_is_due(self) -> bool:
-        """It says idle for a moment before it takes up the prompt that it was started with."""
-        if self._told or self._story.in_turn or self._story.ending or not self.run.memo.get("prompt"):
+    def _is_prompt_due(self) -> bool:
+        """Return whether the first prompt may still be on its way: the record says idle for a moment before it is taken."""
+        if self._last_report or self._story.in_turn or self._story.ending or not self.run.memo.get("prompt"):
             return False
         return self._launched is not None and self._clock() < self._launched.timestamp() + PROMPT_WITHIN
 
-    def _ended(self) -> list[Heard]:
+    def _report_end(self) -> list[Heard]:
+        """Report the end of the turn, if the transcript has it."""
         ending = self._story.settle()
         if ending is None:
             return []
         assert self._transcript is not None
-        return [self._end(self._journals[self._transcript], ending)]
+        return [self._end_report(self._journals[self._transcript], ending)]
 
-    def _end(self, journal: Journal, ending: Ending) -> Heard:
-        """How a turn ended; when told late, with the time it happened."""
-        self._told = (Activity.IDLE, "")
-        self._retrying = ""
-        when = None
-        if self._fresh:
-            when = moment(ending.line.data.get("timestamp"))
-            if when and self._record and self._record.status == "idle":
-                when = max(when, self._record.at)
-        return journal.heard(ending.line, replace(ending.report, time=when))
+    def _end_report(self, journal: Journal, ending: Ending) -> Heard:
+        """Report how a turn ended; with the time of the event if this is the first read after a restart."""
+        self._last_report = (Activity.IDLE, "")
+        self._retried_error = ""
+        timestamp = None
+        if self._is_first_read:
+            timestamp = moment(ending.line.data.get("timestamp"))
+            if timestamp and self._record and self._record.status == "idle":
+                timestamp = max(timestamp, self._record.at)
+        return journal.heard(ending.line, replace(ending.report, time=timestamp))
 
-    async def _waiting(self, record: Record) -> list[Heard]:
+    async def _report_waiting(self, record: Record) -> list[Heard]:
+        """Report the request or dialog that the agent waits on."""
         request = self._request
         if request is None or request.seen < record.at.timestamp() - LATE_BY:
-            request = self._called()
-            if not self._settled():
-                self._waited = True
+            request = self._waiting_call()
+            if not self._is_settled():
+                self._is_settling = True
                 return []
         if request and request.tool == "AskUserQuestion":
-            return self._ask(request)
+            return self._report_question(request)
         if request and record.waits_for in ("", "permission prompt"):
-            return self._permission(request, *dialogs.asked(request.given, self.run.workspace))
+            return self._report_permission(request, *dialogs.asked(request.given, self.run.workspace))
         dialog = dialogs.read(await self.run.screen())
-        return self._say(Activity.BLOCKED, dialog.title if dialog else record.waits_for or "a dialog")
+        return self._report_state(Activity.BLOCKED, dialog.title if dialog else record.waits_for or "a dialog")
 
-    def _called(self) -> Request | None:
-        """The oldest call without a result is the one that waits."""
+    def _waiting_call(self) -> Request | None:
+        """Return the oldest tool call without a result, which is the one that waits, or None."""
         return next(
-            (Request(tool, given, call, self._clock()) for call, (tool, given) in self._story.asked.items()), None
+            (Request(tool, arguments, call, self._clock()) for call, (tool, arguments) in self._story.asked.items()),
+            None,
         )
 
-    def _ask(self, request: Request) -> list[Heard]:
+    def _report_question(self, request: Request) -> list[Heard]:
+        """Report a question; one that cannot be answered by typing is reported as a permission request."""
         question = dialogs.question(request.given)
         if not dialogs.can_be_typed(request.given):
-            return self._permission(request, question, SEVERAL)
-        if self._told == (Activity.WAITING_INPUT, request.id):
+            return self._report_permission(request, question, SEVERAL)
+        if self._last_report == (Activity.WAITING_INPUT, request.id):
             return []
-        self._told = (Activity.WAITING_INPUT, request.id)
-        return [Heard((r.AskReport(question, self._when()),), "hooks")]
+        self._last_report = (Activity.WAITING_INPUT, request.id)
+        return [Heard((r.AskReport(question, self._state_time()),), "hooks")]
 
-    def _permission(self, request: Request, command: str, reason: str) -> list[Heard]:
-        if self._told == (Activity.BLOCKED, request.id):
+    def _report_permission(self, request: Request, command: str, reason: str) -> list[Heard]:
+        """Report a permission request, once."""
+        if self._last_report == (Activity.BLOCKED, request.id):
             return []
-        self._told = (Activity.BLOCKED, request.id)
-        return [Heard((r.PermissionReport(request.tool, command, reason, request.id, self._when()),), "hooks")]
+        self._last_report = (Activity.BLOCKED, request.id)
+        return [Heard((r.PermissionReport(request.tool, command, reason, request.id, self._state_time()),), "hooks")]
 
-    def _say(self, state: Activity, detail: str = "", source: str = "record") -> list[Heard]:
-        if self._told == (state, detail):
+    def _report_state(self, state: Activity, detail: str = "", source: str = "record") -> list[Heard]:
+        """Report a state, if it changed."""
+        if self._last_report == (state, detail):
             return []
-        self._told = (state, detail)
-        return [Heard((r.ActivityReport(state, detail, self._when()),), source)]
+        self._last_report = (state, detail)
+        return [Heard((r.ActivityReport(state, detail, self._state_time()),), source)]
 
-    def _when(self) -> datetime | None:
-        """At the first look after a restart the state may be long known: said with its own time, it replaces nothing newer."""
-        return self._record.at - _BEFORE if self._fresh and self._record else None
+    def _state_time(self) -> datetime | None:
+        """Return the time of the state at the first read after a restart: it may be long known, and must replace nothing newer."""
+        return self._record.at - _JUST_BEFORE if self._is_first_read and self._record else None
 
-    def _settled(self) -> bool:
-        return self._clock() - self._since > SETTLES_WITHIN
+    def _is_settled(self) -> bool:
+        """Return whether the record has been the same for long enough."""
+        return self._clock() - self._record_changed_at > SETTLES_WITHIN
 
     # -- the terminal --------------------------------------------------------------------------------------------------
 
-    async def _look_for_retries(self) -> None:
-        """API errors are told on the screen alone: it is read when the terminal printed something of the kind, and while it lasts."""
+    async def _find_retries(self) -> None:
+        """Read the screen for an API error that is retried, when the terminal printed one and while it lasts; only the screen
+        shows these.
+        """
         size = _size(self.run.log)
-        looks = bool(self._retrying) or self._fresh
-        if size == self._log_at and not looks:
+        is_due = bool(self._retried_error) or self._is_first_read
+        if size == self._log_offset and not is_due:
             return
-        start, self._log_at = max(self._log_at, size - LOG_STEP), size
-        busy = self._record.status == "busy" if self._record else self._story.in_turn
-        if not busy:
-            self._retrying = ""
-        elif looks or _printed_retry(self.run.log, start, size):
-            self._retrying = dialogs.retry(await self.run.screen())
+        start, self._log_offset = max(self._log_offset, size - LOG_STEP), size
+        is_busy = self._record.status == "busy" if self._record else self._story.in_turn
+        if not is_busy:
+            self._retried_error = ""
+        elif is_due or _has_printed_retry(self.run.log, start, size):
+            self._retried_error = dialogs.retry(await self.run.screen())
 
 
 def put_back(run: AgentRun, folder: Path) -> str:
-    """The message that Escape took back before the model said anything, as far as its files tell."""
+    """Return the message that Escape put back into the prompt before the model answered, as far as the files tell, or ""."""
     record = read_record(record_file(run, folder), "" if run.inside else run.started)
     if record is None or record.status != "idle":
         return ""
@@ -376,22 +409,24 @@ def put_back(run: AgentRun, folder: Path) -> str:
             tail = file.read().splitlines()
     except OSError:
         return ""
-    found = []
+    lines = []
     for text in tail:
         with contextlib.suppress(ValueError):
             if isinstance(data := json.loads(text), dict):
-                found.append(Line(data, 0, 0))
-    return unanswered(found)
+                lines.append(Line(data, 0, 0))
+    return unanswered(lines)
 
 
 def record_file(run: AgentRun, folder: Path) -> Path:
-    """Its record, named by the pid that it sees itself; where several see the same, in a folder of the session's own."""
-    own = run.private / RECORDS
-    return (own if run.inside and own.is_dir() else folder / "sessions") / f"{run.inside or run.pid}.json"
+    """Return the path of the status record, named by the pid that the process sees; sandboxed processes may share a pid, so
+    each has a folder.
+    """
+    own_folder = run.private / RECORDS
+    return (own_folder if run.inside and own_folder.is_dir() else folder / "sessions") / f"{run.inside or run.pid}.json"
 
 
 def read_record(path: Path, process: str = "") -> Record | None:
-    """A status record; none while there is none, or it is of an earlier process with the same pid."""
+    """Return a status record, or None if it cannot be read or is of an earlier process with the same pid."""
     try:
         data = json.loads(read_plain(path))
     except (OSError, ValueError, RecursionError):
@@ -405,21 +440,22 @@ def read_record(path: Path, process: str = "") -> Record | None:
     return Record(
         status=str(data.get("status") or ""),
         waits_for=str(data.get("waitingFor") or ""),
-        session=session if _ID.fullmatch(session) else "",
+        session=session if _CONVERSATION_ID.fullmatch(session) else "",
         started=_from_milliseconds(data.get("startedAt")),
         at=_from_milliseconds(data.get("statusUpdatedAt")),
     )
 
 
 def _from_milliseconds(value: object) -> datetime:
+    """Return a time given in milliseconds since the epoch, or the epoch if it is not one."""
     try:
         return datetime.fromtimestamp(value / 1000 if isinstance(value, int) else 0, UTC)
     except (ArithmeticError, ValueError, OSError):
         return datetime.fromtimestamp(0, UTC)
 
 
-def _may_be(path: str) -> bool:
-    """A file is there, or may come to be."""
+def _is_possible_path(path: str) -> bool:
+    """Return whether a path exists, or could exist."""
     try:
         os.lstat(path)
     except FileNotFoundError:
@@ -430,16 +466,17 @@ def _may_be(path: str) -> bool:
 
 
 def transcript_of(folder: Path, workspace: Path, conversation: str) -> Path:
-    """Where the transcript of a conversation in this workspace is."""
+    """Return the path of a conversation's transcript in this workspace."""
     return projects_folder(folder, workspace) / f"{PurePath(conversation).name}.jsonl"
 
 
 def projects_folder(folder: Path, workspace: Path) -> Path:
-    """Where Claude Code keeps the conversations of a workspace."""
+    """Return the folder in which Claude Code keeps the conversations of a workspace."""
     return folder / "projects" / re.sub(r"[^a-zA-Z0-9]", "-", str(workspace))
 
 
-def _printed_retry(log: Path, start: int, end: int) -> bool:
+def _has_printed_retry(log: Path, start: int, end: int) -> bool:
+    """Return whether the terminal printed a retry in this part of its log."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, start - 16))
@@ -449,6 +486,7 @@ def _printed_retry(log: Path, start: int, end: int) -> bool:
 
 
 def _size(path: Path) -> int:
+    """Return the size of a file in bytes, 0 if it cannot be read."""
     try:
         return path.stat().st_size
     except OSError:

@@ -1,4 +1,6 @@
-"""`claude-code`: Anthropic's Claude Code, heard by its status record, transcript and hooks (docs/agents/claude-code.md)."""
+"""The plugin `claude-code`: runs Anthropic's Claude Code and reads its status record, transcript and hooks
+(docs/agents/claude-code.md).
+"""
 
 from __future__ import annotations
 
@@ -56,13 +58,13 @@ MODES = {"default": "default", "plan": "plan", "auto-edit": "acceptEdits", "full
 """Claude Code's permission mode for each of ours."""
 
 SHELL = "Bash"
-_WILD = re.compile(r"[*?\[\]{}\n]")
-"""What would make a pattern of a rule: such a thing is asked for, and allowed by our rule."""
+_PATTERN_CHARACTERS = re.compile(r"[*?\[\]{}\n]")
+"""Characters that would make a pattern of a rule: such a command is asked for, and may be allowed by a rule of ours."""
 EDITS = ("Edit", "Write", "NotebookEdit")
 MCP = "ao"
-"""How it calls our MCP server; its tools are `mcp__ao__…`."""
+"""The name of our MCP server in Claude Code; its tools are `mcp__ao__…`."""
 SETTINGS = ("settings.json", "settings.local.json", "CLAUDE.md", "agents", "commands", "hooks", "plugins", "skills")
-"""What of its folder it takes commands from: a sandboxed one only reads it."""
+"""What Claude Code takes commands from in its folder; a sandboxed one may only read it."""
 DIALOG_WITHIN = 3.0
 DIALOG_SETTLES = 0.4
 PAUSE = 0.1
@@ -72,51 +74,57 @@ LONGEST_CONVERSATION = 512 << 20
 
 
 class ClaudeCode:
-    """Runs `claude` in a terminal."""
+    """The agent plugin that runs `claude` in a terminal."""
 
     screen = ScreenRules(ready=re.compile(r"^❯", re.MULTILINE))
     interrupt_keys = ("Space", "Escape")
-    """With an empty prompt Escape would put the message that is being worked on back into it; with a blank there it does not."""
+    """With an empty prompt Escape would put the current message back into it; a space in the prompt prevents that."""
     permission_keys: Mapping[str, tuple[str, ...]] = {}
 
     def __init__(self, config: Mapping[str, Any], host: Host) -> None:
         self._host = host
         self._model = config.get("model")
-        self._arguments = _arguments(config)
+        self._extra_arguments = _extra_arguments(config)
 
     async def detect(self) -> Found | None:
-        """Is `claude` here, and which version?"""
+        """Return where `claude` is installed and its version, or None."""
         return await cli.detect(self._host, "claude")
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
-        """A new conversation with an id given ahead, or the old one continued; rules as system prompt, the task as first message."""
+        """Return the command for a new conversation with an id of ours, or for the old one; rules are the system prompt, the
+        task is the first message.
+        """
         program = cli.program(self._host, "claude", context, INSTALL)
         folder = config_folder(context.env)
         await aside(answer_ahead, context)
         hooks = f"claude-hooks-{uuid.uuid4().hex[:12]}.jsonl"
-        conversation, continues = await aside(_conversation, context, folder)
-        argv = [program, *self._options(context, _write_settings(context, hooks)), *continues]
-        fresh = "--session-id" in continues
-        prompt = (context.task or context.prompt) if fresh else context.message
+        conversation, conversation_options = await aside(_choose_conversation, context, folder)
+        argv = [program, *self._options(context, _write_settings(context, hooks)), *conversation_options]
+        is_new = "--session-id" in conversation_options
+        prompt = (context.task or context.prompt) if is_new else context.message
         memo = {"folder": str(folder), "hooks": hooks, "launched": datetime.now(UTC).isoformat()}
-        long = len(prompt.encode(errors="replace")) > cli.LONGEST_ARGUMENT
-        if long and not fresh:
-            return AgentLaunch(tuple(argv), _env(context), paste=prompt, conversation=conversation, memo=memo)
+        is_too_long = len(prompt.encode(errors="replace")) > cli.LONGEST_ARGUMENT
+        if is_too_long and not is_new:
+            return AgentLaunch(tuple(argv), _environment(context), paste=prompt, conversation=conversation, memo=memo)
         if prompt:
             memo["prompt"] = "1"
             argv += ["--", self.typed(cli.fitting(prompt, context))]
-        return AgentLaunch(tuple(argv), _env(context), waits=not prompt, conversation=conversation, memo=memo)
+        return AgentLaunch(tuple(argv), _environment(context), waits=not prompt, conversation=conversation, memo=memo)
 
     def conversation_files(self, env: Mapping[str, str], workspace: Path, conversation: str) -> tuple[Path, ...]:
-        """Its transcript."""
+        """Return the path of the transcript."""
         return (transcript_of(config_folder(env), workspace, conversation),)
 
     def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
-        """Its folder, and its state in there: in the user's home it could not be replaced. The user's settings are only read."""
+        """Return Claude Code's folder as writable, its settings as read-only, and the session's own folder of status records.
+
+        A copy of its state file is kept in that folder, since the one in the user's home could not be replaced from a sandbox.
+        Status records of earlier launches are removed.
+        """
         folder, records = config_folder(env), private / RECORDS
-        for old in records.glob("*.json"):
+        for old_record in records.glob("*.json"):
             with contextlib.suppress(OSError):
-                old.unlink()
+                old_record.unlink()
         if not env.get("CLAUDE_CONFIG_DIR"):
             take_along(own_file(env), folder / ".claude.json")
         return Kept(
@@ -127,58 +135,67 @@ class ClaudeCode:
         )
 
     def _options(self, context: AgentContext, settings: Path) -> list[str]:
+        """Return the options of every launch."""
         mode = MODES.get(context.permissions, "default")
         model = context.model or self._model
         return [
             *("--settings", str(settings), "--permission-mode", mode),
             *(("--model", str(model)) if model else ()),
             *(("--mcp-config", str(_write_mcp(context))) if context.mcp else ()),
-            *_system_prompt(context),
-            *self._arguments,
+            *_system_prompt_options(context),
+            *self._extra_arguments,
         ]
 
     def turn(self, context: AgentContext, prompt: str, conversation: str | None) -> Turn:
-        """`claude -p`, the prompt on its standard input; whatever would be asked is denied."""
+        """Return the command `claude -p`, with the prompt on standard input; what would need a person's answer is denied."""
         program = cli.program(self._host, "claude", context, INSTALL)
-        _, continues = _conversation(replace(context, resume=conversation), config_folder(context.env))
+        _, conversation_options = _choose_conversation(
+            replace(context, resume=conversation), config_folder(context.env)
+        )
         argv = (
             *(program, "-p", "--output-format", "stream-json", "--verbose"),
             *self._options(context, _write_settings(context)),
             *(("--json-schema", context.schema) if context.schema else ()),
-            *continues,
+            *conversation_options,
         )
-        return Turn(argv, _env(context), stdin=prompt)
+        return Turn(argv, _environment(context), stdin=prompt)
 
     def read_turn(self, line: str) -> TurnLine:
-        """What a line of the stream says."""
+        """Parse one line of the output stream."""
         return headless_output.read(line)
 
     def typed(self, text: str) -> str:
-        """A leading `!` would run a shell command, and Enter behind a backslash begins a new line: a blank prevents both."""
+        """Return the text as it must be typed: a leading `!` would run a shell command, and Enter after a backslash begins a
+        new line; a space prevents both.
+        """
         return f"{' ' if text.startswith('!') else ''}{text}{' ' if text.endswith(BACKSLASH) else ''}"
 
     async def deliver(self, run: AgentRun, message: str, text: str, *, interrupt: bool) -> Typable | None:
-        """Typed; but what Escape put back into its prompt would be joined to it, and is removed first."""
+        """Return None, so that the message is typed, or the keys that first remove what Escape put back into the prompt: both
+        would be joined.
+        """
         del message, text
-        before = "" if interrupt else put_back(run, Path(run.memo["folder"]))
-        if before and dialogs.is_put_back(dialogs.draft(await run.screen()), before):
+        old_message = "" if interrupt else put_back(run, Path(run.memo["folder"]))
+        if old_message and dialogs.is_put_back(dialogs.draft(await run.screen()), old_message):
             return Typable(("C-c",))
         return None
 
     def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
-        """By its record, its transcript and its hooks; API errors by its screen."""
+        """Yield reports from record, transcript and hooks, and API errors from the screen."""
         return Listener(run, Path(run.memo["folder"])).listen()
 
     async def answer(self, run: AgentRun, permission: Permission, decision: str, text: str) -> Sequence[str] | None:
-        """The dialog's own key, if the dialog on the screen is the one that was asked; it takes no key the moment it is drawn."""
-        del text  # it is sent as the next message
-        seen = 0.0
+        """Return the key of the dialog, if it is the one of this request, after `DIALOG_SETTLES` seconds: it ignores keys right
+        after it is drawn.
+        """
+        del text  # the text is sent as the next message
+        shown_for = 0.0
         for _ in range(int(DIALOG_WITHIN / PAUSE)):
             dialog = dialogs.read(await run.screen())
             keys = dialogs.key_for(dialog, permission.command, decision) if dialog else None
-            if keys and seen >= DIALOG_SETTLES:
+            if keys and shown_for >= DIALOG_SETTLES:
                 return keys
-            seen = seen + PAUSE if keys else 0.0
+            shown_for = shown_for + PAUSE if keys else 0.0
             await asyncio.sleep(PAUSE)
         return None
 
@@ -186,55 +203,60 @@ class ClaudeCode:
 # -- the conversation --------------------------------------------------------------------------------------------------
 
 
-def _conversation(context: AgentContext, folder: Path) -> tuple[str | None, list[str]]:
-    """The conversation's id, and the options that begin or continue it."""
-    here = projects_folder(folder, context.workspace)
-    if context.resume and _bring_here(context.resume, folder, here):
+def _choose_conversation(context: AgentContext, folder: Path) -> tuple[str | None, list[str]]:
+    """Return the conversation's id, or None for the latest one, and the options that begin or continue it."""
+    projects = projects_folder(folder, context.workspace)
+    if context.resume and _ensure_here(context.resume, folder, projects):
         return context.resume, ["--resume", context.resume]
-    if context.resume == "" and any(here.glob("*.jsonl")):
+    if context.resume == "" and any(projects.glob("*.jsonl")):
         return None, ["--continue"]
     conversation = context.resume if context.resume and _is_uuid(context.resume) else str(uuid.uuid4())
     return conversation, ["--session-id", conversation]
 
 
-def _bring_here(conversation: str, folder: Path, here: Path) -> bool:
-    """Is there such a conversation? One begun in another folder is copied: it is continued here, and stays as it is there."""
+def _ensure_here(conversation: str, folder: Path, projects: Path) -> bool:
+    """Return whether this workspace has the conversation; one begun in another folder is copied and stays there too. Raise
+    `Conflict` if that fails.
+    """
     name = f"{Path(conversation).name}.jsonl"
-    if (here / name).exists():
+    if (projects / name).exists():
         return True
-    found = next(iter(sorted((folder / "projects").glob(f"*/{in_pattern(name)}"))), None)
-    if found is None:
+    transcript = next(iter(sorted((folder / "projects").glob(f"*/{in_pattern(name)}"))), None)
+    if transcript is None:
         return False
     try:
-        _copy(found, folder, here / name)
+        _copy_transcript(transcript, folder, projects / name)
     except OSError as error:
-        remedy = f"copy {found} to {here} yourself"
+        remedy = f"copy {transcript} to {projects} yourself"
         raise Conflict(f"the conversation {conversation} cannot be brought here: {error}", remedy) from None
     return True
 
 
-def _copy(found: Path, folder: Path, to: Path) -> None:
-    """Agents write there: a symlink, at either end, would lead to what is not theirs."""
-    with plain(found) as source, made_folder(folder, to.relative_to(folder).parts[:-1]) as here:
-        if os.fstat(source.fileno()).st_size > LONGEST_CONVERSATION:
-            raise NotPlain(f"{found} is too long")
-        with os.fdopen(os.open(to.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=here), "wb") as copy:
+def _copy_transcript(source_path: Path, folder: Path, target: Path) -> None:
+    """Copy a transcript without following a symlink at either end: agents write in these folders, and a symlink could lead elsewhere."""
+    with plain(source_path) as source_file, made_folder(folder, target.relative_to(folder).parts[:-1]) as target_folder:
+        if os.fstat(source_file.fileno()).st_size > LONGEST_CONVERSATION:
+            raise NotPlain(f"{source_path} is too long")
+        with os.fdopen(
+            os.open(target.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=target_folder), "wb"
+        ) as target_file:
             try:
-                shutil.copyfileobj(source, copy)
+                shutil.copyfileobj(source_file, target_file)
             except OSError:
-                os.unlink(to.name, dir_fd=here)
+                os.unlink(target.name, dir_fd=target_folder)
                 raise
 
 
 def _is_uuid(text: str) -> bool:
+    """Return whether the text is a UUID in its usual form."""
     try:
         return str(uuid.UUID(text)) == text.lower()
     except ValueError:
         return False
 
 
-def _system_prompt(context: AgentContext) -> list[str]:
-    """Given at every launch: it is not part of the conversation."""
+def _system_prompt_options(context: AgentContext) -> list[str]:
+    """Return the options for the system prompt, at every launch, since it is not part of the conversation."""
     if not context.system:
         return []
     if len(context.system.encode(errors="replace")) <= cli.LONGEST_ARGUMENT:
@@ -244,37 +266,40 @@ def _system_prompt(context: AgentContext) -> list[str]:
     return ["--append-system-prompt-file", str(file)]
 
 
-def _env(context: AgentContext) -> dict[str, str]:
-    """Its to-do list is switched on, which newer models do without; as root it takes `full` only where it is told of a sandbox."""
+def _environment(context: AgentContext) -> dict[str, str]:
+    """Return the environment: the to-do list switched on, which newer models leave out, and for `full` as root `IS_SANDBOX`, without
+    which Claude Code refuses it.
+    """
     env = {} if "CLAUDE_CODE_ENABLE_TODO_TOOLS" in context.env else {"CLAUDE_CODE_ENABLE_TODO_TOOLS": "1"}
     if context.permissions == "full" and hasattr(os, "geteuid") and os.geteuid() == 0:
         env["IS_SANDBOX"] = "1"
     return env
 
 
-def _arguments(config: Mapping[str, Any]) -> list[str]:
-    given = config.get("args") or []
-    if not isinstance(given, list | tuple) or not all(isinstance(word, str | int | float) for word in given):
+def _extra_arguments(config: Mapping[str, Any]) -> list[str]:
+    """Return the extra arguments from the configuration; raise `UsageError` if they are no list of words."""
+    args = config.get("args") or []
+    if not isinstance(args, list | tuple) or not all(isinstance(word, str | int | float) for word in args):
         raise UsageError("`args` of claude-code is not a list of words", "for example args: [--effort, high]")
-    return [str(word) for word in given]
+    return [str(word) for word in args]
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------
 
 
 def _write_settings(context: AgentContext, hooks: str = "") -> Path:
-    """Permissions and hooks of this session, beside the user's own settings; hook files of earlier launches go."""
-    denied = {} if context.edits else {"deny": list(EDITS)}
-    settings: dict[str, Any] = {"permissions": {"allow": rules(context), **denied}}
+    """Write the permissions and hooks of this session, which add to the user's settings; remove hook files of earlier launches."""
+    deny_rules = {} if context.edits else {"deny": list(EDITS)}
+    settings: dict[str, Any] = {"permissions": {"allow": rules(context), **deny_rules}}
     if hooks:
-        for old in context.private.glob("claude-hooks-*.jsonl"):
-            old.unlink(missing_ok=True)
+        for old_file in context.private.glob("claude-hooks-*.jsonl"):
+            old_file.unlink(missing_ok=True)
         (context.private / hooks).touch(mode=0o600)
         append = f"cat >> {shlex.quote(str(context.private / hooks))}"
         hook = {"type": "command", "command": append, "timeout": HOOK_WITHIN}
         settings["hooks"] = {name: [{"hooks": [hook]}] for name in HOOKS}
-    elif context.permissions == "auto-edit":  # nobody can be asked
-        words = (
+    elif context.permissions == "auto-edit":  # headless: no person can be asked
+        hook_command = (
             sys.executable,
             "-I",
             "-m",
@@ -282,7 +307,7 @@ def _write_settings(context: AgentContext, hooks: str = "") -> Path:
             str(context.workspace),
             *context.commands,
         )
-        hook = {"type": "command", "command": shlex.join(words), "timeout": HOOK_WITHIN}
+        hook = {"type": "command", "command": shlex.join(hook_command), "timeout": HOOK_WITHIN}
         settings["hooks"] = {"PreToolUse": [{"matcher": SHELL, "hooks": [hook]}]}
     if context.permissions == "plan":
         settings["useAutoModeDuringPlan"] = False
@@ -295,13 +320,16 @@ def _write_settings(context: AgentContext, hooks: str = "") -> Path:
 
 
 def _write_mcp(context: AgentContext) -> Path:
-    """Our MCP server, beside the user's own ones; it is opened by the token in the environment, which is not written down."""
+    """Write the entry for our MCP server, which adds to the user's; the token is read from the environment and not written to
+    the file.
+    """
     server: dict[str, Any] = {"type": "http", "url": context.mcp, "headers": {"Authorization": "Bearer ${AO_TOKEN}"}}
     if context.mcp.startswith("https:"):
         env = {name: f"${{{name}}}" for name in cli.BRIDGE_VARIABLES}
         server = {"type": "stdio", "command": cli.BRIDGE[0], "args": list(cli.BRIDGE[1:]), "env": env}
     if not context.edits:
-        server["alwaysLoad"] = True  # it can do nothing without: its tools are there from the first turn
+        # A read-only session works through these tools only, so they are loaded before the first turn.
+        server["alwaysLoad"] = True
     file = context.private / "claude-mcp.json"
     file.touch(mode=0o600)
     file.write_text(json.dumps({"mcpServers": {MCP: server}}, indent=2), encoding="utf-8")
@@ -309,21 +337,24 @@ def _write_mcp(context: AgentContext) -> Path:
 
 
 def rules(context: AgentContext) -> list[str]:
-    """What it may do without asking, as rules of Claude Code's settings."""
-    found = [f"Read(/{_escaped(str(context.task_file))})", *([f"mcp__{MCP}"] if context.mcp else [])]
+    """Return what needs no permission, as rules of Claude Code's settings."""
+    allow_rules = [f"Read(/{_escape(str(context.task_file))})", *([f"mcp__{MCP}"] if context.mcp else [])]
     allowed = [*context.allowed, *(Permission(SHELL, command) for command in cli.own_commands(context))]
-    found += [_rule(permission, context) for permission in allowed if not _WILD.search(permission.command)]
-    return list(dict.fromkeys(found))
+    allow_rules += [
+        _as_rule(permission, context) for permission in allowed if not _PATTERN_CHARACTERS.search(permission.command)
+    ]
+    return list(dict.fromkeys(allow_rules))
 
 
-def _rule(permission: Permission, context: AgentContext) -> str:
+def _as_rule(permission: Permission, context: AgentContext) -> str:
+    """Return a permission as a rule of Claude Code."""
     if not permission.command:
         return permission.tool
     if permission.tool in EDITS:
-        return f"Edit(/{_escaped(str(context.workspace / permission.command))})"
-    return f"{permission.tool}({_escaped(permission.command)})"
+        return f"Edit(/{_escape(str(context.workspace / permission.command))})"
+    return f"{permission.tool}({_escape(permission.command)})"
 
 
-def _escaped(text: str) -> str:
-    """Parentheses delimit a rule's content."""
+def _escape(text: str) -> str:
+    """Return the text with parentheses and backslashes escaped, since parentheses delimit a rule's content."""
     return re.sub(r"([\\()])", r"\\\1", text)

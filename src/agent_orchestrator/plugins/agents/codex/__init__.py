@@ -1,1 +1,1 @@
-"""`codex`: OpenAI's Codex CLI."""
+"""The plugin `codex`: OpenAI's Codex CLI."""

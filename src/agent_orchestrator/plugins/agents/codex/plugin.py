@@ -1,4 +1,6 @@
-"""`codex`: OpenAI's Codex CLI, heard by its rollouts and by the status it writes to its terminal (docs/agents/codex.md)."""
+"""The plugin `codex`: runs OpenAI's Codex CLI and reads its rollouts and the status that it writes to its terminal
+(docs/agents/codex.md).
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ INSTALL = "install it: npm install -g @openai/codex"
 MODELS_WITHIN = 5.0
 DATABASES_WITHIN = 20.0
 PAUSE = 0.1
-"""Seconds between readings while it prints without end."""
+"""Seconds between two reads while the agent prints continuously."""
 LOOK_AGAIN = 0.3
 MOST_LOOKS = 20
 MCP_WITHIN = 60.0
@@ -57,132 +59,136 @@ POLICIES = {
     "plan": ("read-only", "never"),
     "auto-edit": ("workspace-write", "on-request"),
 }
-"""Sandbox and approval policy for each of our permissions; `full` has neither."""
+"""Sandbox and approval policy for each of our permission modes; `full` has neither."""
 
-_first_starts: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-"""By Codex home."""
+_database_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+"""A lock per Codex home, held while its databases are created."""
 
 PLAN_ONLY = "Do not change anything now: look around, and end with a plan."
 
 
 class Codex:
-    """Runs `codex` interactively, or `codex exec` a turn."""
+    """The agent plugin that runs `codex` interactively, or `codex exec` once per turn."""
 
     screen = ScreenRules(ready=codex_screen.READY, busy=codex_screen.BUSY, blocked=codex_screen.ASKS)
     interrupt_keys = ("Escape",)
     permission_keys: Mapping[str, tuple[str, ...]] = {"allow": ("y",), "deny": ("Escape",)}
     workspace = "clone"
-    """Its sandbox makes a worktree's Git folder read-only: it could not commit there."""
+    """Codex's sandbox makes the Git folder of a worktree read-only, so it could not commit there."""
 
     def __init__(self, config: Mapping[str, Any], host: Host) -> None:
         self._host = host
         self._model = config.get("model")
-        self._args = _args(config)
-        self._said = ""
+        self._arguments = _arguments(config)
+        self._last_text = ""
         self._conversation = ""
         self._home = Path()
-        self._counted: dict[str, int] = {}
+        self._reported_totals: dict[str, int] = {}
 
     def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
-        """Its folder: login, rollouts."""
+        """Return Codex's home (login, rollouts) as writable, its settings in it as read-only."""
         del private
         return cli.kept(codex_home(env), "config.toml", "AGENTS.md", "hooks.json", "prompts", "rules", "skills")
 
     async def detect(self) -> Found | None:
-        """Is `codex` here?"""
+        """Return where `codex` is installed and its version, or None."""
         return await cli.detect(self._host, "codex")
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
-        """`codex` or `codex resume`, with everything it would otherwise ask or save given as flags."""
+        """Return the command `codex` or `codex resume`; flags preset what Codex would otherwise ask for or save."""
         program = cli.program(self._host, "codex", context, INSTALL)
         home = codex_home(context.env)
-        await self._databases(program, home, context.env)
+        await self._create_databases(program, home, context.env)
         resumed = context.resume is not None
         prompt = context.message if resumed else context.task or context.prompt
         argv = [program, *(["resume"] if resumed else []), "--no-daemon", *self._model_flags(context)]
-        argv += _flags(
+        argv += _config_flags(
             {
                 "check_for_update_on_startup": False,
                 "notice.hide_rate_limit_model_nudge": True,
                 "notice.hide_full_access_warning": True,
-                "notice.model_migrations": await self._migrations(program, home, context.env),
+                "notice.model_migrations": await self._model_migrations(program, home, context.env),
                 "tui.resume_cwd": "current",
                 **await aside(_settings, context, home),
             }
         )
-        argv += [*_permission_flags(context), *self._args]
+        argv += [*_permission_flags(context), *self._arguments]
         if resumed and not context.resume:
             argv.append("--last")
-        words = [context.resume] if context.resume else []
+        positional = [context.resume] if context.resume else []
         if prompt:
-            words.append(guarded(cli.fitting(prompt, context)))
-        if words:
-            argv += ["--", *words]
+            positional.append(guarded(cli.fitting(prompt, context)))
+        if positional:
+            argv += ["--", *positional]
         await aside(rollouts.remember_start, context.private, home, context.resume, time.time())
         memo = {"home": str(home), "log": str(_size(context.private / "terminal.log")), "waits": "" if prompt else "1"}
         return AgentLaunch(tuple(argv), waits=not prompt, conversation=context.resume or None, memo=memo)
 
     def typed(self, text: str) -> str:
-        """A message as it is typed: `!ls` and `/new` would be commands, and a last `@word` would open a menu that takes Enter."""
+        """Return a message as it must be typed: `!ls` and `/new` would be commands, and a last `@word` would open a menu that
+        takes Enter.
+        """
         text = guarded(text)
         if text.startswith("/"):
             text = f" {text}"
-        last = text.split()[-1] if text.split() else ""
-        return f"{text} " if "@" in last or "$" in last or "#" in last else text
+        last_word = text.split()[-1] if text.split() else ""
+        return f"{text} " if "@" in last_word or "$" in last_word or "#" in last_word else text
 
     def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
-        """Its rollouts tell of turns, messages, plans and usage; its terminal tells of dialogs and retries."""
-        return _Listening(run).listen()
+        """Yield turns, messages, plans and usage from the rollouts, dialogs and retries from the terminal."""
+        return _Listener(run).listen()
 
     async def deliver(self, run: AgentRun, message: str, text: str, *, interrupt: bool) -> Delivery | None:
-        """Typed, but not into a menu or a dialog: that would take it for a choice."""
+        """Return `Held` while a menu or dialog is open, which would take the text for a choice; otherwise None, so that it is typed."""
         del message, text, interrupt
-        return Held("a menu is open in its terminal") if codex_screen.read(await _screen(run)) else None
+        return Held("a menu is open in its terminal") if codex_screen.read(await _screen_text(run)) else None
 
     async def answer(self, run: AgentRun, permission: Permission, decision: str, text: str) -> Sequence[str] | None:
-        """By the keys of the dialog that it shows just now; none: it shows none any more, or asks something else."""
+        """Return the keys of the dialog on the screen, or None if it shows none or asks for something else."""
         del text
-        dialog = codex_screen.read(await _screen(run))
+        dialog = codex_screen.read(await _screen_text(run))
         if dialog is None or not (dialog.tool == "edit" or dialog.may_be(permission.command)):
             return None
         return dialog.keys(decision)
 
-    async def _databases(self, program: str, home: Path, env: Mapping[str, str]) -> None:
-        """Codex makes its databases at its first start, and of two first starts at once one fails: here it is one, of a server that
-        finds nobody to serve.
+    async def _create_databases(self, program: str, home: Path, env: Mapping[str, str]) -> None:
+        """Let Codex create its databases before its first start: of two first starts at the same time one fails.
+
+        An `app-server` with no client is started for that, one at a time per Codex home.
         """
-        lock = _first_starts.setdefault(str(home), asyncio.Lock())
+        lock = _database_locks.setdefault(str(home), asyncio.Lock())
         async with lock:
             if not any(home.glob("state_*.sqlite")):
                 with contextlib.suppress(AoError):
                     await self._host.run([program, "app-server"], env=dict(env) or None, timeout=DATABASES_WITHIN)
 
-    async def _migrations(self, program: str, home: Path, env: Mapping[str, str]) -> dict[str, str]:
-        """Each model's successor: it asks at its start whether to change to it, unless it has been told of it."""
-        known: list[Any] = []
+    async def _model_migrations(self, program: str, home: Path, env: Mapping[str, str]) -> dict[str, str]:
+        """Return each model's successor: Codex asks at its start whether to change to it, unless the setting names it already."""
+        models: list[Any] = []
         try:
-            done = await self._host.run(
+            result = await self._host.run(
                 [program, "debug", "models", "--bundled"], env=dict(env) or None, timeout=MODELS_WITHIN
             )
-            known += json.loads(done.out)["models"]
+            models += json.loads(result.out)["models"]
         except (AoError, ValueError, KeyError, TypeError):
             pass
-        known += await aside(_cached_models, home)
-        return dict(successor for model in known if (successor := _successor(model)))
+        models += await aside(_cached_models, home)
+        return dict(successor for model in models if (successor := _successor(model)))
 
     def _model_flags(self, context: AgentContext) -> list[str]:
+        """Return the flags that choose the model, if one is configured."""
         model = context.model or self._model
         return ["--model", str(model)] if model else []
 
     # -- headless ------------------------------------------------------------------------------------------------------
 
     def turn(self, context: AgentContext, prompt: str, conversation: str | None) -> Turn:
-        """`codex exec`, or `codex exec resume`; the prompt by standard input."""
+        """Return the command `codex exec` or `codex exec resume`; the prompt comes on standard input."""
         program = cli.program(self._host, "codex", context, INSTALL)
         home = codex_home(context.env)
         argv = [program, "exec", *(["resume"] if conversation is not None else [])]
         argv += ["--json", "--skip-git-repo-check", *self._model_flags(context)]
-        argv += [*_flags(_settings(context, home)), *_permission_flags(context), *self._args]
+        argv += [*_config_flags(_settings(context, home)), *_permission_flags(context), *self._arguments]
         if context.schema:
             schema = context.private / "codex-schema.json"
             schema.write_text(context.schema, encoding="utf-8")
@@ -190,13 +196,13 @@ class Codex:
         if conversation is not None:
             argv += ["--", conversation] if conversation else ["--last", "--"]
         argv.append("-")
-        self._said, self._home = "", home
+        self._last_text, self._home = "", home
         if conversation and conversation != self._conversation:
-            self._conversation, self._counted = conversation, rollouts.counted(home, conversation)
+            self._conversation, self._reported_totals = conversation, rollouts.counted(home, conversation)
         return Turn(tuple(argv), stdin=prompt)
 
     def read_turn(self, line: str) -> TurnLine:
-        """One event of `codex exec --json`."""
+        """Parse one event of `codex exec --json`; a line that is no JSON object is shown as it is."""
         try:
             event = json.loads(line)
         except ValueError:
@@ -208,25 +214,26 @@ class Codex:
                 self._conversation = str(event.get("thread_id"))
                 return TurnLine(reports=(r.ConversationReport(self._conversation),))
             case "item.started" | "item.updated" | "item.completed":
-                return self._item(event["type"] == "item.completed", event.get("item") or {})
+                return self._read_item(event["type"] == "item.completed", event.get("item") or {})
             case "turn.completed":
-                return TurnLine(reports=(self._usage(event.get("usage")), r.TurnReport(self._said)))
+                return TurnLine(reports=(self._turn_usage(event.get("usage")), r.TurnReport(self._last_text)))
             case "turn.failed":
-                return _failed(event.get("error") or {})
+                return _failed_turn(event.get("error") or {})
         return TurnLine()
 
-    def _usage(self, counted: object) -> r.UsageReport:
-        """What this turn used: it tells the sum over the whole conversation."""
-        whole = {key: int(value or 0) for key, value in counted.items()} if isinstance(counted, dict) else {}
-        new = {key: max(0, value - self._counted.get(key, 0)) for key, value in whole.items()}
-        self._counted = whole or self._counted
-        return rollouts.usage(new, rollouts.model_of(self._home, self._conversation), None)
+    def _turn_usage(self, totals: object) -> r.UsageReport:
+        """Return what this turn used: Codex reports the sum over the whole conversation."""
+        total = {key: int(value or 0) for key, value in totals.items()} if isinstance(totals, dict) else {}
+        turn_usage = {key: max(0, value - self._reported_totals.get(key, 0)) for key, value in total.items()}
+        self._reported_totals = total or self._reported_totals
+        return rollouts.usage(turn_usage, rollouts.model_of(self._home, self._conversation), None)
 
-    def _item(self, completed: bool, item: Mapping[str, Any]) -> TurnLine:
+    def _read_item(self, completed: bool, item: Mapping[str, Any]) -> TurnLine:
+        """Return the text to show and the reports of one item of a turn."""
         match item.get("type"):
             case "agent_message" if completed:
-                self._said = str(item.get("text") or "")
-                return TurnLine(self._said)
+                self._last_text = str(item.get("text") or "")
+                return TurnLine(self._last_text)
             case "command_execution" if completed:
                 code = item.get("exit_code")
                 failed = f"\n(exit {code})" if code else ""
@@ -237,51 +244,53 @@ class Codex:
             case "todo_list":
                 steps = [step for step in item.get("items") or () if isinstance(step, dict)]
                 done = sum(bool(step.get("completed")) for step in steps)
-                following = next((str(step.get("text")) for step in steps if not step.get("completed")), "")
-                return TurnLine(reports=(r.ProgressReport(done, len(steps), following),))
+                next_step = next((str(step.get("text")) for step in steps if not step.get("completed")), "")
+                return TurnLine(reports=(r.ProgressReport(done, len(steps), next_step),))
             case "error" if completed:
                 return TurnLine(f"! {item.get('message', '')}")
         return TurnLine()
 
 
-class _Listening:
-    """One launch, listened to."""
+class _Listener:
+    """A reader of one launch: its rollouts, the signals in its terminal's log, and its screen."""
 
     def __init__(self, run: AgentRun) -> None:
         self._run = run
         self._rollouts = Rollouts(Path(run.memo["home"]), run)
-        begun, told = int(run.memo.get("log") or 0), run.cursors.get(Signals.place, 0)
-        self._signals = Signals(run.log, max(begun, told))
-        self._comes_to_rest = bool(run.memo.get("waits")) and told <= begun
+        log_size, cursor = int(run.memo.get("log") or 0), run.cursors.get(Signals.place, 0)
+        self._signals = Signals(run.log, max(log_size, cursor))
+        self._is_starting_idle = bool(run.memo.get("waits")) and cursor <= log_size
         self._conversation = run.conversation
         self._state = ""
-        """What was last heard: `turn`, `rest`, `blocked` or `retrying`."""
-        self._due = "start"
-        """What is to be looked for on the screen, and how often still."""
-        self._looks = MOST_LOOKS
-        self._after: datetime | None = None
+        """The last state reported: `turn`, `rest`, `blocked` or `retrying`."""
+        self._screen_target = "start"
+        """What to search the screen for: `start`, `blocked`, `retrying` or nothing."""
+        self._remaining_reads = MOST_LOOKS
+        """How many more times to read the screen for it."""
+        self._observed_at: datetime | None = None
         run.changes.watch(run.log)
 
     async def listen(self) -> AsyncIterator[Heard]:
-        """Until the agent has ended."""
-        alive = True
+        """Yield reports until the agent has ended."""
+        is_alive = True
         while True:
-            async for heard in self._by_rollouts():
+            async for heard in self._read_rollouts():
                 yield heard
-            if not alive:
+            if not is_alive:
                 return
-            for heard in self._by_signals():
+            for heard in self._read_signals():
                 yield heard
-            if self._looks and (seen := self._on_screen(await _screen(self._run))):
-                yield seen
-            soon = self._looks and self._due != "start"
-            alive = await self._run.changes.next(LOOK_AGAIN if soon else None)
-            if alive:
+            if self._remaining_reads and (screen_report := self._read_screen(await _screen_text(self._run))):
+                yield screen_report
+            is_due = self._remaining_reads and self._screen_target != "start"
+            is_alive = await self._run.changes.next(LOOK_AGAIN if is_due else None)
+            if is_alive:
                 await asyncio.sleep(PAUSE)
 
-    async def _by_rollouts(self) -> AsyncIterator[Heard]:
+    async def _read_rollouts(self) -> AsyncIterator[Heard]:
+        """Yield the reports of new rollout lines and note the state that they imply."""
         async for thread, line in self._rollouts.read():
-            heard = thread.heard(line, self._after)
+            heard = thread.heard(line, self._observed_at)
             if not heard.reports:
                 continue
             if thread.main and thread.id != self._conversation:
@@ -289,105 +298,116 @@ class _Listening:
                 heard = thread.journal.heard(line, r.ConversationReport(thread.id), *heard.reports)
             for report in heard.reports:
                 if isinstance(report, r.ActivityReport | r.TurnReport | r.LimitReport):
-                    active = isinstance(report, r.ActivityReport) and report.state == Activity.ACTIVE
-                    self._state, self._comes_to_rest = "turn" if active else "rest", False
-                    self._due, self._looks = "", 0
+                    is_active = isinstance(report, r.ActivityReport) and report.state == Activity.ACTIVE
+                    self._state, self._is_starting_idle = "turn" if is_active else "rest", False
+                    self._screen_target, self._remaining_reads = "", 0
             yield heard
 
-    def _by_signals(self) -> Iterator[Heard]:
+    def _read_signals(self) -> Iterator[Heard]:
+        """Yield the reports of new signals in the terminal's log, and decide what to search the screen for."""
         signals = self._signals.read()
-        words = [signal.state for signal in signals if signal.state in ("retrying", "at work")]
+        shown_states = [signal.state for signal in signals if signal.state in ("retrying", "at work")]
         if statuses := [signal for signal in signals if signal.state not in ("retrying", "at work")]:
-            last = statuses[-1]
-            self._due, self._looks = ("blocked", MOST_LOOKS) if last.state == "blocked" else ("", 0)
-            if last.state == "working" and self._state in ("", "blocked"):
+            last_status = statuses[-1]
+            self._screen_target, self._remaining_reads = (
+                ("blocked", MOST_LOOKS) if last_status.state == "blocked" else ("", 0)
+            )
+            if last_status.state == "working" and self._state in ("", "blocked"):
                 self._state = "turn"
-                yield self._now("record", r.ActivityReport(Activity.ACTIVE))
-            elif last.state == "idle" and self._comes_to_rest:
-                self._state, self._comes_to_rest = "rest", False
+                yield self._report_now("record", r.ActivityReport(Activity.ACTIVE))
+            elif last_status.state == "idle" and self._is_starting_idle:
+                self._state, self._is_starting_idle = "rest", False
                 report = r.ActivityReport(Activity.IDLE)
-                yield Heard((report,), "record", Signals.place, last.start, last.end)
-        if not words or self._due in ("blocked", "start") or self._state == "blocked":
-            return  # words that a dialog shows mean nothing
-        self._due, self._looks = ("retrying", MOST_LOOKS) if words[-1] == "retrying" else ("", 0)
-        if words[-1] == "at work" and self._state == "retrying":
+                yield Heard((report,), "record", Signals.place, last_status.start, last_status.end)
+        if not shown_states or self._screen_target in ("blocked", "start") or self._state == "blocked":
+            return  # a dialog may contain these words
+        self._screen_target, self._remaining_reads = (
+            ("retrying", MOST_LOOKS) if shown_states[-1] == "retrying" else ("", 0)
+        )
+        if shown_states[-1] == "at work" and self._state == "retrying":
             self._state = "turn"
-            yield self._now("record", r.ActivityReport(Activity.ACTIVE))
+            yield self._report_now("record", r.ActivityReport(Activity.ACTIVE))
 
-    def _on_screen(self, screen: str) -> Heard | None:
-        self._looks -= 1
-        if self._due == "retrying":
-            found = codex_screen.RETRYING.search(screen)
-            if found is None:
+    def _read_screen(self, screen: str) -> Heard | None:
+        """Return a report if the screen shows what is due, or None."""
+        self._remaining_reads -= 1
+        if self._screen_target == "retrying":
+            retry = codex_screen.RETRYING.search(screen)
+            if retry is None:
                 return None
-            self._state, self._looks = "retrying", 0
-            return self._now("record", r.ActivityReport(Activity.RETRYING, (found[2] or found[1]).strip()))
-        if self._due == "start" and codex_screen.LOGIN.search(screen):
-            return self._now("record", r.ActivityReport(Activity.WAITING_INPUT, codex_screen.NOT_LOGGED_IN))
+            self._state, self._remaining_reads = "retrying", 0
+            return self._report_now("record", r.ActivityReport(Activity.RETRYING, (retry[2] or retry[1]).strip()))
+        if self._screen_target == "start" and codex_screen.LOGIN.search(screen):
+            return self._report_now("record", r.ActivityReport(Activity.WAITING_INPUT, codex_screen.NOT_LOGGED_IN))
         dialog = codex_screen.read(screen)
         if dialog is None:
             return None
-        self._state, self._looks = "blocked", MOST_LOOKS if self._due == "start" else 0
-        return self._now("screen", self._permission(dialog))
+        self._state, self._remaining_reads = "blocked", MOST_LOOKS if self._screen_target == "start" else 0
+        return self._report_now("screen", self._permission_report(dialog))
 
-    def _permission(self, dialog: Dialog) -> r.PermissionReport:
-        """What the dialog asks for: as it was called, if that is certain, since the screen breaks lines, cuts, and keeps the folder to
-        itself. Otherwise as it is shown, with a `$` before it: no rule may take that for the command.
+    def _permission_report(self, dialog: Dialog) -> r.PermissionReport:
+        """Return the permission request of a dialog.
+
+        The command is taken from the pending call if exactly one matches, since the screen wraps and cuts lines and omits the
+        folder. Otherwise it is taken as shown, with `$ ` before it, so that no rule can match it as the command.
         """
         if not dialog.tool and dialog.keys("allow") is None:
             return r.PermissionReport("a question of its own", dialog.reason)
         if dialog.tool == "edit":
             calls = [call for call in self._rollouts.pending() if call.tool == "apply_patch"]
         else:
-            typed = [call for call in self._rollouts.pending() if call.typed]
-            calls = [call for call in typed if not dialog.tool or dialog.shows(call.typed)]
+            shell_calls = [call for call in self._rollouts.pending() if call.typed]
+            calls = [call for call in shell_calls if not dialog.tool or dialog.shows(call.typed)]
         if len({call.command for call in calls}) == 1:
             return r.PermissionReport(dialog.tool or "shell", calls[0].command, dialog.reason, calls[0].id)
         if dialog.cut or not dialog.tool:
-            # What is out of sight may be something else the next time: this text must never come again.
+            # The hidden part may differ next time, so this text must be unique.
             shown = f"$ {dialog.command} … (seen in part, {datetime.now(UTC).isoformat(timespec='milliseconds')})"
         else:
             shown = f"$ {dialog.command}" if dialog.tool == "shell" else dialog.command
         return r.PermissionReport(dialog.tool or "shell", shown, dialog.reason)
 
-    def _now(self, source: str, report: r.ActivityReport | r.PermissionReport) -> Heard:
-        self._after = datetime.now(UTC)
-        return Heard((replace(report, time=self._after),), source)
+    def _report_now(self, source: str, report: r.ActivityReport | r.PermissionReport) -> Heard:
+        """Return a report with the current time, and remember that time: older rollout lines must not replace it."""
+        self._observed_at = datetime.now(UTC)
+        return Heard((replace(report, time=self._observed_at),), source)
 
 
-async def _screen(run: AgentRun) -> str:
+async def _screen_text(run: AgentRun) -> str:
+    """Return the text of the screen, or "" if the terminal is gone."""
     try:
         return await run.screen()
     except AoError:
-        return ""  # its end is told by others
+        return ""  # the end of the process is reported elsewhere
 
 
 def codex_home(env: Mapping[str, str]) -> Path:
-    """Where the user's Codex keeps its login, settings and rollouts."""
+    """Return the folder where the user's Codex keeps its login, settings and rollouts."""
     return Path(env.get("CODEX_HOME") or Path(env.get("HOME") or Path.home()) / ".codex")
 
 
 def guarded(text: str) -> str:
-    """A text that begins with `!` would be run as a shell command of the user's, outside of any sandbox."""
+    """Return the text with a prefix if it begins with `!`: Codex would run it as a shell command of the user, outside of any sandbox."""
     return f"{GUARD}{text}" if text.lstrip().startswith("!") else text
 
 
-def _args(config: Mapping[str, Any]) -> list[str]:
-    given = config.get("args") or []
-    if not isinstance(given, list | tuple) or not all(isinstance(word, str | int | float) for word in given):
+def _arguments(config: Mapping[str, Any]) -> list[str]:
+    """Return the extra arguments from the configuration; raise `UsageError` if they are no list of words."""
+    args = config.get("args") or []
+    if not isinstance(args, list | tuple) or not all(isinstance(word, str | int | float) for word in args):
         raise UsageError("`args` of codex is not a list of words", "for example args: [--search]")
-    return [str(word) for word in given]
+    return [str(word) for word in args]
 
 
 def _settings(context: AgentContext, home: Path) -> dict[str, Any]:
-    """What holds for every way to start it."""
-    own = _configuration(home)
-    instructions = [own.get("developer_instructions"), context.system]
+    """Return the Codex settings for interactive and headless runs."""
+    user_config = _read_configuration(home)
+    instructions = [user_config.get("developer_instructions"), context.system]
     if context.permissions == "plan":
         instructions.append(PLAN_ONLY)
     settings: dict[str, Any] = {
         "developer_instructions": "\n\n".join(str(part) for part in instructions if part),
-        "projects": {root: {"trust_level": "trusted"} for root in _roots(context)},
+        "projects": {root: {"trust_level": "trusted"} for root in _trusted_folders(context)},
         "tools.update_plan.enabled": True,
     }
     if context.permissions in POLICIES:
@@ -395,30 +415,32 @@ def _settings(context: AgentContext, home: Path) -> dict[str, Any]:
     if not context.edits:
         settings["sandbox_mode"], settings["approval_policy"] = POLICIES["default"]
     if context.mcp:
-        settings["mcp_servers.ao"] = _mcp(context)
+        settings["mcp_servers.ao"] = _mcp_server(context)
     git = context.workspace / ".git"
     if context.permissions == "auto-edit" and context.edits and git.is_dir():
-        table = own.get("sandbox_workspace_write")
+        table = user_config.get("sandbox_workspace_write")
         roots = table.get("writable_roots") if isinstance(table, dict) else None
         settings["sandbox_workspace_write.writable_roots"] = [*(roots or ()), str(git)]
     return settings
 
 
-def _mcp(context: AgentContext) -> dict[str, Any]:
-    """Our MCP server, opened by the token in the environment; its tools need no approval, they are what this session may do.
+def _mcp_server(context: AgentContext) -> dict[str, Any]:
+    """Return the entry for our MCP server, authorized by the token in the environment; its tools need no approval, a session
+    may use them all.
 
-    Who makes no change can do nothing without them, and waits for them before his first turn; others begin.
+    A session that makes no changes depends on these tools, so it waits for them before its first turn; others start at once.
     """
-    approved: dict[str, Any] = {"default_tools_approval_mode": "approve"}
+    common: dict[str, Any] = {"default_tools_approval_mode": "approve"}
     if not context.edits:
-        approved |= {"required": True, "startup_timeout_sec": MCP_WITHIN}
+        common |= {"required": True, "startup_timeout_sec": MCP_WITHIN}
     if context.mcp.startswith("https:"):
         command, *args = cli.BRIDGE
-        return {"command": command, "args": args, "env_vars": list(cli.BRIDGE_VARIABLES), **approved}
-    return {"url": context.mcp, "bearer_token_env_var": "AO_TOKEN", **approved}
+        return {"command": command, "args": args, "env_vars": list(cli.BRIDGE_VARIABLES), **common}
+    return {"url": context.mcp, "bearer_token_env_var": "AO_TOKEN", **common}
 
 
-def _configuration(home: Path) -> dict[str, Any]:
+def _read_configuration(home: Path) -> dict[str, Any]:
+    """Return the user's `config.toml`, empty if it cannot be read."""
     try:
         return tomllib.loads(user_files.read_settings(home / "config.toml").decode())
     except (OSError, ValueError, RecursionError):
@@ -426,7 +448,7 @@ def _configuration(home: Path) -> dict[str, Any]:
 
 
 def _cached_models(home: Path) -> list[Any]:
-    """Those it was told of; agents write there too."""
+    """Return the models that Codex has cached; the file is in a folder where agents write, so anything may be in it."""
     try:
         models = json.loads(user_files.read(home / "models_cache.json", home)[0])["models"]
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
@@ -435,43 +457,48 @@ def _cached_models(home: Path) -> list[Any]:
 
 
 def _successor(model: object) -> tuple[str, str] | None:
-    """A model's name, and that of the one to change to."""
-    upgrade = model.get("upgrade") if isinstance(model, dict) else None
-    new = upgrade.get("model") if isinstance(upgrade, dict) else None
-    old = model.get("slug") if isinstance(model, dict) else None
-    return (old, new) if isinstance(old, str) and isinstance(new, str) else None
+    """Return a model's name and that of its successor, or None if it has none."""
+    upgrade_info = model.get("upgrade") if isinstance(model, dict) else None
+    new_name = upgrade_info.get("model") if isinstance(upgrade_info, dict) else None
+    old_name = model.get("slug") if isinstance(model, dict) else None
+    return (old_name, new_name) if isinstance(old_name, str) and isinstance(new_name, str) else None
 
 
-def _roots(context: AgentContext) -> list[str]:
-    """The folders that it may ask trust for: the workspace, or the checkout that its worktree belongs to."""
+def _trusted_folders(context: AgentContext) -> list[str]:
+    """Return the folders that Codex may ask trust for: the workspace, and the checkout that its worktree belongs to."""
     layout = find_layout(context.repo)
     roots = [context.workspace, context.repo, *([layout.common.parent] if layout else [])]
     return list(dict.fromkeys(os.path.realpath(root) for root in roots))
 
 
-def _flags(settings: Mapping[str, Any]) -> list[str]:
+def _config_flags(settings: Mapping[str, Any]) -> list[str]:
+    """Return the settings as `-c key=value` arguments; empty values are left out."""
     return [
-        word for key, value in settings.items() if value not in ("", {}) for word in ("-c", f"{key}={_toml(value)}")
+        word for key, value in settings.items() if value not in ("", {}) for word in ("-c", f"{key}={_to_toml(value)}")
     ]
 
 
 def _permission_flags(context: AgentContext) -> list[str]:
-    free = context.permissions == "full" and context.edits
-    return ["--dangerously-bypass-approvals-and-sandbox"] if free else []
+    """Return the flag that turns sandbox and approvals off, for `full`."""
+    is_unrestricted = context.permissions == "full" and context.edits
+    return ["--dangerously-bypass-approvals-and-sandbox"] if is_unrestricted else []
 
 
-def _toml(value: object) -> str:
+def _to_toml(value: object) -> str:
+    """Return a value in TOML."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_toml(key)} = {_toml(each)}" for key, each in value.items()) + "}"
+        return "{" + ", ".join(f"{_to_toml(key)} = {_to_toml(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
-        return "[" + ", ".join(_toml(each) for each in value) + "]"
+        return "[" + ", ".join(_to_toml(item) for item in value) + "]"
     return json.dumps(value).replace("\x7f", "\\u007F")
 
 
-def _failed(error: Mapping[str, Any]) -> TurnLine:
+def _failed_turn(error: Mapping[str, Any]) -> TurnLine:
+    """Return the text of a failed turn, with a report if it reached a usage limit."""
     report = rollouts.failure(error, None)
     return TurnLine(f"! {error.get('message', '')}", (report,) if isinstance(report, r.LimitReport) else ())
 
 
 def _size(path: Path) -> int:
+    """Return the size of a file in bytes, 0 if it does not exist."""
     return path.stat().st_size if path.exists() else 0

@@ -1,4 +1,7 @@
-"""Codex's rollouts: one file of JSON lines a conversation, below `$CODEX_HOME/sessions/<year>/<month>/<day>/`."""
+"""Reads Codex's rollouts: one file of JSON lines per conversation, in `$CODEX_HOME/sessions/<year>/<month>/<day>/`.
+
+Look here when turns, usage, plans or pending tool calls of a Codex session are missing or wrong.
+"""
 
 from __future__ import annotations
 
@@ -30,126 +33,128 @@ from agent_orchestrator.protocols import Activity, AgentRun, Heard
 from agent_orchestrator.protocols import reports as r
 
 LONGEST_HEAD = 1 << 20
-_AT_ONCE = 50
-"""Files that are looked at in one turn of the event loop."""
+_FILES_PER_STEP = 50
+"""The number of files that are opened before other tasks of the event loop run."""
 GUARD = "Message: "
-"""Put before a message that Codex would take for a command of its own."""
+"""A prefix for a message that Codex would take for a command."""
 
-_START = "codex.json"
-_NAME = re.compile(r"rollout-[\d-]+T[\d-]+-(?P<id>[0-9a-f-]{36})\.jsonl")
-_PATCHED = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", re.MULTILINE)
-_TODAY = re.compile(r"try again at (\d{1,2}:\d{2} [AP]M)")
-_LATER = re.compile(r"try again at (\w{3}) (\d{1,2})\w{2}, (\d{4}) (\d{1,2}:\d{2} [AP]M)")
+_START_FILE = "codex.json"
+_FILE_NAME = re.compile(r"rollout-[\d-]+T[\d-]+-(?P<id>[0-9a-f-]{36})\.jsonl")
+_PATCHED_FILE = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", re.MULTILINE)
+_RESET_TODAY = re.compile(r"try again at (\d{1,2}:\d{2} [AP]M)")
+_RESET_LATER = re.compile(r"try again at (\w{3}) (\d{1,2})\w{2}, (\d{4}) (\d{1,2}:\d{2} [AP]M)")
 
 
 def find(home: Path, conversation: str) -> Path | None:
-    """A conversation's rollout."""
+    """Return the rollout file of a conversation, or None."""
     return next(iter(sorted(home.glob(f"sessions/*/*/*/rollout-*-{in_pattern(conversation)}.jsonl"))), None)
 
 
 def remember_start(private: Path, home: Path, conversation: str | None, now: float) -> None:
-    """Note when a session's first launch was, and how much of a conversation begun elsewhere was there before it."""
-    file = private / _START
+    """Record the time of a session's first launch, and the size of a rollout that was begun elsewhere; no effect at later launches."""
+    file = private / _START_FILE
     if file.exists():
         return
     path = find(home, conversation) if conversation else None
-    said = {path.name: size_of(path)} if path else {}
-    part = file.with_suffix(".new")
-    part.write_text(json.dumps({"since": now, "said": said}), encoding="utf-8")
-    part.replace(file)
+    sizes = {path.name: size_of(path)} if path else {}
+    new_file = file.with_suffix(".new")
+    new_file.write_text(json.dumps({"since": now, "said": sizes}), encoding="utf-8")
+    new_file.replace(file)
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Who wrote a rollout, where."""
+    """The first line of a rollout: its conversation, its root conversation, its folder, and where it came from."""
 
     id: str
     root: str
     cwd: str
     typed: bool
-    """A conversation in a terminal; otherwise an agent's agent, or a thread that nobody sees."""
+    """Whether it is a conversation in a terminal; otherwise it is of a subagent, or a thread without a user."""
 
 
 class Rollouts:
-    """The rollouts of one session: its conversations, and those of the agents that they started."""
+    """The rollouts of one session: its own conversations and those of its subagents."""
 
     def __init__(self, home: Path, run: AgentRun) -> None:
         self._sessions = home / "sessions"
         self._run = run
         self._workspace = os.path.realpath(run.workspace)
-        self._since, self._said = _start(run.private)
-        self._seen: dict[Path, int] = {}
-        self._known: set[str] = set()
+        self._since, self._earlier_sizes = _read_start(run.private)
+        self._folder_times: dict[Path, int] = {}
+        self._known_names: set[str] = set()
         self._threads: dict[str, Thread] = {}
         if run.conversation and (path := find(home, run.conversation)):
-            self._take(path)
+            self._follow(path)
 
     async def read(self) -> AsyncIterator[tuple[Thread, Line]]:
-        """The lines that came since, of all of them."""
-        await self._look()
+        """Yield the new lines of all rollouts."""
+        await self._find_new_files()
         for thread in list(self._threads.values()):
             async for line in thread.journal.lines():
                 yield thread, line
 
     def pending(self) -> list[Call]:
-        """Tools that were called and have not answered, the last one first."""
+        """Return the tools that were called and have no result yet, the last one first."""
         return [call for thread in self._threads.values() for call in reversed(thread.pending.values())]
 
-    async def _look(self) -> None:
-        """Find files that are new in the folder of the day; of many, others have their turn in between."""
+    async def _find_new_files(self) -> None:
+        """Find new files in the newest folders, and let other tasks run in between."""
         for folder in self._folders():
             self._run.changes.watch(folder)
             try:
-                changed = folder.stat().st_mtime_ns
-                if self._seen.get(folder) == changed:
+                modified = folder.stat().st_mtime_ns
+                if self._folder_times.get(folder) == modified:
                     continue
                 names = [entry.name for entry in folder.iterdir()]
             except OSError:
                 continue
-            waits = False
-            for number, name in enumerate(sorted(set(names) - self._known), 1):
-                if number % _AT_ONCE == 0:
+            is_incomplete = False
+            for number, name in enumerate(sorted(set(names) - self._known_names), 1):
+                if number % _FILES_PER_STEP == 0:
                     await asyncio.sleep(0)
-                if not self._take(folder / name):
-                    waits = True
-            if not waits:
-                self._seen[folder] = changed
+                if not self._follow(folder / name):
+                    is_incomplete = True
+            if not is_incomplete:
+                self._folder_times[folder] = modified
 
     def _folders(self) -> list[Path]:
-        """The folders in which new files may appear, and those whose next one may be made; they are named by local days."""
-        year = _newest(self._sessions)
-        month = _newest(year) if year else None
-        day = _newest(month) if month else None
+        """Return the newest day, month and year folder and their parent, where new files or folders can appear; they are named
+        by local date.
+        """
+        year = _newest_subfolder(self._sessions)
+        month = _newest_subfolder(year) if year else None
+        day = _newest_subfolder(month) if month else None
         return [folder for folder in (day, month, year, self._sessions) if folder]
 
-    def _take(self, path: Path) -> bool:
-        """Follow a file if it is ours; False: it does not say yet."""
-        name = _NAME.fullmatch(path.name)
-        if name is None or (_made(name["id"]) < self._since - 1 and name["id"] != self._run.conversation):
-            self._known.add(path.name)
+    def _follow(self, path: Path) -> bool:
+        """Follow a file if it belongs to this session; return False if its first line is not complete yet."""
+        name = _FILE_NAME.fullmatch(path.name)
+        if name is None or (_creation_time(name["id"]) < self._since - 1 and name["id"] != self._run.conversation):
+            self._known_names.add(path.name)
             return True
-        head = _head(path)
+        head = _read_head(path)
         if head is None:
             return False
-        self._known.add(path.name)
-        own = head.typed and _is(head.cwd, self._workspace)
-        main = own or head.id == self._run.conversation
-        if len(self._threads) < MOST_BESIDE and (main or (head.root != head.id and head.root in self._threads)):
-            run = replace(self._run, cursors={**self._said, **self._run.cursors})
-            self._threads[head.id] = Thread(head.id, Journal(path, run), main, run.cursors.get(path.name, 0))
+        self._known_names.add(path.name)
+        is_own = head.typed and _is_same_folder(head.cwd, self._workspace)
+        is_main = is_own or head.id == self._run.conversation
+        if len(self._threads) < MOST_BESIDE and (is_main or (head.root != head.id and head.root in self._threads)):
+            run = replace(self._run, cursors={**self._earlier_sizes, **self._run.cursors})
+            self._threads[head.id] = Thread(head.id, Journal(path, run), is_main, run.cursors.get(path.name, 0))
         return True
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool that it called."""
+    """A tool call of the agent."""
 
     id: str
     tool: str
     typed: str
-    """A command as its dialog shows it."""
+    """The command as its dialog shows it."""
     command: str
-    """The command with what the dialog keeps to itself: another folder, another shell. The files that an edit is about."""
+    """The command with what the dialog leaves out: another folder, another shell. For an edit, the files that it changes."""
 
 
 class Thread:
@@ -161,19 +166,20 @@ class Thread:
         self.main = main
         self.pending: dict[str, Call] = {}
         self._model, self._cwd = "", ""
-        for data in _before(journal.path, offset):
+        for data in _context_records(journal.path, offset):
             for _ in self._reports(data, None):
                 pass
 
     def heard(self, line: Line, after: datetime | None) -> Heard:
-        """What a line says. What became so cannot have been before `after`, when something else was seen to be so."""
-        when = moment(line.data.get("timestamp"))
-        if when is not None and after is not None:
-            when = max(when, after)
-        return self.journal.heard(line, *self._reports(line.data, when))
+        """Return the reports of a line; their time is at least `after`, when another state was observed."""
+        time = moment(line.data.get("timestamp"))
+        if time is not None and after is not None:
+            time = max(time, after)
+        return self.journal.heard(line, *self._reports(line.data, time))
 
     @forgiving
-    def _reports(self, data: Mapping[str, Any], when: datetime | None) -> Iterator[r.Report]:
+    def _reports(self, data: Mapping[str, Any], time: datetime | None) -> Iterator[r.Report]:
+        """Yield the reports of one record."""
         payload = data.get("payload")
         if not isinstance(payload, dict):
             return
@@ -182,68 +188,73 @@ class Thread:
             self._model = str(payload.get("model") or self._model)
             self._cwd = str(payload.get("cwd") or self._cwd)
         elif kind == "token_usage_record":
-            yield usage(payload.get("usage"), self._model, when)
+            yield usage(payload.get("usage"), self._model, time)
         elif kind == "response_item":
-            told = list(self._item(payload, when))
-            yield from told if self.main else ()
+            reports = list(self._read_item(payload, time))
+            yield from reports if self.main else ()
         elif kind == "event_msg" and self.main:
-            yield from _event(payload, when)
+            yield from _event_reports(payload, time)
 
-    def _item(self, item: Mapping[str, Any], when: datetime | None) -> Iterator[r.Report]:
+    def _read_item(self, item: Mapping[str, Any], time: datetime | None) -> Iterator[r.Report]:
+        """Note tool calls and their results; yield forge calls and the progress of the plan."""
         call = str(item.get("call_id") or "")
         match item.get("type"):
             case "function_call":
-                arguments = _object(item.get("arguments"))
+                arguments = _parse_object(item.get("arguments"))
                 typed = str(arguments.get("cmd") or "")
-                self.pending[call] = Call(call, str(item.get("name")), typed, _whole(typed, arguments, self._cwd))
+                self.pending[call] = Call(
+                    call, str(item.get("name")), typed, _complete_command(typed, arguments, self._cwd)
+                )
                 if calls := forge_calls(typed):
-                    yield r.UsageReport(self._model, time=when, forge=calls)
-                if item.get("name") == "update_plan" and (told := _progress(arguments.get("plan"), when)):
-                    yield told
+                    yield r.UsageReport(self._model, time=time, forge=calls)
+                if item.get("name") == "update_plan" and (progress := _progress(arguments.get("plan"), time)):
+                    yield progress
             case "custom_tool_call":
-                files = _PATCHED.findall(str(item.get("input") or ""))
+                files = _PATCHED_FILE.findall(str(item.get("input") or ""))
                 self.pending[call] = Call(call, str(item.get("name")), "", ", ".join(files))
             case "function_call_output" | "custom_tool_call_output":
                 self.pending.pop(call, None)
 
 
-def _is(folder: str, workspace: str) -> bool:
+def _is_same_folder(folder: str, workspace: str) -> bool:
+    """Return whether a folder is the workspace, after symlinks."""
     try:
         return os.path.realpath(folder) == workspace
-    except ValueError:  # no folder has such a name
+    except ValueError:  # no path can contain a null byte
         return False
 
 
-def _whole(typed: str, arguments: Mapping[str, Any], cwd: str) -> str:
-    """A command with the folder it is run in, where that is not the workspace, and with the shell that is to read it."""
+def _complete_command(typed: str, arguments: Mapping[str, Any], cwd: str) -> str:
+    """Return a command with `cd` if it runs outside of the workspace, and with its shell if one is named."""
     shell, folder = str(arguments.get("shell") or ""), str(arguments.get("workdir") or "")
     command = f"{shell} -c {shlex.quote(typed)}" if shell and typed else typed
     if not folder or not typed:
         return command
-    there, here = os.path.realpath(Path(cwd) / folder), os.path.realpath(cwd)
-    inside = bool(cwd) and (there == here or there.startswith(here + os.sep))
-    return command if inside else f"cd {shlex.quote(folder)} && {command}"
+    target, current = os.path.realpath(Path(cwd) / folder), os.path.realpath(cwd)
+    is_inside = bool(cwd) and (target == current or target.startswith(current + os.sep))
+    return command if is_inside else f"cd {shlex.quote(folder)} && {command}"
 
 
-def _event(event: Mapping[str, Any], when: datetime | None) -> Iterator[r.Report]:
+def _event_reports(event: Mapping[str, Any], time: datetime | None) -> Iterator[r.Report]:
+    """Yield the report of one event message."""
     match event.get("type"):
         case "task_started":
-            yield r.ActivityReport(Activity.ACTIVE, time=when)
+            yield r.ActivityReport(Activity.ACTIVE, time=time)
         case "item_completed" if (item := event.get("item") or {}).get("type") == "UserMessage":
             parts = [part.get("text") or "" for part in item.get("content") or () if isinstance(part, dict)]
-            yield r.TookReport("\n".join(part for part in parts if part).removeprefix(GUARD), when)
+            yield r.TookReport("\n".join(part for part in parts if part).removeprefix(GUARD), time)
         case "user_message":
-            yield r.TookReport(str(event.get("message") or "").removeprefix(GUARD), when)
+            yield r.TookReport(str(event.get("message") or "").removeprefix(GUARD), time)
         case "task_complete" if isinstance(event.get("error"), dict):
-            yield failure(event["error"], when)
+            yield failure(event["error"], time)
         case "task_complete":
-            yield r.TurnReport(str(event.get("last_agent_message") or ""), when)
+            yield r.TurnReport(str(event.get("last_agent_message") or ""), time)
         case "turn_aborted" if event.get("reason") != "replaced":
-            yield r.ActivityReport(Activity.INTERRUPTED, "its turn was interrupted", when)
+            yield r.ActivityReport(Activity.INTERRUPTED, "its turn was interrupted", time)
 
 
 def failure(error: Mapping[str, Any], when: datetime | None) -> r.Report:
-    """How a turn ended that failed: nothing goes on by itself."""
+    """Return the report for a failed turn: a usage limit with its end, or an interruption."""
     message = str(error.get("message") or "it does not say why")
     if error.get("codex_error_info") == "usage_limit_exceeded" or "hit your usage limit" in message:
         return r.LimitReport(resets_at(message, when or datetime.now(UTC)), when)
@@ -251,13 +262,13 @@ def failure(error: Mapping[str, Any], when: datetime | None) -> r.Report:
 
 
 def resets_at(message: str, now: datetime) -> datetime | None:
-    """When a usage limit ends, by the local time that its message names."""
+    """Return when a usage limit ends, by the local time in its message, or None."""
     local = now.astimezone()
     try:
-        if later := _LATER.search(message):
+        if later := _RESET_LATER.search(message):
             day = datetime.strptime(" ".join(later.groups()), "%b %d %Y %I:%M %p")
             return day.astimezone()
-        if today := _TODAY.search(message):
+        if today := _RESET_TODAY.search(message):
             time = datetime.strptime(today[1], "%I:%M %p")
             at = local.replace(hour=time.hour, minute=time.minute, second=0, microsecond=0)
             return at if at >= local.replace(second=0, microsecond=0) else at + timedelta(days=1)
@@ -267,59 +278,66 @@ def resets_at(message: str, now: datetime) -> datetime | None:
 
 
 def usage(counted: object, model: str, when: datetime | None) -> r.UsageReport:
-    """Tokens, each counted once: what was read from the cache, or written to it, is part of its input."""
+    """Return the usage with each token counted once: Codex's input count includes tokens read from and written to the cache."""
     data = counted if isinstance(counted, dict) else {}
-    whole, read, written, output = (
+    input_tokens, cache_read, cache_write, output = (
         int(data.get(key) or 0)
         for key in ("input_tokens", "cached_input_tokens", "cache_write_input_tokens", "output_tokens")
     )
-    return r.UsageReport(model, max(0, whole - read - written), output, read, written, time=when)
+    return r.UsageReport(
+        model, max(0, input_tokens - cache_read - cache_write), output, cache_read, cache_write, time=when
+    )
 
 
-def _progress(plan: object, when: datetime | None) -> r.ProgressReport | None:
+def _progress(plan: object, time: datetime | None) -> r.ProgressReport | None:
+    """Return the progress of a plan, or None if it has no steps."""
     steps = [step for step in plan if isinstance(step, dict)] if isinstance(plan, list) else []
     if not steps:
         return None
     done = sum(step.get("status") == "completed" for step in steps)
-    now = next((str(step.get("step")) for step in steps if step.get("status") == "in_progress"), "")
-    return r.ProgressReport(done, len(steps), now, time=when)
+    current = next((str(step.get("step")) for step in steps if step.get("status") == "in_progress"), "")
+    return r.ProgressReport(done, len(steps), current, time=time)
 
 
 def model_of(home: Path, conversation: str) -> str:
-    """The model of a conversation's last turn."""
+    """Return the model of a conversation's last turn, or ""."""
     path = find(home, conversation) if conversation else None
-    said = [data.get("payload") for data in _before(path) if data.get("type") == "turn_context"] if path else []
-    turns = [turn for turn in said if isinstance(turn, dict)]
+    contexts = (
+        [data.get("payload") for data in _context_records(path) if data.get("type") == "turn_context"] if path else []
+    )
+    turns = [turn for turn in contexts if isinstance(turn, dict)]
     return str(turns[-1].get("model") or "") if turns else ""
 
 
 def counted(home: Path, conversation: str) -> dict[str, int]:
-    """The tokens that a conversation has used so far."""
+    """Return the tokens that a conversation has used so far, by kind."""
     path = find(home, conversation)
     total: dict[str, int] = {}
     for line in _lines(path) if path else ():
         if b'"type":"token_usage_record"' in line[:200]:
-            payload = _object(line).get("payload")
-            whole = payload.get("thread_token_usage") if isinstance(payload, dict) else None
-            total = whole if isinstance(whole, dict) else total
+            payload = _parse_object(line).get("payload")
+            usage_total = payload.get("thread_token_usage") if isinstance(payload, dict) else None
+            total = usage_total if isinstance(usage_total, dict) else total
     return total
 
 
 def _lines(path: Path, end: int | None = None) -> Iterator[bytes]:
+    """Yield the lines of a rollout up to `end`; none if it cannot be read."""
     try:
         yield from past_lines(path, 0, end)
     except OSError:
         return
 
 
-def _before(path: Path, end: int | None = None) -> Iterator[dict[str, Any]]:
-    """The lines before a place that say what still holds after it: the model, and which tools were called."""
+def _context_records(path: Path, end: int | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the records before an offset that still matter after it: the model, and which tools were called."""
     for line in _lines(path, end):
         if b'"turn_context"' in line[:200] or b'"response_item"' in line[:200]:
-            yield _object(line)
+            yield _parse_object(line)
 
 
-def _object(text: object) -> dict[str, Any]:
+def _parse_object(text: object) -> dict[str, Any]:
+    """Return a JSON object, or an empty one if the text is not one."""
     try:
         data = json.loads(text) if isinstance(text, str | bytes) else text
     except (ValueError, RecursionError):
@@ -327,7 +345,8 @@ def _object(text: object) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-def _head(path: Path) -> Head | None:
+def _read_head(path: Path) -> Head | None:
+    """Read the first line of a rollout; None if it cannot be read or is not complete."""
     try:
         with plain(path) as file:
             line = file.readline(LONGEST_HEAD)
@@ -335,31 +354,38 @@ def _head(path: Path) -> Head | None:
         return None
     if not line.endswith(b"\n"):
         return None
-    meta = _object(line).get("payload")
+    meta = _parse_object(line).get("payload")
     if not isinstance(meta, dict):
         return Head("", "", "", typed=False)
-    own = str(meta.get("id") or "")
-    return Head(own, str(meta.get("session_id") or own), str(meta.get("cwd") or ""), meta.get("source") == "cli")
+    conversation = str(meta.get("id") or "")
+    return Head(
+        conversation,
+        str(meta.get("session_id") or conversation),
+        str(meta.get("cwd") or ""),
+        meta.get("source") == "cli",
+    )
 
 
-def _start(private: Path) -> tuple[float, dict[str, int]]:
+def _read_start(private: Path) -> tuple[float, dict[str, int]]:
+    """Read what `remember_start` wrote: the time of the first launch, and the sizes by file name."""
     try:
-        data = _object((private / _START).read_text(encoding="utf-8"))
+        data = _parse_object((private / _START_FILE).read_text(encoding="utf-8"))
     except OSError:
         data = {}
-    said = data.get("said")
-    return float(data.get("since") or 0.0), dict(said) if isinstance(said, dict) else {}
+    sizes = data.get("said")
+    return float(data.get("since") or 0.0), dict(sizes) if isinstance(sizes, dict) else {}
 
 
-def _made(conversation: str) -> float:
-    """When a conversation was begun: its id says so."""
+def _creation_time(conversation: str) -> float:
+    """Return when a conversation was begun, in seconds since the epoch; its id (UUID version 7) contains it."""
     try:
         return (uuid.UUID(conversation).int >> 80) / 1000
     except ValueError:
         return 0.0
 
 
-def _newest(folder: Path) -> Path | None:
+def _newest_subfolder(folder: Path) -> Path | None:
+    """Return the subfolder with the greatest numeric name, or None."""
     try:
         numbered = [entry for entry in folder.iterdir() if entry.name.isdigit()]
     except OSError:

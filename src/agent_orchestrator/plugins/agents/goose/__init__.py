@@ -1,1 +1,1 @@
-"""`goose`."""
+"""The plugin `goose`."""

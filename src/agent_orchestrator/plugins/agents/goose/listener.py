@@ -1,4 +1,4 @@
-"""What is heard of a goose: by its session store, its logs and its terminal's prompts (docs/agents/goose.md)."""
+"""Reports on one launch of goose, from its session store, its logs and its terminal's prompts (docs/agents/goose.md)."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ from agent_orchestrator.protocols.reports import (
 )
 
 MESSAGES, USAGE = "goose-messages", "goose-usage"
-"""Where in the session store something was read: a message's number, a count of tokens."""
+"""The names of the cursors for the session store: the number of a message, and a count of tokens."""
 LOGGED_WITHIN = 2.0
 """Seconds that goose's log and store may be behind its terminal."""
 QUESTION = "Goose would like to call the above tool, do you allow?"
 ARGUMENTS = {"write": 2, "edit": 3}
 _DIALOG = re.compile(r"◆  [^\n]+\n│  [●○]")
-_COLOUR = re.compile(r"\x1b\[[\d;]*m")
+_COLOR_CODE = re.compile(r"\x1b\[[\d;]*m")
 _HIDES_CURSOR = "\x1b[?25l"
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_COMMAND = re.compile(r"    command:? (?P<command>.*)", re.DOTALL)
-_FILE = re.compile(r"    path:? (?P<path>[^\n]+)\n    \w+:? ")
-_ARGUMENT = re.compile(r"^    \w+:? ", re.MULTILINE)
-_ANSWERED = re.compile(r"^[◇■▲]  ", re.MULTILINE)
-_INTERRUPTED = "Interrupted, what should goose work on instead?"
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_COMMAND_ARGUMENT = re.compile(r"    command:? (?P<command>.*)", re.DOTALL)
+_FILE_ARGUMENT = re.compile(r"    path:? (?P<path>[^\n]+)\n    \w+:? ")
+_ARGUMENT_NAME = re.compile(r"^    \w+:? ", re.MULTILINE)
+_ANSWERED_DIALOG = re.compile(r"^[◇■▲]  ", re.MULTILINE)
+_INTERRUPTED_TEXT = "Interrupted, what should goose work on instead?"
 FAILED = re.compile(r"Ran into this error: (?P<error>[^\n]{0,1999}(?:[^\s.]|\.(?=\.)))\.?[^\S\n]{0,200}\n\s*\n")
 QUOTA = re.compile(r"quota|usage limit|credit", re.IGNORECASE)
-_STEP = re.compile(r"^\s*[-*] \[(?P<mark>.)\] (?P<step>.*)", re.MULTILINE)
+_TODO_LINE = re.compile(r"^\s*[-*] \[(?P<mark>.)\] (?P<step>.*)", re.MULTILINE)
 
 
 class Ear:
-    """Everything that is heard of one launch."""
+    """A reader of one launch: store, logs and terminal."""
 
     def __init__(self, run: AgentRun) -> None:
         self.run = run
@@ -59,135 +59,141 @@ class Ear:
             run.changes.watch(path)
         self._journals: dict[Path, Journal] = {}
         self._session = ""
-        self._found: tuple[str, list[tuple[Any, ...]], list[tuple[Any, ...]]] = ("", [], [])
-        """What the store was found to have, until it is told: the session, its messages, its sums."""
-        self._row = max(int(run.memo.get("row", "0")), 0)
-        self._told_row = run.cursors.get(MESSAGES, 0)
+        self._unreported: tuple[str, list[tuple[Any, ...]], list[tuple[Any, ...]]] = ("", [], [])
+        """What was read from the store and is not reported yet: the session, its messages, its sums."""
+        self._last_row = max(int(run.memo.get("row", "0")), 0)
+        self._row_cursor = run.cursors.get(MESSAGES, 0)
         self._model = ""
-        self._steps = ""
+        self._last_steps = ""
         self._turn: OpenTurn | None = None
         self._turns = 0
-        self._words = ""
-        self._retrying = False
-        self._prompt = -1
-        self._caught_up = False
-        self._until = 0.0
-        self._answered = False
-        self._asks = False
-        self._settling = False
-        self._printed = -1
-        self._ending = -1
-        self._since = 0.0
+        self._last_text = ""
+        self._is_retrying = False
+        self._handled_prompt = -1
+        self._has_caught_up = False
+        self._read_until = 0.0
+        self._has_answer = False
+        self._is_asking = False
+        self._is_settling = False
+        self._dialog_end = -1
+        self._ending_prompt = -1
+        self._shown_at = 0.0
         self._started: list[str] = []
-        """The tools called since `_begin`, a place in the terminal's log; meaningless unless `_counts`."""
-        self._begin = int(run.memo.get("log", "0"))
-        self._counts = self._told_row <= self._row
-        self._spent = _Spending(run)
+        """The tools called since `_region_start`, an offset in the terminal's log; meaningless unless `_has_all_calls`."""
+        self._region_start = int(run.memo.get("log", "0"))
+        self._has_all_calls = self._row_cursor <= self._last_row
+        self._spending = _Spending(run)
 
     @property
     def pending(self) -> bool:
-        """It cannot be told yet whether the turn is over, or whether something is asked."""
+        """Return whether it cannot be decided yet if the turn is over or a permission is requested."""
         return (
-            bool(self._until)
-            or self._settling
+            bool(self._read_until)
+            or self._is_settling
             or (self._turn is not None and self._turn.doubtful(self.prompts.look(), monotonic()))
         )
 
     async def hear(self) -> AsyncIterator[Heard]:
-        """What came since."""
+        """Yield everything new."""
         prompt = self.prompts.look()
-        if self._stored():
-            await aside(self._ask)
-        async for heard in self._heard(prompt):
+        if self._is_store_due():
+            await aside(self._query_store)
+        async for heard in self._read_all(prompt):
             yield heard
 
-    async def _heard(self, prompt: Prompt | None) -> AsyncIterator[Heard]:
+    async def _read_all(self, prompt: Prompt | None) -> AsyncIterator[Heard]:
+        """Yield the new reports of store, logs and terminal, in this order."""
         for heard in self._read_store():
             yield heard
         async for heard in self._read_logs():
             yield heard
         for heard in self._at_prompt(prompt) if prompt is not None else self._at_work():
             yield heard
-        self._caught_up = True
+        self._has_caught_up = True
 
     # -- its store -----------------------------------------------------------------------------------------------------
 
-    def _stored(self) -> bool:
-        """What is written can be read only a moment later, and nothing tells of that: so it is looked at for a while."""
+    def _is_store_due(self) -> bool:
+        """Return whether to read the store: for `LOGGED_WITHIN` seconds after a change, since what is written becomes readable
+        later, without a signal.
+        """
         if self.store.changed():
-            self._until = monotonic() + LOGGED_WITHIN
-        elif not self._until:
+            self._read_until = monotonic() + LOGGED_WITHIN
+        elif not self._read_until:
             return False
-        elif monotonic() > self._until:
-            self._until = 0.0
+        elif monotonic() > self._read_until:
+            self._read_until = 0.0
         return True
 
-    def _ask(self) -> None:
-        """What the store has that was not read; it may be locked."""
+    def _query_store(self) -> None:
+        """Read what is new in the store, which may be locked."""
         session = self._session or self.store.find(self.run.memo.get("session", "")) or ""
         if not session:
             return
         query = """SELECT CAST(id AS INTEGER), role, content_json FROM messages
                    WHERE session_id = ? AND id > ? ORDER BY id"""
-        messages = self.store.ask(query, session, self._row)
+        messages = self.store.ask(query, session, self._last_row)
         query = """SELECT accumulated_input_tokens, accumulated_output_tokens, accumulated_cost, model_config_json, extension_data
                    FROM sessions WHERE id = ?"""
-        self._found = (session, messages, self.store.ask(query, session))
+        self._unreported = (session, messages, self.store.ask(query, session))
 
     def _read_store(self) -> Iterator[Heard]:
-        session, messages, sums = self._found
-        self._found = ("", [], [])
+        """Yield the reports of what was read from the store."""
+        session, messages, sums = self._unreported
+        self._unreported = ("", [], [])
         if session and not self._session:
             self._session = session
             yield Heard((ConversationReport(session),), "record")
         for row, role, content in messages:
-            self._row = row
-            yield from self._message(row, role, parts_of(_json(content)))
-        for given, taken, cost, model, extensions in sums:
-            named = _json(model)
-            self._model = str(named.get("model_name", "")) if isinstance(named, dict) else ""
-            yield from self._spent.since(given or 0, taken or 0, cost, self._model)
+            self._last_row = row
+            yield from self._message(row, role, parts_of(_parse_json(content)))
+        for input_tokens, output_tokens, cost, model, extensions in sums:
+            model_config = _parse_json(model)
+            self._model = str(model_config.get("model_name", "")) if isinstance(model_config, dict) else ""
+            yield from self._spending.since(input_tokens or 0, output_tokens or 0, cost, self._model)
             yield from self._progress(extensions)
 
     @forgiving
     def _message(self, row: int, role: str, parts: list[dict[str, Any]]) -> Iterator[Heard]:
-        said = "\n".join(str(part.get("text", "")) for part in parts if part.get("type") == "text").strip()
+        """Yield the report of a message that was taken, and remember the model's last text."""
+        text = "\n".join(str(part.get("text", "")) for part in parts if part.get("type") == "text").strip()
         reports: list[Report] = []
-        if role == "user" and said:
-            reports += [self._end()] if self._turn else []
-            reports += [TookReport(said), ActivityReport(Activity.ACTIVE)]
-            self._turn, self._words = self.prompts.turn(known=self._caught_up), ""
+        if role == "user" and text:
+            reports += [self._end_turn()] if self._turn else []
+            reports += [TookReport(text), ActivityReport(Activity.ACTIVE)]
+            self._turn, self._last_text = self.prompts.turn(known=self._has_caught_up), ""
             self._turns += 1
-            self._answered = False
+            self._has_answer = False
         elif role == "user":
-            self._answered = False  # a tool's result: more is to come
+            self._has_answer = False  # a tool's result: the model continues
         elif role == "assistant":
-            self._words, self._answered = said or self._words, bool(said)
-            if self._retrying:
+            self._last_text, self._has_answer = text or self._last_text, bool(text)
+            if self._is_retrying:
                 reports.append(ActivityReport(Activity.ACTIVE))
-            self._retrying = False
-        if reports and row > self._told_row:
+            self._is_retrying = False
+        if reports and row > self._row_cursor:
             yield Heard(tuple(reports), "transcript", MESSAGES, row - 1, row)
 
     @forgiving
     def _progress(self, extensions: str) -> Iterator[Heard]:
-        data = _json(extensions)
+        """Yield the progress of the to-do list if it changed."""
+        data = _parse_json(extensions)
         plan = data.get("todo.v0") if isinstance(data, dict) else None
         steps = str(plan.get("content", "")) if isinstance(plan, dict) else ""
-        if steps == self._steps:
+        if steps == self._last_steps:
             return
-        self._steps = steps
-        found = [(step["mark"], step["step"]) for step in _STEP.finditer(steps)]
-        if found:
-            now = next((step for mark, step in found if mark == "-"), "")
-            now = now or next((step for mark, step in found if mark == " "), "")
-            done = sum(mark in "xX" for mark, _ in found)
-            yield Heard((ProgressReport(done, len(found), now),), "record")
+        self._last_steps = steps
+        entries = [(step["mark"], step["step"]) for step in _TODO_LINE.finditer(steps)]
+        if entries:
+            current = next((step for mark, step in entries if mark == "-"), "")
+            current = current or next((step for mark, step in entries if mark == " "), "")
+            done = sum(mark in "xX" for mark, _ in entries)
+            yield Heard((ProgressReport(done, len(entries), current),), "record")
 
     # -- its log -------------------------------------------------------------------------------------------------------
 
     async def _read_logs(self) -> AsyncIterator[Heard]:
-        """Retries of requests to the model are told only in its log, and which tool it calls."""
+        """Yield retries, and remember which tools were called; both are only in the log."""
         for path in sorted(self.logs.glob("cli/*/*.log")):
             if path not in self._journals:
                 self._journals[path] = Journal(path, self.run, "record")
@@ -199,133 +205,146 @@ class Ear:
                 if message == "Tool call started":
                     self._started.append(str(fields.get("tool_name")))
                 elif message.startswith("Request failed, retrying") and self._turn:
-                    self._retrying = True
+                    self._is_retrying = True
                     yield journal.heard(line, ActivityReport(Activity.RETRYING, message))
 
     # -- its terminal --------------------------------------------------------------------------------------------------
 
     def _at_work(self) -> Iterator[Heard]:
-        self._settling = False
+        """Yield the report for a time without a prompt: a permission request if a dialog is open, activity if one was closed."""
+        self._is_settling = False
         if not shows_dialog(self.prompts.tail()):
-            if self._asks:
-                self._asks = False
+            if self._is_asking:
+                self._is_asking = False
                 yield Heard((ActivityReport(Activity.ACTIVE),), "mode")
-        elif self.prompts.printed != self._printed:
-            self._printed, self._settling = self.prompts.printed, True  # it is the last thing printed, if it is one
-            self._since = monotonic()
-        elif not self._asks or self._started:
-            request = asked(self._shown(), self._started, self.run.workspace) if self._counts else None
-            number = str(self._printed)
-            if request is None and self._counts and monotonic() - self._since < LOGGED_WITHIN:
-                self._settling = True
+        elif self.prompts.printed != self._dialog_end:
+            # It is the last output if it is a real dialog, so wait whether more follows.
+            self._dialog_end, self._is_settling = self.prompts.printed, True
+            self._shown_at = monotonic()
+        elif not self._is_asking or self._started:
+            request = asked(self._read_region(), self._started, self.run.workspace) if self._has_all_calls else None
+            request_id = str(self._dialog_end)
+            if request is None and self._has_all_calls and monotonic() - self._shown_at < LOGGED_WITHIN:
+                self._is_settling = True
                 return
-            if request is None:  # no rule may answer what cannot be read for certain
-                shown = self.prompts.tail().partition("◆")[0].rpartition("───")[2].strip()
-                request = Permission(f"goose {number}", "", f"{QUESTION}\n{shown}")
-            self._asks, self._counts, self._begin, self._started = True, True, self._printed, []
-            report = PermissionReport(request.tool, request.command, request.reason, number)
-            yield Heard((report,), "screen", self.run.log.name, self._printed, self._printed)
+            if request is None:  # without command, so that no rule answers what cannot be read with certainty
+                dialog_text = self.prompts.tail().partition("◆")[0].rpartition("───")[2].strip()
+                request = Permission(f"goose {request_id}", "", f"{QUESTION}\n{dialog_text}")
+            self._is_asking, self._has_all_calls, self._region_start, self._started = True, True, self._dialog_end, []
+            report = PermissionReport(request.tool, request.command, request.reason, request_id)
+            yield Heard((report,), "screen", self.run.log.name, self._dialog_end, self._dialog_end)
 
-    def _shown(self) -> bytes:
+    def _read_region(self) -> bytes:
+        """Return the terminal's output of the tool calls since `_region_start`."""
         with self.run.log.open("rb") as file:
-            file.seek(self._begin)
-            return file.read(self._printed - self._begin)
+            file.seek(self._region_start)
+            return file.read(self._dialog_end - self._region_start)
 
     def _at_prompt(self, prompt: Prompt) -> Iterator[Heard]:
-        self._settling, self._asks = False, False
-        if prompt.start == self._prompt or not prompt.text.strip():
+        """Yield the end of the turn, or idle before the first one."""
+        self._is_settling, self._is_asking = False, False
+        if prompt.start == self._handled_prompt or not prompt.text.strip():
             return
-        self._begin, self._started, self._counts = prompt.start, [], True
+        self._region_start, self._started, self._has_all_calls = prompt.start, [], True
         if self._turn is None:
-            self._prompt = prompt.start
+            self._handled_prompt = prompt.start
             if not self._turns:
                 yield Heard((ActivityReport(Activity.IDLE),), "mode")
         elif self._turn.over(prompt, monotonic()):
-            if prompt.start != self._ending:
-                self._ending, self._since = prompt.start, monotonic()
-            if self._lacks_words(prompt) and monotonic() - self._since < LOGGED_WITHIN:
-                self._settling = True
+            if prompt.start != self._ending_prompt:
+                self._ending_prompt, self._shown_at = prompt.start, monotonic()
+            if self._lacks_answer(prompt) and monotonic() - self._shown_at < LOGGED_WITHIN:
+                self._is_settling = True
                 return
-            self._prompt = prompt.start
-            report = self._end(prompt)
+            self._handled_prompt = prompt.start
+            report = self._end_turn(prompt)
             yield Heard((report,), "mode", self.run.log.name, prompt.start, prompt.end)
 
-    def _lacks_words(self, prompt: Prompt) -> bool:
-        """Its prompt may be shown before its answer is stored."""
-        return not self._answered and _INTERRUPTED not in prompt.text and not FAILED.search(prompt.before)
+    def _lacks_answer(self, prompt: Prompt) -> bool:
+        """Return whether the answer is missing: the prompt may be shown before it is stored."""
+        return not self._has_answer and _INTERRUPTED_TEXT not in prompt.text and not FAILED.search(prompt.before)
 
-    def _end(self, prompt: Prompt | None = None) -> Report:
-        """How the turn ended."""
-        self._turn, self._retrying = None, False
-        failed = FAILED.search(prompt.before) if prompt else None
-        if prompt and _INTERRUPTED in prompt.text:
+    def _end_turn(self, prompt: Prompt | None = None) -> Report:
+        """End the turn and return how it ended."""
+        self._turn, self._is_retrying = None, False
+        error = FAILED.search(prompt.before) if prompt else None
+        if prompt and _INTERRUPTED_TEXT in prompt.text:
             return ActivityReport(Activity.INTERRUPTED)
-        if failed and QUOTA.search(failed["error"]):
+        if error and QUOTA.search(error["error"]):
             return LimitReport()
-        if failed:
-            return ActivityReport(Activity.WAITING_INPUT, failed["error"])
-        return TurnReport(self._words)
+        if error:
+            return ActivityReport(Activity.WAITING_INPUT, error["error"])
+        return TurnReport(self._last_text)
 
 
 class _Spending:
-    """What was spent, from sums that only grow. The sums told are kept in a file, found again by their count of tokens."""
+    """The usage that is not reported yet, from the store's growing sums.
+
+    The reported sums are kept in a file, where a restart finds them by their count of tokens.
+    """
 
     def __init__(self, run: AgentRun) -> None:
         self._path = run.private / "goose" / "usage.jsonl"
-        before, told = _json(run.memo.get("spent")) or [0, 0, 0.0], run.cursors.get(USAGE, 0)
+        reported, cursor = _parse_json(run.memo.get("spent")) or [0, 0, 0.0], run.cursors.get(USAGE, 0)
         for line in self._path.read_text().splitlines() if self._path.exists() else []:
-            sums = _json(line)
-            if isinstance(sums, list) and len(sums) == 3 and sums[0] + sums[1] == told:
-                before = sums
-        self._told = (int(before[0]), int(before[1]), float(before[2]))
+            sums = _parse_json(line)
+            if isinstance(sums, list) and len(sums) == 3 and sums[0] + sums[1] == cursor:
+                reported = sums
+        self._reported = (int(reported[0]), int(reported[1]), float(reported[2]))
 
     @forgiving
     def since(self, given: int, taken: int, cost: float | None, model: str) -> Iterator[Heard]:
-        """What was spent since the last call."""
-        before, now = self._told, (given, taken, float(cost or 0))
-        if now[0] + now[1] <= before[0] + before[1]:
+        """Yield the usage since the last call."""
+        reported, sums = self._reported, (given, taken, float(cost or 0))
+        if sums[0] + sums[1] <= reported[0] + reported[1]:
             return
         with self._path.open("a") as file:
-            file.write(json.dumps(now) + "\n")
-        self._told = now
-        spent = now[2] - before[2]
+            file.write(json.dumps(sums) + "\n")
+        self._reported = sums
+        dollars = sums[2] - reported[2]
         report = UsageReport(
-            model, max(0, given - before[0]), max(0, taken - before[1]), usd=spent if spent > 0 else None
+            model, max(0, given - reported[0]), max(0, taken - reported[1]), usd=dollars if dollars > 0 else None
         )
-        yield Heard((report,), "record", USAGE, before[0] + before[1], given + taken)
+        yield Heard((report,), "record", USAGE, reported[0] + reported[1], given + taken)
 
 
 def shows_dialog(shown: str) -> bool:
-    """Does goose ask something just now?"""
-    found = list(_DIALOG.finditer(shown))
-    return bool(found) and not _ANSWERED.search(shown, found[-1].end())
+    """Return whether goose waits for an answer to a dialog."""
+    dialogs = list(_DIALOG.finditer(shown))
+    return bool(dialogs) and not _ANSWERED_DIALOG.search(shown, dialogs[-1].end())
 
 
 def asked(region: bytes, started: list[str], workspace: Path) -> Permission | None:
-    """What is asked by the dialog at the end of what the terminal showed; none where it cannot be read for certain.
+    """Return the permission request of the dialog at the end of the terminal's output, or None if it cannot be read with
+    certainty.
 
-    Everything a model says and a tool prints is shown too, and may look like a request. So it counts only if the terminal showed as
-    many requests as goose's log has, and nothing in this one could be of another meaning.
+    Everything that a model says and a tool prints is shown too, and may look like a request. So it counts only if the terminal
+    showed as many requests as goose's log has, and this one has only one possible meaning.
     """
-    text = _COLOUR.sub("", region.decode(errors="replace")).replace("\r\n", "\n").replace(_HIDES_CURSOR, "")
-    head, _, rest = text.rpartition("▸ ")
-    body, _, dialog = rest.partition("\n\n◆  ")
-    if not started or head.count("▸") + 1 != len(started) or "◆" in dialog or _CONTROL.search(body):
+    text = _COLOR_CODE.sub("", region.decode(errors="replace")).replace("\r\n", "\n").replace(_HIDES_CURSOR, "")
+    head, _, last_call = text.rpartition("▸ ")
+    body, _, dialog = last_call.partition("\n\n◆  ")
+    if not started or head.count("▸") + 1 != len(started) or "◆" in dialog or _CONTROL_CHARACTER.search(body):
         return None
-    name, _, given = body.partition("\n")
+    name, _, arguments = body.partition("\n")
     tool = started[-1]
     if tool.rpartition("__")[2] != name.split(" ")[0]:
         return None
-    if tool == "shell" and (command := _COMMAND.fullmatch(given)):
+    if tool == "shell" and (command := _COMMAND_ARGUMENT.fullmatch(arguments)):
         return Permission("shell", command["command"], QUESTION)
-    if tool in ("write", "edit") and (file := _FILE.match(given)) and len(_ARGUMENT.findall(given)) == ARGUMENTS[tool]:
+    if (
+        tool in ("write", "edit")
+        and (file := _FILE_ARGUMENT.match(arguments))
+        and len(_ARGUMENT_NAME.findall(arguments)) == ARGUMENTS[tool]
+    ):
         return Permission("edit", below(workspace, file["path"]), QUESTION)
     if tool == "todo__todo_write":
         return Permission("continue", tool, QUESTION)
-    return Permission(tool, given.strip(), QUESTION)
+    return Permission(tool, arguments.strip(), QUESTION)
 
 
-def _json(text: object) -> Any:
+def _parse_json(text: object) -> Any:
+    """Return the parsed JSON, or an empty object."""
     try:
         return json.loads(str(text))
     except (ValueError, RecursionError):

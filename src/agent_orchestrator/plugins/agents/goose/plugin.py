@@ -1,4 +1,4 @@
-"""`goose`: heard by its session store, its logs and its terminal's prompts (docs/agents/goose.md)."""
+"""The plugin `goose`: runs goose and reads its session store, its logs and its terminal's prompts (docs/agents/goose.md)."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 
 INSTALL = "install goose: https://block.github.io/goose/docs/getting-started/installation"
 MODES = {"default": "approve", "plan": "chat", "auto-edit": "approve", "full": "auto"}
-"""With `auto-edit` goose asks for everything too; what it may do is answered by rule."""
+"""goose's mode for each of our permission modes; with `auto-edit` goose asks for everything too, and rules answer what is permitted."""
 SETTLED = 0.2
 
 
 class Goose:
-    """Starts goose, types into it only at its prompt, and hears it."""
+    """The agent plugin that starts goose, types into it only at its prompt, and reads its session store, logs and terminal."""
 
     screen = ScreenRules()
     interrupt_keys = ("C-c",)
@@ -52,39 +52,39 @@ class Goose:
     def __init__(self, config: Mapping[str, Any], host: Host) -> None:
         del config
         self._host = host
-        self._words = ""
+        self._last_text = ""
         self._pieces: list[str] = []
         self._model = ""
         self._conversation = ""
-        self._before: list[float] = [0, 0, 0.0]
+        self._earlier_sums: list[float] = [0, 0, 0.0]
 
     def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
-        """Its store, its configuration, and the session's own logs."""
+        """Return goose's store, its configuration (read-only) and the session's own logs."""
         place, home = Place.of(env, private), Path(env.get("HOME") or Path.home())
         root = env.get("GOOSE_PATH_ROOT")
-        own = Path(root) / "config" if root else Path(env.get("XDG_CONFIG_HOME") or home / ".config") / "goose"
-        kept = cli.kept(own, "config.yaml", "recipes", "skills")
-        return replace(kept, writable=(*kept.writable, place.store.path.parent.parent, place.state))
+        config = Path(root) / "config" if root else Path(env.get("XDG_CONFIG_HOME") or home / ".config") / "goose"
+        folders = cli.kept(config, "config.yaml", "recipes", "skills")
+        return replace(folders, writable=(*folders.writable, place.store.path.parent.parent, place.state))
 
     async def detect(self) -> Found | None:
-        """It starts in a moment."""
+        """Return where `goose` is installed and its version, or None."""
         return await cli.detect(self._host, "goose")
 
     def typed(self, text: str) -> str:
-        """A message is never a command of goose's."""
+        """Return the text with a space in front if it begins like a command of goose."""
         return f" {text}" if text.startswith("/") else text
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
-        """`goose run --interactive` with the task, or with the message it is started again for; `goose session` without one."""
+        """Return the command `goose run --interactive` with the task or the restore's message, or `goose session` without one."""
         program = cli.program(self._host, "goose", context, INSTALL)
         place = Place.of(context.env, context.private)
-        known, spent, row = await aside(_known, place.store, context.resume)
-        name = known or f"{context.session}-{secrets.token_hex(4)}"
-        argv = ["--session-id" if known else "--name", name, *(["--resume"] if known else [])]
+        existing, sums, row = await aside(_find_session, place.store, context.resume)
+        name = existing or f"{context.session}-{secrets.token_hex(4)}"
+        argv = ["--session-id" if existing else "--name", name, *(["--resume"] if existing else [])]
         if MODES.get(context.permissions) == "approve":
-            argv.append("--debug")  # whole commands and paths where something is asked
+            argv.append("--debug")  # shows complete commands and paths in permission requests
         text = context.message if context.resume is not None else context.task or context.prompt
-        env = {**_env(context), "XDG_STATE_HOME": str(place.state)}
+        env = {**_environment(context), "XDG_STATE_HOME": str(place.state)}
         if text:
             system = [f"--system={context.system}"] if context.system else []
             text = self.typed(cli.fitting(text, context))
@@ -98,27 +98,29 @@ class Goose:
             "session": name,
             "store": str(place.store.path),
             "logs": str(place.logs),
-            "spent": json.dumps(spent),
+            "spent": json.dumps(sums),
             "row": str(row),
             "log": str(log_size(context)),
         }
         return AgentLaunch(tuple(argv), env, waits=not text, conversation=name, memo=memo)
 
-    # -- hearing -------------------------------------------------------------------------------------------------------
+    # -- listening -----------------------------------------------------------------------------------------------------
 
     async def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
-        """Its store tells what was said and spent, its log of errors, its terminal when it waits or asks."""
-        ear = Ear(run)
-        alive = True
+        """Yield reports until goose has ended: messages and usage from the store, retries from the log, prompts and dialogs
+        from the terminal.
+        """
+        listener = Ear(run)
+        is_alive = True
         while True:
-            async for heard in ear.hear():
+            async for heard in listener.hear():
                 yield heard
-            if not alive:
+            if not is_alive:
                 return
-            alive = await run.changes.next(SETTLED if ear.pending else None)
+            is_alive = await run.changes.next(SETTLED if listener.pending else None)
 
     async def deliver(self, run: AgentRun, message: str, text: str, *, interrupt: bool) -> Delivery | Typable | None:
-        """Typed only at its own prompt: what comes while it works is run together with what comes next."""
+        """Return `Typable` at goose's own prompt, otherwise `Held`: text typed during a turn is joined to what is typed next."""
         del text
         prompts = PromptLog(run.log, int(run.memo.get("log", "0")))
         if prompts.look() is not None:
@@ -130,7 +132,7 @@ class Goose:
         return Held("goose takes messages between its turns")
 
     def _interrupt(self, run: AgentRun, message: str) -> None:
-        """Once for each message."""
+        """Interrupt the turn, once per message."""
         mark = run.private / "goose" / "interrupted"
         if mark.exists() and mark.read_text() == message:
             return
@@ -141,7 +143,9 @@ class Goose:
     # -- headless ------------------------------------------------------------------------------------------------------
 
     def turn(self, context: AgentContext, prompt: str, conversation: str | None) -> Turn:
-        """`goose run`, one JSON object a line; it reads its instructions from standard input."""
+        """Return the command `goose run` with JSON output; it reads its instructions from standard input. Raise `UsageError` if
+        goose would ask.
+        """
         if MODES.get(context.permissions) == "approve":
             raise UsageError(
                 f"goose without a terminal has nobody to ask, as permissions: {context.permissions} wants it",
@@ -149,66 +153,72 @@ class Goose:
             )
         program = cli.program(self._host, "goose", context, INSTALL)
         place = Place.of(context.env, context.private)
-        known = place.store.find(conversation) if conversation else None
-        name = known or f"{context.session}-{secrets.token_hex(4)}"
-        which = ["--session-id", name, "--resume"] if known else ["--name", name]
+        existing = place.store.find(conversation) if conversation else None
+        name = existing or f"{context.session}-{secrets.token_hex(4)}"
+        session_options = ["--session-id", name, "--resume"] if existing else ["--name", name]
         system = [f"--system={context.system}"] if context.system else []
-        argv = (program, "run", *which, *system, "--output-format=stream-json", "--instructions=-")
-        self._words, self._pieces, self._model, self._conversation = "", [], context.model or "", name
-        self._before = place.store.sums(known) if known else [0, 0, 0.0]
-        return Turn(argv, _env(context), stdin=self.typed(prompt))
+        argv = (program, "run", *session_options, *system, "--output-format=stream-json", "--instructions=-")
+        self._last_text, self._pieces, self._model, self._conversation = "", [], context.model or "", name
+        self._earlier_sums = place.store.sums(existing) if existing else [0, 0, 0.0]
+        return Turn(argv, _environment(context), stdin=self.typed(prompt))
 
     def read_turn(self, line: str) -> TurnLine:
-        """Messages come in pieces; the last object says what was spent."""
+        """Parse one line of output: messages come in pieces, the last object has the usage."""
         try:
             data = json.loads(line)
         except ValueError:
             return TurnLine(line)
         message = data.get("message") if isinstance(data, dict) else None
         if isinstance(message, dict):
-            return TurnLine(self._shown(message))
+            return TurnLine(self._render_message(message))
         if isinstance(data, dict) and data.get("type") == "complete":
-            return TurnLine(self._said(), (*self._spent(data), *self._ended()))
+            return TurnLine(self._join_pieces(), (*self._usage_reports(data), *self._end_reports()))
         return TurnLine()
 
-    def _shown(self, message: Mapping[str, Any]) -> str:
+    def _render_message(self, message: Mapping[str, Any]) -> str:
+        """Collect the text of a message; return it with the tool calls once there are any."""
         parts = parts_of(message.get("content"))
         if message.get("role") == "assistant":
             self._pieces += [str(part.get("text") or "") for part in parts if part.get("type") == "text"]
         calls = calls_in(parts)
-        said = self._said() if calls else ""
-        return "\n".join(filter(None, [said, *(f"▸ {call}" for call in calls)]))
+        text = self._join_pieces() if calls else ""
+        return "\n".join(filter(None, [text, *(f"▸ {call}" for call in calls)]))
 
-    def _said(self) -> str:
-        """What the agent said since, put together."""
-        self._words, self._pieces = "".join(self._pieces).strip(), []
-        return self._words
+    def _join_pieces(self) -> str:
+        """Return the collected text and start a new one."""
+        self._last_text, self._pieces = "".join(self._pieces).strip(), []
+        return self._last_text
 
-    def _spent(self, data: Mapping[str, Any]) -> tuple[Report, ...]:
-        """Its sums are those of the whole conversation."""
-        given, taken = int(data.get("input_tokens") or 0), int(data.get("output_tokens") or 0)
-        given, taken = given - int(self._before[0]), taken - int(self._before[1])
-        return (UsageReport(self._model, given, taken),) if given + taken > 0 else ()
+    def _usage_reports(self, data: Mapping[str, Any]) -> tuple[Report, ...]:
+        """Return this turn's usage: the sums of the conversation less those before the turn."""
+        input_tokens, output_tokens = int(data.get("input_tokens") or 0), int(data.get("output_tokens") or 0)
+        input_tokens, output_tokens = (
+            input_tokens - int(self._earlier_sums[0]),
+            output_tokens - int(self._earlier_sums[1]),
+        )
+        return (UsageReport(self._model, input_tokens, output_tokens),) if input_tokens + output_tokens > 0 else ()
 
-    def _ended(self) -> tuple[Report, ...]:
+    def _end_reports(self) -> tuple[Report, ...]:
+        """Return the conversation and how the turn ended: answered, failed, or at a usage limit."""
         conversation = ConversationReport(self._conversation)
-        failed = FAILED.match(f"{self._words}\n\n")
-        if failed and QUOTA.search(failed["error"]):
+        error = FAILED.match(f"{self._last_text}\n\n")
+        if error and QUOTA.search(error["error"]):
             return (conversation, LimitReport())
-        if failed:
+        if error:
             return (
                 conversation,
-                TurnReport(f"The model could not be asked ({failed['error']}). Shall it be tried again?"),
+                TurnReport(f"The model could not be asked ({error['error']}). Shall it be tried again?"),
             )
-        return (conversation, TurnReport(self._words))
+        return (conversation, TurnReport(self._last_text))
 
 
-def _known(store: Store, session: str | None) -> tuple[str | None, list[float], int]:
-    """A session's id if it is there, what it has taken so far, and the number of the store's last message."""
-    known = store.find(session) if session else None
-    return known, store.sums(known) if known else [0, 0, 0.0], store.last_row()
+def _find_session(store: Store, session: str | None) -> tuple[str | None, list[float], int]:
+    """Return a session's id if it exists, its usage so far, and the number of the store's last message."""
+    existing = store.find(session) if session else None
+    return existing, store.sums(existing) if existing else [0, 0, 0.0], store.last_row()
 
 
-def _env(context: AgentContext) -> dict[str, str]:
+def _environment(context: AgentContext) -> dict[str, str]:
+    """Return the environment: goose's mode, and the model if one is chosen."""
     env = {"GOOSE_MODE": MODES.get(context.permissions, "approve"), "GOOSE_PROMPT_EDITOR_ALWAYS": "false"}
     return {**env, "GOOSE_MODEL": context.model} if context.model else env

@@ -1,4 +1,4 @@
-"""goose's session store, and what the messages in it say (docs/agents/goose.md)."""
+"""Reads goose's session store and parses the messages in it (docs/agents/goose.md)."""
 
 from __future__ import annotations
 
@@ -16,101 +16,106 @@ from agent_orchestrator.base.files.safe import LONGEST, plain
 
 ANSWERS_WITHIN = 2.0
 STEPS = 10_000
-"""Steps of a query between two looks at the clock."""
+"""The number of steps of a query between two checks of the time limit."""
 
 
 def parts_of(content: object) -> list[dict[str, Any]]:
+    """Return the parts of a message's content, empty if it is not a list."""
     return [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool that the model calls."""
+    """A tool call of the model."""
 
     id: str
     tool: str
     arguments: Mapping[str, Any]
 
     def __str__(self) -> str:
+        """Return the call as text for a terminal."""
         return f"{self.tool} {json.dumps(self.arguments, ensure_ascii=False)}"
 
 
 def calls_in(parts: list[dict[str, Any]]) -> list[Call]:
-    found = []
+    """Return the tool calls among the parts of a message."""
+    calls = []
     for part in parts:
         call = part.get("toolCall") if part.get("type") == "toolRequest" else None
         value = call.get("value") if isinstance(call, dict) else None
         if isinstance(value, dict):
             arguments = value.get("arguments")
-            found.append(
+            calls.append(
                 Call(str(part.get("id")), str(value.get("name")), arguments if isinstance(arguments, dict) else {})
             )
-    return found
+    return calls
 
 
 class Store:
-    """goose's SQLite file with all sessions of the user; only read."""
+    """goose's SQLite file with all sessions of the user, opened read-only."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._seen: tuple[int, ...] = ()
+        self._signature: tuple[int, ...] = ()
 
     @property
     def journal(self) -> Path:
-        """What was written last is here."""
+        """Return the path of the write-ahead log, which has what was written last."""
         return self.path.with_name(f"{self.path.name}-wal")
 
     def changed(self) -> bool:
-        """Was something written since the last call?"""
-        seen: list[int] = []
+        """Return whether the store was written since the last call."""
+        signature: list[int] = []
         for file in (self.path, self.journal):
             with contextlib.suppress(OSError):
                 status = file.stat()
-                seen += [status.st_ino, status.st_size, status.st_mtime_ns]
-        before, self._seen = self._seen, tuple(seen)
-        return before != self._seen
+                signature += [status.st_ino, status.st_size, status.st_mtime_ns]
+        earlier, self._signature = self._signature, tuple(signature)
+        return earlier != self._signature
 
     def ask(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        """Rows; none where it is not there, is locked, is of another kind, or takes too long: agents can put anything into it."""
+        """Return the rows of a query; none if the file is missing, locked, of another kind or too slow, since agents can put
+        anything into it.
+        """
         try:
             with plain(Path(os.path.realpath(self.path))):
                 pass
         except OSError:
             return []
         with contextlib.suppress(sqlite3.Error):
-            found = sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True, timeout=1.0)
-            with contextlib.closing(found):
-                until = time.monotonic() + ANSWERS_WITHIN
-                found.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
-                found.set_progress_handler(lambda: time.monotonic() > until, STEPS)
-                return found.execute(query, values).fetchall()
-        self._seen = ()  # look again at the next chance
+            connection = sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True, timeout=1.0)
+            with contextlib.closing(connection):
+                deadline = time.monotonic() + ANSWERS_WITHIN
+                connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
+                connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS)
+                return connection.execute(query, values).fetchall()
+        self._signature = ()  # so that the next call of `changed` returns True
         return []
 
     def find(self, session: str) -> str | None:
-        """A session's id, by its id or its name."""
+        """Return a session's id given its id or name, or None."""
         query = "SELECT id FROM sessions WHERE id = ? OR name = ? ORDER BY id = ? DESC, updated_at DESC LIMIT 1"
-        found = self.ask(query, session, session, session)
-        return str(found[0][0]) if found else None
+        rows = self.ask(query, session, session, session)
+        return str(rows[0][0]) if rows else None
 
     def sums(self, session: str) -> list[float]:
-        """What a session has taken so far: tokens in, tokens out, dollars."""
+        """Return a session's usage so far: input tokens, output tokens, dollars."""
         query = (
             "SELECT CAST(accumulated_input_tokens AS INTEGER), CAST(accumulated_output_tokens AS INTEGER), "
             "CAST(accumulated_cost AS REAL) FROM sessions WHERE id = ?"
         )
-        found = self.ask(query, session)
-        return [number or 0 for number in found[0]] if found else [0, 0, 0.0]
+        rows = self.ask(query, session)
+        return [number or 0 for number in rows[0]] if rows else [0, 0, 0.0]
 
     def last_row(self) -> int:
-        """The number of the last message of all."""
-        found = self.ask("SELECT CAST(MAX(id) AS INTEGER) FROM messages")
-        return int(found[0][0] or 0) if found else 0
+        """Return the number of the last message of all sessions."""
+        rows = self.ask("SELECT CAST(MAX(id) AS INTEGER) FROM messages")
+        return int(rows[0][0] or 0) if rows else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where goose keeps its files: the store is the user's own, logs are the session's."""
+    """Where goose keeps its files: the store is the user's, logs belong to the session."""
 
     store: Store
     state: Path
@@ -118,7 +123,7 @@ class Place:
 
     @classmethod
     def of(cls, env: Mapping[str, str], private: Path) -> Place:
-        """As the environment says."""
+        """Return the places by the environment's variables."""
         home = Path(env.get("HOME") or Path.home())
         if root := env.get("GOOSE_PATH_ROOT"):
             state = Path(root) / "state"

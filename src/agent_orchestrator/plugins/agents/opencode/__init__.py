@@ -1,1 +1,1 @@
-"""`opencode`."""
+"""The plugin `opencode`."""

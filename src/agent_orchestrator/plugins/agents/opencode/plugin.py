@@ -1,4 +1,9 @@
-"""`opencode`: OpenCode's terminal, heard, told and answered through the HTTP server that it runs on loopback (docs/agents/opencode.md)."""
+"""The plugin `opencode`: runs OpenCode's terminal and reads, prompts and answers it through the HTTP server that it runs on
+loopback.
+
+Look here when an OpenCode session does not start, receives no messages, or its permission requests are not answered
+(docs/agents/opencode.md).
+"""
 
 from __future__ import annotations
 
@@ -42,26 +47,35 @@ if TYPE_CHECKING:
 INSTALL = "install it: npm install -g opencode-ai"
 USER = "opencode"
 PORTS = range(12000, 32000)
-"""Below those that systems give to outgoing connections: a port that is free now is free when the server binds it."""
+"""The ports to choose from: below the range that systems use for outgoing connections, so a free port is still free when the
+server binds it.
+"""
 REPLIES = {"allow": "once", "always": "once", "deny": "reject"}
 
 MCP = "ao"
-"""How it calls our MCP server; its tools are `ao_…`."""
+"""The name of our MCP server in OpenCode; its tools are `ao_…`."""
 FIRST_WITHIN = 2.0
-"""Seconds: asked while it starts, it may accept the connection and never say a word; asked again, it greets at once."""
+"""Seconds to wait for the first event: a server that is starting may accept the connection and stay silent, but greets a second
+connection at once.
+"""
 SILENCE = 30.0
-"""Seconds: its event stream has a heartbeat every ten."""
+"""Seconds without an event after which the event stream counts as broken; it has a heartbeat every ten seconds."""
 STARTING_PAUSE = 0.3
 STORED_WITHIN = 5.0
 SHOWN_TRIES = 10
 RECENT = 50
 KEPT = 100
-"""Messages whose ids are remembered over a restart of the agent."""
+"""The number of messages whose ids are remembered across a restart of the agent."""
 
-_READING = ("glob", "grep", "list", "lsp", "question", "skill", "task", "todoread", "todowrite")
-_UNASKED = {"git status": "allow", "git add *": "allow", "git commit -m *": "allow", "git commit -am *": "allow"}
-"""Where there is nobody to ask: without it nothing could be committed."""
-_MORE = {
+_READ_ONLY_TOOLS = ("glob", "grep", "list", "lsp", "question", "skill", "task", "todoread", "todowrite")
+_HEADLESS_SHELL_RULES = {
+    "git status": "allow",
+    "git add *": "allow",
+    "git commit -m *": "allow",
+    "git commit -am *": "allow",
+}
+"""Shell rules for headless `auto-edit`, where no person can be asked: without them nothing could be committed."""
+_RISKY_ARGUMENTS = {
     **{
         f"git {word} *{mark}*": "ask"
         for word in ("add", "commit")
@@ -69,8 +83,8 @@ _MORE = {
     },
     **{f"git add *{mark}*": "ask" for mark in ('"', "'", "--")},
 }
-"""What makes more of such a command than it says."""
-_READ = {"*": "allow", "*.env": "ask", "*.env.*": "ask", "*.env.example": "allow"}
+"""Arguments that make one of these commands do more than stage or commit; such a command needs permission."""
+_READ_RULES = {"*": "allow", "*.env": "ask", "*.env.*": "ask", "*.env.example": "allow"}
 
 SETTINGS = (
     "opencode.json",
@@ -84,14 +98,16 @@ SETTINGS = (
     "plugin",
     "plugins",
 )
-"""What of its configuration it takes commands from: a sandboxed one only reads it."""
-_HOME = re.compile(r"^\W*Ask anything", re.MULTILINE)
+"""The configuration files that OpenCode takes commands from; a sandboxed OpenCode may only read them."""
+_START_PAGE = re.compile(r"^\W*Ask anything", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class _Door:
-    """How the server of one launch is reached, and what was handed over there. In the session's private folder: the password is
-    for nobody else, and what is kept must be there when the daemon dies in the middle.
+    """How to reach the server of one launch, and which messages were delivered there.
+
+    It is kept in the session's private folder: no other user may read the password, and the data must survive a crash of the
+    daemon.
     """
 
     launch: str = ""
@@ -99,44 +115,46 @@ class _Door:
     password: str = ""
     conversation: str | None = None
     sent: Mapping[str, str] = field(default_factory=dict)
-    """OpenCode's ids of our messages, given before they are handed over: a second try is the same message."""
+    """OpenCode's ids of our messages, chosen before delivery, so that a second attempt is the same message."""
     adopts: str = ""
-    """A conversation that was begun elsewhere: a copy of it is to be continued here."""
+    """The id of a conversation that was begun elsewhere; a copy of it is to be continued here."""
     interrupting: str = ""
-    """The message that a turn is being stopped for: its end is no interruption of the work."""
+    """The id of the message for which a turn is being stopped: the end of that turn is not reported as an interruption."""
 
 
 class OpenCode:
-    """Runs `opencode` with its server at a port of its own."""
+    """The agent plugin that runs `opencode` with its server on a port chosen for the launch."""
 
     screen = ScreenRules()
     interrupt_keys = ("Escape", "Escape")
-    """For people, one after the other: a turn is stopped, and a permission answered, through the server."""
+    """The keys for a person, pressed one after the other; this plugin stops turns and answers permission requests through the server."""
     permission_keys: Mapping[str, tuple[str, ...]] = {}
 
     def __init__(self, config: Mapping[str, Any], host: Host) -> None:
         self._host = host
         self._model = config.get("model")
-        self._said: dict[str, str] = {}
+        self._last_text: dict[str, str] = {}
 
     def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
-        """Login, conversations and state; its configuration, where it keeps what its plugins need."""
+        """Return OpenCode's folders: login, conversations and state are writable; of the configuration folder, `SETTINGS` are
+        read-only.
+        """
         del private
         home = Path(env.get("HOME") or Path.home())
         data = Path(env.get("XDG_DATA_HOME") or home / ".local" / "share") / "opencode"
         state = Path(env.get("XDG_STATE_HOME") or home / ".local" / "state") / "opencode"
-        own = Path(env.get("XDG_CONFIG_HOME") or home / ".config") / "opencode"
-        kept = cli.kept(own, *SETTINGS)
-        return replace(kept, writable=(*kept.writable, data, state))
+        config = Path(env.get("XDG_CONFIG_HOME") or home / ".config") / "opencode"
+        folders = cli.kept(config, *SETTINGS)
+        return replace(folders, writable=(*folders.writable, data, state))
 
     async def detect(self) -> Found | None:
-        """Is `opencode` here?"""
+        """Return where `opencode` is installed and its version, or None."""
         return await cli.detect(self._host, "opencode")
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
-        """Its terminal and its server; the task is handed over through the server once that answers."""
-        door = _door_for(context)
-        _keep(context.private, door)
+        """Return the command that starts the terminal and its server; the task is delivered through the server once that answers."""
+        door = _create_door(context)
+        _save_door(context.private, door)
         argv = [self._program(context), "--port", str(door.port), "--hostname", "127.0.0.1"]
         if context.permissions == "plan":
             argv += ["--agent", "plan"]
@@ -147,7 +165,7 @@ class OpenCode:
         return AgentLaunch(
             tuple(argv),
             {
-                **_settings(context, model),
+                **_environment(context, model),
                 "OPENCODE_SERVER_USERNAME": USER,
                 "OPENCODE_SERVER_PASSWORD": door.password,
             },
@@ -164,9 +182,11 @@ class OpenCode:
         )
 
     def _program(self, context: AgentContext) -> str:
+        """Return the path of `opencode`; raise `Missing` if it is not installed."""
         return cli.program(self._host, "opencode", context, INSTALL)
 
     def _model_of(self, context: AgentContext) -> str | None:
+        """Return the model as `provider/model`, or None for OpenCode's default; raise `UsageError` for a name without a provider."""
         model = context.model or self._model
         if model and "/" not in str(model):
             raise UsageError(
@@ -174,11 +194,11 @@ class OpenCode:
             )
         return str(model) if model else None
 
-    # -- hearing -------------------------------------------------------------------------------------------------------
+    # -- listening -----------------------------------------------------------------------------------------------------
 
     async def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
-        """Its server's events, after what was missed of them."""
-        ears = Ears(
+        """Yield reports from the server's events; after each connect, first those for what was missed."""
+        listener = Ears(
             _conversation(run),
             float(run.memo["since"]),
             run.cursors,
@@ -190,40 +210,42 @@ class OpenCode:
             with contextlib.suppress(Temporary):
                 async with contextlib.aclosing(server.events("/event", first=FIRST_WITHIN, silence=SILENCE)) as events:
                     async for event in events:
-                        if ears.conversation is None and (begun := _door(run.private).conversation):
-                            for heard in ears.begun({"id": begun}):
+                        if listener.conversation is None and (conversation := _door(run.private).conversation):
+                            for heard in listener.begun({"id": conversation}):
                                 yield heard
                         if event.get("type") == "server.connected":
-                            async for heard in _missed(server, ears):
+                            async for heard in _missed(server, listener):
                                 yield heard
-                        for heard in ears.hear(event):
+                        for heard in listener.hear(event):
                             yield heard
                         if event.get("type") == "session.created":
-                            _keep(run.private, replace(_door(run.private), conversation=ears.conversation))
+                            _save_door(run.private, replace(_door(run.private), conversation=listener.conversation))
                         if event.get("type") in ("server.connected", "session.status"):
-                            await _give_again(server, run, ears)
+                            await _resend_stranded(server, run, listener)
             if not await run.changes.next(STARTING_PAUSE):
                 return
 
-    # -- telling -------------------------------------------------------------------------------------------------------
+    # -- messages and answers -------------------------------------------------------------------------------------------
 
     async def deliver(self, run: AgentRun, message: str, text: str, *, interrupt: bool) -> Delivery | None:
-        """As an answer to the question that it shows, or as a message under an id that stays the same however often it is tried."""
+        """Deliver the text as the answer to an open question, or as a message whose id is the same at every attempt; return
+        `Held` on failure.
+        """
         server = _server(run)
         try:
-            conversation = _conversation(run) or await _begin(server, run)
-            await _show(server, run, conversation)
+            conversation = _conversation(run) or await _ensure_conversation(server, run)
+            await _show_conversation(server, run, conversation)
             if await _reply_to_question(server, run, conversation, message, text):
                 return Delivered()
             if interrupt:
-                _keep(run.private, replace(_door(run.private), interrupting=message))
-                await _asked(server, "POST", f"/session/{conversation}/abort")
-            return await _prompt(server, run, conversation, message, text)
+                _save_door(run.private, replace(_door(run.private), interrupting=message))
+                await _request(server, "POST", f"/session/{conversation}/abort")
+            return await _send(server, run, conversation, message, text)
         except Temporary:
             return Held("opencode does not answer yet")
 
     async def answer(self, run: AgentRun, permission: Permission, decision: str, text: str) -> Sequence[str] | None:
-        """Through its server, by the request's id; one that was answered in the terminal meanwhile is answered."""
+        """Answer a permission request through the server, by its id; 404 means that it was already answered in the terminal."""
         if not permission.request:
             return None
         body = {"reply": REPLIES[decision]}
@@ -238,18 +260,20 @@ class OpenCode:
     # -- without a terminal --------------------------------------------------------------------------------------------
 
     def turn(self, context: AgentContext, prompt: str, conversation: str | None) -> Turn:
-        """`opencode run`, which reads its prompt from standard input; what it is not allowed it does without."""
+        """Return the command `opencode run`, which reads its prompt from standard input; what is not permitted is denied
+        without asking.
+        """
         argv = [self._program(context), "run", "--format", "json"]
         if model := self._model_of(context):
-            argv.append(f"--model={model}")  # by itself it would be an option where it begins like one
+            argv.append(f"--model={model}")  # as a separate argument a name that begins with a dash would be an option
         if context.permissions == "plan":
             argv += ["--agent", "plan"]
         if conversation:
             argv += ["--session", conversation]
-        return Turn(tuple(argv), _settings(context, None), stdin=prompt)
+        return Turn(tuple(argv), _environment(context, None), stdin=prompt)
 
     def read_turn(self, line: str) -> TurnLine:
-        """One event of `opencode run --format json`."""
+        """Parse one event of `opencode run --format json`; a line of another kind is shown as it is."""
         try:
             event = json.loads(line)
         except (ValueError, RecursionError):
@@ -261,31 +285,33 @@ class OpenCode:
             case "step_start":
                 return TurnLine("", (r.ConversationReport(session), r.ActivityReport(Activity.ACTIVE)))
             case "text":
-                self._said[session] = str(part.get("text") or "")
-                return TurnLine(self._said[session])
+                self._last_text[session] = str(part.get("text") or "")
+                return TurnLine(self._last_text[session])
             case "tool_use":
-                return TurnLine(_shown(part))
+                return TurnLine(_render_tool_use(part))
             case "step_finish":
-                spent = usage(part)
+                usage_report = usage(part)
                 if part.get("reason") == "tool-calls":
-                    return TurnLine("", (spent,) if spent else ())
-                ended = r.TurnReport(self._said.pop(session, ""))
-                return TurnLine("", (spent, ended) if spent else (ended,))
+                    return TurnLine("", (usage_report,) if usage_report else ())
+                turn_report = r.TurnReport(self._last_text.pop(session, ""))
+                return TurnLine("", (usage_report, turn_report) if usage_report else (turn_report,))
             case "error":
                 report = failure(event.get("error") or {})
                 return TurnLine(f"error: {getattr(report, 'detail', '') or 'limit reached'}", (report,))
         return TurnLine()
 
 
-# -- how it is set up --------------------------------------------------------------------------------------------------
+# -- environment and configuration -------------------------------------------------------------------------------------
 
 
-def _settings(context: AgentContext, model: str | None) -> dict[str, str]:
-    """The system prompt, the model and the permissions, by variables: the user's own configuration is read, and left alone."""
+def _environment(context: AgentContext, model: str | None) -> dict[str, str]:
+    """Return the environment variables that set the system prompt, the model and the permissions; the user's own configuration
+    stays as it is.
+    """
     content: dict[str, Any] = {}
-    if given := context.env.get("OPENCODE_CONFIG_CONTENT"):
+    if user_content := context.env.get("OPENCODE_CONFIG_CONTENT"):
         try:
-            content = dict(json.loads(given))
+            content = dict(json.loads(user_content))
         except (ValueError, TypeError):
             raise UsageError("OPENCODE_CONFIG_CONTENT is not a JSON object", "correct it, or unset it") from None
     if context.system:
@@ -295,17 +321,17 @@ def _settings(context: AgentContext, model: str | None) -> dict[str, str]:
     if model:
         content["model"] = model
     if context.mcp:
-        content["mcp"] = {**content.get("mcp", {}), MCP: _mcp(context)}
+        content["mcp"] = {**content.get("mcp", {}), MCP: _mcp_server(context)}
     env = {
         "OPENCODE_PERMISSION": json.dumps(_permissions(context)),
         "OPENCODE_DISABLE_AUTOUPDATE": "1",
-        "PWD": str(context.workspace),  # it works where this says, not where it is started
+        "PWD": str(context.workspace),  # OpenCode works in this folder, not in the one it is started in
     }
     return {**env, "OPENCODE_CONFIG_CONTENT": json.dumps(content)} if content else env
 
 
-def _mcp(context: AgentContext) -> dict[str, Any]:
-    """Our MCP server; it puts the token in from the environment."""
+def _mcp_server(context: AgentContext) -> dict[str, Any]:
+    """Return the entry for our MCP server; OpenCode inserts the token from the environment."""
     if context.mcp.startswith("https:"):
         variables = {name: f"{{env:{name}}}" for name in cli.BRIDGE_VARIABLES}
         return {"type": "local", "command": list(cli.BRIDGE), "environment": variables, "enabled": True}
@@ -314,45 +340,52 @@ def _mcp(context: AgentContext) -> dict[str, Any]:
 
 
 def _permissions(context: AgentContext) -> dict[str, Any]:
-    """Rules in OpenCode's order, where the last that matches holds. They are merged behind the user's own, and a key that he has used
-    keeps its place there; so each is spelled as a pattern that nobody else writes.
+    """Return permission rules in OpenCode's order, where the last match holds.
+
+    They are merged behind the user's rules, and a key that the user has as well keeps the user's position; so each key is
+    spelled as a pattern that no user writes.
     """
     if context.permissions == "full" and context.edits:
         return {"**": "allow"}
     rules: dict[str, dict[str, str]] = {
-        "read": dict(_READ),
-        **{tool: {"*": "allow"} for tool in _READING},
+        "read": dict(_READ_RULES),
+        **{tool: {"*": "allow"} for tool in _READ_ONLY_TOOLS},
         "edit": {"*": {"plan": "deny", "auto-edit": "allow"}.get(context.permissions, "ask")},
         "bash": {
             "*": "ask",
-            **({**_UNASKED, **_MORE} if context.mode == "headless" and context.permissions == "auto-edit" else {}),
+            **(
+                {**_HEADLESS_SHELL_RULES, **_RISKY_ARGUMENTS}
+                if context.mode == "headless" and context.permissions == "auto-edit"
+                else {}
+            ),
             **{command: "allow" for command in cli.own_commands(context) if not re.search(r"[*?]", command)},
         },
     }
-    for one in context.allowed:
-        if not re.search(r"[*?]", one.command):
-            for what in (one.command,) if one.tool == "bash" else one.command.split(", "):
-                rules.setdefault(one.tool, {"*": "ask"})[what or "*"] = "allow"
+    for permission in context.allowed:
+        if not re.search(r"[*?]", permission.command):
+            for pattern in (permission.command,) if permission.tool == "bash" else permission.command.split(", "):
+                rules.setdefault(permission.tool, {"*": "ask"})[pattern or "*"] = "allow"
     if context.permissions == "plan" or not context.edits:
         rules["edit"] = {"*": "deny"}
-    ours = {f"{MCP}_*": "allow"} if context.mcp else {}
-    return {"**": "ask", **{f"{tool[:-1]}?": rule for tool, rule in rules.items()}, **ours}
+    mcp_rules = {f"{MCP}_*": "allow"} if context.mcp else {}
+    return {"**": "ask", **{f"{tool[:-1]}?": rule for tool, rule in rules.items()}, **mcp_rules}
 
 
-def _door_for(context: AgentContext) -> _Door:
-    """This launch's port and password; asked again for the same launch, the same."""
+def _create_door(context: AgentContext) -> _Door:
+    """Return the port and password for this launch; the same ones if it was called for this launch before."""
     door, launch = _door(context.private), context.env.get("AO_SPOOL", "")
     if door.port and launch and door.launch == launch:
         return door
-    fresh, adopts = _Door(launch, _free_port(), secrets.token_urlsafe(24)), door.adopts
+    new_door, adopted = _Door(launch, _free_port(), secrets.token_urlsafe(24)), door.adopts
     if context.resume is None:
-        return fresh
+        return new_door
     if context.resume and context.resume != door.conversation:
-        door, adopts = fresh, context.resume
-    return replace(fresh, conversation=door.conversation, adopts=adopts, sent=dict(list(door.sent.items())[-KEPT:]))
+        door, adopted = new_door, context.resume
+    return replace(new_door, conversation=door.conversation, adopts=adopted, sent=dict(list(door.sent.items())[-KEPT:]))
 
 
 def _free_port() -> int:
+    """Return a free port; raise `Temporary` if 100 random ones are taken."""
     for _ in range(100):
         port = secrets.choice(PORTS)
         with socket.socket() as probe:
@@ -365,13 +398,15 @@ def _free_port() -> int:
 
 
 def _door(private: Path) -> _Door:
+    """Read how to reach the server from the session's private folder; an empty `_Door` if there is none."""
     try:
         return _Door(**json.loads((private / "opencode.json").read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return _Door()
 
 
-def _keep(private: Path, door: _Door) -> None:
+def _save_door(private: Path, door: _Door) -> None:
+    """Save how to reach the server, replacing the file in one step."""
     file = private / "opencode.json"
     new = file.with_suffix(".new")
     new.touch(mode=0o600)
@@ -380,174 +415,189 @@ def _keep(private: Path, door: _Door) -> None:
 
 
 def _conversation(run: AgentRun) -> str | None:
-    """The conversation that this session holds, if it has begun."""
+    """Return the id of this session's conversation, or None before it has begun."""
     door = _door(run.private)
     return run.conversation if run.conversation != door.adopts else door.conversation
 
 
 def _server(run: AgentRun) -> Loopback:
+    """Return the client for the server of this launch."""
     return Loopback(int(run.memo["port"]), USER, _door(run.private).password)
 
 
-# -- what it says and is told ------------------------------------------------------------------------------------------
+# -- calls to the server ------------------------------------------------------------------------------------------------
 
 
-async def _missed(server: Loopback, ears: Ears) -> AsyncIterator[Heard]:
-    """What its records tell of the time before its events were heard."""
-    conversation = ears.conversation
+async def _missed(server: Loopback, listener: Ears) -> AsyncIterator[Heard]:
+    """Yield reports from the server's records for the time before its events were read."""
+    conversation = listener.conversation
     if conversation is None:
-        for heard in ears.status({}, missed=True):
+        for heard in listener.status({}, missed=True):
             yield heard
         return
     for session in await _family(server, conversation):
         if session["id"] != conversation:
-            ears.adopt(str(session["id"]))
-        for message in await _messages(server, str(session["id"]), ears.floor(str(session["id"]))):
-            for heard in ears.message(message.get("info") or {}):
+            listener.adopt(str(session["id"]))
+        for message in await _messages(server, str(session["id"]), listener.floor(str(session["id"]))):
+            for heard in listener.message(message.get("info") or {}):
                 yield heard
             for part in message.get("parts") or ():
-                ears.part(part)
-    for heard in ears.todo(await _listed(server, f"/session/{conversation}/todo")):
+                listener.part(part)
+    for heard in listener.todo(await _request_list(server, f"/session/{conversation}/todo")):
         yield heard
-    status = (await _asked(server, "GET", "/session/status")).data or {}
-    for heard in ears.status(status.get(conversation) or {}, missed=True):
+    status = (await _request(server, "GET", "/session/status")).data or {}
+    for heard in listener.status(status.get(conversation) or {}, missed=True):
         yield heard
-    for path, take in (("/permission", ears.permission), ("/question", ears.question)):
-        for asked in await _listed(server, path):
-            for heard in take(asked):
+    for path, read_request in (("/permission", listener.permission), ("/question", listener.question)):
+        for request in await _request_list(server, path):
+            for heard in read_request(request):
                 yield heard
 
 
 async def _family(server: Loopback, conversation: str) -> list[dict[str, Any]]:
-    """The conversation, and those that its subagents hold."""
-    found: list[dict[str, Any]] = [{"id": conversation}]
-    for session in found:
-        found += await _listed(server, f"/session/{session['id']}/children")
-    return found
+    """Return the conversation and those of its subagents, at any depth."""
+    sessions: list[dict[str, Any]] = [{"id": conversation}]
+    for session in sessions:
+        sessions += await _request_list(server, f"/session/{session['id']}/children")
+    return sessions
 
 
 async def _messages(server: Loopback, session: str, floor: int) -> list[dict[str, Any]]:
-    """A conversation's messages, all that are newer than `floor`; the older ones only as far as they come along."""
+    """Return at least all messages of a conversation that are newer than `floor` (milliseconds); the newest `RECENT` if they
+    reach back far enough.
+    """
     path = f"/session/{session}/message"
-    recent = await _listed(server, f"{path}?limit={RECENT}")
+    recent = await _request_list(server, f"{path}?limit={RECENT}")
     if len(recent) < RECENT or recent[0]["info"]["time"]["created"] < floor:
         return recent
-    return await _listed(server, path)
+    return await _request_list(server, path)
 
 
-async def _begin(server: Loopback, run: AgentRun) -> str:
-    """The conversation that is to take the first message, made once."""
+async def _ensure_conversation(server: Loopback, run: AgentRun) -> str:
+    """Return the conversation for the first message, creating or copying it once; raise `Temporary` while the terminal is empty."""
     door = _door(run.private)
     if door.conversation is None:
         if not (await run.screen()).strip():
             raise Temporary("opencode's terminal shows nothing yet")
-        begun = await (_adopt(server, run, door.adopts) if door.adopts else _asked(server, "POST", "/session", {}))
-        door = replace(_door(run.private), conversation=str(begun.data["id"]))
-        _keep(run.private, door)
+        response = await (
+            _copy_conversation(server, run, door.adopts) if door.adopts else _request(server, "POST", "/session", {})
+        )
+        door = replace(_door(run.private), conversation=str(response.data["id"]))
+        _save_door(run.private, door)
     assert door.conversation is not None
     return door.conversation
 
 
-async def _adopt(server: Loopback, run: AgentRun, conversation: str) -> Answer:
-    """A copy of a conversation that was held in another folder, which would go on working there, brought to this one."""
-    copy = await _asked(server, "POST", f"/session/{conversation}/fork", {})
+async def _copy_conversation(server: Loopback, run: AgentRun, conversation: str) -> Answer:
+    """Copy a conversation that was held in another folder and move the copy to this workspace; the original would go on working there."""
+    copy = await _request(server, "POST", f"/session/{conversation}/fork", {})
     move = {"sessionID": copy.data["id"], "destination": {"directory": str(run.workspace)}}
-    await _asked(server, "POST", "/experimental/control-plane/move-session", move)
-    moved = await _asked(server, "GET", f"/session/{copy.data['id']}")
+    await _request(server, "POST", "/experimental/control-plane/move-session", move)
+    moved = await _request(server, "GET", f"/session/{copy.data['id']}")
     if Path(moved.data["directory"]) != run.workspace:
         raise Temporary(f"opencode left the conversation in {moved.data['directory']}")
     return moved
 
 
-async def _show(server: Loopback, run: AgentRun, conversation: str) -> None:
-    """A terminal that shows no conversation, as it does at first, is to show this one."""
+async def _show_conversation(server: Loopback, run: AgentRun, conversation: str) -> None:
+    """Make the terminal show this conversation if it shows its start page, as it does at first."""
     for _ in range(SHOWN_TRIES):
-        if not _HOME.search(await run.screen()):
+        if not _START_PAGE.search(await run.screen()):
             return
-        await _asked(server, "POST", "/tui/select-session", {"sessionID": conversation})
+        await _request(server, "POST", "/tui/select-session", {"sessionID": conversation})
         await asyncio.sleep(0.3)
 
 
-async def _prompt(server: Loopback, run: AgentRun, conversation: str, message: str, text: str) -> Delivery:
+async def _send(server: Loopback, run: AgentRun, conversation: str, message: str, text: str) -> Delivery:
+    """Send a message unless it is stored already, and wait until it is stored."""
     door = _door(run.private)
-    key = door.sent.get(message)
-    if key is None:
-        key = _message_id()
-        _keep(run.private, replace(door, sent={**door.sent, message: key}))
-    elif await _stored(server, conversation, key):
+    message_id = door.sent.get(message)
+    if message_id is None:
+        message_id = _message_id()
+        _save_door(run.private, replace(door, sent={**door.sent, message: message_id}))
+    elif await _is_stored(server, conversation, message_id):
         return Delivered()
-    await _post(server, run, conversation, key, text)
-    end = time.monotonic() + STORED_WITHIN
-    while not await _stored(server, conversation, key):
-        if time.monotonic() > end:
+    await _post(server, run, conversation, message_id, text)
+    deadline = time.monotonic() + STORED_WITHIN
+    while not await _is_stored(server, conversation, message_id):
+        if time.monotonic() > deadline:
             return Held("opencode has not stored it yet")
         await asyncio.sleep(0.05)
-    _keep(run.private, replace(_door(run.private), interrupting=""))
+    _save_door(run.private, replace(_door(run.private), interrupting=""))
     return Delivered()
 
 
-async def _give_again(server: Loopback, run: AgentRun, ears: Ears) -> None:
-    """A message of ours that came as a turn was being stopped is in the conversation, but nobody answers it: it is posted once more,
-    under its id.
+async def _resend_stranded(server: Loopback, run: AgentRun, listener: Ears) -> None:
+    """Send the newest message of ours again, under its id, that arrived while a turn was being stopped: it is in the
+    conversation, but unanswered.
     """
-    ours = _door(run.private).sent.values()
-    left = {key: text for key, text in ears.stranded().items() if key in ours}
-    if left and ears.conversation:
-        key = max(left)
-        await _post(server, run, ears.conversation, key, left[key])
+    our_ids = _door(run.private).sent.values()
+    stranded = {message_id: text for message_id, text in listener.stranded().items() if message_id in our_ids}
+    if stranded and listener.conversation:
+        message_id = max(stranded)
+        await _post(server, run, listener.conversation, message_id, stranded[message_id])
 
 
-async def _post(server: Loopback, run: AgentRun, conversation: str, key: str, text: str) -> None:
-    session = (await _asked(server, "GET", f"/session/{conversation}")).data
-    body: dict[str, Any] = {"messageID": key, "parts": [{"id": f"prt{key[3:]}", "type": "text", "text": text}]}
+async def _post(server: Loopback, run: AgentRun, conversation: str, message_id: str, text: str) -> None:
+    """Send a message under the given id, with the agent and model of the conversation or else of the launch."""
+    session = (await _request(server, "GET", f"/session/{conversation}")).data
+    body: dict[str, Any] = {
+        "messageID": message_id,
+        "parts": [{"id": f"prt{message_id[3:]}", "type": "text", "text": text}],
+    }
     if agent := session.get("agent") or run.memo.get("agent"):
         body["agent"] = agent
     if not session.get("model") and run.memo.get("model"):
         provider, _, model = run.memo["model"].partition("/")
         body["model"] = {"providerID": provider, "modelID": model}
-    await _asked(server, "POST", f"/session/{conversation}/prompt_async", body)
+    await _request(server, "POST", f"/session/{conversation}/prompt_async", body)
 
 
-async def _stored(server: Loopback, conversation: str, key: str) -> bool:
-    return (await server.call("GET", f"/session/{conversation}/message/{key}")).ok
+async def _is_stored(server: Loopback, conversation: str, message_id: str) -> bool:
+    """Return whether the conversation has a message of this id."""
+    return (await server.call("GET", f"/session/{conversation}/message/{message_id}")).ok
 
 
 async def _reply_to_question(server: Loopback, run: AgentRun, conversation: str, message: str, text: str) -> bool:
-    """A question that it shows is answered by the message: a line each, if it asks as many things as there are lines."""
-    answered = _door(run.private).sent.get(message, "")
-    asked = [one for one in await _listed(server, "/question") if one.get("sessionID") == conversation]
-    if answered.startswith("que") and answered not in [one["id"] for one in asked]:
+    """Answer an open question with the message, and return whether it did (or had before). One line per question if the counts match."""
+    delivered_id = _door(run.private).sent.get(message, "")
+    questions = [
+        question for question in await _request_list(server, "/question") if question.get("sessionID") == conversation
+    ]
+    if delivered_id.startswith("que") and delivered_id not in [question["id"] for question in questions]:
         return True
-    if not asked or answered.startswith("msg"):
+    if not questions or delivered_id.startswith("msg"):
         return False
-    request, count = asked[0]["id"], len(asked[0]["questions"])
+    request, count = questions[0]["id"], len(questions[0]["questions"])
     door = _door(run.private)
-    _keep(run.private, replace(door, sent={**door.sent, message: request}))
+    _save_door(run.private, replace(door, sent={**door.sent, message: request}))
     lines = text.splitlines()
     answers = [[line] for line in lines] if len(lines) == count else [[text], *([] for _ in range(count - 1))]
-    await _asked(server, "POST", f"/question/{request}/reply", {"answers": answers})
+    await _request(server, "POST", f"/question/{request}/reply", {"answers": answers})
     return True
 
 
-async def _asked(server: Loopback, method: str, path: str, body: Any = None) -> Answer:
+async def _request(server: Loopback, method: str, path: str, body: Any = None) -> Answer:
+    """Call the server and return its answer; raise `Temporary` for an error status."""
     answer = await server.call(method, path, body)
     if not answer.ok:
         raise Temporary(f"opencode answered {method} {path} with {answer.status}")
     return answer
 
 
-async def _listed(server: Loopback, path: str) -> list[dict[str, Any]]:
-    data = (await _asked(server, "GET", path)).data
+async def _request_list(server: Loopback, path: str) -> list[dict[str, Any]]:
+    """Return the list at this path, empty if the answer is not a list."""
+    data = (await _request(server, "GET", path)).data
     return data if isinstance(data, list) else []
 
 
 def _message_id() -> str:
-    """An id as OpenCode makes them: they grow with time."""
+    """Return a new message id in OpenCode's format; ids grow with time."""
     return f"msg_{(int(time.time() * 1000) * 0x1000) % (1 << 48):012x}{secrets.token_hex(7)}"
 
 
-def _shown(part: Mapping[str, Any]) -> str:
-    """A tool's use, as text for a terminal."""
+def _render_tool_use(part: Mapping[str, Any]) -> str:
+    """Return the use of a tool as text for a terminal."""
     state = part.get("state") or {}
     title = state.get("title") or json.dumps(state.get("input") or {}, ensure_ascii=False)
     output = str(state.get("output") or state.get("error") or "").strip()

@@ -1,6 +1,6 @@
-"""What OpenCode's server tells of its sessions, read as reports: its events as they come, and its records when they were missed.
+"""Turns the sessions of OpenCode's server into reports: from events as they arrive, and from records when events were missed.
 
-An event and a record of the same thing give the same report under the same key, so whatever is read twice is told once.
+An event and a record of the same thing give the same report under the same key, so what is read twice is reported once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from agent_orchestrator.protocols import reports as r
 SOURCE = "http"
 ABORTED = "MessageAbortedError"
 PATIENT = 120.0
-"""Seconds: a provider that is not to be asked again for longer than this has reached a limit."""
+"""Seconds: a provider that must not be asked again for longer than this has reached a usage limit."""
 
 _LIMIT = re.compile(
     r"usage.?limit|limit reached|usage exceeded|quota|insufficient_quota|out of credits|billing", re.IGNORECASE
@@ -30,18 +30,19 @@ Data = Mapping[str, Any]
 
 @dataclass(slots=True)
 class _Message:
-    """A message that no answer has in view yet."""
+    """A user message that no answer of the model includes yet."""
 
     created: int
     parts: dict[str, str] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
+        """Return the text of all parts."""
         return "\n".join(self.parts.values())
 
 
 class Ears:
-    """What was heard of one launch so far: its conversation, and the conversations of its subagents."""
+    """The state of one launch: its conversation and those of its subagents, as read so far."""
 
     def __init__(
         self,
@@ -52,30 +53,32 @@ class Ears:
         awaits: bool = False,
         going_on: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`awaits`: it was started for a message, which is still to come. `going_on`: after a turn that is stopped now another begins."""
+        """`awaits`: the first message is still to come. `going_on`: returns whether another turn follows the one that is being
+        stopped.
+        """
         self.conversation = conversation
-        self._awaits = awaits
-        self._going_on = going_on
+        self._awaits_message = awaits
+        self._is_turn_following = going_on
         self._since = int(since * 1000)
         self._cursors = cursors
         self._family: set[str] = set()
-        self._untaken: dict[str, _Message] = {}
+        self._waiting_messages: dict[str, _Message] = {}
         self._taken: set[str] = set()
-        self._given: set[str] = set()
+        self._stranded_ids: set[str] = set()
         self._last: Data = {}
-        self._words: dict[str, str] = {}
+        self._last_text: dict[str, str] = {}
         self._error: Data = {}
         self._permissions: dict[str, Data] = {}
         self._questions: dict[str, Data] = {}
         self._todos: list[Data] = []
-        self._ended = ""
-        self._busy = self._broken = False
+        self._ended_key = ""
+        self._busy = self._has_failed = False
 
     # -- events --------------------------------------------------------------------------------------------------------
 
     @forgiving
     def hear(self, event: Data) -> Iterator[Heard]:
-        """What one event tells."""
+        """Return the reports of one event."""
         data = event.get("properties")
         if not isinstance(data, Mapping):
             return
@@ -87,7 +90,7 @@ class Ears:
             case "message.part.updated":
                 self.part(data.get("part") or {})
             case "session.error" if data.get("sessionID") == self.conversation:
-                yield from self._failed(data.get("error") or {})
+                yield from self._handle_error(data.get("error") or {})
             case "session.status" if data.get("sessionID") == self.conversation:
                 yield from self.status(data.get("status") or {})
             case "todo.updated" if data.get("sessionID") == self.conversation:
@@ -98,171 +101,182 @@ class Ears:
                 yield from self.question(data)
             case "permission.replied":
                 self._permissions.pop(str(data.get("requestID")), None)
-                yield from self._answered()
+                yield from self._report_after_answer()
             case "question.replied" | "question.rejected":
                 self._questions.pop(str(data.get("requestID")), None)
-                yield from self._answered()
-                if said := _answer(data):
-                    yield _now(r.TookReport(said))
+                yield from self._report_after_answer()
+                if answer_text := _answer_text(data):
+                    yield _without_cursor(r.TookReport(answer_text))
 
     def begun(self, info: Data) -> Iterator[Heard]:
-        """A conversation began: one that nobody's subagent holds is now what the terminal shows."""
+        """Handle a new conversation: one of a subagent is adopted, any other is now the one that the terminal shows."""
         session, parent = str(info.get("id") or ""), info.get("parentID")
         if parent and (parent in self._family or parent == self.conversation):
             self.adopt(session)
         elif session and not parent:
-            self.conversation, self._last, self._ended = session, {}, ""
-            self._untaken.clear()
-            yield _now(r.ConversationReport(session))
+            self.conversation, self._last, self._ended_key = session, {}, ""
+            self._waiting_messages.clear()
+            yield _without_cursor(r.ConversationReport(session))
 
     def adopt(self, session: str) -> None:
-        """A subagent's conversation: what it spends counts."""
+        """Follow the conversation of a subagent, whose usage counts."""
         self._family.add(session)
 
     def stranded(self) -> dict[str, str]:
-        """Messages that were left behind when a turn was stopped: nobody answers them unless they are given again. Told once."""
-        if self._busy or self._untaken.keys() <= self._given:
+        """Return the text of messages, by id, that were left unanswered when a turn was stopped; each is returned once."""
+        if self._busy or self._waiting_messages.keys() <= self._stranded_ids:
             return {}
-        self._given.update(self._untaken)
-        return {key: message.text for key, message in self._untaken.items()}
+        self._stranded_ids.update(self._waiting_messages)
+        return {key: message.text for key, message in self._waiting_messages.items()}
 
     def floor(self, session: str) -> int:
-        """What a conversation had spent before this moment has been told."""
+        """Return the time in milliseconds up to which the usage of a conversation has been reported."""
         return self._cursors.get(session, self._since)
 
     def message(self, info: Data) -> Iterator[Heard]:
-        """A message is there, or has changed."""
+        """Handle a new or changed message: a user's waits for an answer, an answer takes the messages before it and reports its usage."""
         session, key = str(info.get("sessionID") or ""), str(info.get("id") or "")
         main = session == self.conversation
         if info.get("role") == "user" and main and key not in self._taken:
-            self._untaken.setdefault(key, _Message(_time(info, "created")))
-            self._awaits = self._awaits and _time(info, "created") < self._since
+            self._waiting_messages.setdefault(key, _Message(_time(info, "created")))
+            self._awaits_message = self._awaits_message and _time(info, "created") < self._since
         elif info.get("role") == "assistant" and (main or session in self._family):
             if main:
                 if key != self._last.get("id"):
-                    self._words = {}
+                    self._last_text = {}
                 self._last = info
-                yield from self._took(info)
-            yield from self._usage(info)
+                yield from self._report_taken(info)
+            yield from self._report_usage(info)
 
     def part(self, part: Data) -> None:
-        """A piece of a message: text of the person's, or of the agent's last words."""
+        """Handle a part of a message: text of a waiting user message, or of the agent's latest one."""
         message, text = str(part.get("messageID") or ""), part.get("text")
         if part.get("type") != "text" or part.get("synthetic") or not isinstance(text, str):
             return
-        if message in self._untaken:
-            self._untaken[message].parts[str(part.get("id"))] = text
+        if message in self._waiting_messages:
+            self._waiting_messages[message].parts[str(part.get("id"))] = text
         elif message == self._last.get("id"):
-            self._words[str(part.get("id"))] = text
+            self._last_text[str(part.get("id"))] = text
 
     def status(self, status: Data, *, missed: bool = False) -> Iterator[Heard]:
-        """The conversation is in a turn, tries again, or rests. `missed`: it came to be so while nobody listened."""
+        """Report that the conversation works, retries or rests. `missed`: the status began before the events were read."""
         if status.get("type") == "retry":
             self._busy = True
-            yield _now(_retry(status))
+            yield _without_cursor(_retry_report(status))
         elif status.get("type") == "busy":
-            self._busy, self._broken = True, False
+            self._busy, self._has_failed = True, False
             if not self._permissions and not self._questions:
-                yield _now(r.ActivityReport(Activity.ACTIVE))
+                yield _without_cursor(r.ActivityReport(Activity.ACTIVE))
         elif self._busy or missed:
             self._busy = False
-            yield from self._rest(missed)
+            yield from self._report_end(missed)
 
     def todo(self, todos: Sequence[Data]) -> Iterator[Heard]:
-        """Its to-do list."""
-        wanted = [one for one in todos if one.get("status") != "cancelled"]
-        if wanted and wanted != self._todos:
-            self._todos = wanted
-            done = sum(one.get("status") == "completed" for one in wanted)
-            step = next((str(one.get("content")) for one in wanted if one.get("status") == "in_progress"), "")
-            yield _now(r.ProgressReport(done, len(wanted), step))
+        """Report the progress of the to-do list if it changed."""
+        steps = [todo for todo in todos if todo.get("status") != "cancelled"]
+        if steps and steps != self._todos:
+            self._todos = steps
+            done = sum(todo.get("status") == "completed" for todo in steps)
+            step = next((str(todo.get("content")) for todo in steps if todo.get("status") == "in_progress"), "")
+            yield _without_cursor(r.ProgressReport(done, len(steps), step))
 
     def permission(self, asked: Data) -> Iterator[Heard]:
-        """It, or a subagent, wants to do something."""
+        """Report a permission request of the agent or a subagent."""
         self._permissions[str(asked.get("id"))] = asked
-        yield from self._first_asked()
+        yield from self._report_first_request()
 
     def question(self, asked: Data) -> Iterator[Heard]:
-        """It shows a question with options."""
+        """Report a question with options, once."""
         if str(asked.get("id")) not in self._questions:
             self._questions[str(asked.get("id"))] = asked
-            yield from self._first_asked()
+            yield from self._report_first_request()
 
-    # -- what follows from them ----------------------------------------------------------------------------------------
+    # -- reports derived from them --------------------------------------------------------------------------------------
 
-    def _failed(self, error: Data) -> Iterator[Heard]:
-        """In a turn it is the turn's end that tells; outside of one, a message was not even begun with."""
+    def _handle_error(self, error: Data) -> Iterator[Heard]:
+        """Keep an error for the end of the turn; outside of a turn report it at once, since a message could not even be started on."""
         if self._busy:
             self._error = error
-        elif error.get("name") != ABORTED and not self._broken:
-            self._broken = True  # what comes behind it is its trace
-            yield _now(failure(error))
+        elif error.get("name") != ABORTED and not self._has_failed:
+            self._has_failed = True  # the errors that follow are consequences of this one
+            yield _without_cursor(failure(error))
 
-    def _first_asked(self) -> Iterator[Heard]:
-        for asked in self._permissions.values():
-            yield _now(_permission(asked))
+    def _report_first_request(self) -> Iterator[Heard]:
+        """Report the oldest open permission request, or else the oldest open question."""
+        for request in self._permissions.values():
+            yield _without_cursor(_permission_report(request))
             return
-        for asked in self._questions.values():
-            yield _now(r.AskReport(_question(asked)))
+        for request in self._questions.values():
+            yield _without_cursor(r.AskReport(_question_text(request)))
             return
 
-    def _answered(self) -> Iterator[Heard]:
+    def _report_after_answer(self) -> Iterator[Heard]:
+        """Report the next open request, or that the agent works."""
         if self._permissions or self._questions:
-            yield from self._first_asked()
+            yield from self._report_first_request()
         else:
-            yield _now(r.ActivityReport(Activity.ACTIVE))
+            yield _without_cursor(r.ActivityReport(Activity.ACTIVE))
 
-    def _took(self, info: Data) -> Iterator[Heard]:
-        """An answer has begun: it has all messages before it in view."""
+    def _report_taken(self, info: Data) -> Iterator[Heard]:
+        """Report that an answer has taken all user messages before it."""
         created = _time(info, "created")
-        seen = {key: message for key, message in self._untaken.items() if message.created <= created}
-        for key in seen:
-            del self._untaken[key]
-        self._taken.update(seen)
-        told = tuple(r.TookReport(message.text) for message in seen.values() if message.text)
-        if told and self._fresh("took", created):
-            yield Heard(told, SOURCE, self._place("took"), min(one.created for one in seen.values()), created)
+        answered = {key: message for key, message in self._waiting_messages.items() if message.created <= created}
+        for key in answered:
+            del self._waiting_messages[key]
+        self._taken.update(answered)
+        reports = tuple(r.TookReport(message.text) for message in answered.values() if message.text)
+        if reports and self._is_new("took", created):
+            yield Heard(
+                reports,
+                SOURCE,
+                self._cursor_name("took"),
+                min(waiting.created for waiting in answered.values()),
+                created,
+            )
 
-    def _usage(self, info: Data) -> Iterator[Heard]:
+    def _report_usage(self, info: Data) -> Iterator[Heard]:
+        """Report the usage of a completed answer that was not reported before."""
         session, completed = str(info.get("sessionID")), _time(info, "completed")
-        spent = usage(info)
-        if spent and completed and completed >= self.floor(session):
-            yield Heard((spent,), SOURCE, session, _time(info, "created"), completed)
+        report = usage(info)
+        if report and completed and completed >= self.floor(session):
+            yield Heard((report,), SOURCE, session, _time(info, "created"), completed)
 
-    def _rest(self, missed: bool) -> Iterator[Heard]:
-        """The turn is over. By its last message: finished, interrupted or failed; none in this launch: nothing was begun."""
+    def _report_end(self, missed: bool) -> Iterator[Heard]:
+        """Report how the turn ended by its last message: finished, interrupted or failed; idle if this launch had no turn."""
         last, error = self._last, self._last.get("error") or self._error
         self._error = {}
         self._permissions.clear()
         self._questions.clear()
         ended = _time(last, "completed") or _time(last, "created")
         key = f"{last.get('id')}:{ended}"
-        old, again = not last or ended < self._since, key == self._ended
-        if not error and not old and not last.get("finish"):
-            error = {"name": ABORTED}  # stopped while the provider was about to be asked again
-        if error and not (old and error is last.get("error")):
-            if not (error.get("name") == ABORTED and self._going_on()):
-                yield _now(failure(error))
-        elif old or (again and not missed):
-            if not self._awaits:
-                yield _now(r.ActivityReport(Activity.IDLE))
-        elif self._fresh("turns", ended):
-            words = "\n\n".join(text for text in self._words.values() if text)
-            yield Heard((r.TurnReport(words),), SOURCE, self._place("turns"), _time(last, "created"), ended)
-        self._ended = key
+        is_old, is_repeated = not last or ended < self._since, key == self._ended_key
+        if not error and not is_old and not last.get("finish"):
+            error = {"name": ABORTED}  # it was stopped while a retry was due
+        if error and not (is_old and error is last.get("error")):
+            if not (error.get("name") == ABORTED and self._is_turn_following()):
+                yield _without_cursor(failure(error))
+        elif is_old or (is_repeated and not missed):
+            if not self._awaits_message:
+                yield _without_cursor(r.ActivityReport(Activity.IDLE))
+        elif self._is_new("turns", ended):
+            words = "\n\n".join(text for text in self._last_text.values() if text)
+            yield Heard((r.TurnReport(words),), SOURCE, self._cursor_name("turns"), _time(last, "created"), ended)
+        self._ended_key = key
 
-    def _place(self, what: str) -> str:
-        return f"{self.conversation}.{what}"
+    def _cursor_name(self, kind: str) -> str:
+        """Return the name of a cursor of this conversation."""
+        return f"{self.conversation}.{kind}"
 
-    def _fresh(self, what: str, moment: int) -> bool:
-        return moment >= self._cursors.get(self._place(what), self._since)
+    def _is_new(self, kind: str, time: int) -> bool:
+        """Return whether something of this time (milliseconds) is past the cursor, so not reported yet."""
+        return time >= self._cursors.get(self._cursor_name(kind), self._since)
 
 
 def usage(info: Data) -> r.UsageReport | None:
-    """What an answer, or a step of one, cost; dollars as OpenCode reckons them."""
+    """Return the usage of an answer or of a step of one, or None if it used nothing; the cost in dollars is OpenCode's own figure."""
     tokens = info.get("tokens") or {}
     cache = tokens.get("cache") or {}
-    spent = r.UsageReport(
+    report = r.UsageReport(
         model=f"{info.get('providerID') or ''}/{info.get('modelID') or ''}".strip("/"),
         input=int(tokens.get("input") or 0),
         output=int(tokens.get("output") or 0) + int(tokens.get("reasoning") or 0),
@@ -270,29 +284,32 @@ def usage(info: Data) -> r.UsageReport | None:
         cache_write=int(cache.get("write") or 0),
         usd=float(info.get("cost") or 0) or None,
     )
-    return spent if spent.input or spent.output or spent.cache_read or spent.cache_write else None
+    return report if report.input or report.output or report.cache_read or report.cache_write else None
 
 
-def _now(report: r.Report) -> Heard:
+def _without_cursor(report: r.Report) -> Heard:
+    """Wrap a report that holds now and has no cursor."""
     return Heard((report,), SOURCE)
 
 
-def _time(info: Data, which: str) -> int:
-    value = (info.get("time") or {}).get(which)
+def _time(info: Data, key: str) -> int:
+    """Return a time of a message in milliseconds, or 0."""
+    value = (info.get("time") or {}).get(key)
     return int(value) if isinstance(value, int | float) else 0
 
 
-def _retry(status: Data) -> r.Report:
+def _retry_report(status: Data) -> r.Report:
+    """Return a usage limit if the retry is more than `PATIENT` seconds away or its message names a limit, otherwise a retry."""
     message, due = str(status.get("message") or "the provider failed"), status.get("next")
-    again = datetime.fromtimestamp(due / 1000, UTC) if isinstance(due, int | float) and due else None
-    far = again is not None and (again - datetime.now(UTC)).total_seconds() > PATIENT
-    if far or status.get("action") or _LIMIT.search(message):
-        return r.LimitReport(again if far else None)
+    retry_at = datetime.fromtimestamp(due / 1000, UTC) if isinstance(due, int | float) and due else None
+    is_far = retry_at is not None and (retry_at - datetime.now(UTC)).total_seconds() > PATIENT
+    if is_far or status.get("action") or _LIMIT.search(message):
+        return r.LimitReport(retry_at if is_far else None)
     return r.ActivityReport(Activity.RETRYING, message)
 
 
 def failure(error: Data) -> r.Report:
-    """A turn that ended without an answer."""
+    """Return the report for a turn that ended without an answer: interrupted, usage limit, or waiting for a person."""
     name, data = str(error.get("name") or ""), error.get("data") or {}
     message = " ".join(str(data.get("message") or name).partition("\n    at ")[0].split())
     if name == ABORTED:
@@ -301,12 +318,13 @@ def failure(error: Data) -> r.Report:
     if _LIMIT.search(f"{message} {data.get('responseBody') or ''}") or (
         data.get("statusCode") == 429 and not _RATE.search(message)
     ):
-        return r.LimitReport(_resets(headers))
+        return r.LimitReport(_reset_time(headers))
     code = data.get("statusCode")
     return r.ActivityReport(Activity.WAITING_INPUT, f"{message} (HTTP {code})" if code else message)
 
 
-def _resets(headers: Mapping[str, Any]) -> datetime | None:
+def _reset_time(headers: Mapping[str, Any]) -> datetime | None:
+    """Return when the limit ends by the `retry-after` header in seconds, or None."""
     try:
         wait = float(headers.get("retry-after", ""))
     except (TypeError, ValueError):
@@ -314,25 +332,29 @@ def _resets(headers: Mapping[str, Any]) -> datetime | None:
     return datetime.fromtimestamp(datetime.now(UTC).timestamp() + wait, UTC)
 
 
-def _permission(asked: Data) -> r.PermissionReport:
-    """A shell command whole, anything else by the patterns that were not allowed: a file of the workspace, a folder, an address."""
-    tool, details = str(asked.get("permission") or ""), asked.get("metadata") or {}
-    command, patterns = str(details.get("command") or ""), ", ".join(map(str, asked.get("patterns") or ()))
+def _permission_report(request: Data) -> r.PermissionReport:
+    """Return the report of a permission request: a shell command in full, anything else by the patterns that were not allowed
+    (file, folder, address).
+    """
+    tool, details = str(request.get("permission") or ""), request.get("metadata") or {}
+    command, patterns = str(details.get("command") or ""), ", ".join(map(str, request.get("patterns") or ()))
     return r.PermissionReport(
         tool,
         command if tool == "bash" and command else patterns,
         str(details.get("description") or ("" if tool == "bash" else command)),
-        str(asked.get("id") or ""),
+        str(request.get("id") or ""),
     )
 
 
-def _question(asked: Data) -> str:
+def _question_text(request: Data) -> str:
+    """Return the text of all questions of a request, with their options."""
     lines = []
-    for one in asked.get("questions") or ():
-        lines.append(str(one.get("question") or one.get("header") or ""))
-        lines += [f"- {option.get('label')}: {option.get('description')}" for option in one.get("options") or ()]
+    for question in request.get("questions") or ():
+        lines.append(str(question.get("question") or question.get("header") or ""))
+        lines += [f"- {option.get('label')}: {option.get('description')}" for option in question.get("options") or ()]
     return "\n".join(lines)
 
 
-def _answer(data: Data) -> str:
+def _answer_text(data: Data) -> str:
+    """Return the answers to a question as text, one line per question."""
     return "\n".join(", ".join(str(label) for label in answer) for answer in data.get("answers") or ())

@@ -1,1 +1,1 @@
-"""What the plugins of coding agents share."""
+"""Modules that several agent plugins share."""

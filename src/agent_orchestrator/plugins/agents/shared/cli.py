@@ -1,5 +1,5 @@
-"""What plugins of agent CLIs share: finding the program, its first message, permissions, and answering a dialog ahead in a file of the
-user's without losing anything in it.
+"""Functions that plugins of agent CLIs share: find the program, build its first message and permissions, press a dialog's keys,
+and answer a dialog in advance in a JSON file of the user without losing anything in it.
 """
 
 from __future__ import annotations
@@ -27,59 +27,59 @@ VERSION_WITHIN = 10.0
 DIALOG_WITHIN = 5.0
 DIALOG_PAUSE = 0.1
 DIALOG_SETTLES = 0.3
-"""Seconds: until a dialog must be there, between looks, and until it takes a key."""
+"""Seconds: within which a dialog must appear, between two looks, and until it takes a key."""
 SHOWN = 48
-"""Characters of a command that a dialog shows for certain."""
+"""The number of characters of a command that a dialog certainly shows."""
 LONGEST_ARGUMENT = 100 * 1024
 BRIDGE = (sys.executable, "-P", "-m", "agent_orchestrator", "mcp")
-"""Our MCP server by standard input and output; the workspace lends it no modules."""
+"""The command of our MCP server on standard input and output; `-P` keeps it from importing modules of the workspace."""
 BRIDGE_VARIABLES = ("AO_TOKEN", "AO_HOME")
-"""What it needs of the environment."""
+"""The environment variables that it needs."""
 
 log = structlog.get_logger(__name__)
 
-_RULES = re.compile(r"\A<rules>\n.*?\n</rules>\n\n", re.DOTALL)
+_RULES_BLOCK = re.compile(r"\A<rules>\n.*?\n</rules>\n\n", re.DOTALL)
 
 
 def kept(folder: Path, *settings: str) -> Kept:
-    """A CLI's own folder, of which it only reads what it takes commands from."""
+    """Return a CLI's folder as writable, and the files in it that it takes commands from as read-only."""
     return Kept((folder,), tuple(folder / name for name in settings))
 
 
 ELSEWHERE = "if it is installed, have its folder in your login shell's PATH, then: ao shutdown"
-"""What else may be wrong where a program is not found."""
+"""The second remedy for a program that was not found."""
 
 
 def program(host: Host, name: str, context: AgentContext, install: str) -> str:
-    """The CLI's full path, as the agent's own environment finds it."""
-    searched = context.env.get("PATH")
-    found = host.which(name, searched)
-    if found is None:
-        raise not_found(name, install, searched)
-    return found
+    """Return the CLI's full path in the PATH of the agent's environment; raise `Missing` if it is not there."""
+    search_path = context.env.get("PATH")
+    path = host.which(name, search_path)
+    if path is None:
+        raise not_found(name, install, search_path)
+    return path
 
 
 def not_found(name: str, install: str, searched: str | None) -> Missing:
-    """That a program is not there: what to do first, for where it was looked for is long."""
-    looked = f" (it was looked for in {searched})" if searched is not None else ""
-    return Missing(f"the agent's program {name!r} was not found", f"{install}; {ELSEWHERE}{looked}")
+    """Return the error for a missing program; the remedy comes first, since the search path is long."""
+    searched_note = f" (it was looked for in {searched})" if searched is not None else ""
+    return Missing(f"the agent's program {name!r} was not found", f"{install}; {ELSEWHERE}{searched_note}")
 
 
 async def detect(host: Host, name: str, env: Mapping[str, str] | None = None) -> Found | None:
-    """Is the CLI here, and which version does it say it is? `env` is added to ours."""
+    """Return where a CLI is installed and its version, or None; `env` is added to our environment."""
     path = host.which(name)
     if path is None:
         return None
     try:
-        done = await host.run([path, "--version"], env={**os.environ, **(env or {})}, timeout=VERSION_WITHIN)
+        result = await host.run([path, "--version"], env={**os.environ, **(env or {})}, timeout=VERSION_WITHIN)
     except AoError:
         return Found(path)
-    version = re.search(r"\d+(?:\.\d+)+[\w.+-]*", done.text)
+    version = re.search(r"\d+(?:\.\d+)+[\w.+-]*", result.text)
     return Found(path, version[0] if version else "")
 
 
 def opening(context: AgentContext) -> str:
-    """The first message to an agent that takes no system prompt: how to work here, then what to do."""
+    """Return the first message for an agent that takes no system prompt: the rules, then the task."""
     if not context.prompt:
         return ""
     if not context.system:
@@ -88,66 +88,72 @@ def opening(context: AgentContext) -> str:
 
 
 def without_rules(text: str) -> str:
-    """What a person or the task said in a message, without what `opening` put before it."""
-    return _RULES.sub("", text, count=1)
+    """Return a message without the rules that `opening` put before it."""
+    return _RULES_BLOCK.sub("", text, count=1)
 
 
 def fitting(text: str, context: AgentContext) -> str:
-    """A message as one argument of a command: a very long one is read from the task's file instead."""
+    """Return a message that fits into one argument of a command; a longer one is replaced by a reference to the task's file."""
     if len(text.encode(errors="replace")) > LONGEST_ARGUMENT:
         return f"Read your task in the file {context.task_file}, and do what it says."
     return text.replace("\0", "")
 
 
 def as_argument(text: str) -> str:
-    """A text that begins with a dash must not be taken for an option."""
+    """Return the text with a space in front if it begins with a dash, so that it is not taken for an option."""
     return f" {text}" if text.startswith("-") else text
 
 
 def begins(text: str, shown: str) -> bool:
-    """Is what an input line shows the beginning of this text?"""
+    """Return whether the text begins with what an input line shows."""
     head = " ".join(shown.split())[:40]
     return bool(head) and " ".join(text.split()).startswith(head)
 
 
 def inside(workspace: Path, path: str) -> str:
-    """A file of the workspace by its path in it; any other as it is."""
+    """Return a file's path relative to the workspace if it is in it, otherwise unchanged."""
     return os.path.relpath(path, workspace) if Path(path).is_relative_to(workspace) else path
 
 
 async def keys_for(
     run: AgentRun, dialog: re.Pattern[str], command: str, keys: Sequence[str] | None
 ) -> Sequence[str] | None:
-    """The keys that answer a dialog, once it has been on the screen for a moment and shows this command; none: it does not."""
-    begins = _dense(command)[:SHOWN]
-    seen = 0.0
+    """Return `keys` once a dialog that shows this command has been on the screen for `DIALOG_SETTLES` seconds, or None if it
+    does not appear.
+    """
+    command_start = _squeeze(command)[:SHOWN]
+    shown_for = 0.0
     for _ in range(int(DIALOG_WITHIN / DIALOG_PAUSE)):
         try:
             screen = await run.screen()
         except AoError:
             return None
-        shown = bool(dialog.search(screen)) and begins in _dense(screen)
-        if shown and seen >= DIALOG_SETTLES:
+        is_shown = bool(dialog.search(screen)) and command_start in _squeeze(screen)
+        if is_shown and shown_for >= DIALOG_SETTLES:
             return keys
-        seen = seen + DIALOG_PAUSE if shown else 0.0
+        shown_for = shown_for + DIALOG_PAUSE if is_shown else 0.0
         await asyncio.sleep(DIALOG_PAUSE)
     return None
 
 
-def _dense(text: str) -> str:
-    """Without blanks and the edges of boxes: what is long is wrapped."""
+def _squeeze(text: str) -> str:
+    """Return the text without blanks and the edges of boxes, since long text is wrapped."""
     return re.sub(r"[\s│┃|]+", "", text)
 
 
 def own_commands(context: AgentContext) -> tuple[str, ...]:
-    """The project's own commands, where it need not ask for them: these very ones. All else comes as a request, which a rule may answer."""
+    """Return the project's own commands if they need no permission. Only these exact ones; any other is a request that a rule
+    may answer.
+    """
     return context.commands if context.permissions == "auto-edit" else ()
 
 
 def merge_json(path: Path, change: Callable[[dict[str, Any]], bool], agents: Path) -> None:
-    """Let `change` add to a JSON file of the user's; it says whether it did. A file that is no plain JSON object (but for comments at its
-    top) is left alone; so is one that a symlink in the folder `agents`, where agents write, leads to out of it. The file is replaced in one
-    step, and keeps its mode and its place behind the user's own symlinks.
+    """Let `change` add to a JSON file of the user and write the file if `change` returns True.
+
+    A file that is not a regular file with a JSON object (after comments at its top) stays as it is, also one that a symlink in
+    the folder `agents`, where agents write, leads out of that folder. The file is replaced in one step; its mode and the user's
+    own symlinks stay.
     """
     comments, mode, data = "", 0o600, {}
     try:
@@ -164,11 +170,11 @@ def merge_json(path: Path, change: Callable[[dict[str, Any]], bool], agents: Pat
     except (OSError, ValueError, RecursionError):
         return
     if isinstance(data, dict) and change(data):
-        user_files.write(path, agents, comments.encode() + _as_json(data), mode)
+        user_files.write(path, agents, comments.encode() + _encode_json(data), mode)
 
 
-def _as_json(data: Mapping[str, Any]) -> bytes:
-    """As people read it; half a character, which JSON can name, stays named."""
+def _encode_json(data: Mapping[str, Any]) -> bytes:
+    """Return indented JSON; a text with a lone surrogate, which UTF-8 cannot encode, is written with escapes."""
     try:
         return f"{json.dumps(data, indent=2, ensure_ascii=False)}\n".encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Speaking HTTP with an agent's own server on loopback: a call at a time, and a stream of events."""
+"""Sends HTTP requests to an agent's own server on loopback: single calls, and a stream of events."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ LONGEST_HEAD = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a call gave back."""
+    """The answer to a call."""
 
     status: int
     body: bytes
 
     @property
     def ok(self) -> bool:
-        """It did what was asked."""
+        """Return whether the call succeeded."""
         return 200 <= self.status < 300
 
     @property
     def data(self) -> Any:
-        """The body's JSON; none where there is none."""
+        """Return the JSON of the body, or None if it is not JSON."""
         try:
             return json.loads(self.body)
         except (ValueError, RecursionError):
@@ -38,27 +38,29 @@ class Answer:
 
 
 class Loopback:
-    """A server at a port of this machine, behind a password. Whatever keeps it from answering is `Temporary`."""
+    """A server on a port of this machine, with a password. Every failure to answer is raised as `Temporary`."""
 
     def __init__(self, port: int, user: str, password: str) -> None:
         self._port = port
         self._login = base64.b64encode(f"{user}:{password}".encode()).decode()
 
     async def call(self, method: str, path: str, body: Any = None, *, within: float = ANSWER_WITHIN) -> Answer:
-        """One request and its whole answer."""
+        """Send one request and return its whole answer."""
         try:
-            async with asyncio.timeout(within), self._asked(method, path, body) as (status, chunks):
+            async with asyncio.timeout(within), self._send_request(method, path, body) as (status, chunks):
                 return Answer(status, b"".join([chunk async for chunk in chunks]))
         except TimeoutError:
             raise Temporary(f"port {self._port} did not answer {method} {path} within {within:g} s") from None
 
     async def events(self, path: str, *, first: float, silence: float) -> AsyncGenerator[Any, None]:
-        """The JSON of each Server-Sent Event, until the stream ends, does not begin within `first` seconds, or is silent for longer."""
+        """Yield the JSON of each Server-Sent Event until the stream ends; raise `Temporary` if it starts late (`first`) or is
+        silent (`silence` seconds).
+        """
         patience = first
         async with contextlib.AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(patience):
-                    status, chunks = await stack.enter_async_context(self._asked("GET", path, None))
+                    status, chunks = await stack.enter_async_context(self._send_request("GET", path, None))
             except TimeoutError:
                 raise Temporary(f"port {self._port} did not answer GET {path}") from None
             if status != 200:
@@ -80,7 +82,8 @@ class Loopback:
                             yield json.loads(line[5:])
 
     @contextlib.asynccontextmanager
-    async def _asked(self, method: str, path: str, body: Any) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
+    async def _send_request(self, method: str, path: str, body: Any) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
+        """Send a request; give the status and the chunks of the body."""
         writer: asyncio.StreamWriter | None = None
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", self._port, limit=LONGEST_HEAD)
@@ -91,9 +94,9 @@ class Loopback:
             )
             writer.write(head.encode() + content)
             await writer.drain()
-            first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").splitlines()
+            status_line, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").splitlines()
             headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-            yield int(first.split()[1]), _body(reader, headers)
+            yield int(status_line.split()[1]), _read_body(reader, headers)
         except (OSError, EOFError, ValueError, IndexError, asyncio.LimitOverrunError) as error:
             raise Temporary(f"port {self._port} cannot be spoken to: {error or type(error).__name__}") from None
         finally:
@@ -101,7 +104,8 @@ class Loopback:
                 writer.close()
 
 
-async def _body(reader: asyncio.StreamReader, headers: dict[str, str]) -> AsyncIterator[bytes]:
+async def _read_body(reader: asyncio.StreamReader, headers: dict[str, str]) -> AsyncIterator[bytes]:
+    """Yield the chunks of a body: chunked, of a given length, or until the connection closes."""
     if headers.get("transfer-encoding", "").lower() == "chunked":
         while size := int((await reader.readline()).partition(b";")[0] or b"0", 16):
             yield await reader.readexactly(size)

@@ -1,4 +1,4 @@
-"""Reading the files of JSON lines that agents keep: transcripts, rollouts, what hooks appended."""
+"""Reads the files of JSON lines that agents keep: transcripts, rollouts, what hooks appended."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from agent_orchestrator.protocols.reports import Report
 
 LONGEST_LINE = 32 * 1024 * 1024
 MOST_PAST = 128 * 1024 * 1024
-"""Bytes that are read again at once: an agent can make a journal of any length."""
+"""The number of bytes that are read again at once, since an agent can write a journal of any length."""
 AT_ONCE = 500
-"""Lines that are read in one turn of the event loop."""
+"""The number of lines that are read before other tasks of the event loop run."""
 MOST_BESIDE = 500
-"""Journals in one folder that are read."""
-_MOST_ENTRIES = 20 * MOST_BESIDE
+"""The number of journals in one folder that are read."""
+_MAX_ENTRIES = 20 * MOST_BESIDE
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One JSON object of a journal, and where it stands."""
+    """One JSON object of a journal, with the offsets of its beginning and end."""
 
     data: dict[str, Any]
     start: int
@@ -38,7 +38,7 @@ class Line:
 
 
 class Journal:
-    """A file of JSON lines that grows, read on from where an earlier reading left it."""
+    """A growing file of JSON lines, read from where an earlier reader stopped."""
 
     def __init__(self, path: Path, run: AgentRun, source: str = "transcript") -> None:
         self.path = path
@@ -48,11 +48,11 @@ class Journal:
         run.changes.watch(path)
 
     async def lines(self) -> AsyncIterator[Line]:
-        """The complete lines that came since; what is no JSON object is passed over. Of many, others have their turn in between."""
+        """Yield the new complete lines that are JSON objects; other tasks run in between."""
         while True:
-            read = self._reader.read()
-            ends = [*[offset for offset, _ in read[1:]], self._reader.offset][: len(read)]
-            for number, ((start, line), end) in enumerate(zip(read, ends, strict=True), 1):
+            raw_lines = self._reader.read()
+            ends = [*[offset for offset, _ in raw_lines[1:]], self._reader.offset][: len(raw_lines)]
+            for number, ((start, line), end) in enumerate(zip(raw_lines, ends, strict=True), 1):
                 if number % AT_ONCE == 0:
                     await asyncio.sleep(0)
                 try:
@@ -66,12 +66,14 @@ class Journal:
             await asyncio.sleep(0)
 
     def heard(self, line: Line, *reports: Report) -> Heard:
-        """What a line says, told once however often it is read."""
+        """Return the reports of a line with its position, so that they are recorded once however often the line is read."""
         return Heard(reports, self.source, self.place, line.start, line.end)
 
 
 def past_lines(path: Path, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-    """The lines between two places of a journal, of very much the last; raises `NotPlain`, or the system's own error."""
+    """Yield the lines between two offsets of a journal, only the last `MOST_PAST` bytes; raise `NotPlain` or `OSError` if it
+    cannot be read.
+    """
     with plain(path) as file:
         size = os.fstat(file.fileno()).st_size
         end = size if end is None else min(end, size)
@@ -81,18 +83,19 @@ def past_lines(path: Path, start: int = 0, end: int | None = None) -> Iterator[b
 
 
 def journals_in(folder: Path, known: Collection[Path] = ()) -> list[Path]:
-    """The journals of a folder by their names, those that are known among them. An agent can make them without end: no more are told."""
-    listed = {path for path in entries_in(folder) if path.name.endswith(".jsonl")}
-    new = sorted(listed.difference(known))[: max(0, MOST_BESIDE - len(known))]
+    """Return the journals of a folder by name, the known ones included, at most `MOST_BESIDE`: an agent could create any number."""
+    journals = {path for path in entries_in(folder) if path.name.endswith(".jsonl")}
+    new = sorted(journals.difference(known))[: max(0, MOST_BESIDE - len(known))]
     return sorted((*known, *new))
 
 
 def entries_in(*folders: Path) -> list[Path]:
-    """What folders have in them. An agent can fill them without end: no more is looked at."""
-    return list(islice(chain.from_iterable(map(_listed, folders)), _MOST_ENTRIES))
+    """Return the entries of folders, up to a limit, since an agent could create any number."""
+    return list(islice(chain.from_iterable(map(_list_entries, folders)), _MAX_ENTRIES))
 
 
-def _listed(folder: Path) -> Iterator[Path]:
+def _list_entries(folder: Path) -> Iterator[Path]:
+    """Yield the entries of a folder; none if it cannot be read."""
     try:
         with os.scandir(folder) as entries:
             yield from (folder / entry.name for entry in entries)
@@ -101,11 +104,12 @@ def _listed(folder: Path) -> Iterator[Path]:
 
 
 def latest(paths: Iterable[Path]) -> list[Path]:
-    """The journals that changed last, the latest at the end."""
-    return sorted(paths, key=_changed)[-MOST_BESIDE:]
+    """Return the `MOST_BESIDE` journals that changed last, the latest at the end."""
+    return sorted(paths, key=_modified_at)[-MOST_BESIDE:]
 
 
-def _changed(path: Path) -> float:
+def _modified_at(path: Path) -> float:
+    """Return the time of a file's last change, 0 if it cannot be read."""
     try:
         return path.stat().st_mtime
     except OSError:
@@ -113,12 +117,12 @@ def _changed(path: Path) -> float:
 
 
 def in_pattern(conversation: str) -> str:
-    """A conversation's id within a pattern of names. Its agent says what it is: it stands for itself, and for nothing in other folders."""
+    """Return a conversation's id for use in a glob pattern, escaped and without folders, since the agent chooses the id."""
     return glob.escape(PurePath(conversation).name)
 
 
 def size_of(path: Path) -> int:
-    """How long a journal is by now; nothing, where it is not there."""
+    """Return the size of a journal in bytes, 0 if it cannot be read."""
     try:
         return path.stat().st_size
     except OSError:
@@ -126,7 +130,7 @@ def size_of(path: Path) -> int:
 
 
 def moment(value: object) -> datetime | None:
-    """An ISO 8601 time, as journals have it."""
+    """Return the time in an ISO 8601 text, taken as UTC without a time zone, or None."""
     if not isinstance(value, str):
         return None
     try:

@@ -1,7 +1,7 @@
-"""What agents report: JSON lines appended to `$AO_SPOOL`, read from bytes to typed reports.
+"""Parses what agents report: JSON lines appended to `$AO_SPOOL`, read as bytes and returned as typed reports.
 
-`SpoolReader` finds complete lines, `parse` turns one line into one report and never raises: what it cannot use becomes an
-`InvalidReport` that says why. All keys but `event` are optional.
+`SpoolReader` returns complete lines; `parse` turns a line into a report and never raises: a line that it cannot use becomes an
+`InvalidReport` with the reason. All keys but `event` are optional. Look here when a report is refused or missing.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ from agent_orchestrator.protocols.text import clean_text as clean_text
 
 MAX_LINE = 256 * 1024
 MAX_READ = 64 * 1024
-"""Bytes that are read and recorded at once: others wait no longer than that takes."""
+"""The number of bytes that are read and recorded in one step; other work waits as long as a step takes."""
 MAX_LINES = 500
-"""Lines, likewise: the shortest are so many in as many bytes that others would wait long."""
+"""The number of lines in one step: `MAX_READ` bytes of the shortest lines would take too long."""
 MAX_UNREAD = 64
-"""So many of the longest lines may wait to be read; more at once is a flood, or a file with nothing in it but a size."""
+"""The number of longest lines that may wait to be read; more at once is a flood, or a sparse file."""
 MAX_TEXT = 20_000
 MAX_DEPTH = 16
 MAX_NUMBER = 2**53
 
 REPORTED = frozenset(Activity) - {Activity.EXITED, Activity.UNKNOWN}
-"""The states an agent may report of itself; that it exited is its process's word."""
+"""The states that an agent may report of itself; that it exited is known from its process."""
 
 
 def parse(line: bytes) -> Report:
-    """Turn one line of a spool into the report it is."""
+    """Return the report in one line of a spool; an `InvalidReport` if the line cannot be used."""
     try:
         if len(line) > MAX_LINE:
             raise _Unusable(f"longer than {MAX_LINE} bytes")
@@ -64,19 +64,22 @@ def parse(line: bytes) -> Report:
         if not isinstance(event, str) or not event:
             raise _Unusable("has no `event`")
         fields = _Fields(data)
-        read = _READERS.get(event)
-        return read(fields) if read else OtherReport(_cut(event, 200), _tidy_object(data), fields.moment("time"))
-    except _Unusable as problem:
-        return InvalidReport(str(problem), _cut(line[:400].decode(errors="replace"), 200))
+        reader = _READERS.get(event)
+        return (
+            reader(fields) if reader else OtherReport(_cut(event, 200), _sanitize_object(data), fields.moment("time"))
+        )
+    except _Unusable as error:
+        return InvalidReport(str(error), _cut(line[:400].decode(errors="replace"), 200))
 
 
 class _Unusable(Exception):
-    """Why a line cannot be used."""
+    """The reason why a line cannot be used."""
 
 
 def _decode(line: bytes) -> dict[str, Any]:
+    """Return the JSON object of a line; raise `_Unusable` if it is not one."""
     try:
-        data = json.loads(line, parse_constant=_no_constant)
+        data = json.loads(line, parse_constant=_refuse_constant)
     except RecursionError:
         raise _Unusable("is nested too deeply") from None
     except ValueError:
@@ -86,22 +89,24 @@ def _decode(line: bytes) -> dict[str, Any]:
     return data
 
 
-def _no_constant(name: str) -> None:
+def _refuse_constant(name: str) -> None:
+    """Raise `_Unusable` for NaN and the infinities."""
     raise _Unusable(f"has the number {name}")
 
 
 class _Fields:
-    """A line's keys, each read as the type it must have; absent and null are the same."""
+    """The keys of a line, each returned as the type that it must have; a missing key and null are the same."""
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         self._data = data
 
     @property
     def data(self) -> Mapping[str, Any]:
-        """All of them as they came."""
+        """Return all values unchanged."""
         return self._data
 
     def text(self, key: str) -> str:
+        """Return a text without control characters, cut at `MAX_TEXT` characters; "" if missing."""
         value = self._data.get(key)
         if value is None:
             return ""
@@ -110,11 +115,12 @@ class _Fields:
         return _cut(value, MAX_TEXT)
 
     def exact(self, key: str) -> str:
-        """A text with nothing taken out: what is decided about is what is run."""
+        """Return a text unchanged, since a decision must be about exactly what is run."""
         self.text(key)
         return str(self._data.get(key) or "")
 
     def number(self, key: str) -> float | None:
+        """Return a number between 0 and `MAX_NUMBER`, or None if missing."""
         value = self._data.get(key)
         if value is None:
             return None
@@ -125,13 +131,14 @@ class _Fields:
         return value
 
     def count(self, key: str) -> int | None:
+        """Return a whole number, or None if missing."""
         value = self.number(key)
         if value is not None and value != int(value):
             raise _Unusable(f"`{key}` is not a whole number")
         return None if value is None else int(value)
 
     def moment(self, key: str) -> datetime | None:
-        """RFC 3339, or seconds since the epoch; without a zone it is UTC."""
+        """Return a time in UTC, given in RFC 3339 or as seconds since the epoch, or None; without a time zone it is taken as UTC."""
         value = self._data.get(key)
         try:
             if isinstance(value, str):
@@ -144,15 +151,18 @@ class _Fields:
 
 
 def _cut(text: str, limit: int) -> str:
+    """Return the text without control characters and cut at `limit` characters."""
     text = clean_text(text)
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def _tidy_object(data: Mapping[str, Any]) -> dict[str, Any]:
-    return {_cut(key, 200): _tidy(value, MAX_DEPTH) for key, value in data.items()}
+def _sanitize_object(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the object with all texts cleaned and cut."""
+    return {_cut(key, 200): _sanitize(value, MAX_DEPTH) for key, value in data.items()}
 
 
-def _tidy(value: object, depth: int) -> object:
+def _sanitize(value: object, depth: int) -> object:
+    """Return a JSON value with all texts cleaned and cut; raise `_Unusable` if it is nested deeper than `depth`."""
     if depth == 0:
         raise _Unusable("is nested too deeply")
     if isinstance(value, str):
@@ -160,24 +170,27 @@ def _tidy(value: object, depth: int) -> object:
     if isinstance(value, float) and not math.isfinite(value):
         raise _Unusable("has a number that is out of range")
     if isinstance(value, list):
-        return [_tidy(item, depth - 1) for item in value]
+        return [_sanitize(item, depth - 1) for item in value]
     if isinstance(value, dict):
-        return {_cut(key, 200): _tidy(item, depth - 1) for key, item in value.items()}
+        return {_cut(key, 200): _sanitize(item, depth - 1) for key, item in value.items()}
     return value
 
 
-def _activity(fields: _Fields) -> Report:
+def _read_activity(fields: _Fields) -> Report:
+    """Read a report of the agent's state."""
     state = fields.text("state") or Activity.ACTIVE
     if state not in REPORTED:
         raise _Unusable(f"`state` is {state[:40]!r}, not one of {', '.join(sorted(REPORTED))}")
     return ActivityReport(Activity(state), fields.text("detail"), fields.moment("time"))
 
 
-def _ack(fields: _Fields) -> Report:
+def _read_ack(fields: _Fields) -> Report:
+    """Read the confirmation of a message."""
     return AckReport(fields.text("message") or None, fields.moment("time"))
 
 
-def _progress(fields: _Fields) -> Report:
+def _read_progress(fields: _Fields) -> Report:
+    """Read a report of progress."""
     return ProgressReport(
         fields.count("done"),
         fields.count("total"),
@@ -187,7 +200,8 @@ def _progress(fields: _Fields) -> Report:
     )
 
 
-def _usage(fields: _Fields) -> Report:
+def _read_usage(fields: _Fields) -> Report:
+    """Read a report of tokens, dollars and forge calls."""
     return UsageReport(
         fields.text("model"),
         fields.count("input") or 0,
@@ -200,22 +214,25 @@ def _usage(fields: _Fields) -> Report:
     )
 
 
-def _reply(fields: _Fields) -> Report:
+def _read_reply(fields: _Fields) -> Report:
+    """Read a reply to a comment."""
     text = fields.text("text").strip()
     if not text:
         raise _Unusable("`text` is empty")
     return ReplyReport(text, fields.text("comment") or None, fields.moment("time"))
 
 
-def _review(fields: _Fields) -> Report:
-    found = review_of(fields.data)
-    if found is None:
+def _read_review(fields: _Fields) -> Report:
+    """Read a review with its verdict and comments."""
+    review = review_of(fields.data)
+    if review is None:
         raise _Unusable(f"`verdict` is not one of {', '.join(VERDICTS)}")
-    comments = tuple({key: _tidy(value, 2) for key, value in one.items()} for one in found.comments)
-    return ReviewReport(found.verdict, _cut(found.body, MAX_TEXT), comments, fields.moment("time"))
+    comments = tuple({key: _sanitize(value, 2) for key, value in comment.items()} for comment in review.comments)
+    return ReviewReport(review.verdict, _cut(review.body, MAX_TEXT), comments, fields.moment("time"))
 
 
-def _permission(fields: _Fields) -> Report:
+def _read_permission(fields: _Fields) -> Report:
+    """Read a permission request; its command stays exactly as it is."""
     return PermissionReport(
         fields.text("tool") or "a tool",
         fields.exact("command"),
@@ -225,7 +242,8 @@ def _permission(fields: _Fields) -> Report:
     )
 
 
-def _conversation(fields: _Fields) -> Report:
+def _read_conversation(fields: _Fields) -> Report:
+    """Read the id of the conversation."""
     conversation = fields.text("conversation")
     if not conversation:
         raise _Unusable("`conversation` is empty")
@@ -233,28 +251,28 @@ def _conversation(fields: _Fields) -> Report:
 
 
 _READERS: dict[str, Callable[[_Fields], Report]] = {
-    "activity": _activity,
-    "ack": _ack,
-    "progress": _progress,
-    "usage": _usage,
+    "activity": _read_activity,
+    "ack": _read_ack,
+    "progress": _read_progress,
+    "usage": _read_usage,
     "limit": lambda fields: LimitReport(fields.moment("resets_at"), fields.moment("time"), fields.text("model")),
     "ask": lambda fields: AskReport(fields.text("question"), fields.moment("time")),
     "done": lambda fields: DoneReport(fields.text("summary"), fields.moment("time")),
-    "reply": _reply,
-    "review": _review,
+    "reply": _read_reply,
+    "review": _read_review,
     "turn": lambda fields: TurnReport(fields.text("text"), fields.moment("time")),
     "took": lambda fields: TookReport(fields.text("text"), fields.moment("time")),
-    "permission": _permission,
-    "conversation": _conversation,
+    "permission": _read_permission,
+    "conversation": _read_conversation,
 }
 
 
 def line(report: Report) -> bytes:
-    """A report as the line that `parse` reads."""
+    """Return the line that `parse` reads as this report; raise `TypeError` for a report that has no such line."""
     if isinstance(report, OtherReport | InvalidReport):
         raise TypeError(f"{report} is not something to report")
-    name = next(name for kind, name in _NAMES.items() if isinstance(report, kind))
-    data: dict[str, Any] = {"event": name}
+    event = next(event for report_type, event in _EVENT_NAMES.items() if isinstance(report, report_type))
+    data: dict[str, Any] = {"event": event}
     for field in fields(report):
         value = getattr(report, field.name)
         if value is not None and value != "":
@@ -262,7 +280,7 @@ def line(report: Report) -> bytes:
     return json.dumps(data, ensure_ascii=False).encode() + b"\n"
 
 
-_NAMES = {
+_EVENT_NAMES = {
     ActivityReport: "activity",
     AckReport: "ack",
     ProgressReport: "progress",
@@ -280,11 +298,11 @@ _NAMES = {
 
 
 class SpoolReader:
-    """Reads a spool from where it was left, complete lines only, at most `MAX_READ` bytes and `MAX_LINES` a call.
+    """A reader of a spool from an offset, which returns complete lines only, at most `MAX_READ` bytes and `MAX_LINES` per call.
 
-    `offset` is where the next line begins: store it with what was made of the lines and give it to the next reader. It never goes
-    back. When the file was cut or replaced, what now stands in it is passed over (it may have been read before) and
-    `take_problems` says so; lines appended later get offsets that no earlier line had.
+    `offset` is where the next line begins: store it together with the reports of the lines and give it to the next reader. It
+    never goes back. When the file was cut or replaced, its present content is skipped, since it may have been read before, and
+    `take_problems` reports it; lines appended later get offsets that no earlier line had.
     """
 
     def __init__(self, path: Path, offset: int = 0, longest: int = MAX_LINE) -> None:
@@ -292,9 +310,9 @@ class SpoolReader:
         self.offset = offset
         self.longest = longest
         self.more = False
-        """There is more to read at once."""
+        """Whether there is more to read at once."""
         self.end = offset
-        """Where the file ended when it was read last."""
+        """The end of the file at the last read."""
         self._shift = 0
         self._pending = bytearray()
         self._scanned = offset
@@ -302,22 +320,24 @@ class SpoolReader:
         self._problems: list[str] = []
 
     def read(self, *, final: bool = False) -> list[tuple[int, bytes]]:
-        """The next lines, each with the offset of its beginning; `final`: nobody writes any more, the rest is a line too.
+        """Return the next lines, each with its offset. With `final`, when nothing is written any more, an unfinished last line
+        counts too.
 
-        A line over `longest` comes as its beginning, which `parse` calls invalid. So does a flood of them.
+        A line longer than `longest` is returned cut, and `parse` calls it invalid; a flood of lines is returned as one such
+        line.
         """
         self.more = False
         try:
             with plain(self.path) as file:
                 if flood := self._flood(file.fileno()):
                     return [flood]
-                chunk = self._chunk(file.fileno())
+                chunk = self._read_chunk(file.fileno())
         except NotPlain as error:
-            self._note(str(error))
+            self._add_problem(str(error))
             return []
         except OSError as error:
             if short := machine_short(error):
-                raise short from None  # what is in it is to be read later
+                raise short from None  # the file is to be read later
             return []
         lines = self._split(chunk)
         if final and not self.more and self._pending:
@@ -325,18 +345,19 @@ class SpoolReader:
         return lines
 
     def take_problems(self) -> list[str]:
-        """What went wrong with the file since the last call."""
+        """Return the problems with the file since the last call."""
         problems, self._problems = self._problems, []
         return problems
 
-    def _chunk(self, descriptor: int) -> bytes:
+    def _read_chunk(self, descriptor: int) -> bytes:
+        """Return the next bytes up to a limit; nothing if the file was cut or replaced."""
         status = os.fstat(descriptor)
-        known, self._inode = self._inode, status.st_ino
+        old_inode, self._inode = self._inode, status.st_ino
         position = self._scanned - self._shift
         if status.st_size < position:
-            self._pass_over(f"was cut to {status.st_size} bytes", status.st_size)
-        elif position and known not in (None, status.st_ino):
-            self._pass_over("was replaced", status.st_size)
+            self._skip_content(f"was cut to {status.st_size} bytes", status.st_size)
+        elif position and old_inode not in (None, status.st_ino):
+            self._skip_content("was replaced", status.st_size)
         else:
             os.lseek(descriptor, position, os.SEEK_SET)
             chunk = _first_lines(os.read(descriptor, MAX_READ))
@@ -346,48 +367,54 @@ class SpoolReader:
         return b""
 
     def _flood(self, descriptor: int) -> tuple[int, bytes] | None:
-        """More than anybody has to say: all of it counts as one line that is too long."""
+        """Return one line that is too long in place of more unread data than any agent reports, or None."""
         status = os.fstat(descriptor)
         unread = status.st_size - (self._scanned - self._shift)
         if unread <= MAX_UNREAD * self.longest:
             return None
-        self._note(f"{self.path} grew by {unread} bytes at once, which are not read")
+        self._add_problem(f"{self.path} grew by {unread} bytes at once, which are not read")
         os.lseek(descriptor, self._scanned - self._shift, os.SEEK_SET)
-        self._keep(os.read(descriptor, self.longest + 1))
+        self._append_pending(os.read(descriptor, self.longest + 1))
         self._inode, self._scanned = status.st_ino, self._scanned + unread
         return self._end_line(self._scanned)
 
-    def _pass_over(self, what: str, size: int) -> None:
-        self._note(f"{self.path} {what} after {self.offset} bytes were read; what stands in it now is not read")
+    def _skip_content(self, event: str, size: int) -> None:
+        """Skip the present content of the file and note why."""
+        self._add_problem(f"{self.path} {event} after {self.offset} bytes were read; what stands in it now is not read")
         self.offset = self._scanned
         self._shift = self._scanned - size
         self._pending = bytearray()
 
-    def _note(self, problem: str) -> None:
+    def _add_problem(self, problem: str) -> None:
+        """Remember a problem, once."""
         if problem not in self._problems:
             self._problems.append(problem)
 
     def _split(self, chunk: bytes) -> list[tuple[int, bytes]]:
+        """Return the lines that end in this chunk; keep the rest for the next one."""
         lines = []
         start = 0
         while (end := chunk.find(b"\n", start)) >= 0:
-            self._keep(chunk[start:end])
+            self._append_pending(chunk[start:end])
             lines.append(self._end_line(self._scanned + end + 1))
             start = end + 1
-        self._keep(chunk[start:])
+        self._append_pending(chunk[start:])
         self._scanned += len(chunk)
         return [(offset, line) for offset, line in lines if line.strip()]
 
-    def _keep(self, part: bytes) -> None:
+    def _append_pending(self, part: bytes) -> None:
+        """Add to the unfinished line, up to one byte more than `longest`."""
         self._pending += part[: self.longest + 1 - len(self._pending)]
 
-    def _end_line(self, following: int) -> tuple[int, bytes]:
+    def _end_line(self, next_offset: int) -> tuple[int, bytes]:
+        """Return the finished line with its offset and move the offset on."""
         line = (self.offset, bytes(self._pending))
-        self.offset, self._pending = following, bytearray()
+        self.offset, self._pending = next_offset, bytearray()
         return line
 
 
 def _first_lines(chunk: bytes) -> bytes:
+    """Return the chunk up to its `MAX_LINES`th line."""
     end = 0
     for _ in range(MAX_LINES):
         end = chunk.find(b"\n", end) + 1

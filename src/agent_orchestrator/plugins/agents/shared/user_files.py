@@ -1,7 +1,8 @@
-"""Files of the user's that an agent CLI keeps: where they are through his symlinks, and the locks by which other programs guard them.
+"""Reads, writes and locks files of the user that an agent CLI keeps: follows the user's symlinks, and uses the locks of other
+programs.
 
-Agents write in the CLI's own folder, also from a sandbox. A symlink that stands outside of it is the user's, and is followed; one that
-stands in it may be an agent's, and is followed within that folder only.
+Agents write in the CLI's own folder, also from a sandbox. A symlink outside of that folder is the user's and is followed; one
+inside may have been made by an agent and is followed within that folder only.
 """
 
 from __future__ import annotations
@@ -17,79 +18,85 @@ from agent_orchestrator.base.files.safe import NotPlain
 
 PATIENCE = 12.0
 STALE_AFTER = 10.0
-"""Seconds after which a lock that nobody renewed belongs to a dead process: the convention of npm's `proper-lockfile`."""
+"""Seconds after which a lock that was not renewed belongs to a dead process: the convention of npm's `proper-lockfile`."""
 MOST_LINKS = 40
 
 
 def followed(path: Path, agents: Path) -> Path:
-    """The real place of a user's file, be it there or not; raises `NotPlain` where a symlink in the folder `agents` leads out of it."""
-    kept, here, links, theirs = os.path.realpath(agents), "/", 0, False
+    """Return the real path of a user's file, whether it exists or not; raise `NotPlain` if a symlink in the folder `agents`
+    leads out of it.
+    """
+    agents_root, current, links, is_in_agents = os.path.realpath(agents), "/", 0, False
     steps = list(Path(os.path.abspath(path)).parts[:0:-1])  # noqa: PTH100 - through no link
     while steps:
         step = steps.pop()
         if step == "..":
-            here = os.path.dirname(here)  # noqa: PTH120 - it has no links
+            current = os.path.dirname(current)  # noqa: PTH120 - it has no links
             continue
-        there = os.path.join(here, step)
+        next_path = os.path.join(current, step)
         try:
-            target = os.readlink(there)  # noqa: PTH115
+            target = os.readlink(next_path)  # noqa: PTH115
         except OSError:
-            here = there
+            current = next_path
             continue
-        links, theirs = links + 1, theirs or _inside(here, kept)
+        links, is_in_agents = links + 1, is_in_agents or _is_inside(current, agents_root)
         if links > MOST_LINKS:
             raise NotPlain(f"{path} leads in a circle")
-        here = "/" if target.startswith("/") else here
+        current = "/" if target.startswith("/") else current
         steps += [part for part in reversed(target.split("/")) if part not in ("", ".")]
-    if theirs and not _inside(here, kept):
+    if is_in_agents and not _is_inside(current, agents_root):
         raise NotPlain(
             f"{path} leads out of {agents}, where agents write, by a symlink: keep the file itself there, or the symlink elsewhere"
         )
-    return Path(here)
+    return Path(current)
 
 
-def _inside(path: str, folder: str) -> bool:
+def _is_inside(path: str, folder: str) -> bool:
+    """Return whether a path is the folder or in it."""
     return path == folder or path.startswith(f"{folder}/")
 
 
-def _place(path: Path, agents: Path) -> tuple[Path, str]:
-    """A folder that leads nowhere else, and the file's name below it: no step of that follows a link, whatever becomes of it."""
-    target, kept = followed(path, agents), os.path.realpath(agents)
-    if _inside(str(target), kept):
-        return Path(kept), os.path.relpath(target, kept)
+def _locate(path: Path, agents: Path) -> tuple[Path, str]:
+    """Return a folder that has no symlinks, and the file's path below it; no step of that path may follow a link, whatever it
+    becomes later.
+    """
+    target, agents_root = followed(path, agents), os.path.realpath(agents)
+    if _is_inside(str(target), agents_root):
+        return Path(agents_root), os.path.relpath(target, agents_root)
     return target.parent, target.name
 
 
 def read(path: Path, agents: Path) -> tuple[bytes, int]:
-    """What is in a file, and its mode; raises `NotPlain` for a pipe, what is too long, or leads elsewhere; or the system's own error."""
-    with safe.opened(*_place(path, agents)) as file:
+    """Return a file's content and mode; raise `NotPlain` if it is a pipe, too long, or leads elsewhere, or `OSError`."""
+    with safe.opened(*_locate(path, agents)) as file:
         return file.read(safe.LONGEST), os.fstat(file.fileno()).st_mode & 0o777
 
 
 def write(path: Path, agents: Path, content: bytes, mode: int = 0o600) -> None:
-    """Replace a file in one step, in its place behind the user's symlinks; raises what `read` raises."""
-    safe.put(*_place(path, agents), content, mode)
+    """Replace a file in one step behind the user's symlinks; raise what `read` raises."""
+    safe.put(*_locate(path, agents), content, mode)
 
 
 def read_settings(path: Path) -> bytes:
-    """What is in a file that is only looked at, behind whatever symlink; raises as `read` does."""
+    """Return the content of a file that is only read, behind any symlink; raise what `read` raises."""
     return safe.read_plain(Path(os.path.realpath(path)))
 
 
 @contextlib.contextmanager
 def lock_folder(guarded: Path, patience: float = PATIENCE) -> Iterator[bool]:
-    """Hold `<file>.lock`, a folder, as `proper-lockfile` does; gives False where it could not be had in time. Waits: not for the loop."""
+    """Hold `<file>.lock`, a folder, as `proper-lockfile` does; yield False if it stayed locked. It blocks, so not for the event loop."""
     lock = guarded.with_name(f"{guarded.name}.lock")
-    held = _take(lock, time.monotonic() + patience)
+    is_held = _acquire(lock, time.monotonic() + patience)
     try:
-        yield held
+        yield is_held
     finally:
-        if held:
+        if is_held:
             with contextlib.suppress(OSError):
                 lock.rmdir()
 
 
-def _take(lock: Path, until: float) -> bool:
+def _acquire(lock: Path, deadline: float) -> bool:
+    """Create the lock's folder, replacing a stale one; return False after the time `until` or if it cannot be created."""
     while True:
         try:
             lock.mkdir()
@@ -97,7 +104,7 @@ def _take(lock: Path, until: float) -> bool:
         except FileNotFoundError:
             lock.parent.mkdir(parents=True, exist_ok=True)
         except FileExistsError:
-            if _no_lock(lock):
+            if _is_foreign(lock):
                 return False
             with contextlib.suppress(OSError):
                 if abs(time.time() - lock.lstat().st_mtime) > STALE_AFTER:
@@ -105,13 +112,13 @@ def _take(lock: Path, until: float) -> bool:
                     continue
         except OSError:
             return False
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             return False
         time.sleep(0.02)
 
 
-def _no_lock(lock: Path) -> bool:
-    """Is something there that none of these programs makes, nor will remove? Theirs are empty folders."""
+def _is_foreign(lock: Path) -> bool:
+    """Return whether something else is in the lock's place: locks are empty folders."""
     try:
         with os.scandir(lock) as entries:
             return lock.is_symlink() or any(True for _ in entries)

@@ -1,4 +1,4 @@
-"""Reading the window titles that a CLI sets, from what its terminal logged."""
+"""Reads the window titles that a CLI sets, from the log of its terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agent_orchestrator.protocols import AgentRun, Heard
 from agent_orchestrator.protocols.reports import Report
 
 FARTHEST_BACK = 4 * 1024 * 1024
-"""Bytes of the log that are looked at when nobody read it before."""
+"""The number of bytes of the log that are read if it was not read before."""
 LONGEST_TITLE = 1024
 
 _TITLE = re.compile(rb"\x1b\][02];([^\x07\x1b\n]*)(?:\x07|\x1b\\)")
@@ -26,7 +26,7 @@ class Title:
 
 
 class Titles:
-    """The titles set since the last reading, also by an earlier daemon."""
+    """The titles set since the last read, also one by an earlier daemon."""
 
     place = "title"
 
@@ -37,7 +37,7 @@ class Titles:
         run.changes.watch(run.log)
 
     def read(self) -> Iterator[Title]:
-        """Those that came since."""
+        """Yield the new titles."""
         try:
             with self._log.open("rb") as file:
                 size = file.seek(0, 2)
@@ -46,16 +46,16 @@ class Titles:
                 data = file.read()
         except OSError:
             return
-        seen = 0
+        last_end = 0
         for match in _TITLE.finditer(data):
-            seen = match.end()
+            last_end = match.end()
             yield Title(match[1].decode(errors="replace").strip(), start + match.start(), start + match.end())
-        open_ = data.rfind(b"\x1b]", seen)
-        rest = open_ if open_ >= 0 and len(data) - open_ < LONGEST_TITLE else len(data)
+        open_start = data.rfind(b"\x1b]", last_end)
+        rest = open_start if open_start >= 0 and len(data) - open_start < LONGEST_TITLE else len(data)
         if data.endswith(b"\x1b"):
             rest = min(rest, len(data) - 1)
         self._offset = start + rest
 
     def heard(self, title: Title, *reports: Report) -> Heard:
-        """What a title says, told once."""
+        """Return the reports of a title with its position, so that they are recorded once."""
         return Heard(reports, "title", self.place, title.start, title.end)

@@ -1,6 +1,6 @@
-"""More CLIs of the field: each is the `command` agent with the description in a YAML file beside this one (docs/agents/others.md).
+"""More agent CLIs: each is the `command` agent with the description in a YAML file of this folder (docs/agents/others.md).
 
-What a profile says in `options` is laid over the description, key by key.
+The `options` of a profile override the description key by key.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ if TYPE_CHECKING:
 
 @cache
 def description(name: str) -> Mapping[str, Any]:
-    """What the `command` agent is told of this CLI."""
+    """Return the configuration of the `command` agent for this CLI."""
     from ruamel.yaml import YAML
 
-    found: Mapping[str, Any] = YAML(typ="safe").load(
+    settings: Mapping[str, Any] = YAML(typ="safe").load(
         (Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8")
     )
-    return found
+    return settings
 
 
-def _described(name: str) -> Callable[[Mapping[str, Any], Host], Command]:
+def _factory(name: str) -> Callable[[Mapping[str, Any], Host], Command]:
+    """Return the factory of the agent for this CLI."""
     return lambda config, host: Command({**description(name), **config}, host)
 
 
-amp = _described("amp")
-auggie = _described("auggie")
-crush = _described("crush")
-droid = _described("droid")
-qwen = _described("qwen")
+amp = _factory("amp")
+auggie = _factory("auggie")
+crush = _factory("crush")
+droid = _factory("droid")
+qwen = _factory("qwen")

@@ -1,1 +1,1 @@
-"""Pull requests and issues at GitHub."""
+"""Plugins for pull requests and issues at GitHub."""

@@ -1,4 +1,4 @@
-"""The hidden mark on what we say at GitHub: by it we know our own words, and that they were said already."""
+"""The hidden mark in our comments: by it we recognize them, and know that a comment was already posted."""
 
 from __future__ import annotations
 
@@ -9,50 +9,59 @@ from urllib.parse import quote, unquote
 from agent_orchestrator.plugins.forges.github.people import same
 from agent_orchestrator.plugins.forges.shared.http import Http
 
-_KEPT = ":/@#+=.,_"
-"""What stays as it is in a mark, besides letters, digits and `-`."""
+_UNQUOTED = ":/@#+=.,_"
+"""Characters that are not quoted in a mark, in addition to letters, digits and `-`."""
 _MARK = re.compile(r"<!-- ao:(\S+) -->\s*\Z")
-_LONGEST = 2_000
+_LONGEST_MARK = 2_000
+"""The end of a comment that is searched for a mark, in characters."""
 LONGEST_TEXT = 60_000
+"""Characters of a body that are posted; GitHub's limit is 65,536."""
 LONGEST_TITLE = 250
+"""Characters of a title that are posted."""
 
 
 def marked(text: str, key: str) -> str:
-    """A text with our hidden mark at its end, by which it is found again."""
+    """Return a text with our hidden mark at its end."""
     return f"{fitting(text)}\n\n{mark(key)}"
 
 
 def fitting(text: str) -> str:
-    """A text that is no longer than GitHub takes."""
+    """Return a text cut to the length that GitHub accepts."""
     return text.rstrip() if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT].rstrip() + "\n\n… (cut)"
 
 
 def mark(key: str) -> str:
-    """The hidden mark of a key; no key can end it early."""
-    return f"<!-- ao:{quote(key, safe=_KEPT).replace('--', '-%2D')} -->"
+    """Return the hidden mark for a key, quoted so that no key can close the HTML comment early."""
+    return f"<!-- ao:{quote(key, safe=_UNQUOTED).replace('--', '-%2D')} -->"
 
 
 def unmarked(body: str) -> tuple[str, str]:
-    """A text without our mark, and the mark's key; no key: it bears none."""
-    found = _MARK.search(body)
-    return (body[: found.start()].rstrip(), unquote(found[1])) if found else (body, "")
+    """Return a text without our mark, and the mark's key, or "" if it has no mark."""
+    match = _MARK.search(body)
+    return (body[: match.start()].rstrip(), unquote(match[1])) if match else (body, "")
 
 
 def bears(body: str, key: str) -> bool:
-    """Is it what was said with this key? A mark in the midst of a text is a quotation."""
+    """Return whether a text was posted with this key. Only a mark at the end counts: elsewhere it is part of a quotation."""
     return unmarked(body)[1] == key
 
 
 async def already_said(http: Http, path: str, key: str, us: str) -> str | None:
-    """The id of our comment with this key in a listing of comments."""
-    said = await http.pages(path + "?per_page=100", keep=_ends)
-    return next((node for name, end, node in said if bears(end, key) and same(us, name)), None)
+    """Return the id of our comment with this key in a listing of comments, or None."""
+    comments = await http.pages(path + "?per_page=100", keep=_comment_ends)
+    return next(
+        (comment_id for author, ending, comment_id in comments if bears(ending, key) and same(us, author)), None
+    )
 
 
-def _ends(comments: Any) -> list[tuple[str, str, str]]:
-    """Of each comment its author, its end, where a mark is, and its id."""
+def _comment_ends(comments: Any) -> list[tuple[str, str, str]]:
+    """Return each comment's author, its end, where a mark would be, and its id."""
     listed = comments if isinstance(comments, list) else []
     return [
-        (str((one.get("user") or {}).get("login")), str(one.get("body") or "")[-_LONGEST:], str(one.get("node_id")))
-        for one in listed
+        (
+            str((comment.get("user") or {}).get("login")),
+            str(comment.get("body") or "")[-_LONGEST_MARK:],
+            str(comment.get("node_id")),
+        )
+        for comment in listed
     ]

@@ -1,4 +1,4 @@
-"""What is asked of GitHub by GraphQL. Every document here is checked against the published schema by the tests."""
+"""The GraphQL queries and mutations that are sent to GitHub. The tests check each of them against the published schema."""
 
 from __future__ import annotations
 
@@ -66,16 +66,16 @@ fragment Pull on PullRequest {{
 _ALL = _PULL + _CHECK + _REVIEW + _THREAD + _NOTE + _SAID
 
 PARTS = ("commits", "reviewThreads", "comments")
-"""What may be left out: where GitHub cannot tell one of them, it tells nothing of the whole pull request."""
+"""The parts that a query can leave out: if GitHub fails to read one of them, it returns nothing of the whole pull request."""
 TALK = frozenset({"reviewThreads", "comments"})
-"""What is read page by page where it is too much for one answer."""
+"""The parts that are read page by page if they are too large for one answer."""
 _PARTS = ", ".join(f"${part}: Boolean = true" for part in PARTS)
 
 READ = (
     f"query Read($ids: [ID!]!, {_PARTS}) {{ viewer {{ login }} rateLimit {{ cost }} nodes(ids: $ids) {{ __typename ...Pull }} }}"
     + _ALL
 )
-"""Pull requests by their ids. One of them alone costs one point, and two do."""
+"""Read pull requests by their ids. A query for one costs one point, and so does a query for two."""
 
 GET = (
     f"""query Get($owner: String!, $name: String!, $number: Int!, {_PARTS}) {{
@@ -99,9 +99,9 @@ MORE = {
   commits(last: 1) {{ nodes {{ commit {{ oid statusCheckRollup {{
     page: contexts(first: 100, after: $after) {{ nodes {{ ...Check }} {_PAGE} }} }} }} }} }} }} }} }}{_CHECK}""",
 }
-"""The further pages of what has more than one."""
+"""The queries for the further pages of each connection."""
 FEWER = {"comments": 20, "reviews": 20, "reviewThreads": 2, "thread": 20}
-"""How many are on a page where a whole one is too large: each may be 65,536 signs long, and a discussion has 30."""
+"""Items per page if a full page is too large: each may have 65,536 characters, and a discussion has 30 of them."""
 
 LANDING = """query Landing($id: ID!) { node(id: $id) { ... on PullRequest {
   state merged isDraft headRefOid mergeCommit { oid } mergeable mergeStateStatus reviewDecision
@@ -147,3 +147,4 @@ DOCUMENTS = {
     "resolve": RESOLVE,
     "reply": REPLY,
 }
+"""Every document by a name for people."""

@@ -1,4 +1,4 @@
-"""A GitHub host: github.com, or one of an enterprise's own. Where its doors are, and how to speak with it."""
+"""The GitHub host of a repository, github.com or GitHub Enterprise: its addresses, the token, and GraphQL requests."""
 
 from __future__ import annotations
 
@@ -18,43 +18,49 @@ from agent_orchestrator.plugins.forges.shared.refusals import Speaker, limited
 from agent_orchestrator.protocols.host import Host
 
 GITHUB = "https://api.github.com"
+"""The REST API of github.com."""
 VIEWER = "query { viewer { login } }"
+"""The query for the token's login."""
 _GH = "gh auth token"
+"""The source of a token that `gh` printed."""
 _REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9_.-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A repository and the host that it is at."""
+    """A repository and the addresses of its host."""
 
     repo: str
     api: str
-    """Of the REST API, without a slash at its end."""
+    """The base URL of the REST API, without a slash at its end."""
     graphql: str
     web: str
-    """What Git and browsers use."""
+    """The base URL for Git and browsers."""
 
     @property
     def hostname(self) -> str:
-        """As `gh` names it."""
+        """The host's name as `gh` uses it."""
         return urlsplit(self.web).hostname or ""
 
     @property
     def owner(self) -> str:
-        """Whose it is."""
+        """The user or organization that owns the repository."""
         return self.repo.partition("/")[0]
 
 
 def place_of(config: Mapping[str, Any], key: str) -> Place:
-    """Where a project's repository is, from `repo` (a name or an address) and `apiUrl`; `key` names the part of the configuration."""
+    """Return where a project's repository is, from `repo` (a name or a URL) and `apiUrl`.
+
+    `key` is the section of the configuration, for error texts. Raise `UsageError` if either value is malformed.
+    """
     written = str(config.get("repo") or "").strip()
-    hostname, repo = _repo_of(written)
+    hostname, repo = _split_repo(written)
     if not _REPO.fullmatch(repo) or repo.endswith(("/.", "/..")):
-        shown = f"{written!r} is no repository of GitHub" if written else "the project has no repo"
-        raise UsageError(shown, f"write repo: owner/name beside {key}")
+        problem = f"{written!r} is no repository of GitHub" if written else "the project has no repo"
+        raise UsageError(problem, f"write repo: owner/name beside {key}")
     api = str(config.get("apiUrl") or "").strip().rstrip("/")
     if not api:
-        api = GITHUB if hostname in ("", "github.com", "www.github.com", "ssh.github.com") else _api_of(hostname)
+        api = GITHUB if hostname in ("", "github.com", "www.github.com", "ssh.github.com") else _default_api(hostname)
     parts = urlsplit(api)
     if parts.scheme not in ("https", "http") or not parts.hostname:
         raise UsageError(f"{key}.apiUrl is no address", "for example https://git.example.com/api/v3")
@@ -66,9 +72,9 @@ def place_of(config: Mapping[str, Any], key: str) -> Place:
     return Place(repo, api, f"{api}/graphql", origin.replace("://api.", "://", 1))
 
 
-def _repo_of(written: str) -> tuple[str, str]:
-    """Host and `owner/name` of any way to write a repository."""
-    text = written.removesuffix("/").removesuffix(".git")
+def _split_repo(notation: str) -> tuple[str, str]:
+    """Split any notation of a repository into a host, or "" if it names none, and `owner/name`."""
+    text = notation.removesuffix("/").removesuffix(".git")
     if "://" in text:
         parts = urlsplit(text)
         return (parts.hostname or "").lower(), parts.path.strip("/")
@@ -81,64 +87,68 @@ def _repo_of(written: str) -> tuple[str, str]:
     return "", text
 
 
-def _api_of(hostname: str) -> str:
+def _default_api(hostname: str) -> str:
+    """Return the URL of the REST API of a host."""
     return f"https://api.{hostname}" if hostname.endswith(".ghe.com") else f"https://{hostname}/api/v3"
 
 
 class GitHubHost:
-    """The host of one repository, as the plugins of SCM and tracker use it."""
+    """The host of one repository, as used by the plugins of the slots `scm` and `tracker`."""
 
     def __init__(self, config: Mapping[str, Any], host: Host, key: str, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self.place = place_of(config, key)
         self._host = host
-        given = tokens.given(config.get("token"), f"{key}.token")
-        self._token = given or tokens.found(os.environ, tokens.github_variables(self.place.hostname))
+        configured_token = tokens.given(config.get("token"), f"{key}.token")
+        self._token = configured_token or tokens.found(os.environ, tokens.github_variables(self.place.hostname))
         self._http: Http | None = None
         self._opening = asyncio.Lock()
         self._login: str | None = None
 
     @property
     def token(self) -> tokens.Token | None:
-        """The token, as far as it is known without starting a program."""
+        """The token, if it is known without starting a program."""
         return self._token
 
     async def http(self) -> Http:
-        """The client. Raises `Denied` when there is no token."""
+        """Return the HTTP client. Raise `Denied` if there is no token."""
         async with self._opening:
-            if self._http is None or (self._http.rejected and self._from_gh):
-                token = await self._find()
+            if self._http is None or (self._http.rejected and self._is_from_gh):
+                token = await self._find_token()
                 self._token = token
-                self._http = shared("github", self.place.api, token.digest, lambda: self._made(token))
+                self._http = shared("github", self.place.api, token.digest, lambda: self._make_client(token))
         return self._http
 
     @property
-    def _from_gh(self) -> bool:
-        """`gh` may have another token by now: a person has signed in again."""
+    def _is_from_gh(self) -> bool:
+        """True if the token came from `gh`, which may have another one after a person has signed in again."""
         return self._token is not None and self._token.source == _GH
 
-    async def _find(self) -> tokens.Token:
-        if self._token is not None and not self._from_gh:
+    async def _find_token(self) -> tokens.Token:
+        """Return the token, asking `gh` if none is configured. Raise `Denied` if there is none."""
+        if self._token is not None and not self._is_from_gh:
             return self._token
         argv = ["gh", "auth", "token", "--hostname", self.place.hostname]
         token = await tokens.from_program(self._host, argv, _GH)
         if token is None:
             names = tokens.github_variables(self.place.hostname)
-            raise tokens.none_found(self.place.hostname, f"{self._sign_in()}, or set {names[0]}")
+            raise tokens.none_found(self.place.hostname, f"{self._sign_in_command()}, or set {names[0]}")
         return token
 
     @property
     def opened(self) -> Http | None:
-        """The client, if something was asked already."""
+        """The HTTP client, or None before the first request."""
         return self._http
 
-    def _sign_in(self) -> str:
+    def _sign_in_command(self) -> str:
+        """Return the command that signs in at this host."""
         return f"gh auth login --hostname {self.place.hostname}"
 
-    def _made(self, token: tokens.Token) -> Http:
+    def _make_client(self, token: tokens.Token) -> Http:
+        """Return a new HTTP client for a token."""
         name = "GitHub" if self.place.hostname == "github.com" else f"GitHub at {urlsplit(self.place.web).netloc}"
         widen = f"gh auth refresh --hostname {self.place.hostname} --scopes {{scope}}"
-        speaker = Speaker(name, str(token), f"{self._sign_in()}, or set another one", widen)
+        speaker = Speaker(name, str(token), f"{self._sign_in_command()}, or set another one", widen)
         headers = {
             "Authorization": f"Bearer {token.value}",
             "Accept": "application/vnd.github+json",
@@ -154,7 +164,7 @@ class GitHubHost:
         )
 
     async def graphql(self, document: str, variables: Mapping[str, Any], *, safe: bool = True) -> tuple[Any, list[Any]]:
-        """Run a query: its data, and what could not be had. Raises when there is no data at all."""
+        """Run a query and return its data and its errors. Raise an error if there is no data at all."""
         http = await self.http()
         answer = await http.call(
             "POST", self.place.graphql, {"query": document, "variables": dict(variables)}, safe=safe
@@ -165,36 +175,40 @@ class GitHubHost:
         cost = (data.get("rateLimit") or {}).get("cost") if isinstance(data, Mapping) else None
         http.budget.spent("graphql", cost if isinstance(cost, int) else 1)
         if not isinstance(data, Mapping) or (errors and all(value is None for value in data.values())):
-            raise self._failed(http, answer, errors)
+            raise self._graphql_error(http, answer, errors)
         return data, errors
 
-    def _failed(self, http: Http, answer: Answer, errors: Sequence[Mapping[str, Any]]) -> AoError:
+    def _graphql_error(self, http: Http, answer: Answer, errors: Sequence[Mapping[str, Any]]) -> AoError:
+        """Return the error for a GraphQL answer without data, by the types of its errors."""
         kinds = {str(error.get("type", "")) for error in errors}
-        said = "; ".join(" ".join(str(error.get("message", "")).split()) for error in errors[:3])[:300]
+        messages = "; ".join(" ".join(str(error.get("message", "")).split()) for error in errors[:3])[:300]
         name = http.speaker.name
         if "RATE_LIMITED" in kinds:
             until = http.budget.refused(answer.headers, secondary=False, resource="graphql")
             return limited(http.speaker, "GraphQL", until)
         if "NOT_FOUND" in kinds:
             return NotFound(
-                f"{name}: {said}",
+                f"{name}: {messages}",
                 f"check its name, and repo in the configuration; what {http.speaker.token} may not see looks the same",
             )
         if kinds & {"FORBIDDEN", "INSUFFICIENT_SCOPES"}:
-            return Denied(f"{name}: {said}", http.speaker.sign_in)
+            return Denied(f"{name}: {messages}", http.speaker.sign_in)
         if kinds & {"UNPROCESSABLE", "UNPROCESSABLE_ENTITY", "INVALID"}:
-            return UsageError(f"{name}: {said}")
-        return Temporary(f"{name} could not answer: {said or 'no reason given'}", "try again later")
+            return UsageError(f"{name}: {messages}")
+        return Temporary(f"{name} could not answer: {messages or 'no reason given'}", "try again later")
 
     async def login(self) -> str:
-        """Who the token belongs to, asked once."""
+        """Return the login of the token, read once."""
         if self._login is None:
             data, _ = await self.graphql(VIEWER, {})
             self._login = str(data["viewer"]["login"])
         return self._login
 
     def git(self, repo: str) -> tuple[str, dict[str, str]]:
-        """Where Git pushes to, and the environment that lets it without asking anybody: no word of it is on a command line."""
+        """Return the URL that Git pushes to, and the environment with its credentials.
+
+        Credentials are passed by environment because command lines are visible to other processes. Git never prompts.
+        """
         origin = f"{self.place.web}/"
         settings = [("credential.helper", "")]
         if self._token is not None:

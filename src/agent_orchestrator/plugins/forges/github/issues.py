@@ -1,6 +1,6 @@
-"""Issues at GitHub: github.com and an enterprise's own hosts.
+"""Issues at GitHub: github.com and GitHub Enterprise.
 
-GitHub knows only open and closed. That work has begun, or is in review, is told by labels, if the project names them:
+GitHub knows only the states open and closed. "In progress" and "in review" are shown by labels, if the project names them:
 `tracker: {plugin: github, labels: {inProgress: doing, inReview: reviewing}}`.
 """
 
@@ -53,48 +53,51 @@ class GitHubIssues:
         self._labels = {state: str(labels[key]) for state, key in _STATES.items() if labels.get(key)}
 
     def pause(self) -> float:
-        """Seconds that background reading should wait."""
+        """Return how many seconds background reading should wait."""
         return longest_wait(self._at.opened)
 
     def budget(self) -> Sequence[str]:
-        """What is left of the host's grants."""
+        """Return one line per rate limit of the host."""
         return lines(self._at.opened)
 
     async def access(self) -> Access:
-        """Who we are, and what the token lets us do."""
+        """Return the token's account and what the token may not do."""
         return await access(self._at, self._at.place.repo, ISSUES)
 
     @property
     def _root(self) -> str:
+        """The path of the repository's issues."""
         return f"repos/{self._at.place.repo}/issues"
 
     def _number(self, issue: str) -> str:
-        """An issue's number, from any way to write it."""
+        """Return an issue's number from any notation of it, or raise `NotFound`."""
         text = issue.strip()
         address = _ADDRESS.fullmatch(text)
         if address and address[1].casefold() == self._at.place.repo.casefold():
             return address[2]
-        found = _NUMBER.fullmatch(text)
-        if found is None:
+        match = _NUMBER.fullmatch(text)
+        if match is None:
             raise NotFound(f"{issue!r} is no issue of {self._at.place.repo}", "write its number: 123, #123 or GH-123")
-        return str(int(found[1]))
+        return str(int(match[1]))
 
     async def get(self, issue: str) -> Issue:
-        """One issue with its comments."""
+        """Return an issue with its comments. Raise `NotFound` if the number is a pull request's."""
         http = await self._at.http()
         number = self._number(issue)
         data = (await http.get(f"{self._root}/{number}")).data
         if data.get("pull_request"):
             raise NotFound(f"#{number} is a pull request", f"take it over by ao new --pr {number}")
         comments = await http.pages(f"{self._root}/{number}/comments?per_page=100") if data.get("comments") else []
-        us = await self._at.login() if any(unmarked(str(one.get("body") or ""))[1] for one in comments) else ""
-        await self._learn(http, [data, *comments])
-        return self._issue(data, [self._comment(one, us) for one in comments])
+        our_login = (
+            await self._at.login() if any(unmarked(str(comment.get("body") or ""))[1] for comment in comments) else ""
+        )
+        await self._learn_permissions(http, [data, *comments])
+        return self._issue(data, [self._comment(comment, our_login) for comment in comments])
 
     async def list(
         self, *, labels: Sequence[str] = (), state: str = "open", assignee: str | None = None, since: float = 0.0
     ) -> list[Issue]:
-        """Issues with all these labels, the newest first; pull requests are none."""
+        """Return the issues with all these labels, newest first, without pull requests."""
         query = {"state": state, "sort": "created", "direction": "desc", "per_page": "100"}
         if labels:
             query["labels"] = ",".join(labels)
@@ -103,83 +106,84 @@ class GitHubIssues:
         if since:
             query["since"] = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         http = await self._at.http()
-        found = await http.pages(f"{self._root}?{urlencode(query)}")
-        issues = [one for one in found if not one.get("pull_request")]
-        await self._learn(http, issues)
-        return [self._issue(one) for one in issues]
+        items = await http.pages(f"{self._root}?{urlencode(query)}")
+        issues = [item for item in items if not item.get("pull_request")]
+        await self._learn_permissions(http, issues)
+        return [self._issue(item) for item in issues]
 
-    async def _learn(self, http: Http, said: Sequence[Mapping[str, Any]]) -> None:
-        """Ask what those who said this may do."""
-        people = [Speaks(one.get("user"), one.get("author_association")) for one in said]
+    async def _learn_permissions(self, http: Http, items: Sequence[Mapping[str, Any]]) -> None:
+        """Read the permissions of the authors of these issues and comments."""
+        people = [Speaks(item.get("user"), item.get("author_association")) for item in items]
         await self._rights.learn(http, self._at.place.repo, people)
 
     async def create(self, title: str, body: str = "", labels: Sequence[str] = ()) -> Issue:
-        """Make an issue."""
+        """Create an issue."""
         http = await self._at.http()
-        given = {"title": title[:LONGEST_TITLE], "body": fitting(body), "labels": list(labels)}
-        answer = await http.call("POST", self._root, given)
-        with suppress(Temporary):  # it is made: whoever tried again would make another
-            await self._learn(http, [answer.data])
+        fields = {"title": title[:LONGEST_TITLE], "body": fitting(body), "labels": list(labels)}
+        answer = await http.call("POST", self._root, fields)
+        with suppress(Temporary):  # the issue exists: a retry would create a second one
+            await self._learn_permissions(http, [answer.data])
         return self._issue(answer.data)
 
     async def change(self, issue: str, change: IssueChange) -> None:
-        """Change an issue; what is so already stays."""
+        """Apply a change to an issue; what is already so stays."""
         http = await self._at.http()
         path = f"{self._root}/{self._number(issue)}"
-        new = {key: value for key, value in (("title", change.title), ("body", change.body)) if value is not None}
+        fields = {key: value for key, value in (("title", change.title), ("body", change.body)) if value is not None}
         if change.state in ("open", "closed"):
-            new["state"] = change.state
+            fields["state"] = change.state
         if change.state == "closed":
-            new["state_reason"] = "completed"
-        if new:
-            await http.call("PATCH", path, new, safe=True)
-        wanted = self._labels.get(change.state or "")
-        if change.state and (wanted or change.state in ("open", "closed")):
-            others = [label for label in self._labels.values() if label != wanted]
+            fields["state_reason"] = "completed"
+        if fields:
+            await http.call("PATCH", path, fields, safe=True)
+        state_label = self._labels.get(change.state or "")
+        if change.state and (state_label or change.state in ("open", "closed")):
+            other_state_labels = [label for label in self._labels.values() if label != state_label]
         else:
-            others = []
-        add = list(dict.fromkeys([*change.add_labels, *([wanted] if wanted else [])]))
-        if add:
-            await http.call("POST", f"{path}/labels", {"labels": add}, safe=True)
-        for label in dict.fromkeys([*change.remove_labels, *others]):
-            if label not in add:
+            other_state_labels = []
+        added_labels = list(dict.fromkeys([*change.add_labels, *([state_label] if state_label else [])]))
+        if added_labels:
+            await http.call("POST", f"{path}/labels", {"labels": added_labels}, safe=True)
+        for label in dict.fromkeys([*change.remove_labels, *other_state_labels]):
+            if label not in added_labels:
                 await http.call("DELETE", f"{path}/labels/{quote(label, safe='')}", safe=True, allow=(404,))
         if change.assignee is not None:
             await self._assign(path, change.assignee)
 
     async def _assign(self, path: str, assignee: str) -> None:
-        """Give it to one person; `@me`: to ourselves; empty or `none`: to nobody."""
+        """Assign an issue to one person; `@me` is the token's account, and "" or `none` removes all assignees."""
         http = await self._at.http()
         name = await self._at.login() if assignee == "@me" else assignee.removeprefix("@")
-        now = [str(one.get("login")) for one in (await http.get(path)).data.get("assignees") or []]
-        wanted = [] if name in ("", "none") else [name]
-        others = [login for login in now if not any(same(login, one) for one in wanted)]
-        if wanted and not any(same(login, name) for login in now):
-            answer = await http.call("POST", f"{path}/assignees", {"assignees": wanted}, safe=True)
-            given = [str(one.get("login")) for one in (answer.data or {}).get("assignees") or []]
-            if not any(same(login, name) for login in given):
+        current = [str(user.get("login")) for user in (await http.get(path)).data.get("assignees") or []]
+        new_assignees = [] if name in ("", "none") else [name]
+        former_assignees = [login for login in current if not any(same(login, user) for user in new_assignees)]
+        if new_assignees and not any(same(login, name) for login in current):
+            answer = await http.call("POST", f"{path}/assignees", {"assignees": new_assignees}, safe=True)
+            assigned = [str(user.get("login")) for user in (answer.data or {}).get("assignees") or []]
+            if not any(same(login, name) for login in assigned):
                 raise UsageError(
                     f"GitHub does not assign {path.rpartition('/')[2]} to {name}",
                     "only who may see to it can be assigned",
                 )
-        if others:  # last: who cannot be assigned takes nobody's place
-            await http.call("DELETE", f"{path}/assignees", {"assignees": others}, safe=True)
+        if former_assignees:  # last: if assigning failed above, the former assignees stay
+            await http.call("DELETE", f"{path}/assignees", {"assignees": former_assignees}, safe=True)
 
     async def comment(self, issue: str, text: str, key: str) -> str:
-        """Say something, once."""
+        """Post a comment once and return its id; if it was already posted, return that one's id."""
         http = await self._at.http()
         path = f"{self._root}/{self._number(issue)}/comments"
-        said = await already_said(http, path, key, await self._at.login())
-        if said is not None:
-            return said
+        existing = await already_said(http, path, key, await self._at.login())
+        if existing is not None:
+            return existing
         answer = await http.call("POST", path, {"body": marked(text, key)})
         return str(answer.data["node_id"])
 
     def _issue(self, data: Mapping[str, Any], comments: Sequence[TrackerComment] = ()) -> Issue:
+        """Return an issue from its REST data."""
         body = str(data.get("body") or "")
         assignee = data.get("assignee") or next(iter(data.get("assignees") or []), None) or {}
-        labels = [one if isinstance(one, str) else str(one.get("name")) for one in data.get("labels") or []]
-        attached = _attachments(body, *(one.body for one in comments))
+        labels = [item if isinstance(item, str) else str(item.get("name")) for item in data.get("labels") or []]
+        attachments = _attachments(body, *(item.body for item in comments))
         return Issue(
             id=str(data["number"]),
             title=str(data.get("title") or ""),
@@ -190,19 +194,20 @@ class GitHubIssues:
             assignee=assignee.get("login"),
             author=self._rights.author(data.get("user"), data.get("author_association")),
             comments=tuple(comments),
-            attachments=attached,
+            attachments=attachments,
             updated_at=when(data.get("updated_at")),
         )
 
-    def _comment(self, data: Mapping[str, Any], us: str) -> TrackerComment:
+    def _comment(self, data: Mapping[str, Any], our_login: str) -> TrackerComment:
+        """Return a comment from its REST data. One by our account with our mark has the author kind `agent`."""
         body, mark = unmarked(str(data.get("body") or ""))
-        who = self._rights.author(data.get("user"), data.get("author_association"))
-        if mark and same(us, who.name):
-            who = type(who)(who.name, "agent", who.write_access)
-        return TrackerComment(str(data.get("node_id") or data.get("id")), who, body, when(data.get("created_at")))
+        commenter = self._rights.author(data.get("user"), data.get("author_association"))
+        if mark and same(our_login, commenter.name):
+            commenter = type(commenter)(commenter.name, "agent", commenter.write_access)
+        return TrackerComment(str(data.get("node_id") or data.get("id")), commenter, body, when(data.get("created_at")))
 
 
 def _attachments(*texts: str) -> tuple[str, ...]:
-    """Addresses of pictures and files in the texts, each once."""
-    found = (next(filter(None, match.groups())) for text in texts for match in _ATTACHED.finditer(text))
-    return tuple(dict.fromkeys(found))
+    """Return the addresses of images and files in the texts, each once."""
+    addresses = (next(filter(None, match.groups())) for text in texts for match in _ATTACHED.finditer(text))
+    return tuple(dict.fromkeys(addresses))

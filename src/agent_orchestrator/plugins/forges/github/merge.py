@@ -1,4 +1,4 @@
-"""How a pull request lands at GitHub: at once, through its merge queue, or by itself when its rules are met."""
+"""Merge a pull request at GitHub: at once, through its merge queue, or by auto-merge when its rules are met."""
 
 from __future__ import annotations
 
@@ -15,62 +15,71 @@ from agent_orchestrator.plugins.forges.shared.refusals import told
 from agent_orchestrator.protocols.forge import Merged, Merging, PullState, Unmergeable, Waiting
 
 QUEUED = "it is in GitHub's merge queue"
+"""The reason to wait while a pull request is in the merge queue."""
 BY_ITSELF = "GitHub lands it when its rules are met"
+"""The reason to wait while auto-merge is on."""
 
 
 async def land(at: GitHubHost, repo: str, pull: PullState, how: Merging) -> Merged | Waiting | Unmergeable:
-    """Land exactly `how.head`, or have GitHub do so; what has landed or waits already is found so."""
+    """Merge exactly `how.head`, or enqueue it at GitHub. A pull request that is merged or waits already is reported as such."""
     data, _ = await at.graphql(documents.LANDING, {"id": pull.id})
-    now = data.get("node")
-    if not isinstance(now, Mapping) or not now:
+    current = data.get("node")
+    if not isinstance(current, Mapping) or not current:
         return Unmergeable(f"the pull request #{pull.number} is gone")
-    if now.get("merged"):
-        await _clean_up(await at.http(), repo, pull, how)
-        return Merged(str((now.get("mergeCommit") or {}).get("oid") or ""))
-    hindrance = _hindrance(now, how)
-    if hindrance is not None:
-        return hindrance
-    if now.get("isMergeQueueEnabled"):
+    if current.get("merged"):
+        await _delete_merged_branch(await at.http(), repo, pull, how)
+        return Merged(str((current.get("mergeCommit") or {}).get("oid") or ""))
+    blocker = _blocker(current, how)
+    if blocker is not None:
+        return blocker
+    if current.get("isMergeQueueEnabled"):
         return await _asked(at, documents.ENQUEUE, {"id": pull.id, "head": how.head}, QUEUED)
-    if now.get("mergeStateStatus") == "BLOCKED" and now.get("viewerCanEnableAutoMerge"):
-        method = {"id": pull.id, "head": how.head, "method": how.strategy.upper()}
-        return await _asked(at, documents.AUTO_MERGE, {**method, **_words(how, "title", "body")}, BY_ITSELF)
-    return await merge_now(await at.http(), repo, pull, how, undecided=now.get("mergeable") == "UNKNOWN")
+    if current.get("mergeStateStatus") == "BLOCKED" and current.get("viewerCanEnableAutoMerge"):
+        request = {"id": pull.id, "head": how.head, "method": how.strategy.upper()}
+        return await _asked(at, documents.AUTO_MERGE, {**request, **_commit_message(how, "title", "body")}, BY_ITSELF)
+    return await merge_now(await at.http(), repo, pull, how, undecided=current.get("mergeable") == "UNKNOWN")
 
 
-def _hindrance(now: Mapping[str, Any], how: Merging) -> Waiting | Unmergeable | None:
-    """Why it is not to be asked for just now."""
-    if now.get("state") != "OPEN":
+def _blocker(current: Mapping[str, Any], merging: Merging) -> Waiting | Unmergeable | None:
+    """Return why no merge is to be requested now, or None if it may be requested."""
+    if current.get("state") != "OPEN":
         return Unmergeable("it is closed")
-    if now.get("headRefOid") != how.head:
-        return Unmergeable(f"its head is {str(now.get('headRefOid'))[:9]}, not {how.head[:9]}", moved=True)
-    if now.get("isInMergeQueue"):
+    if current.get("headRefOid") != merging.head:
+        return Unmergeable(f"its head is {str(current.get('headRefOid'))[:9]}, not {merging.head[:9]}", moved=True)
+    if current.get("isInMergeQueue"):
         return Waiting(QUEUED)
-    if now.get("autoMergeRequest"):
+    if current.get("autoMergeRequest"):
         return Waiting(BY_ITSELF)
-    if now.get("isDraft"):
+    if current.get("isDraft"):
         return Unmergeable("it is a draft")
-    return Unmergeable("it conflicts with its base") if now.get("mergeable") == "CONFLICTING" else None
+    return Unmergeable("it conflicts with its base") if current.get("mergeable") == "CONFLICTING" else None
 
 
 async def call_off(at: GitHubHost, pull: PullState) -> None:
-    """Out of the merge queue, and by itself no more. Looks again afterwards: GitHub keeps auto-merge on when a branch moves."""
+    """Take a pull request out of the merge queue and turn its auto-merge off.
+
+    The state is read again afterwards, because GitHub keeps auto-merge on when a branch moves. Raise `Temporary` if it is still on.
+    """
     for _ in range(3):
         data, _errors = await at.graphql(documents.LANDING, {"id": pull.id})
-        now = data.get("node") or {}
-        waits = {documents.DEQUEUE: now.get("isInMergeQueue"), documents.NO_AUTO_MERGE: now.get("autoMergeRequest")}
-        wanted = [document for document, is_on in waits.items() if is_on]
-        if now.get("state") != "OPEN" or not wanted:
+        current = data.get("node") or {}
+        is_on_by_document = {
+            documents.DEQUEUE: current.get("isInMergeQueue"),
+            documents.NO_AUTO_MERGE: current.get("autoMergeRequest"),
+        }
+        mutations = [document for document, is_active in is_on_by_document.items() if is_active]
+        if current.get("state") != "OPEN" or not mutations:
             return
-        for document in wanted:
-            with contextlib.suppress(UsageError):  # it is over since we looked
+        for document in mutations:
+            with contextlib.suppress(UsageError):  # it ended after the state was read
                 await at.graphql(document, {"id": pull.id}, safe=False)
     raise Temporary(f"GitHub still lands #{pull.number} by itself", "it is tried again")
 
 
-async def _asked(at: GitHubHost, document: str, variables: Mapping[str, Any], reason: str) -> Waiting | Unmergeable:
+async def _asked(host: GitHubHost, document: str, variables: Mapping[str, Any], reason: str) -> Waiting | Unmergeable:
+    """Request a merge by a mutation. Return that it waits, or why GitHub refuses."""
     try:
-        data, errors = await at.graphql(document, variables, safe=False)
+        data, errors = await host.graphql(document, variables, safe=False)
     except (UsageError, Denied) as error:
         return Unmergeable(error.text, moved="head" in error.text.lower() and "modified" in error.text.lower())
     if errors and not any(data.values()):
@@ -81,27 +90,31 @@ async def _asked(at: GitHubHost, document: str, variables: Mapping[str, Any], re
 async def merge_now(
     http: Http, repo: str, pull: PullState, how: Merging, *, undecided: bool = False
 ) -> Merged | Unmergeable:
-    """Merge it; GitHub itself refuses any other head. `undecided`: GitHub did not know yet whether it can be merged."""
-    body = {"sha": how.head, "merge_method": how.strategy, **_words(how, "commit_title", "commit_message")}
+    """Merge at once; GitHub refuses any other head.
+
+    `undecided`: GitHub did not know yet whether there is a conflict, so a refusal raises `Temporary`.
+    """
+    body = {"sha": how.head, "merge_method": how.strategy, **_commit_message(how, "commit_title", "commit_message")}
     answer = await http.call("PUT", f"repos/{repo}/pulls/{pull.number}/merge", body, allow=(405, 409, 422))
-    said = told(answer.data)
+    message = told(answer.data)
     if answer.status == 409:
-        return Unmergeable(said or "its head was moved", moved=True)
-    if answer.status == 405 and (undecided or "base branch was modified" in said.lower()):
-        raise Temporary(f"GitHub cannot merge #{pull.number} yet: {said}", "it is tried again")
+        return Unmergeable(message or "its head was moved", moved=True)
+    if answer.status == 405 and (undecided or "base branch was modified" in message.lower()):
+        raise Temporary(f"GitHub cannot merge #{pull.number} yet: {message}", "it is tried again")
     if answer.status in (405, 422):
-        return Unmergeable(said or "GitHub refuses to merge it")
-    await _clean_up(http, repo, pull, how)
+        return Unmergeable(message or "GitHub refuses to merge it")
+    await _delete_merged_branch(http, repo, pull, how)
     return Merged(str((answer.data or {}).get("sha") or ""))
 
 
-async def _clean_up(http: Http, repo: str, pull: PullState, how: Merging) -> None:
-    if how.delete_branch and not pull.fork and pull.branch != pull.base:
-        await delete_branch(http, repo, pull.branch, how.head)
+async def _delete_merged_branch(http: Http, repo: str, pull: PullState, merging: Merging) -> None:
+    """Delete the branch of a merged pull request if that is configured."""
+    if merging.delete_branch and not pull.fork and pull.branch != pull.base:
+        await delete_branch(http, repo, pull.branch, merging.head)
 
 
 async def delete_branch(http: Http, repo: str, branch: str, head: str) -> None:
-    """Only where it has not moved on since; that it cannot be deleted does not undo the merge."""
+    """Delete a branch if it is still at `head`. A failure is ignored: it does not undo the merge."""
     name = quote(branch, safe="/")
     try:
         answer = await http.call("GET", f"repos/{repo}/git/ref/heads/{name}", safe=True, allow=(404, 409))
@@ -111,6 +124,6 @@ async def delete_branch(http: Http, repo: str, branch: str, head: str) -> None:
         return
 
 
-def _words(how: Merging, title: str, body: str) -> dict[str, str]:
-    """The commit's message, where one is made."""
-    return {} if how.strategy == "rebase" else {title: how.title, body: how.body}
+def _commit_message(merging: Merging, title: str, body: str) -> dict[str, str]:
+    """Return the title and body of the merge commit; none for a rebase, which creates no commit."""
+    return {} if merging.strategy == "rebase" else {title: merging.title, body: merging.body}

@@ -1,4 +1,4 @@
-"""Who said something at GitHub, and may he write to the repository. Pure."""
+"""Authors at GitHub, and whether they may write to the repository. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from agent_orchestrator.protocols.forge import Author
 
-_WRITES = {
+_WRITE_ACCESS = {
     "OWNER": "yes",
     "CONTRIBUTOR": "no",
     "FIRST_TIMER": "no",
@@ -16,29 +16,29 @@ _WRITES = {
     "MANNEQUIN": "no",
     "NONE": "no",
 }
-"""What an association settles. A member or collaborator may do anything or only read: `permissions.py` asks."""
+"""The write access that an association settles. A member or collaborator may also be read-only: `permissions.py` asks GitHub."""
 GHOST = Author("ghost", "person", "no")
-"""Whose account is gone."""
+"""The author whose account was deleted."""
 
 
 def author(who: Any, association: Any) -> Author:
-    """An author, from GraphQL's actor or REST's user."""
+    """Return an author from GraphQL's actor or REST's user, with the write access that the association settles."""
     if not isinstance(who, Mapping) or not who.get("login"):
         return GHOST
     name = str(who["login"])
-    bot = "Bot" in (who.get("__typename"), who.get("type")) or name.endswith("[bot]")
-    if bot and not name.endswith("[bot]"):
+    is_bot = "Bot" in (who.get("__typename"), who.get("type")) or name.endswith("[bot]")
+    if is_bot and not name.endswith("[bot]"):
         name += "[bot]"
-    return Author(name, "bot" if bot else "person", _WRITES.get(str(association), "unknown"))
+    return Author(name, "bot" if is_bot else "person", _WRITE_ACCESS.get(str(association), "unknown"))
 
 
 def same(one: str, other: str) -> bool:
-    """Are these two logins one, with or without a bot's ending?"""
+    """Return whether two logins are the same account, with or without the suffix of a bot."""
     return bool(one) and one.removesuffix("[bot]").casefold() == other.removesuffix("[bot]").casefold()
 
 
 def when(text: Any) -> float:
-    """A time of GitHub's; 0 where it says none."""
+    """Return a time of GitHub's as a timestamp, or 0 if it is absent or malformed."""
     try:
         return datetime.fromisoformat(str(text)).timestamp() if text else 0.0
     except (ValueError, OverflowError):

@@ -1,7 +1,8 @@
-"""What members and collaborators of a repository at GitHub may do: one question for each person, remembered for a while.
+"""The permissions of members and collaborators of a repository at GitHub: one request per person, remembered for a while.
 
-Of most authors GitHub tells enough beside their words. A member or collaborator may be one who only reads: of who reviewed it tells
-whether he may push, of the others it is asked, which is answered to whoever may push himself. What is not known is no right.
+For most authors the association in GitHub's answer is enough. A member or collaborator may be read-only: for the author of a review
+GitHub says whether the author may push; for others there is a request, which needs a token that may push. Unknown permissions count
+as no permission.
 """
 
 from __future__ import annotations
@@ -18,57 +19,64 @@ from agent_orchestrator.plugins.forges.shared.http import Http
 from agent_orchestrator.protocols.forge import Author
 
 REMEMBERED = 500
+"""People whose permissions are remembered."""
 FOR = 3_600.0
+"""Seconds for which they are remembered."""
 AT_ONCE = 50
-"""People who are asked about by one reading; the others' rights are unknown until the next."""
-_ASKED_ABOUT = ("MEMBER", "COLLABORATOR")
+"""People whose permissions one reading requests; those of the others are unknown until the next reading."""
+_UNDECIDED_ASSOCIATIONS = ("MEMBER", "COLLABORATOR")
 _PERMISSIONS = {"admin": "yes", "write": "yes", "read": "no", "none": "no"}
-"""GitHub tells `maintain` as `write`, and `triage` as `read`."""
+"""Write access by GitHub's permission. GitHub reports `maintain` as `write`, and `triage` as `read`."""
 
 
 class Speaks(NamedTuple):
-    """Somebody who said something."""
+    """The author of a review, comment or issue."""
 
     who: Any
     """GraphQL's actor or REST's user."""
     association: Any
     may_push: Any = None
-    """Where it is told beside: may he push?"""
+    """Whether the author may push, if GitHub says so in the same answer; otherwise None."""
 
 
 class Rights:
-    """Who may write to one repository."""
+    """The write access of people to one repository."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._known: OrderedDict[str, tuple[float, str]] = OrderedDict()
+        self._access: OrderedDict[str, tuple[float, str]] = OrderedDict()
 
     def author(self, who: Any, association: Any) -> Author:
-        """An author, with what is known of his rights."""
-        found = author(who, association)
-        if association not in _ASKED_ABOUT or found.write_access != "unknown":
-            return found
-        _, access = self._known.get(found.name.casefold(), (0.0, "unknown"))
-        return replace(found, write_access=access)
+        """Return an author with the write access that is known."""
+        known_author = author(who, association)
+        if association not in _UNDECIDED_ASSOCIATIONS or known_author.write_access != "unknown":
+            return known_author
+        _, access = self._access.get(known_author.name.casefold(), (0.0, "unknown"))
+        return replace(known_author, write_access=access)
 
     async def learn(self, http: Http, repo: str, people: Iterable[Speaks]) -> None:
-        """Ask about those who are not known yet. What cannot be learned stays unknown; who must wait for the host raises `Temporary`."""
-        wanted: dict[str, str] = {}
+        """Request the permissions of people that are not known yet.
+
+        A permission that cannot be read stays unknown. Raise `Temporary` if the host demands a pause.
+        """
+        undecided: dict[str, str] = {}
         for who, association, may_push in people:
             name = author(who, association).name
-            if association not in _ASKED_ABOUT or not isinstance(who, Mapping):
+            if association not in _UNDECIDED_ASSOCIATIONS or not isinstance(who, Mapping):
                 continue
             if isinstance(may_push, bool):
                 self._keep(name, "yes" if may_push else "no")
             else:
-                wanted.setdefault(name.casefold(), name)
+                undecided.setdefault(name.casefold(), name)
         now = self._clock()
-        asked = {key: name for key, name in wanted.items() if self._known.get(key, (0.0, ""))[0] <= now}
-        for key in asked:
-            self._known.pop(key, None)
-        for name in list(asked.values())[:AT_ONCE]:
+        outdated = {key: name for key, name in undecided.items() if self._access.get(key, (0.0, ""))[0] <= now}
+        for key in outdated:
+            self._access.pop(key, None)
+        for name in list(outdated.values())[:AT_ONCE]:
             try:
-                answer = await http.get(f"repos/{repo}/collaborators/{quote(name, safe='')}/permission", keep=_granted)
+                answer = await http.get(
+                    f"repos/{repo}/collaborators/{quote(name, safe='')}/permission", keep=_write_access
+                )
                 self._keep(name, answer.data)
             except Temporary as error:
                 if error.until is not None:
@@ -78,13 +86,14 @@ class Rights:
                 self._keep(name, "unknown")
 
     def _keep(self, name: str, access: str) -> None:
+        """Remember the write access of a login, and forget the oldest beyond `REMEMBERED`."""
         key = name.casefold()
-        self._known[key] = (self._clock() + FOR, access)
-        self._known.move_to_end(key)
-        while len(self._known) > REMEMBERED:
-            self._known.popitem(last=False)
+        self._access[key] = (self._clock() + FOR, access)
+        self._access.move_to_end(key)
+        while len(self._access) > REMEMBERED:
+            self._access.popitem(last=False)
 
 
-def _granted(data: Any) -> str:
-    """May he write, by GitHub's word for what he may?"""
+def _write_access(data: Any) -> str:
+    """Return the write access that GitHub's answer stands for."""
     return _PERMISSIONS.get(str(data.get("permission")), "unknown") if isinstance(data, Mapping) else "unknown"

@@ -1,8 +1,8 @@
-"""What may have changed in a repository at GitHub, by conditional requests: while nothing has, they cost nothing.
+"""Find what may have changed in a repository at GitHub, by conditional requests: while nothing has changed, they cost nothing.
 
-One listing tells of everything that touches a pull request but its checks; one of the workflows' runs tells of those. Checks of others
-are looked at one commit at a time, and only while they have not all ended. Some things no listing tells of (a discussion that was
-resolved, a base that moved): so every pull request is worth reading again after a while.
+One listing shows every change of a pull request except its checks; one listing of workflow runs shows the checks of Actions. Checks of
+other apps are read one commit at a time, and only while some have not ended. Some changes are in no listing (a resolved discussion, a
+moved base branch), so every pull request is read again after a while.
 """
 
 from __future__ import annotations
@@ -18,21 +18,28 @@ from agent_orchestrator.plugins.forges.shared.http import Http
 from agent_orchestrator.protocols.forge import BaseChecks, Hint, Known, PullState
 
 MAX_AGE = 1_800.0
-"""Older than this, a pull request is read again although nothing tells of a change."""
+"""Seconds after which a pull request is read again although no change was seen."""
 SLACK = 60.0
-"""How far our clock and GitHub's may be apart."""
+"""Seconds by which our clock and GitHub's may differ."""
 SAME_SECOND = 5.0
-"""GitHub tells times in seconds: what was read so soon after a change may have missed another one."""
+"""GitHub's times are whole seconds: a reading this soon after a change may have missed another one. In seconds."""
 SOME = 5
-"""Commits whose checks are looked at by one call."""
+"""Commits whose checks one call reads."""
 MOST_LISTINGS = 5
+"""Pages of the listing of pull requests that one call reads."""
 MOST_TRIES = 3
+"""Readings of one pair of head and base after which an unknown mergeability is left as it is."""
 NO_ACTIONS_FOR = 3_600.0
-_BAD = ("failure", "timed_out", "cancelled")
-_GONE = frozenset({("the commit", "gone")})
+"""Seconds for which runs are not listed after GitHub refused to."""
+_FAILED_STATES = ("failure", "timed_out", "cancelled")
+"""States that make a base branch red."""
+_COMMIT_GONE = frozenset({("the commit", "gone")})
+"""The checks of a commit that does not exist any more."""
 
 
 class _Pull(NamedTuple):
+    """The part of a pull request that is compared with the last listing."""
+
     number: int
     updated: str
     head: str
@@ -43,6 +50,8 @@ class _Pull(NamedTuple):
 
 
 class _Run(NamedTuple):
+    """The part of a workflow run that is compared with the last listing."""
+
     id: int
     head: str
     state: tuple[str, str, int, str]
@@ -52,173 +61,193 @@ class _Run(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Found:
+class _Findings:
+    """What one call found so far."""
+
     pulls: set[int] = field(default_factory=set)
     heads: set[str] = field(default_factory=set)
     branches: set[str] = field(default_factory=set)
 
 
 class Poll:
-    """Remembers what the last call saw; after a restart it starts from what is known."""
+    """The poller of one repository. It compares with the last call; after a restart, with what is known of the sessions' pull requests."""
 
     def __init__(self, clock: Callable[[], float], max_age: float = MAX_AGE) -> None:
         self._clock = clock
         self._max_age = max_age
         self._calls = 0
-        self._turn = 0
+        self._next_commit = 0
         self._pulls: dict[int, _Pull] | None = None
         self._runs: dict[int, _Run] | None = None
         self._no_actions_until = 0.0
         self._checks: dict[str, frozenset[tuple[str, str]]] = {}
-        self._undecided: dict[int, tuple[str, str, int]] = {}
-        self._early: dict[int, str] = {}
-        """The change after which a pull request was read once more."""
-        self._found = _Found()
-        """What a call found that failed later on: it is not found again."""
+        self._unknown_mergeable: dict[int, tuple[str, str, int]] = {}
+        self._reread_after: dict[int, str] = {}
+        """By pull request, the change after which it was read once more."""
+        self._findings = _Findings()
+        """What a call found before it failed: the next call reports it, because it would not find it again."""
         self.repo: str | None = None
-        """The repository's name as the last answer has it."""
+        """The repository's name in the last answer."""
         self.bases: dict[str, BaseChecks] = {}
-        """How the branches are that changes land on, by what their pushes set off in Actions."""
+        """The checks of the base branches, from the workflow runs that pushes to them started."""
 
     def was_read(self, pull: PullState, updated: str) -> None:
-        """A pull request was read whole: what it says is news no more."""
+        """Record that a pull request was read: its present state is not a change any more."""
         if self._pulls is not None and abs(self._clock() - when(updated)) > SAME_SECOND:
             merged = pull.state == "merged"
             state = "open" if pull.state == "open" else "closed"
             self._pulls[pull.number] = _Pull(pull.number, updated, pull.head, state, pull.branch, pull.base, merged)
         if "checks" not in pull.unread:
-            checks = ((one.id if one.job else one.name.rpartition(" / ")[2], one.state) for one in pull.checks)
+            checks = (
+                (check.id if check.job else check.name.rpartition(" / ")[2], check.state) for check in pull.checks
+            )
             self._checks.setdefault(pull.head, frozenset(checks))
         if pull.state != "open" or pull.mergeable != "unknown":
-            self._undecided.pop(pull.number, None)
+            self._unknown_mergeable.pop(pull.number, None)
             return
-        if self._undecided.get(pull.number, ("", "", 0))[:2] != (pull.head, pull.base_head):
-            self._undecided[pull.number] = (pull.head, pull.base_head, MOST_TRIES)
+        if self._unknown_mergeable.get(pull.number, ("", "", 0))[:2] != (pull.head, pull.base_head):
+            self._unknown_mergeable[pull.number] = (pull.head, pull.base_head, MOST_TRIES)
 
     async def changed(self, http: Http, repo: str, known: Sequence[Known]) -> Hint:
-        """What is worth reading."""
-        found = self._found
+        """Return what is worth reading."""
+        findings = self._findings
         now = self._clock()
-        await self._ask_pulls(http, repo, known, found)
-        known = [self._there(one) for one in known]
-        busy = [one for one in known if not one.settled]
+        await self._poll_pulls(http, repo, known, findings)
+        known = [self._with_head_at_github(pull) for pull in known]
+        busy = [pull for pull in known if not pull.settled]
         if (busy or self._calls % 2 == 0) and now >= self._no_actions_until:
-            await self._ask_runs(http, repo, known, found)
+            await self._poll_runs(http, repo, known, findings)
         self._calls += 1
-        await self._ask_checks(http, repo, busy, found)
-        for one in known:
-            head, base, tries = self._undecided.get(one.number, ("", "", 0))
+        await self._poll_checks(http, repo, busy, findings)
+        for pull in known:
+            head, base, tries = self._unknown_mergeable.get(pull.number, ("", "", 0))
             if tries > 0:
-                self._undecided[one.number] = (head, base, tries - 1)
-                found.pulls.add(one.number)
-        found.pulls |= {one.number for one in known if now - one.read_at > self._max_age or self._is_early(one, now)}
+                self._unknown_mergeable[pull.number] = (head, base, tries - 1)
+                findings.pulls.add(pull.number)
+        findings.pulls |= {
+            pull.number for pull in known if now - pull.read_at > self._max_age or self._needs_second_read(pull, now)
+        }
         self._forget(known)
-        self._found = _Found()
+        self._findings = _Findings()
         return Hint(
-            self.repo or repo, tuple(sorted(found.pulls)), tuple(sorted(found.heads)), tuple(sorted(found.branches))
+            self.repo or repo,
+            tuple(sorted(findings.pulls)),
+            tuple(sorted(findings.heads)),
+            tuple(sorted(findings.branches)),
         )
 
-    def _is_early(self, one: Known, now: float) -> bool:
-        """Was it read in the very second of its last change? GitHub tells of no other one in that second: it is read once more."""
-        listed = (self._pulls or {}).get(one.number)
-        if listed is None or one.read_at > when(listed.updated) + SAME_SECOND or now - one.read_at < SAME_SECOND:
+    def _needs_second_read(self, known_pull: Known, now: float) -> bool:
+        """Return whether a pull request must be read once more because it was read in the second of its last change.
+
+        GitHub shows no other change of that second in its listing.
+        """
+        listed = (self._pulls or {}).get(known_pull.number)
+        if (
+            listed is None
+            or known_pull.read_at > when(listed.updated) + SAME_SECOND
+            or now - known_pull.read_at < SAME_SECOND
+        ):
             return False
-        early = self._early.get(one.number) != listed.updated
-        self._early[one.number] = listed.updated
-        return early
+        is_first = self._reread_after.get(known_pull.number) != listed.updated
+        self._reread_after[known_pull.number] = listed.updated
+        return is_first
 
-    def _there(self, one: Known) -> Known:
-        """With the head that it has at GitHub: here it may be ahead by what is not pushed yet."""
-        listed = (self._pulls or {}).get(one.number)
-        return replace(one, head=listed.head) if listed and listed.head else one
+    def _with_head_at_github(self, known_pull: Known) -> Known:
+        """Return the pull request with its head at GitHub; the local head may have commits that are not pushed yet."""
+        listed = (self._pulls or {}).get(known_pull.number)
+        return replace(known_pull, head=listed.head) if listed and listed.head else known_pull
 
-    async def _ask_pulls(self, http: Http, repo: str, known: Sequence[Known], found: _Found) -> None:
-        before = self._pulls
-        by_number = {one.number: one for one in known}
-        newest = max((pull.updated for pull in before.values()), default="") if before else ""
-        oldest = min((one.read_at for one in known), default=self._clock()) - SLACK
-        seen: dict[int, _Pull] = {}
+    async def _poll_pulls(self, http: Http, repo: str, known_pulls: Sequence[Known], findings: _Findings) -> None:
+        """Read the listing of pull requests, newest change first, back to what is known, and note the changed ones."""
+        former_pulls = self._pulls
+        by_number = {known_pull.number: known_pull for known_pull in known_pulls}
+        newest = max((pull.updated for pull in former_pulls.values()), default="") if former_pulls else ""
+        oldest = min((known_pull.read_at for known_pull in known_pulls), default=self._clock()) - SLACK
+        pulls: dict[int, _Pull] = {}
         for page in range(1, MOST_LISTINGS + 1):
-            more = f"&page={page}" if page > 1 else ""
-            path = f"repos/{repo}/pulls?state=all&sort=updated&direction=desc&per_page=100{more}"
+            page_parameter = f"&page={page}" if page > 1 else ""
+            path = f"repos/{repo}/pulls?state=all&sort=updated&direction=desc&per_page=100{page_parameter}"
             answer = await http.get(path, keep=_pulls)
             name, listed = answer.data
             self.repo = name or self.repo
-            seen |= {pull.number: pull for pull in listed}
-            last = listed[-1].updated if listed else ""
-            enough = last < newest if before is not None else when(last) < oldest
-            if len(listed) < 100 or enough or (answer.unchanged and before is not None):
+            pulls |= {pull.number: pull for pull in listed}
+            oldest_listed = listed[-1].updated if listed else ""
+            is_complete = oldest_listed < newest if former_pulls is not None else when(oldest_listed) < oldest
+            if len(listed) < 100 or is_complete or (answer.unchanged and former_pulls is not None):
                 break
-        for number, pull in seen.items():
-            one = by_number.get(number)
-            was = (before or {}).get(number)
-            if was is not None:
-                news = was[1:4] != pull[1:4]
-            elif one is not None:
-                news = pull.head != one.head or when(pull.updated) > one.read_at - SLACK
+        for number, pull in pulls.items():
+            known_pull = by_number.get(number)
+            former = (former_pulls or {}).get(number)
+            if former is not None:
+                is_changed = former[1:4] != pull[1:4]
+            elif known_pull is not None:
+                is_changed = pull.head != known_pull.head or when(pull.updated) > known_pull.read_at - SLACK
             else:
-                news = before is not None
-            if not news:
+                is_changed = former_pulls is not None
+            if not is_changed:
                 continue
-            found.pulls.add(number)
-            if one is None:
-                found.branches.add(pull.branch)
-            if pull.merged and not (was is not None and was.merged):
-                found.branches.add(pull.base)
-        self._pulls = {**(before or {}), **seen}
+            findings.pulls.add(number)
+            if known_pull is None:
+                findings.branches.add(pull.branch)
+            if pull.merged and not (former is not None and former.merged):
+                findings.branches.add(pull.base)
+        self._pulls = {**(former_pulls or {}), **pulls}
 
-    async def _ask_runs(self, http: Http, repo: str, known: Sequence[Known], found: _Found) -> None:
+    async def _poll_runs(self, http: Http, repo: str, known_pulls: Sequence[Known], findings: _Findings) -> None:
+        """Read the listing of workflow runs; note the heads whose runs changed, and the base branches with a new run."""
         try:
             answer = await http.get(f"repos/{repo}/actions/runs?per_page=100", keep=_runs)
         except (NotFound, Denied):
             self._no_actions_until = self._clock() + NO_ACTIONS_FOR
             return
-        read = {one.head: one.read_at for one in known}
+        read_times = {known_pull.head: known_pull.read_at for known_pull in known_pulls}
         bases = {pull.base for pull in (self._pulls or {}).values()}
         for run in answer.data:
-            was = (self._runs or {}).get(run.id)
-            if run.head in read:
-                fresh = when(run.state[3]) > read[run.head] - SLACK if self._runs is None else was != run
-                if fresh:
-                    found.heads.add(run.head)
-            elif self._runs is not None and was is None and run.event == "push" and run.branch in bases:
-                found.branches.add(run.branch)
+            former = (self._runs or {}).get(run.id)
+            if run.head in read_times:
+                is_changed = when(run.state[3]) > read_times[run.head] - SLACK if self._runs is None else former != run
+                if is_changed:
+                    findings.heads.add(run.head)
+            elif self._runs is not None and former is None and run.event == "push" and run.branch in bases:
+                findings.branches.add(run.branch)
         self._runs = {run.id: run for run in answer.data}
         self.bases |= {base: checks for base in bases if (checks := _base_checks(answer.data, base))}
 
-    async def _ask_checks(self, http: Http, repo: str, busy: Sequence[Known], found: _Found) -> None:
-        """The checks of some commits, each in its turn."""
+    async def _poll_checks(self, http: Http, repo: str, busy: Sequence[Known], findings: _Findings) -> None:
+        """Read the checks of a few commits per call, in rotation, and note those that changed."""
         if not busy:
             return
-        start = self._turn % len(busy)
+        start = self._next_commit % len(busy)
         chosen = [*busy[start:], *busy[:start]][:SOME]
-        self._turn = start + len(chosen)
-        for one in chosen:
+        self._next_commit = start + len(chosen)
+        for pull in chosen:
             try:
-                runs = await http.get(f"repos/{repo}/commits/{one.head}/check-runs?per_page=100", keep=_check_runs)
-                statuses = await http.get(f"repos/{repo}/commits/{one.head}/status?per_page=100", keep=_statuses)
-                now = frozenset(runs.data) | frozenset(statuses.data)
-            except (NotFound, UsageError):  # the commit is gone: the branch was pushed by force
-                now = _GONE
-            if self._checks.get(one.head) != now:
-                found.heads.add(one.head)
-                found.pulls |= {one.number} if now is _GONE else set()
-            self._checks[one.head] = now
+                runs = await http.get(f"repos/{repo}/commits/{pull.head}/check-runs?per_page=100", keep=_check_runs)
+                statuses = await http.get(f"repos/{repo}/commits/{pull.head}/status?per_page=100", keep=_statuses)
+                states = frozenset(runs.data) | frozenset(statuses.data)
+            except (NotFound, UsageError):  # the commit is gone after a force push
+                states = _COMMIT_GONE
+            if self._checks.get(pull.head) != states:
+                findings.heads.add(pull.head)
+                findings.pulls |= {pull.number} if states is _COMMIT_GONE else set()
+            self._checks[pull.head] = states
 
-    def _forget(self, known: Sequence[Known]) -> None:
-        """Keep no more than what the next call compares with."""
-        heads = {one.head for one in known}
+    def _forget(self, known_pulls: Sequence[Known]) -> None:
+        """Forget everything that the next call does not compare with."""
+        heads = {entry.head for entry in known_pulls}
         self._checks = {head: checks for head, checks in self._checks.items() if head in heads}
-        numbers = {one.number for one in known}
-        self._undecided = {number: one for number, one in self._undecided.items() if number in numbers}
-        self._early = {number: one for number, one in self._early.items() if number in numbers}
+        numbers = {entry.number for entry in known_pulls}
+        self._unknown_mergeable = {
+            number: entry for number, entry in self._unknown_mergeable.items() if number in numbers
+        }
+        self._reread_after = {number: entry for number, entry in self._reread_after.items() if number in numbers}
         if self._pulls is not None and len(self._pulls) > 1_000:
             newest = sorted(self._pulls.values(), key=lambda pull: pull.updated, reverse=True)[:500]
             self._pulls = {pull.number: pull for pull in newest}
 
 
 def _pulls(data: Any) -> tuple[str | None, list[_Pull]]:
-    """The repository's name and the little of each pull request that is compared."""
+    """Return the repository's name and the compared part of each pull request in a listing."""
     listed = []
     name = None
     for pull in _dicts(data):
@@ -239,6 +268,7 @@ def _pulls(data: Any) -> tuple[str | None, list[_Pull]]:
 
 
 def _runs(data: Any) -> list[_Run]:
+    """Return the compared part of each workflow run in a listing."""
     return [
         _Run(
             int(run.get("id") or 0),
@@ -257,45 +287,55 @@ def _runs(data: Any) -> list[_Run]:
     ]
 
 
-def _state(run: _Run) -> str:
+def _state_of_run(run: _Run) -> str:
+    """Return our state of a workflow run."""
     status, conclusion = run.state[:2]
     return check_state(status, None if conclusion == "None" else conclusion)
 
 
 def _base_checks(runs: Sequence[_Run], base: str) -> BaseChecks | None:
-    """How the newest commit of a branch is, of each workflow the newest run; none: none of them is listed any more."""
+    """Return the checks of a base branch, or None if the listing has no run for it.
+
+    Of the newest listed commit, the newest run of each workflow counts.
+    """
     pushed = sorted(run for run in runs if run.branch == base and run.event == "push")
     if not pushed:
         return None
     head = pushed[-1].head
-    states = {run.workflow: _state(run) for run in pushed if run.head == head}
-    failing = tuple(sorted(name for name, state in states.items() if state in _BAD))
+    states = {run.workflow: _state_of_run(run) for run in pushed if run.head == head}
+    failing = tuple(sorted(name for name, state in states.items() if state in _FAILED_STATES))
     if failing:
         return BaseChecks(head, "red", failing)
     return BaseChecks(head, "running" if set(states.values()) & {"queued", "running"} else "green")
 
 
 def _check_runs(data: Any) -> list[tuple[str, str]]:
+    """Return a key and our state for each check run. The key is the id for Actions, and the name for other apps."""
     return [
         (
-            str(run.get("id")) if _dict(run.get("app")).get("slug") == "github-actions" else str(run.get("name")),
-            check_state(str(run.get("status")), run.get("conclusion")),
+            str(check_run.get("id"))
+            if _dict(check_run.get("app")).get("slug") == "github-actions"
+            else str(check_run.get("name")),
+            check_state(str(check_run.get("status")), check_run.get("conclusion")),
         )
-        for run in _dicts(_dict(data).get("check_runs"))
+        for check_run in _dicts(_dict(data).get("check_runs"))
     ]
 
 
 def _statuses(data: Any) -> list[tuple[str, str]]:
-    words = {"success": "success", "pending": "running"}
+    """Return the name and our state of each commit status."""
+    states = {"success": "success", "pending": "running"}
     return [
-        (str(status.get("context")), words.get(str(status.get("state")), "failure"))
+        (str(status.get("context")), states.get(str(status.get("state")), "failure"))
         for status in _dicts(_dict(data).get("statuses"))
     ]
 
 
 def _dict(value: Any) -> Mapping[str, Any]:
+    """Return the value if it is an object, otherwise an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
 def _dicts(value: Any) -> Iterable[Mapping[str, Any]]:
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+    """Return the objects in a list."""
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []

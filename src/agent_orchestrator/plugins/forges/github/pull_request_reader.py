@@ -1,6 +1,6 @@
-"""A pull request as GitHub tells it by GraphQL, and what it comes to: `PullState`.
+"""Convert a pull request as GraphQL returns it into `PullState`.
 
-What an answer does not have is unknown: it is named in `PullState.unread`, and nothing is concluded from its absence.
+A part that is missing in an answer is unknown: it is listed in `PullState.unread`, and nothing is concluded from its absence.
 """
 
 from __future__ import annotations
@@ -17,12 +17,16 @@ from agent_orchestrator.plugins.forges.shared.http import TooLarge
 from agent_orchestrator.protocols.forge import Author, PullCheck, PullComment, PullReview, PullState
 
 Run = Callable[[str, Mapping[str, Any]], Awaitable[tuple[Any, list[Any]]]]
+"""A function that runs a query and returns its data and errors."""
 Node = dict[str, Any]
+"""An object in a GraphQL answer."""
 Who = Callable[[Any, Any], Author]
-"""An author, by who he is and what he is to the repository."""
+"""A function that returns an author from an actor and its association with the repository."""
 
 MOST_PAGES = 60
+"""Pages that are read of one connection."""
 LONGEST_SUMMARY = 4_000
+"""Characters that are kept of a check's summary."""
 
 _CONCLUSIONS = {
     "SUCCESS": "success",
@@ -31,41 +35,46 @@ _CONCLUSIONS = {
     "CANCELLED": "cancelled",
     "TIMED_OUT": "timed_out",
 }
-"""Whatever else a check may have come to is a failure."""
+"""Our state by GitHub's conclusion of a check run. Any other conclusion is a failure."""
 _STATUSES = {"SUCCESS": "success", "PENDING": "running", "EXPECTED": "queued"}
+"""Our state by GitHub's state of a commit status. Any other state is a failure."""
 _WORST_FIRST = ("failure", "timed_out", "cancelled", "running", "queued", "success", "skipped")
+"""The states by which the worst of several checks of one name is chosen."""
 _VERDICTS = {"APPROVED": "approved", "CHANGES_REQUESTED": "changes_requested"}
 
 
 async def complete(run: Run, pull: Node) -> None:
-    """Read the further pages of everything in a pull request that has more than one."""
+    """Read the further pages of every connection of a pull request, in place."""
     for name in ("comments", "reviews", "reviewThreads", "labels"):
-        await _follow(run, name, pull["id"], pull.get(name))
+        await _add_pages(run, name, pull["id"], pull.get(name))
     for thread in _nodes(pull.get("reviewThreads")):
-        await _follow(run, "thread", thread["id"], thread.get("comments"))
+        await _add_pages(run, "thread", thread["id"], thread.get("comments"))
     commit = _head_commit(pull)
-    await _follow(run, "checks", pull["id"], _at(commit, "statusCheckRollup", "contexts"), commit.get("oid"))
+    await _add_pages(run, "checks", pull["id"], _at(commit, "statusCheckRollup", "contexts"), commit.get("oid"))
 
 
-async def _follow(run: Run, name: str, node: str, connection: Any, commit: str | None = None) -> None:
-    """Add the pages that are missing; a page that cannot be read leaves the connection marked as having more."""
+async def _add_pages(run: Run, name: str, node: str, connection: Any, commit: str | None = None) -> None:
+    """Add the missing pages of a connection; if a page cannot be read, the connection stays marked as having more.
+
+    `commit`: stop if the head is no longer this commit.
+    """
     for _ in range(MOST_PAGES):
         if not _at(connection, "pageInfo", "hasNextPage"):
             return
-        wanted = {"id": node, "after": connection["pageInfo"].get("endCursor")}
+        variables = {"id": node, "after": connection["pageInfo"].get("endCursor")}
         try:
-            data, errors = await run(MORE[name], wanted)
+            data, errors = await run(MORE[name], variables)
         except TooLarge:
             if name not in FEWER:
                 raise
-            data, errors = await run(MORE[name], {**wanted, "some": FEWER[name]})
-        found = _at(data, "node")
+            data, errors = await run(MORE[name], {**variables, "some": FEWER[name]})
+        parent = _at(data, "node")
         if commit is not None:
-            inner = _head_commit(found)
-            if inner.get("oid") != commit:
+            head_commit = _head_commit(parent)
+            if head_commit.get("oid") != commit:
                 return
-            found = inner.get("statusCheckRollup")
-        page = _at(found, "page")
+            parent = head_commit.get("statusCheckRollup")
+        page = _at(parent, "page")
         if not isinstance(page, Mapping) or errors:
             return
         connection["nodes"] = [*_nodes(connection), *_nodes(page)]
@@ -73,20 +82,23 @@ async def _follow(run: Run, name: str, node: str, connection: Any, commit: str |
 
 
 def people_of(pull: Node) -> Iterable[Speaks]:
-    """Everybody who said something, with what is told of his rights."""
+    """Return the authors of all reviews and comments, with what the answer says about their permissions."""
     for review in _nodes(pull.get("reviews")):
         yield Speaks(review.get("author"), review.get("authorAssociation"), review.get("authorCanPushToRepository"))
     threads = [_nodes(thread.get("comments")) for thread in _nodes(pull.get("reviewThreads"))]
-    for said in (*_nodes(pull.get("comments")), *(note for notes in threads for note in notes)):
-        yield Speaks(said.get("author"), said.get("authorAssociation"))
+    for comment in (*_nodes(pull.get("comments")), *(note for notes in threads for note in notes)):
+        yield Speaks(comment.get("author"), comment.get("authorAssociation"))
 
 
 def pull_state(pull: Node, us: str, failed: Iterable[tuple[Any, ...]] = (), who: Who = author) -> PullState:
-    """What a pull request's node comes to. `us`: our login; `failed`: paths below the node that could not be read."""
-    unread = _unread(pull, failed)
+    """Return the state of a pull request from its node.
+
+    `us`: our login; `failed`: paths below the node that could not be read; `who`: returns an author with the known write access.
+    """
+    unread = _unread_parts(pull, failed)
     state = {"OPEN": "open", "MERGED": "merged"}.get(str(pull.get("state")), "closed")
     base = _at(pull, "baseRef", "target") or {}
-    checks = () if "checks" in unread else (*_found_checks(pull), *_unapproved(pull))
+    checks = () if "checks" in unread else (*_head_checks(pull), *_unapproved_workflows(pull))
     fork = _at(pull, "headRepository", "nameWithOwner") or "?" if pull.get("isCrossRepository") else ""
     return PullState(
         number=int(pull["number"]),
@@ -113,11 +125,11 @@ def pull_state(pull: Node, us: str, failed: Iterable[tuple[Any, ...]] = (), who:
     )
 
 
-def _unread(pull: Node, failed: Iterable[tuple[Any, ...]]) -> tuple[str, ...]:
-    """The parts of which something is missing."""
+def _unread_parts(pull: Node, failed: Iterable[tuple[Any, ...]]) -> tuple[str, ...]:
+    """Return the parts of a pull request of which something is missing."""
     missing = set()
     for path in failed:
-        first = path[0] if path else ""
+        field = path[0] if path else ""
         missing |= {
             "commits": {"checks"},
             "statusCheckRollup": {"checks"},
@@ -125,36 +137,37 @@ def _unread(pull: Node, failed: Iterable[tuple[Any, ...]]) -> tuple[str, ...]:
             "reviewThreads": {"comments"},
             "comments": {"comments"},
             "labels": {"labels"},
-        }.get(str(first), set())
+        }.get(str(field), set())
     for name, part in (
         ("reviews", "reviews"),
         ("comments", "comments"),
         ("reviewThreads", "comments"),
         ("labels", "labels"),
     ):
-        if _lacks(pull.get(name)):
+        if _is_incomplete(pull.get(name)):
             missing.add(part)
-    if any(_lacks(thread.get("comments")) for thread in _nodes(pull.get("reviewThreads"))):
+    if any(_is_incomplete(thread.get("comments")) for thread in _nodes(pull.get("reviewThreads"))):
         missing.add("comments")
     commit = _head_commit(pull)
     rollup = commit.get("statusCheckRollup")
     if (
         not commit.get("oid")
         or commit["oid"] != pull.get("headRefOid")
-        or (rollup is not None and _lacks(_at(rollup, "contexts")))
+        or (rollup is not None and _is_incomplete(_at(rollup, "contexts")))
     ):
         missing.add("checks")
     return tuple(sorted(missing))
 
 
-def _lacks(connection: Any) -> bool:
+def _is_incomplete(connection: Any) -> bool:
+    """Return whether a connection is missing, has unread pages or unreadable nodes."""
     if not isinstance(connection, Mapping) or not isinstance(connection.get("nodes"), list):
         return True
     return bool(_at(connection, "pageInfo", "hasNextPage")) or any(node is None for node in connection["nodes"])
 
 
 def blocked(pull: Node) -> str:
-    """What GitHub demands before it may land."""
+    """Return what GitHub demands before the pull request can be merged, or ""."""
     status, decision = pull.get("mergeStateStatus"), pull.get("reviewDecision")
     if status == "BEHIND":
         return "its branch must be brought up to date with its base"
@@ -165,10 +178,10 @@ def blocked(pull: Node) -> str:
         reasons.append("an approving review is required")
     if decision == "CHANGES_REQUESTED":
         reasons.append("changes are requested")
-    checks = {check.name.rpartition(" / ")[2]: check.state for check in _found_checks(pull)}
-    lacking = [name for name in required_checks(pull) if checks.get(name) not in ("success", "skipped")]
-    if lacking:
-        reasons.append(f"required checks have not passed: {', '.join(lacking)}")
+    checks = {check.name.rpartition(" / ")[2]: check.state for check in _head_checks(pull)}
+    missing_checks = [name for name in required_checks(pull) if checks.get(name) not in ("success", "skipped")]
+    if missing_checks:
+        reasons.append(f"required checks have not passed: {', '.join(missing_checks)}")
     open_threads = [thread for thread in _nodes(pull.get("reviewThreads")) if not thread.get("isResolved")]
     if open_threads and _at(pull, "baseRef", "refUpdateRule", "requiresConversationResolution"):
         reasons.append("discussions must be resolved")
@@ -176,22 +189,26 @@ def blocked(pull: Node) -> str:
 
 
 def required_checks(pull: Node) -> list[str]:
-    """The names of the checks without which it cannot land, as far as told."""
+    """Return the names of the checks that must pass before a merge, as far as GitHub names them."""
     names = _at(pull, "baseRef", "refUpdateRule", "requiredStatusCheckContexts")
     return [str(name) for name in names if name] if isinstance(names, list) else []
 
 
 def base_has_checks(pull: Node) -> bool:
-    """Did checks run at the head of its base?"""
+    """Return whether checks ran at the head of the base branch."""
     return _at(pull, "baseRef", "target", "statusCheckRollup") is not None
 
 
-def _found_checks(pull: Node) -> tuple[PullCheck, ...]:
+def _head_checks(pull: Node) -> tuple[PullCheck, ...]:
+    """Return the checks of the head commit."""
     return checks_of(_nodes(_at(_head_commit(pull), "statusCheckRollup", "contexts")))
 
 
-def _unapproved(pull: Node) -> Iterable[PullCheck]:
-    """Workflows of a stranger's fork, which have no checks before a maintainer lets them run: nobody's failure, and not green."""
+def _unapproved_workflows(pull: Node) -> Iterable[PullCheck]:
+    """Return a queued check for each workflow of a fork that runs only after a maintainer approves it.
+
+    Such a workflow has no check run yet. It is not a failure, but the pull request must not count as green without it.
+    """
     for suite in _nodes(_head_commit(pull).get("checkSuites")):
         run = suite.get("workflowRun")
         if suite.get("conclusion") == "ACTION_REQUIRED" and isinstance(run, Mapping):
@@ -205,14 +222,17 @@ def _unapproved(pull: Node) -> Iterable[PullCheck]:
 
 
 def checks_of(contexts: Iterable[Node]) -> tuple[PullCheck, ...]:
-    """The checks of a commit, one for each name: of one workflow's runs for the same event the newest, of several events the worst."""
+    """Return the checks of a commit, one per name.
+
+    Of the runs of one workflow for the same event the newest counts, of the runs for several events the worst.
+    """
     newest: dict[tuple[str, str], tuple[tuple[float, int], PullCheck]] = {}
     for context in contexts:
-        of_run = context.get("__typename") == "CheckRun"
-        check, event, age = _check_run(context) if of_run else _status(context)
+        is_check_run = context.get("__typename") == "CheckRun"
+        check, event, order = _from_check_run(context) if is_check_run else _from_status(context)
         key = (check.name, event)
-        if key not in newest or newest[key][0] <= age:
-            newest[key] = (age, check)
+        if key not in newest or newest[key][0] <= order:
+            newest[key] = (order, check)
     worst: dict[str, PullCheck] = {}
     for _, check in newest.values():
         other = worst.get(check.name)
@@ -221,31 +241,33 @@ def checks_of(contexts: Iterable[Node]) -> tuple[PullCheck, ...]:
     return tuple(worst[name] for name in sorted(worst))
 
 
-def _check_run(run: Node) -> tuple[PullCheck, str, tuple[float, int]]:
+def _from_check_run(run: Node) -> tuple[PullCheck, str, tuple[float, int]]:
+    """Return a check run as a check, the event that started it, and its order in time."""
     number = run.get("databaseId") if isinstance(run.get("databaseId"), int) else None
     workflow = _at(run, "checkSuite", "workflowRun")
-    ours = _at(run, "checkSuite", "app", "slug") == "github-actions"
-    title = _at(workflow, "workflow", "name")
+    is_actions = _at(run, "checkSuite", "app", "slug") == "github-actions"
+    workflow_name = _at(workflow, "workflow", "name")
     name = str(run.get("name") or "check")
     check = PullCheck(
         id=str(number if number is not None else run.get("id")),
-        name=f"{title} / {name}" if title else name,
+        name=f"{workflow_name} / {name}" if workflow_name else name,
         state=check_state(str(run.get("status")), run.get("conclusion")),
         url=run.get("detailsUrl") or run.get("url"),
         summary=_summary(run.get("title"), run.get("summary"), run.get("conclusion")),
-        job=str(number) if ours and number is not None else None,
+        job=str(number) if is_actions and number is not None else None,
     )
     return check, str(_at(workflow, "event") or ""), (when(run.get("startedAt")), number or 0)
 
 
 def check_state(status: str, conclusion: Any) -> str:
-    """Our word for a check run's state. Completed with no conclusion says nothing: it counts as running."""
+    """Return our state of a check run. One that is completed without a conclusion counts as running."""
     if status.upper() == "COMPLETED":
         return _CONCLUSIONS.get(str(conclusion).upper(), "failure") if conclusion else "running"
     return "running" if status.upper() == "IN_PROGRESS" else "queued"
 
 
-def _status(status: Node) -> tuple[PullCheck, str, tuple[float, int]]:
+def _from_status(status: Node) -> tuple[PullCheck, str, tuple[float, int]]:
+    """Return a commit status as a check, an empty event, and its order in time."""
     check = PullCheck(
         id=str(status.get("id")),
         name=str(status.get("context") or "status"),
@@ -257,6 +279,7 @@ def _status(status: Node) -> tuple[PullCheck, str, tuple[float, int]]:
 
 
 def _summary(title: Any, summary: Any, conclusion: Any) -> str:
+    """Return the summary of a check, beginning with what a person should know about its conclusion."""
     parts = [str(part).strip() for part in (title, summary) if part]
     if conclusion == "ACTION_REQUIRED":
         parts.insert(0, "It waits for a person's action.")
@@ -265,76 +288,88 @@ def _summary(title: Any, summary: Any, conclusion: Any) -> str:
     return "\n".join(parts)[:LONGEST_SUMMARY]
 
 
-def _reviews(pull: Node, us: str, who: Who) -> Iterable[PullReview]:
+def _reviews(pull: Node, our_login: str, who: Who) -> Iterable[PullReview]:
+    """Return the reviews that were submitted and are visible."""
     for review in _nodes(pull.get("reviews")):
         body, mark = unmarked(str(review.get("body") or ""))
         verdict = _VERDICTS.get(str(review.get("state")), "commented")
         hidden = review.get("isMinimized") and verdict == "commented"
         if review.get("state") == "PENDING" or hidden or (verdict == "commented" and not body.strip()):
-            continue  # not sent yet; hidden; or but the frame of comments on lines
+            continue  # not submitted; hidden; or only the container of comments on lines
         yield PullReview(
             id=str(review["id"]),
             verdict=verdict,
-            author=_author(review, us, mark, who),
+            author=_author(review, our_login, mark, who),
             body=body,
             head=str(_at(review, "commit", "oid") or ""),
             at=when(review.get("submittedAt") or review.get("createdAt")),
         )
 
 
-def _comments(pull: Node, us: str, who: Who) -> Iterable[PullComment]:
+def _comments(pull: Node, our_login: str, who: Who) -> Iterable[PullComment]:
+    """Return all visible comments: those on the whole, and those on lines with their discussion."""
     for comment in _nodes(pull.get("comments")):
         if not comment.get("isMinimized"):
-            yield _comment(comment, us, who)
+            yield _comment(comment, our_login, who)
     for thread in _nodes(pull.get("reviewThreads")):
-        for note in _nodes(thread.get("comments")):
-            if note.get("isMinimized") or note.get("state") == "PENDING":
+        for line_comment in _nodes(thread.get("comments")):
+            if line_comment.get("isMinimized") or line_comment.get("state") == "PENDING":
                 continue
             yield replace(
-                _comment(note, us, who),
-                path=note.get("path") or thread.get("path"),
-                line=_first(note.get("line"), thread.get("line"), note.get("originalLine"), thread.get("originalLine")),
+                _comment(line_comment, our_login, who),
+                path=line_comment.get("path") or thread.get("path"),
+                line=_first_number(
+                    line_comment.get("line"),
+                    thread.get("line"),
+                    line_comment.get("originalLine"),
+                    thread.get("originalLine"),
+                ),
                 thread=str(thread["id"]),
-                review=_at(note, "pullRequestReview", "id"),
-                head=str(_at(note, "originalCommit", "oid") or _at(note, "commit", "oid") or ""),
+                review=_at(line_comment, "pullRequestReview", "id"),
+                head=str(_at(line_comment, "originalCommit", "oid") or _at(line_comment, "commit", "oid") or ""),
                 resolved=bool(thread.get("isResolved")),
             )
 
 
-def _comment(comment: Node, us: str, who: Who) -> PullComment:
+def _comment(comment: Node, our_login: str, who: Who) -> PullComment:
+    """Return a comment, without our hidden mark."""
     body, mark = unmarked(str(comment.get("body") or ""))
-    speaker = _author(comment, us, mark, who)
+    comment_author = _author(comment, our_login, mark, who)
     return PullComment(
         id=str(comment["id"]),
         body=body,
-        author=speaker,
+        author=comment_author,
         at=when(comment.get("createdAt")),
-        mark=mark if speaker.kind == "agent" else "",
+        mark=mark if comment_author.kind == "agent" else "",
     )
 
 
-def _author(said: Node, us: str, mark: str, who: Who) -> Author:
-    """The author; our own login with our mark is ourselves: a mark that somebody else copied is not."""
-    found = who(said.get("author"), said.get("authorAssociation"))
-    return replace(found, kind="agent") if mark and same(us, found.name) else found
+def _author(node: Node, our_login: str, mark: str, who: Who) -> Author:
+    """Return an author; our own login with our mark has the kind `agent`. A mark that another person copied does not count."""
+    known_author = who(node.get("author"), node.get("authorAssociation"))
+    return replace(known_author, kind="agent") if mark and same(our_login, known_author.name) else known_author
 
 
 def _head_commit(pull: Any) -> Node:
+    """Return the node of the last commit, or an empty one."""
     commits = _nodes(_at(pull, "commits"))
     commit = commits[-1].get("commit") if commits else None
     return commit if isinstance(commit, dict) else {}
 
 
 def _nodes(connection: Any) -> list[Node]:
+    """Return the readable nodes of a connection."""
     nodes = connection.get("nodes") if isinstance(connection, Mapping) else None
     return [node for node in nodes if isinstance(node, dict)] if isinstance(nodes, list) else []
 
 
 def _at(value: Any, *keys: str) -> Any:
+    """Return the value at a path of keys, or None."""
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
 
 
-def _first(*values: Any) -> int | None:
+def _first_number(*values: Any) -> int | None:
+    """Return the first integer, or None."""
     return next((value for value in values if isinstance(value, int)), None)

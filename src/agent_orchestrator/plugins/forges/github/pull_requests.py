@@ -1,7 +1,8 @@
-"""Pull requests at GitHub: github.com and an enterprise's own hosts.
+"""Pull requests at GitHub: github.com and GitHub Enterprise (plugin slot `scm`).
 
-Read by GraphQL, many at a time, by their ids, which a renamed repository keeps; watched by conditional REST, which costs nothing while
-nothing changes (`polls.py`). Whatever may be repeated after a crash looks first whether it was done.
+Pull requests are read by GraphQL, many at a time, by their ids, which survive the renaming of a repository. They are watched by
+conditional REST requests (`polls.py`), which cost nothing while nothing changes. Every action that may be repeated after a crash first
+checks whether it was already done.
 """
 
 from __future__ import annotations
@@ -49,13 +50,15 @@ from agent_orchestrator.protocols.forge import (
 from agent_orchestrator.protocols.host import Host
 
 BATCH = 20
-"""Pull requests that one query asks for."""
+"""Pull requests per query."""
 MOST_FAILED = 2
-"""Pull requests of which GitHub may tell nothing before it counts as its own failure."""
+"""Pull requests that GitHub may fail to read before the whole reading fails."""
 WORKFLOWS_FOR = 600.0
-_FAILED = ("failure", "timed_out", "cancelled", "startup_failure", "stale")
-"""What may be run again. What waits for a maintainer's word is not our matter."""
-_STAMP = re.compile(rb"^\xef?\xbb?\xbf?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z ", re.MULTILINE)
+"""Seconds for which it is remembered whether the repository has workflows."""
+_FAILED_CONCLUSIONS = ("failure", "timed_out", "cancelled", "startup_failure", "stale")
+"""Conclusions of runs that may be repeated. Runs that wait for a maintainer's approval are not among them."""
+_LINE_TIME = re.compile(rb"^\xef?\xbb?\xbf?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z ", re.MULTILINE)
+"""The time that GitHub puts before each line of a log, and a byte order mark."""
 
 
 class GitHub:
@@ -75,19 +78,19 @@ class GitHub:
 
     @property
     def repo(self) -> str:
-        """`owner/name`, as it is called now."""
+        """The repository's current name, `owner/name`."""
         return self._repo
 
     def pause(self) -> float:
-        """Seconds that background reading should wait."""
+        """Return how many seconds background reading should wait."""
         return longest_wait(self._at.opened)
 
     def budget(self) -> Sequence[str]:
-        """What is left of the host's grants."""
+        """Return one line per rate limit of the host."""
         return lines(self._at.opened)
 
     async def configured(self) -> bool:
-        """Is there a token?"""
+        """Return whether there is a token."""
         try:
             await self._at.http()
         except Denied:
@@ -95,53 +98,53 @@ class GitHub:
         return True
 
     async def access(self) -> Access:
-        """Who we are, and what the token lets us do."""
+        """Return the token's account and what the token may not do."""
         return await access(self._at, self._repo, PULLS, self._fork)
 
     async def login(self) -> Author:
-        """Who we are, if the token may do what we do."""
+        """Return the token's account. Raise `Denied` if the token lacks something vital."""
         return allowed(await self.access())
 
     def push_url(self) -> tuple[str, Mapping[str, str]]:
-        """Where Git pushes to."""
+        """Return the URL that Git pushes to, and its environment."""
         return self._at.git(self._fork or self._repo)
 
     def fetch_url(self) -> tuple[str, Mapping[str, str]]:
-        """Where Git fetches bases from."""
+        """Return the URL that Git fetches base branches from, and its environment."""
         return self._at.git(self._repo)
 
     async def find(self, branch: str) -> PullState | None:
-        """The open pull request of a branch, else its newest one."""
-        listed = await self._listed(branch)
-        if not listed:
+        """Return the open pull request of a branch, otherwise its newest one, or None."""
+        summaries = await self._listed(branch)
+        if not summaries:
             return None
-        chosen = next((pull for pull in listed if pull["state"] == "open"), listed[0])
-        return next(iter(await self.read([chosen["node_id"]])), None)
+        summary = next((pull for pull in summaries if pull["state"] == "open"), summaries[0])
+        return next(iter(await self.read([summary["node_id"]])), None)
 
     async def _listed(self, branch: str) -> list[dict[str, str]]:
-        """Its pull requests, the newest first."""
+        """Return the id, state and branch of a branch's pull requests, newest first."""
         http = await self._at.http()
         head = quote(f"{(self._fork or self._repo).partition('/')[0]}:{branch}", safe=":/")
         path = f"repos/{self._repo}/pulls?head={head}&state=all&sort=created&direction=desc&per_page=30"
-        answer = await http.get(path, keep=_named)
-        return [one for one in answer.data if one["branch"] == branch]
+        answer = await http.get(path, keep=_branch_summaries)
+        return [summary for summary in answer.data if summary["branch"] == branch]
 
     async def get(self, number: int) -> PullState:
-        """A pull request by its number."""
+        """Return a pull request by its number. Raise `NotFound` if there is none."""
         owner, _, name = self._repo.partition("/")
         data, errors = await self._at.graphql(documents.GET, {"owner": owner, "name": name, "number": number})
         if data.get("repository") is None:
-            await (await self._at.http()).get(f"repos/{self._repo}")  # raises what is the matter with it
+            await (await self._at.http()).get(f"repos/{self._repo}")  # raises the reason why it cannot be read
         node = (data.get("repository") or {}).get("pullRequest")
         if node is None:
             raise NotFound(
                 f"there is no pull request #{number} in {self._repo}", "see gh pr list, or the forge's own page"
             )
-        return await self._understood(node, _login(data), [_path(error)[2:] for error in errors])
+        return await self._pull_state_of(node, _viewer_login(data), [_error_path(error)[2:] for error in errors])
 
     async def open(self, spec: PullSpec) -> PullState:
-        """Open a pull request, unless there is one."""
-        existing = await self._open_one(spec.branch)
+        """Open a pull request and return it. If the branch already has an open one, return that."""
+        existing = await self._find_open(spec.branch)
         if existing is not None:
             return existing
         http = await self._at.http()
@@ -152,173 +155,184 @@ class GitHub:
         if answer.status == 422 and spec.draft and "draft" in told(answer.data).lower():
             answer = await http.call("POST", f"repos/{self._repo}/pulls", {**body, "draft": False}, allow=(422,))
         if answer.status == 422:
-            existing = await self._open_one(spec.branch)
+            existing = await self._find_open(spec.branch)
             if existing is None:
-                raise _not_opened(http, spec, answer)
+                raise _open_error(http, spec, answer)
             return existing
-        found = await self.read([str(answer.data["node_id"])])
-        if not found:
+        pull_requests = await self.read([str(answer.data["node_id"])])
+        if not pull_requests:
             raise Temporary(f"the pull request #{answer.data.get('number')} was opened, but cannot be read yet")
-        return found[0]
+        return pull_requests[0]
 
-    async def _open_one(self, branch: str) -> PullState | None:
-        found = [pull["node_id"] for pull in await self._listed(branch) if pull["state"] == "open"]
-        return next(iter(await self.read(found[:1])), None) if found else None
+    async def _find_open(self, branch: str) -> PullState | None:
+        """Return the open pull request of a branch, or None."""
+        open_ids = [pull["node_id"] for pull in await self._listed(branch) if pull["state"] == "open"]
+        return next(iter(await self.read(open_ids[:1])), None) if open_ids else None
 
     async def read(self, ids: Sequence[str]) -> list[PullState]:
-        """Pull requests with all their pages."""
-        found: list[PullState] = []
+        """Return the pull requests with these ids, with all their pages.
+
+        Those that GitHub fails to read are left out. Raise `Temporary` if it could read none.
+        """
+        pull_requests: list[PullState] = []
         failed: list[str] = []
         for start in range(0, len(ids), BATCH):
-            found += await self._batch(ids[start : start + BATCH], failed)
-        if failed and not found:
+            pull_requests += await self._read_batch(ids[start : start + BATCH], failed)
+        if failed and not pull_requests:
             raise Temporary(f"GitHub could not tell of {len(failed)} pull requests of {self._repo}", "try again later")
-        return found
+        return pull_requests
 
-    async def _batch(
+    async def _read_batch(
         self, ids: Sequence[str], failed: list[str], without: frozenset[str] = frozenset(), *, paged: bool = False
     ) -> list[PullState]:
-        """One query; where it is too much for the host, in halves; where a part cannot be told, once more without it.
+        """Read pull requests by one query; in halves if that is too much for the host.
 
-        `paged`: what is left out is read page by page. A pull request of which nothing can be told takes none of the others along.
+        If a part of some cannot be read, these are read once more without that part. `without`: the parts that are left out; `paged`: those
+        parts are read page by page. A pull request that cannot be read at all is added to `failed` and does not affect the others.
         """
         try:
             variables = {"ids": list(ids), **dict.fromkeys(without, False)}
             data, errors = await self._at.graphql(documents.READ, variables)
         except Temporary as error:
             if len(ids) == 1 and isinstance(error, TooLarge) and not without:
-                return await self._batch(ids, failed, documents.TALK, paged=True)
+                return await self._read_batch(ids, failed, documents.TALK, paged=True)
             if len(ids) == 1 or error.until is not None:
                 raise
             half = len(ids) // 2
-            return [*await self._half(ids[:half], failed), *await self._half(ids[half:], failed)]
-        found, again, parts = [], [], set(without)
-        paths = [(_path(error), str(error.get("type", ""))) for error in errors]
+            return [*await self._read_half(ids[:half], failed), *await self._read_half(ids[half:], failed)]
+        pull_requests, retry_ids, left_out = [], [], set(without)
+        error_paths = [(_error_path(error), str(error.get("type", ""))) for error in errors]
         for index, node in enumerate(data.get("nodes") or []):
-            own = [(path[2:], kind) for path, kind in paths if path[:2] == ("nodes", index)]
+            own_errors = [(path[2:], kind) for path, kind in error_paths if path[:2] == ("nodes", index)]
             if isinstance(node, dict) and node.get("__typename") == "PullRequest":
-                node |= {part: _unread() for part in without if paged}
-                found.append(await self._understood(node, _login(data), [path for path, _ in own]))
-            elif node is None and own and not any(kind == "NOT_FOUND" for _, kind in own):
-                again.append(ids[index])
-                parts |= {path[0] for path, _ in own if path and path[0] in documents.PARTS}
-        if again and parts > without:
-            found += await self._batch(again, failed, frozenset(parts))
+                node |= {part: _unread_connection() for part in without if paged}
+                pull_requests.append(
+                    await self._pull_state_of(node, _viewer_login(data), [path for path, _ in own_errors])
+                )
+            elif node is None and own_errors and not any(kind == "NOT_FOUND" for _, kind in own_errors):
+                retry_ids.append(ids[index])
+                left_out |= {path[0] for path, _ in own_errors if path and path[0] in documents.PARTS}
+        if retry_ids and left_out > without:
+            pull_requests += await self._read_batch(retry_ids, failed, frozenset(left_out))
         else:
-            failed += again
-        return found
+            failed += retry_ids
+        return pull_requests
 
-    async def _half(self, ids: Sequence[str], failed: list[str]) -> list[PullState]:
+    async def _read_half(self, ids: Sequence[str], failed: list[str]) -> list[PullState]:
+        """Read half of a batch; a single pull request that cannot be read is added to `failed`, unless too many failed already."""
         try:
-            return await self._batch(ids, failed)
+            return await self._read_batch(ids, failed)
         except Temporary as error:
             if len(ids) > 1 or error.until is not None or len(failed) >= MOST_FAILED:
                 raise
             failed += ids
             return []
 
-    async def _understood(self, node: Node, us: str, failed: Sequence[tuple[Any, ...]]) -> PullState:
+    async def _pull_state_of(self, node: Node, our_login: str, failed: Sequence[tuple[Any, ...]]) -> PullState:
+        """Read the missing pages and the authors' permissions of a pull request's node, and return its state."""
         await complete(self._at.graphql, node)
-        named = (node.get("repository") or {}).get("nameWithOwner")
-        self._repo = str(named) if named else self._repo
+        current_name = (node.get("repository") or {}).get("nameWithOwner")
+        self._repo = str(current_name) if current_name else self._repo
         await self._rights.learn(await self._at.http(), self._repo, people_of(node))
-        pull = pull_state(node, us, failed, self._rights.author)
-        nothing = not pull.checks and pull.checks_expected is None and "checks" not in pull.unread
-        if nothing and pull.state == "open" and node.get("baseRef") and not base_has_checks(node):
+        pull = pull_state(node, our_login, failed, self._rights.author)
+        has_no_checks = not pull.checks and pull.checks_expected is None and "checks" not in pull.unread
+        if has_no_checks and pull.state == "open" and node.get("baseRef") and not base_has_checks(node):
             pull = replace(pull, checks_expected=False if await self._has_workflows() is False else None)
         self._poll.was_read(pull, str(node.get("updatedAt") or ""))
         return pull
 
     async def _has_workflows(self) -> bool | None:
-        """Does the repository have workflows; none: that cannot be known."""
-        until, known = self._workflows
+        """Return whether the repository has workflows, or None if that cannot be read."""
+        until, has_workflows = self._workflows
         if self._clock() < until:
-            return known
+            return has_workflows
         try:
             answer = await (await self._at.http()).get(f"repos/{self._repo}/actions/workflows?per_page=1")
-            known = int(answer.data["total_count"]) > 0
+            has_workflows = int(answer.data["total_count"]) > 0
         except (AoError, KeyError, TypeError, ValueError):
-            known = None
-        self._workflows = (self._clock() + WORKFLOWS_FOR, known)
-        return known
+            has_workflows = None
+        self._workflows = (self._clock() + WORKFLOWS_FOR, has_workflows)
+        return has_workflows
 
     def bases(self) -> Mapping[str, BaseChecks]:
-        """How the branches that changes land on were at the last poll."""
+        """Return the checks of the base branches as of the last poll."""
         return self._poll.bases
 
     async def changed(self, known: Sequence[Known]) -> Hint:
-        """What may have changed since the last call."""
+        """Return what may have changed since the last call."""
         hint = await self._poll.changed(await self._at.http(), self._repo, known)
         self._repo = hint.repo
         return hint
 
     async def ready(self, pull: PullState) -> None:
-        """No draft any more."""
+        """Turn a draft into a regular pull request."""
         http = await self._at.http()
-        now = await http.get(f"repos/{self._repo}/pulls/{pull.number}", keep=lambda data: bool(data.get("draft")))
-        if now.data:
+        draft = await http.get(f"repos/{self._repo}/pulls/{pull.number}", keep=lambda data: bool(data.get("draft")))
+        if draft.data:
             await self._at.graphql(documents.READY, {"id": pull.id}, safe=False)
 
     async def close(self, pull: PullState) -> None:
-        """Close without landing."""
+        """Close a pull request without merging it."""
         http = await self._at.http()
         await http.call("PATCH", f"repos/{self._repo}/pulls/{pull.number}", {"state": "closed"}, safe=True)
 
     async def merge(self, pull: PullState, how: Merging) -> Merged | Waiting | Unmergeable:
-        """Land exactly `how.head`, or have GitHub do so."""
+        """Merge exactly `how.head`, or enqueue it at GitHub."""
         return await land(self._at, self._repo, pull, how)
 
     async def call_off(self, pull: PullState) -> None:
-        """It lands by itself no more."""
+        """Cancel an automatic merge and leave the merge queue."""
         await call_off(self._at, pull)
 
     async def comment(self, pull: PullState, text: str, key: str) -> str:
-        """Say something about the whole, once."""
+        """Comment on the pull request once and return the comment's id; if it was already posted, return that one's id."""
         http = await self._at.http()
         path = f"repos/{self._repo}/issues/{pull.number}/comments"
-        us = await self._at.login()
-        said = await already_said(http, path, key, us)
-        if said is not None:
-            return said
+        our_login = await self._at.login()
+        existing = await already_said(http, path, key, our_login)
+        if existing is not None:
+            return existing
         answer = await http.call("POST", path, {"body": marked(text, key)})
         return str(answer.data["node_id"])
 
     async def reply(self, pull: PullState, thread: str, text: str, key: str) -> str:
-        """Answer in a discussion, once."""
-        said = await self._answered(pull, thread, key)
-        if said is not None:
-            return said
+        """Reply in a discussion once and return the reply's id; if it was already posted, return that one's id."""
+        existing = await self._find_reply(pull, thread, key)
+        if existing is not None:
+            return existing
         data, errors = await self._at.graphql(
             documents.REPLY, {"thread": thread, "body": marked(text, key)}, safe=False
         )
-        made = data.get("addPullRequestReviewThreadReply") or {}
-        if not made.get("comment"):
+        reply = data.get("addPullRequestReviewThreadReply") or {}
+        if not reply.get("comment"):
             raise Temporary(f"GitHub did not take the answer in #{pull.number}: {_first_message(errors)}")
-        return str(made["comment"]["id"])
+        return str(reply["comment"]["id"])
 
-    async def _answered(self, pull: PullState, thread: str, key: str) -> str | None:
-        """The id of our answer with this key in a discussion."""
-        us = await self._at.login()
+    async def _find_reply(self, pull: PullState, thread: str, key: str) -> str | None:
+        """Return the id of our reply with this key in a discussion, or None."""
+        our_login = await self._at.login()
         after: str | None = None
         for _ in range(MOST_PAGES):
             data, _ = await self._at.graphql(documents.MORE["thread"], {"id": thread, "after": after})
             page = (data.get("node") or {}).get("page")
             if page is None:
                 raise NotFound(f"the discussion is gone from #{pull.number}")
-            for note in filter(None, page.get("nodes") or []):
-                if bears(str(note.get("body")), key) and same(us, str((note.get("author") or {}).get("login"))):
-                    return str(note["id"])
+            for comment in filter(None, page.get("nodes") or []):
+                if bears(str(comment.get("body")), key) and same(
+                    our_login, str((comment.get("author") or {}).get("login"))
+                ):
+                    return str(comment["id"])
             if not page["pageInfo"]["hasNextPage"]:
                 break
             after = page["pageInfo"]["endCursor"]
         return None
 
     async def resolve(self, thread: str) -> None:
-        """A discussion is settled."""
+        """Mark a discussion as resolved."""
         await self._at.graphql(documents.RESOLVE, {"id": thread})
 
     async def request_review(self, pull: PullState, people: Sequence[str]) -> None:
-        """Ask people, or teams (`org/team`), to look at it."""
+        """Request reviews from people, or from teams (`org/team`)."""
         http = await self._at.http()
         body = {
             "reviewers": [name.removeprefix("@") for name in people if "/" not in name],
@@ -333,71 +347,80 @@ class GitHub:
             )
 
     async def rerun(self, pull: PullState) -> int:
-        """Run what failed at its head again."""
+        """Rerun the failed checks of the head, and return how many runs were started."""
         http = await self._at.http()
-        again, refused = 0, ""
+        started, refused = 0, ""
         answer = await http.get(f"repos/{self._repo}/actions/runs?head_sha={pull.head}&per_page=100")
         for run in (answer.data or {}).get("workflow_runs") or []:
-            if run.get("status") == "completed" and run.get("conclusion") in _FAILED:
+            if run.get("status") == "completed" and run.get("conclusion") in _FAILED_CONCLUSIONS:
                 path = f"repos/{self._repo}/actions/runs/{run['id']}/rerun-failed-jobs"
-                done = await http.call("POST", path, {}, allow=(403, 409, 422))
-                again += done.status < 300
-                refused = refused if done.status < 300 else told(done.data)
+                result = await http.call("POST", path, {}, allow=(403, 409, 422))
+                started += result.status < 300
+                refused = refused if result.status < 300 else told(result.data)
         for suite in await self._failed_suites(http, pull.head):
-            done = await http.call(
+            result = await http.call(
                 "POST", f"repos/{self._repo}/check-suites/{suite}/rerequest", {}, allow=(403, 404, 422)
             )
-            again += done.status < 300
-            refused = refused if done.status < 300 else told(done.data)
-        if refused and not again:
+            started += result.status < 300
+            refused = refused if result.status < 300 else told(result.data)
+        if refused and not started:
             raise UsageError(f"GitHub does not run the checks of #{pull.number} again: {refused}")
-        return again
+        return started
 
     async def _failed_suites(self, http: Http, head: str) -> list[int]:
-        """The suites of other apps than GitHub's own that failed."""
+        """Return the ids of failed check suites of apps other than GitHub Actions."""
         answer = await http.get(f"repos/{self._repo}/commits/{head}/check-suites?per_page=100")
         return [
             int(suite["id"])
             for suite in (answer.data or {}).get("check_suites") or []
-            if suite.get("conclusion") in _FAILED and (suite.get("app") or {}).get("slug") != "github-actions"
+            if suite.get("conclusion") in _FAILED_CONCLUSIONS
+            and (suite.get("app") or {}).get("slug") != "github-actions"
         ]
 
     async def log(self, job: str, most: int) -> bytes:
-        """The end of what a job printed, without the time that GitHub puts before each line."""
+        """Return the end of a job's log, without the time that GitHub puts before each line."""
         http = await self._at.http()
-        return _STAMP.sub(b"", await http.tail(f"repos/{self._repo}/actions/jobs/{quote(job, safe='')}/logs", most))
+        return _LINE_TIME.sub(b"", await http.tail(f"repos/{self._repo}/actions/jobs/{quote(job, safe='')}/logs", most))
 
 
-def _unread() -> Node:
-    """A connection of which all pages are to be read."""
+def _unread_connection() -> Node:
+    """Return a connection of which all pages are still to be read."""
     return {"nodes": [], "pageInfo": {"hasNextPage": True, "endCursor": None}}
 
 
-def _named(pulls: Any) -> list[dict[str, str]]:
-    """The little that is wanted of each pull request in a listing."""
-    listed = pulls if isinstance(pulls, list) else []
+def _branch_summaries(pulls: Any) -> list[dict[str, str]]:
+    """Return the id, state and branch of each pull request in a listing: the part that is cached."""
+    listing = pulls if isinstance(pulls, list) else []
     return [
-        {"node_id": str(one["node_id"]), "state": str(one["state"]), "branch": str((one.get("head") or {}).get("ref"))}
-        for one in listed
+        {
+            "node_id": str(pull_request["node_id"]),
+            "state": str(pull_request["state"]),
+            "branch": str((pull_request.get("head") or {}).get("ref")),
+        }
+        for pull_request in listing
     ]
 
 
-def _not_opened(http: Http, spec: PullSpec, answer: Answer) -> UsageError:
-    said = told(answer.data)
-    remedy = "push the branch first" if "head" in said and "invalid" in said else ""
-    if "No commits between" in said:
+def _open_error(http: Http, spec: PullSpec, answer: Answer) -> UsageError:
+    """Return the error for a pull request that GitHub refused to open."""
+    message = told(answer.data)
+    remedy = "push the branch first" if "head" in message and "invalid" in message else ""
+    if "No commits between" in message:
         remedy = "there is nothing to land yet"
-    return UsageError(f"{http.speaker.name} opens no pull request for {spec.branch}: {said}", remedy)
+    return UsageError(f"{http.speaker.name} opens no pull request for {spec.branch}: {message}", remedy)
 
 
-def _login(data: Mapping[str, Any]) -> str:
+def _viewer_login(data: Mapping[str, Any]) -> str:
+    """Return the login of the token's account in a query's data."""
     return str((data.get("viewer") or {}).get("login") or "")
 
 
-def _path(error: Mapping[str, Any]) -> tuple[Any, ...]:
+def _error_path(error: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the path of the field that a GraphQL error is about."""
     path = error.get("path")
     return tuple(path) if isinstance(path, list) else ()
 
 
 def _first_message(errors: Sequence[Mapping[str, Any]]) -> str:
+    """Return the message of the first error."""
     return str(errors[0].get("message", "")) if errors else "no reason given"

@@ -1,1 +1,1 @@
-"""Merge requests and issues at GitLab."""
+"""Plugins for merge requests and issues at GitLab."""

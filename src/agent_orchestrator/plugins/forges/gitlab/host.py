@@ -1,4 +1,4 @@
-"""A GitLab host: gitlab.com, or one's own. Where its doors are, and how to speak with it."""
+"""The GitLab host of a project, gitlab.com or self-managed: its addresses, the token, and ids of projects and users."""
 
 from __future__ import annotations
 
@@ -18,34 +18,40 @@ from agent_orchestrator.plugins.forges.shared.refusals import Speaker
 from agent_orchestrator.protocols.host import Host
 
 GITLAB = "gitlab.com"
+"""The host that is used if none is configured."""
 _GLAB = "glab config get token"
+"""The source of a token that `glab` printed."""
 _REPO = re.compile(r"[A-Za-z0-9_][\w.-]*(?:/[A-Za-z0-9_][\w.-]*)+")
 _SCP = re.compile(r"(?:[\w.-]+@)?([\w.-]+):([^/].*/.*)")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A project and the host that it is at."""
+    """A project and the addresses of its host."""
 
     repo: str
-    """`group/name`, or `group/subgroup/name`."""
+    """The path: `group/name`, or `group/subgroup/name`."""
     api: str
+    """The base URL of the REST API, without a slash at its end."""
     web: str
-    """What Git and browsers use."""
+    """The base URL for Git and browsers."""
 
     @property
     def hostname(self) -> str:
-        """As `glab` names it."""
+        """The host's name as `glab` uses it."""
         return urlsplit(self.web).hostname or ""
 
 
 def place_of(config: Mapping[str, Any], key: str) -> Place:
-    """Where a project is, from `repo` (a name or an address) and `apiUrl`; `key` names the part of the configuration."""
-    written = str(config.get("repo") or "").strip()
-    hostname, repo = _repo_of(written)
+    """Return where a project is, from `repo` (a path or a URL) and `apiUrl`.
+
+    `key` is the section of the configuration, for error texts. Raise `UsageError` if either value is malformed.
+    """
+    notation = str(config.get("repo") or "").strip()
+    hostname, repo = _split_repo(notation)
     if not _REPO.fullmatch(repo) or any(part in (".", "..") for part in repo.split("/")):
-        shown = f"{written!r} is no project of GitLab" if written else "the project has no repo"
-        raise UsageError(shown, f"write repo: group/name beside {key}")
+        problem = f"{notation!r} is no project of GitLab" if notation else "the project has no repo"
+        raise UsageError(problem, f"write repo: group/name beside {key}")
     api = str(config.get("apiUrl") or "").strip().rstrip("/") or f"https://{hostname or GITLAB}"
     parts = urlsplit(api)
     if parts.scheme not in ("https", "http") or not parts.hostname:
@@ -54,89 +60,95 @@ def place_of(config: Mapping[str, Any], key: str) -> Place:
     return Place(repo, f"{web}/api/v4", web)
 
 
-def _repo_of(written: str) -> tuple[str, str]:
-    """Host and path of any way to write a project."""
-    text = written.removesuffix("/").removesuffix(".git")
+def _split_repo(notation: str) -> tuple[str, str]:
+    """Split any notation of a project into a host, or "" if it names none, and a path."""
+    text = notation.removesuffix("/").removesuffix(".git")
     if "://" in text:
         parts = urlsplit(text)
         return (parts.hostname or "").lower(), parts.path.strip("/")
     scp = _SCP.fullmatch(text)
     if scp:
         return scp[1].lower(), scp[2]
-    first, _, rest = text.partition("/")
-    return (first.lower(), rest) if "." in first and "/" in rest else ("", text)
+    hostname, _, rest = text.partition("/")
+    return (hostname.lower(), rest) if "." in hostname and "/" in rest else ("", text)
 
 
-def _variables(hostname: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The variables that may hold a token for a host: they are for the host that `glab` is told of, else for gitlab.com alone."""
-    named = environ.get("GITLAB_HOST") or environ.get("GL_HOST") or GITLAB
-    meant = (urlsplit(named).hostname if "://" in named else named.partition(":")[0]) or ""
-    return ("GITLAB_TOKEN", "GITLAB_ACCESS_TOKEN") if meant.casefold() == hostname.casefold() else ()
+def _token_variables(hostname: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the variables that may hold a token for a host.
+
+    They belong to the host that is set for `glab`, or to gitlab.com if none is set.
+    """
+    configured = environ.get("GITLAB_HOST") or environ.get("GL_HOST") or GITLAB
+    token_host = (urlsplit(configured).hostname if "://" in configured else configured.partition(":")[0]) or ""
+    return ("GITLAB_TOKEN", "GITLAB_ACCESS_TOKEN") if token_host.casefold() == hostname.casefold() else ()
 
 
 class GitLabHost:
-    """The host of one project, as the plugins of SCM and tracker use it."""
+    """The host of one project, as used by the plugins of the slots `scm` and `tracker`."""
 
     def __init__(self, config: Mapping[str, Any], host: Host, key: str, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self.place = place_of(config, key)
         self.repo = self.place.repo
-        """The project's path, as it is called now."""
+        """The project's current path."""
         self._host = host
-        given = tokens.given(config.get("token"), f"{key}.token")
-        named = _variables(self.place.hostname, os.environ)
-        self._token = given or tokens.found(os.environ, named)
+        configured_token = tokens.given(config.get("token"), f"{key}.token")
+        variables = _token_variables(self.place.hostname, os.environ)
+        self._token = configured_token or tokens.found(os.environ, variables)
         self._http: Http | None = None
         self._opening = asyncio.Lock()
         self._login: str | None = None
         self._ids: dict[str, int] = {}
 
     async def http(self) -> Http:
-        """The client. Raises `Denied` when there is no token."""
+        """Return the HTTP client. Raise `Denied` if there is no token."""
         async with self._opening:
-            if self._http is None or (self._http.rejected and self._from_glab):
-                token = await self._find()
+            if self._http is None or (self._http.rejected and self._is_from_glab):
+                token = await self._find_token()
                 self._token = token
-                self._http = shared("gitlab", self.place.api, token.digest, lambda: self._made(token))
+                self._http = shared("gitlab", self.place.api, token.digest, lambda: self._make_client(token))
         return self._http
 
     @property
-    def _from_glab(self) -> bool:
-        """`glab` may have another token by now: a person has signed in again."""
+    def _is_from_glab(self) -> bool:
+        """True if the token came from `glab`, which may have another one after a person has signed in again."""
         return self._token is not None and self._token.source == _GLAB
 
-    async def _find(self) -> tokens.Token:
-        if self._token is not None and not self._from_glab:
+    async def _find_token(self) -> tokens.Token:
+        """Return the token, asking `glab` if none is configured. Raise `Denied` if there is none."""
+        if self._token is not None and not self._is_from_glab:
             return self._token
         argv = ["glab", "config", "get", "token", "--host", self.place.hostname]
         token = await tokens.from_program(self._host, argv, _GLAB)
         if token is None:
-            set_one = "set GITLAB_TOKEN" if self.place.hostname == GITLAB else "name one: token: ${NAME}"
-            raise tokens.none_found(self.place.hostname, f"{self._sign_in()}, or {set_one}")
+            alternative = "set GITLAB_TOKEN" if self.place.hostname == GITLAB else "name one: token: ${NAME}"
+            raise tokens.none_found(self.place.hostname, f"{self._sign_in_command()}, or {alternative}")
         return token
 
     @property
     def opened(self) -> Http | None:
-        """The client, if something was asked already."""
+        """The HTTP client, or None before the first request."""
         return self._http
 
-    def _sign_in(self) -> str:
+    def _sign_in_command(self) -> str:
+        """Return the command that signs in at this host."""
         return f"glab auth login --hostname {self.place.hostname}"
 
-    def _made(self, token: tokens.Token) -> Http:
+    def _make_client(self, token: tokens.Token) -> Http:
+        """Return a new HTTP client for a token."""
         name = "GitLab" if self.place.hostname == GITLAB else f"GitLab at {urlsplit(self.place.web).netloc}"
-        speaker = Speaker(name, str(token), f"{self._sign_in()}, or set another one with the scope api")
+        speaker = Speaker(name, str(token), f"{self._sign_in_command()}, or set another one with the scope api")
         return Http(self.place.api, speaker, {"Authorization": f"Bearer {token.value}"}, clock=self._clock)
 
     async def login(self) -> str:
-        """Who the token belongs to, asked once."""
+        """Return the username of the token, read once."""
         if self._login is None:
             answer = await (await self.http()).get("user")
             self._login = str(answer.data["username"])
         return self._login
 
     async def project(self, repo: str = "") -> int:
-        """A project's number, which it keeps whatever it is called."""
+        """Return the id of a project, which does not change when the project is renamed."""
         path = repo or self.place.repo
         if path not in self._ids:
             answer = await (await self.http()).get(f"projects/{quote(path, safe='')}")
@@ -146,12 +158,15 @@ class GitLabHost:
         return self._ids[path]
 
     async def person(self, name: str) -> int | None:
-        """A user's number."""
+        """Return a user's id, or None if there is no such user."""
         answer = await (await self.http()).get(f"users?username={quote(name.removeprefix('@'), safe='')}")
-        return next((int(one["id"]) for one in answer.data or []), None)
+        return next((int(user["id"]) for user in answer.data or []), None)
 
     def git(self, repo: str) -> tuple[str, dict[str, str]]:
-        """Where Git pushes to, and the environment that lets it without asking anybody: no word of it is on a command line."""
+        """Return the URL that Git pushes to, and the environment with its credentials.
+
+        Credentials are passed by environment because command lines are visible to other processes. Git never prompts.
+        """
         origin = f"{self.place.web}/"
         settings = [("credential.helper", "")]
         if self._token is not None:

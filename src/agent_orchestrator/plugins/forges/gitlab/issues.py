@@ -1,6 +1,6 @@
-"""Issues at GitLab: gitlab.com and one's own hosts.
+"""Issues at GitLab: gitlab.com and self-managed hosts.
 
-GitLab's issues are open or closed. That work has begun, or is in review, is told by labels, if the project names them:
+GitLab knows only the states open and closed. "In progress" and "in review" are shown by labels, if the project names them:
 `tracker: {plugin: gitlab, labels: {inProgress: doing, inReview: reviewing}}`.
 """
 
@@ -44,51 +44,52 @@ class GitLabIssues:
         self._members = Members(clock)
 
     def pause(self) -> float:
-        """Seconds that background reading should wait."""
+        """Return how many seconds background reading should wait."""
         return longest_wait(self._at.opened)
 
     def budget(self) -> Sequence[str]:
-        """What is left of the host's grants."""
+        """Return one line per rate limit of the host."""
         return lines(self._at.opened)
 
     async def access(self) -> Access:
-        """Who we are, and what the token lets us do."""
-        _, found = await access(self._at, "to read and change issues")
-        if not found.lacks:
+        """Return the token's account and what the token may not do."""
+        _, result = await access(self._at, "to read and change issues")
+        if not result.lacks:
             await self._at.project()
-        return found
+        return result
 
     async def _root(self) -> str:
+        """Return the path of the project's issues."""
         return f"projects/{await self._at.project()}/issues"
 
     def _number(self, issue: str) -> str:
-        """An issue's number, from any way to write it."""
+        """Return an issue's number from any notation of it, or raise `NotFound`."""
         text = issue.strip()
         address = _ADDRESS.fullmatch(text)
         if address and address[1].casefold() == self._at.repo.casefold():
             return address[2]
-        found = _NUMBER.fullmatch(text)
-        if found is None:
+        match = _NUMBER.fullmatch(text)
+        if match is None:
             raise NotFound(f"{issue!r} is no issue of {self._at.repo}", "write its number: 123 or #123")
-        return str(int(found[1]))
+        return str(int(match[1]))
 
     async def get(self, issue: str) -> Issue:
-        """One issue with its comments."""
+        """Return an issue with its comments."""
         http = await self._at.http()
         path = f"{await self._root()}/{self._number(issue)}"
         data = (await http.get(path)).data
         notes = await http.pages(f"{path}/notes?sort=asc&per_page=100") if data.get("user_notes_count") else []
-        said = [note for note in notes if not note.get("system")]
+        comments = [note for note in notes if not note.get("system")]
         await self._members.learn(
-            http, await self._at.project(), [data.get("author"), *(note.get("author") for note in said)]
+            http, await self._at.project(), [data.get("author"), *(note.get("author") for note in comments)]
         )
-        us = await self._at.login() if any(unmarked(str(note.get("body") or ""))[1] for note in said) else ""
-        return self._issue(data, [self._comment(note, us) for note in said])
+        our_login = await self._at.login() if any(unmarked(str(note.get("body") or ""))[1] for note in comments) else ""
+        return self._issue(data, [self._comment(note, our_login) for note in comments])
 
     async def list(
         self, *, labels: Sequence[str] = (), state: str = "open", assignee: str | None = None, since: float = 0.0
     ) -> list[Issue]:
-        """Issues with all these labels, the newest first."""
+        """Return the issues with all these labels, newest first."""
         query = {"scope": "all", "order_by": "created_at", "sort": "desc", "per_page": "100"}
         query["state"] = {"open": "opened"}.get(state, state)
         if labels:
@@ -100,63 +101,71 @@ class GitLabIssues:
         if since:
             query["updated_after"] = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         http = await self._at.http()
-        found = await http.pages(f"{await self._root()}?{urlencode(query)}")
-        await self._members.learn(http, await self._at.project(), [one.get("author") for one in found])
-        return [self._issue(one) for one in found]
+        items = await http.pages(f"{await self._root()}?{urlencode(query)}")
+        await self._members.learn(http, await self._at.project(), [item.get("author") for item in items])
+        return [self._issue(item) for item in items]
 
     async def create(self, title: str, body: str = "", labels: Sequence[str] = ()) -> Issue:
-        """Make an issue."""
+        """Create an issue."""
         http = await self._at.http()
-        given = {"title": title[:LONGEST_TITLE], "description": fitting(body), "labels": ",".join(labels)}
-        answer = await http.call("POST", await self._root(), given)
+        fields = {"title": title[:LONGEST_TITLE], "description": fitting(body), "labels": ",".join(labels)}
+        answer = await http.call("POST", await self._root(), fields)
         return self._issue(answer.data)
 
     async def change(self, issue: str, change: IssueChange) -> None:
-        """Change an issue by one request; what is so already stays."""
+        """Apply a change to an issue by one request; what is already so stays."""
         http = await self._at.http()
-        wanted = self._labels.get(change.state or "")
-        add = list(dict.fromkeys([*change.add_labels, *([wanted] if wanted else [])]))
-        others = [label for label in self._labels.values() if label != wanted]
-        over = others if change.state and (wanted or change.state in ("open", "closed")) else []
-        gone = [label for label in dict.fromkeys([*change.remove_labels, *over]) if label not in add]
-        new: dict[str, Any] = {
+        state_label = self._labels.get(change.state or "")
+        added_labels = list(dict.fromkeys([*change.add_labels, *([state_label] if state_label else [])]))
+        other_state_labels = [label for label in self._labels.values() if label != state_label]
+        outdated_labels = (
+            other_state_labels if change.state and (state_label or change.state in ("open", "closed")) else []
+        )
+        removed_labels = [
+            label for label in dict.fromkeys([*change.remove_labels, *outdated_labels]) if label not in added_labels
+        ]
+        values: dict[str, Any] = {
             "title": change.title,
             "description": change.body,
             "state_event": {"open": "reopen", "closed": "close"}.get(change.state or ""),
-            "add_labels": ",".join(add) or None,
-            "remove_labels": ",".join(gone) or None,
-            "assignee_ids": await self._people(change.assignee),
+            "add_labels": ",".join(added_labels) or None,
+            "remove_labels": ",".join(removed_labels) or None,
+            "assignee_ids": await self._assignee_ids(change.assignee),
         }
-        given = {key: value for key, value in new.items() if value is not None}
-        if given:
-            await http.call("PUT", f"{await self._root()}/{self._number(issue)}", given, safe=True)
+        fields = {key: value for key, value in values.items() if value is not None}
+        if fields:
+            await http.call("PUT", f"{await self._root()}/{self._number(issue)}", fields, safe=True)
 
-    async def _people(self, assignee: str | None) -> Sequence[int] | None:
-        """One person; `@me`: ourselves; empty or `none`: nobody (as GitLab writes it)."""
+    async def _assignee_ids(self, assignee: str | None) -> Sequence[int] | None:
+        """Return the ids for a new assignee, or None for no change.
+
+        `@me` is the token's account; "" and `none` stand for nobody, which is `[0]` in GitLab's API.
+        """
         if assignee is None:
             return None
         if assignee in ("", "none"):
             return [0]
         name = await self._at.login() if assignee == "@me" else assignee.removeprefix("@")
-        number = await self._at.person(name)
-        if number is None:
+        user_id = await self._at.person(name)
+        if user_id is None:
             raise UsageError(f"GitLab has no user {name}", "write the name that his page has in its address")
-        return [number]
+        return [user_id]
 
     async def comment(self, issue: str, text: str, key: str) -> str:
-        """Say something, once."""
-        http, us = await self._at.http(), await self._at.login()
+        """Post a comment once and return its id; if it was already posted, return that one's id."""
+        http, our_login = await self._at.http(), await self._at.login()
         path = f"{await self._root()}/{self._number(issue)}/notes"
         for note in await http.pages(f"{path}?per_page=100"):
-            if bears(str(note.get("body")), key) and same(us, str((note.get("author") or {}).get("username"))):
+            if bears(str(note.get("body")), key) and same(our_login, str((note.get("author") or {}).get("username"))):
                 return str(note["id"])
         answer = await http.call("POST", path, {"body": marked(text, key)})
         return str(answer.data["id"])
 
     def _issue(self, data: Mapping[str, Any], comments: Sequence[TrackerComment] = ()) -> Issue:
+        """Return an issue from its REST data."""
         body = str(data.get("description") or "")
         assignee = next(iter(data.get("assignees") or []), None) or {}
-        labels = [one if isinstance(one, str) else str(one.get("name")) for one in data.get("labels") or []]
+        labels = [item if isinstance(item, str) else str(item.get("name")) for item in data.get("labels") or []]
         return Issue(
             id=str(data["iid"]),
             title=str(data.get("title") or ""),
@@ -167,19 +176,24 @@ class GitLabIssues:
             assignee=assignee.get("username"),
             author=self._members.author(data.get("author")),
             comments=tuple(comments),
-            attachments=self._attachments(data, body, *(one.body for one in comments)),
+            attachments=self._attachments(data, body, *(item.body for item in comments)),
             updated_at=when(data.get("updated_at")),
         )
 
     def _attachments(self, data: Mapping[str, Any], *texts: str) -> tuple[str, ...]:
-        """Addresses of pictures and files in the texts, each once; what was uploaded is named by its path in the project."""
-        found = (next(filter(None, match.groups())) for text in texts for match in _ATTACHED.finditer(text))
-        own = f"{self._at.place.web}/-/project/{data.get('project_id')}"
-        return tuple(dict.fromkeys(own + one if one.startswith("/uploads/") else one for one in found))
+        """Return the addresses of images and files in the texts, each once. An uploaded file is named by its path in the project."""
+        addresses = (next(filter(None, match.groups())) for text in texts for match in _ATTACHED.finditer(text))
+        project_url = f"{self._at.place.web}/-/project/{data.get('project_id')}"
+        return tuple(
+            dict.fromkeys(
+                project_url + address if address.startswith("/uploads/") else address for address in addresses
+            )
+        )
 
-    def _comment(self, note: Mapping[str, Any], us: str) -> TrackerComment:
+    def _comment(self, note: Mapping[str, Any], our_login: str) -> TrackerComment:
+        """Return a comment from its REST data. One by our account with our mark has the author kind `agent`."""
         body, mark = unmarked(str(note.get("body") or ""))
-        who = self._members.author(note.get("author"))
-        if mark and same(us, who.name):
-            who = replace(who, kind="agent")
-        return TrackerComment(str(note.get("id")), who, body, when(note.get("created_at")))
+        commenter = self._members.author(note.get("author"))
+        if mark and same(our_login, commenter.name):
+            commenter = replace(commenter, kind="agent")
+        return TrackerComment(str(note.get("id")), commenter, body, when(note.get("created_at")))

@@ -1,4 +1,4 @@
-"""How a merge request lands at GitLab: at once, by its merge train, or by itself when its checks have passed."""
+"""Merge a merge request at GitLab: at once, by its merge train, or automatically when its checks have passed."""
 
 from __future__ import annotations
 
@@ -12,87 +12,96 @@ from agent_orchestrator.plugins.forges.shared.refusals import told
 from agent_orchestrator.protocols.forge import Merged, Merging, PullState, Unmergeable, Waiting
 
 QUEUED = "it is on GitLab's merge train"
+"""The reason to wait while a merge request is on the merge train."""
 BY_ITSELF = "GitLab lands it when its checks have passed"
-_REFUSED = (400, 401, 403, 405, 406, 409, 422)
+"""The reason to wait while auto-merge is on."""
+_REFUSAL_STATUSES = (400, 401, 403, 405, 406, 409, 422)
+"""Statuses by which GitLab refuses a merge."""
 
 
 async def land(http: Http, pull: PullState, how: Merging) -> Merged | Waiting | Unmergeable:
-    """Land exactly `how.head`, or have GitLab do so; what has landed or waits already is found so."""
+    """Merge exactly `how.head`, or have GitLab merge it later. A merge request that is merged or waits already is reported as such."""
     project, _, number = pull.id.partition("!")
     path = f"projects/{project}/merge_requests/{number}"
     answer = await http.call("GET", path, safe=True, allow=(404,))
     if answer.status == 404:
         return Unmergeable(f"the merge request !{pull.number} is gone")
-    now: Mapping[str, Any] = answer.data
-    if now.get("state") == "merged":
-        return Merged(landed_as(now))
-    hindrance = _hindrance(now, how)
-    if hindrance is not None:
-        return hindrance
+    current: Mapping[str, Any] = answer.data
+    if current.get("state") == "merged":
+        return Merged(landed_as(current))
+    blocker = _blocker(current, how)
+    if blocker is not None:
+        return blocker
     settings = (await http.get(f"projects/{project}")).data
-    body = _body(pull, how)
+    body = _merge_parameters(pull, how)
     if settings.get("merge_trains_enabled"):
-        board = f"projects/{project}/merge_trains/merge_requests/{number}"
-        wanted = {"sha": how.head, "squash": body["squash"], "auto_merge": True}
-        return _refused(now, await http.call("POST", board, wanted, allow=_REFUSED)) or Waiting(QUEUED)
-    if blocked(now):
+        train = f"projects/{project}/merge_trains/merge_requests/{number}"
+        train_request = {"sha": how.head, "squash": body["squash"], "auto_merge": True}
+        return _refusal(current, await http.call("POST", train, train_request, allow=_REFUSAL_STATUSES)) or Waiting(
+            QUEUED
+        )
+    if blocked(current):
         body |= {"auto_merge": True, "merge_when_pipeline_succeeds": True}
-    answer = await http.call("PUT", f"{path}/merge", body, allow=_REFUSED)
-    refused = _refused(now, answer)
-    if refused is not None:
-        return refused
+    answer = await http.call("PUT", f"{path}/merge", body, allow=_REFUSAL_STATUSES)
+    refusal = _refusal(current, answer)
+    if refusal is not None:
+        return refusal
     if answer.data.get("state") == "merged":
         return Merged(landed_as(answer.data))
     return Waiting(BY_ITSELF)
 
 
 async def call_off(http: Http, pull: PullState) -> None:
-    """Off the merge train, and by itself no more."""
+    """Take a merge request off the merge train and turn its auto-merge off. Raise `Temporary` if it is still on."""
     project, _, number = pull.id.partition("!")
     path = f"projects/{project}/merge_requests/{number}"
     await http.call("POST", f"{path}/cancel_merge_when_pipeline_succeeds", {}, allow=(405, 406, 409))
-    now = (await http.get(path)).data
-    if now.get("state") in ("opened", "locked") and now.get("merge_when_pipeline_succeeds"):
+    current = (await http.get(path)).data
+    if current.get("state") in ("opened", "locked") and current.get("merge_when_pipeline_succeeds"):
         raise Temporary(f"GitLab still lands !{pull.number} by itself", "it is tried again")
 
 
-def _hindrance(now: Mapping[str, Any], how: Merging) -> Waiting | Unmergeable | None:
-    """Why it is not to be asked for just now."""
-    if now.get("state") not in ("opened", "locked"):
+def _blocker(current: Mapping[str, Any], merging: Merging) -> Waiting | Unmergeable | None:
+    """Return why no merge is to be requested now, or None. Raise `Temporary` if GitLab has not decided yet whether there is a conflict."""
+    if current.get("state") not in ("opened", "locked"):
         return Unmergeable("it is closed")
-    if now.get("sha") != how.head:
-        return Unmergeable(f"its head is {str(now.get('sha'))[:9]}, not {how.head[:9]}", moved=True)
-    if now.get("merge_when_pipeline_succeeds"):
+    if current.get("sha") != merging.head:
+        return Unmergeable(f"its head is {str(current.get('sha'))[:9]}, not {merging.head[:9]}", moved=True)
+    if current.get("merge_when_pipeline_succeeds"):
         return Waiting(BY_ITSELF)
-    if now.get("draft"):
+    if current.get("draft"):
         return Unmergeable("it is a draft")
-    can = mergeable(now)
-    if can == "unknown":
-        raise Temporary(f"GitLab does not know yet whether !{now.get('iid')} can land", "it is tried again")
-    if can == "no":
+    can_merge = mergeable(current)
+    if can_merge == "unknown":
+        raise Temporary(f"GitLab does not know yet whether !{current.get('iid')} can land", "it is tried again")
+    if can_merge == "no":
         return Unmergeable("it conflicts with its base")
-    return Unmergeable(blocked(now)) if now.get("detailed_merge_status") == "need_rebase" else None
+    return Unmergeable(blocked(current)) if current.get("detailed_merge_status") == "need_rebase" else None
 
 
-def _body(pull: PullState, how: Merging) -> dict[str, Any]:
-    """What is asked for. Whether there is a merge commit is the project's own setting; squashing is asked for here."""
-    words = f"{how.title}\n\n{how.body}".strip()
-    body: dict[str, Any] = {"sha": how.head, "squash": how.strategy == "squash"}
-    if how.strategy == "squash":
-        body["squash_commit_message"] = words
-    elif how.strategy == "merge":
-        body["merge_commit_message"] = words
-    return body | {"should_remove_source_branch": how.delete_branch and not pull.fork and pull.branch != pull.base}
+def _merge_parameters(pull: PullState, merging: Merging) -> dict[str, Any]:
+    """Return the parameters of the request to merge.
+
+    Whether there is a merge commit is the project's setting; squashing is chosen here.
+    """
+    message = f"{merging.title}\n\n{merging.body}".strip()
+    body: dict[str, Any] = {"sha": merging.head, "squash": merging.strategy == "squash"}
+    if merging.strategy == "squash":
+        body["squash_commit_message"] = message
+    elif merging.strategy == "merge":
+        body["merge_commit_message"] = message
+    return body | {"should_remove_source_branch": merging.delete_branch and not pull.fork and pull.branch != pull.base}
 
 
-def _refused(now: Mapping[str, Any], answer: Answer) -> Unmergeable | None:
+def _refusal(current: Mapping[str, Any], answer: Answer) -> Unmergeable | None:
+    """Return why GitLab refuses to merge, or None if it does not."""
     if answer.status < 300:
         return None
-    said = told(answer.data)
+    message = told(answer.data)
     if answer.status == 409:
-        return Unmergeable(said or "its head was moved", moved=True)
+        return Unmergeable(message or "its head was moved", moved=True)
     if answer.status in (401, 403):
         return Unmergeable(
             "our account may not merge into its base: ask for the role of a maintainer, or let one merge it"
         )
-    return Unmergeable(blocked(now) or said or "GitLab refuses to merge it")
+    return Unmergeable(blocked(current) or message or "GitLab refuses to merge it")

@@ -1,6 +1,6 @@
-"""A merge request as GitLab tells it by REST, and what it comes to: `PullState`. Pure.
+"""Convert a merge request as GitLab's REST API returns it into `PullState`. Pure.
 
-What an answer does not have is unknown: it is named in `PullState.unread`, and nothing is concluded from its absence.
+A part that is missing in an answer is unknown: it is listed in `PullState.unread`, and nothing is concluded from its absence.
 """
 
 from __future__ import annotations
@@ -15,12 +15,16 @@ from agent_orchestrator.plugins.forges.github.people import same, when
 from agent_orchestrator.protocols.forge import Author, PullCheck, PullComment, PullReview, PullState
 
 Node = Mapping[str, Any]
+"""An object in a REST answer."""
 Who = Callable[[Any], Author]
+"""A function that returns an author from a user."""
 
 DRAFT = re.compile(r"\s*(?:\[draft\]|\(draft\)|draft:)\s*", re.IGNORECASE)
+"""The beginning of a title that makes a merge request a draft."""
 LONGEST_SUMMARY = 4_000
+"""Characters that are kept of a check's summary."""
 PIPELINE = "pipeline"
-"""The check that stands for a pipeline which its jobs do not explain."""
+"""The name of the check that stands for a pipeline whose state its jobs do not account for."""
 _STATES = {
     "created": "queued",
     "waiting_for_resource": "queued",
@@ -35,8 +39,9 @@ _STATES = {
     "canceled": "cancelled",
     "skipped": "skipped",
 }
-"""Whatever else a job may have come to is a failure."""
+"""Our state by GitLab's status of a job. Any other status is a failure."""
 _TIMED_OUT = ("job_execution_timeout", "stuck_or_timeout_failure")
+"""Failure reasons that mean a timeout."""
 _UNDECIDED = (
     "checking",
     "unchecked",
@@ -45,8 +50,9 @@ _UNDECIDED = (
     "cannot_be_merged_recheck",
     "cannot_be_merged_rechecking",
 )
-_FREE = ("", "mergeable", "not_open", "draft_status", "conflict", "broken_status", *_UNDECIDED)
-"""What demands nothing, or is told otherwise."""
+"""Statuses with which GitLab does not know yet whether there is a conflict."""
+_NO_DEMAND = ("", "mergeable", "not_open", "draft_status", "conflict", "broken_status", *_UNDECIDED)
+"""Statuses that demand nothing, or that are reported in another field."""
 _DEMANDS = {
     "ci_must_pass": "its pipeline must pass",
     "ci_still_running": "its pipeline must have ended",
@@ -68,93 +74,94 @@ _DEMANDS = {
     "locked_lfs_files": "it changes files that somebody has locked",
     "title_regex": "its title must be as the project demands",
 }
+"""What GitLab demands before a merge, by its status."""
 _APPROVED, _REQUESTED, _PUSHED = "approved this merge request", "requested changes", "added "
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What was read of a merge request; none: it could not be."""
+    """What was read of a merge request; a part is None if it could not be read."""
 
     whole: Node
     approvals: Node | None
     discussions: Sequence[Node] | None
     reviewers: Sequence[Node] | None
     jobs: Sequence[Node] | None
-    """Of its head's pipeline; nothing where there is none."""
+    """The jobs of its head's pipeline; empty if there is none."""
     pipeline: Node | None
-    """Its head's pipeline, if it is of this head."""
+    """The pipeline of its head, or None if the latest pipeline belongs to another head."""
     base_head: str = ""
     checks_expected: bool | None = None
     fork: str = ""
 
 
 def pull_state(parts: Parts, who: Who, us: str) -> PullState:
-    """What all that comes to. `us`: our login; `who` knows people's rights."""
-    one = parts.whole
-    state = {"opened": "open", "locked": "open", "merged": "merged"}.get(str(one.get("state")), "closed")
-    lacking = [("checks", parts.jobs), ("comments", parts.discussions)]
-    unread = {name for name, part in lacking if part is None}
+    """Return the state of a merge request from its parts. `us`: our username; `who`: returns an author with the known access."""
+    whole = parts.whole
+    state = {"opened": "open", "locked": "open", "merged": "merged"}.get(str(whole.get("state")), "closed")
+    required_parts = [("checks", parts.jobs), ("comments", parts.discussions)]
+    unread = {name for name, part in required_parts if part is None}
     if parts.approvals is None or parts.discussions is None or parts.reviewers is None:
         unread.add("reviews")
     checks = () if parts.jobs is None else checks_of(parts.pipeline, parts.jobs)
     return PullState(
-        number=int(one["iid"]),
-        id=name_of(one),
-        url=str(one.get("web_url") or ""),
-        title=plain_title(str(one.get("title") or "")),
+        number=int(whole["iid"]),
+        id=name_of(whole),
+        url=str(whole.get("web_url") or ""),
+        title=plain_title(str(whole.get("title") or "")),
         state=state,
-        draft=bool(one.get("draft")),
-        branch=str(one.get("source_branch") or ""),
-        head=str(one.get("sha") or ""),
-        base=str(one.get("target_branch") or ""),
+        draft=bool(whole.get("draft")),
+        branch=str(whole.get("source_branch") or ""),
+        head=str(whole.get("sha") or ""),
+        base=str(whole.get("target_branch") or ""),
         base_head=parts.base_head,
-        mergeable=mergeable(one),
-        blocked=blocked(one) if state == "open" else "",
+        mergeable=mergeable(whole),
+        blocked=blocked(whole) if state == "open" else "",
         checks=checks,
         checks_expected=True if checks else parts.checks_expected,
         reviews=() if "reviews" in unread else tuple(_reviews(parts, who)),
         comments=tuple(_comments(parts, who, us)),
-        labels=tuple(_label(label) for label in one.get("labels") or []),
-        queued=state == "open" and bool(one.get("merge_when_pipeline_succeeds")),
-        merged_as=landed_as(one) if state == "merged" else None,
+        labels=tuple(_label(label) for label in whole.get("labels") or []),
+        queued=state == "open" and bool(whole.get("merge_when_pipeline_succeeds")),
+        merged_as=landed_as(whole) if state == "merged" else None,
         fork=parts.fork,
         unread=tuple(sorted(unread)),
     )
 
 
 def name_of(one: Node) -> str:
-    """A merge request's name for good: the project's number does not change with its path."""
+    """Return the permanent id of a merge request: the project's number, which does not change with its path, and its own."""
     return f"{one.get('target_project_id') or one.get('project_id')}!{one['iid']}"
 
 
 def plain_title(title: str) -> str:
-    """A title without the word that makes it a draft."""
+    """Return a title without the prefix that makes it a draft."""
     return DRAFT.sub("", title, count=1) if DRAFT.match(title) else title
 
 
 def landed_as(one: Node) -> str:
-    """The commit that it landed as; a fast-forward makes none of its own."""
+    """Return the commit that a merge request was merged as; a fast-forward has no merge commit, so its head counts."""
     return str(one.get("merge_commit_sha") or one.get("squash_commit_sha") or one.get("sha") or "")
 
 
 def mergeable(one: Node) -> str:
-    """Does it conflict with its base?"""
-    told, plain = str(one.get("detailed_merge_status") or ""), str(one.get("merge_status") or "")
-    if told in _UNDECIDED or plain in _UNDECIDED:
+    """Return `no` if a merge request conflicts with its base, `yes` if not, `unknown` if GitLab has not decided."""
+    detailed, status = str(one.get("detailed_merge_status") or ""), str(one.get("merge_status") or "")
+    if detailed in _UNDECIDED or status in _UNDECIDED:
         return "unknown"
-    if told == "conflict" or one.get("has_conflicts") or plain == "cannot_be_merged":
+    if detailed == "conflict" or one.get("has_conflicts") or status == "cannot_be_merged":
         return "no"
-    return "yes" if plain == "can_be_merged" or told in ("mergeable", "need_rebase") else "unknown"
+    return "yes" if status == "can_be_merged" or detailed in ("mergeable", "need_rebase") else "unknown"
 
 
 def blocked(one: Node) -> str:
-    """What GitLab demands before it may land."""
-    told = str(one.get("detailed_merge_status") or "")
-    return "" if told in _FREE else _DEMANDS.get(told, f"GitLab says {told}")
+    """Return what GitLab demands before the merge request can be merged, or ""."""
+    status = str(one.get("detailed_merge_status") or "")
+    return "" if status in _NO_DEMAND else _DEMANDS.get(status, f"GitLab says {status}")
 
 
 def job_state(job: Node) -> str:
-    """Our word for a job's state. One that may fail has nothing to say when it did; nobody waits for one that may be left out."""
+    """Return our state of a job. One with `allow_failure` that failed, was cancelled or waits for a manual start counts as skipped."""
     status = str(job.get("status"))
     state = _STATES.get(status, "failure")
     if job.get("allow_failure") and (state == "failure" or status in ("manual", "canceled")):
@@ -163,7 +170,7 @@ def job_state(job: Node) -> str:
 
 
 def explained(pipeline: Node, jobs: Iterable[Node]) -> bool:
-    """Do its jobs account for a pipeline's state? Other systems' statuses and downstream pipelines are not among the jobs."""
+    """Return whether the jobs account for a pipeline's state. External statuses and downstream pipelines are not among its jobs."""
     states = {job_state(job) for job in jobs}
     status = _STATES.get(str(pipeline.get("status")), "failure")
     if status == "failure":
@@ -174,7 +181,7 @@ def explained(pipeline: Node, jobs: Iterable[Node]) -> bool:
 
 
 def checks_of(pipeline: Node | None, jobs: Iterable[Node]) -> tuple[PullCheck, ...]:
-    """The checks of a head: one for each name, the newest; and the pipeline itself where they do not account for its state."""
+    """Return the checks of a head: the newest job per name, and the pipeline itself if they do not account for its state."""
     if pipeline is None:
         return ()
     newest: dict[str, Node] = {}
@@ -182,106 +189,114 @@ def checks_of(pipeline: Node | None, jobs: Iterable[Node]) -> tuple[PullCheck, .
         name = str(job.get("name") or "job")
         if name not in newest or int(newest[name].get("id") or 0) < int(job.get("id") or 0):
             newest[name] = job
-    found = [_check(pipeline, newest[name]) for name in sorted(newest)]
+    checks = [_check(pipeline, newest[name]) for name in sorted(newest)]
     if not explained(pipeline, newest.values()):
-        wrong = str(pipeline.get("yaml_errors") or "")
-        found.append(
+        config_errors = str(pipeline.get("yaml_errors") or "")
+        checks.append(
             PullCheck(
                 id=f"pipeline-{pipeline.get('id')}-{pipeline.get('status')}",
                 name=PIPELINE,
                 state=_STATES.get(str(pipeline.get("status")), "failure"),
                 url=pipeline.get("web_url"),
-                summary=wrong[:LONGEST_SUMMARY],
+                summary=config_errors[:LONGEST_SUMMARY],
             )
         )
-    return tuple(found)
+    return tuple(checks)
 
 
 def _check(pipeline: Node, job: Node) -> PullCheck:
-    ran_here = "stage" in job
+    """Return the check of a job or of an external status. Only a job of GitLab has a `stage`, and therefore a log."""
+    is_job = "stage" in job
     reason = str(job.get("failure_reason") or "").replace("_", " ")
     optional = "It failed, but may." if job.get("allow_failure") and job.get("status") == "failed" else ""
-    waits = "It waits for a person to start it." if job.get("status") == "manual" else ""
-    words = (optional, waits, str(job.get("description") or ""), reason if reason != "script failure" else "")
+    manual = "It waits for a person to start it." if job.get("status") == "manual" else ""
+    notes = (optional, manual, str(job.get("description") or ""), reason if reason != "script failure" else "")
     return PullCheck(
         id=str(job.get("id")),
         name=str(job.get("name") or "job"),
         state=job_state(job),
         url=job.get("web_url") or job.get("target_url"),
-        summary="\n".join(filter(None, words))[:LONGEST_SUMMARY],
-        job=f"{pipeline.get('project_id')}/{job.get('id')}" if ran_here else None,
+        summary="\n".join(filter(None, notes))[:LONGEST_SUMMARY],
+        job=f"{pipeline.get('project_id')}/{job.get('id')}" if is_job else None,
     )
 
 
 def _reviews(parts: Parts, who: Who) -> Iterable[PullReview]:
-    """Approvals and requested changes as they stand. What was withdrawn is no verdict any more.
+    """Return approvals and requested changes as reviews. A withdrawn one has the verdict `commented`.
 
-    GitLab writes down what somebody did some time after he did it, if at all; so that does not name a verdict, it but tells how often
-    changes were requested.
+    GitLab writes its system notes some time after the action, if at all. So a verdict never depends on a note: notes only show how often
+    changes were requested, and when.
     """
-    notes = [note for one in parts.discussions or () for note in one.get("notes") or [] if note.get("system")]
+    notes = [note for item in parts.discussions or () for note in item.get("notes") or [] if note.get("system")]
     pushes = [when(note.get("created_at")) for note in notes if str(note.get("body")).startswith(_PUSHED)]
-    wanting = {_name(one.get("user")): one for one in parts.reviewers or () if one.get("state") == "requested_changes"}
+    requesting = {
+        _username(item.get("user")): item for item in parts.reviewers or () if item.get("state") == "requested_changes"
+    }
     head = str(parts.whole.get("sha") or "")
-    asked: dict[str, list[Node]] = {name: [] for name in wanting}
+    request_notes: dict[str, list[Node]] = {name: [] for name in requesting}
     for note in notes:
         if note.get("body") == _REQUESTED:
-            asked.setdefault(_name(note.get("author")), []).append(note)
-    for name, written in asked.items():
-        user = wanting[name].get("user") if name in wanting else written[0].get("author")
-        for turn, note in enumerate(written or [{}], 1):
+            request_notes.setdefault(_username(note.get("author")), []).append(note)
+    for name, own_notes in request_notes.items():
+        user = requesting[name].get("user") if name in requesting else own_notes[0].get("author")
+        for number, note in enumerate(own_notes or [{}], 1):
             at = when(note.get("created_at"))
-            holds = name in wanting and turn == max(1, len(written))
-            seen = "" if note and any(at < push for push in pushes) else head
-            known = f"changes-{name}" + (f"-{turn}" if turn > 1 else "")
-            yield PullReview(known, "changes_requested" if holds else "commented", who(user), "", seen, at)
-    given = {_name(one.get("user")): one for one in (parts.approvals or {}).get("approved_by") or []}
-    before = {_name(note.get("author")): note for note in notes if note.get("body") == _APPROVED}
-    for name in {**before, **given}:
-        said = before.get(name, {})
-        user = given[name].get("user") if name in given else said.get("author")
-        at = when(given.get(name, {}).get("approved_at") or said.get("created_at"))
-        yield PullReview(f"approved-{name}", "approved" if name in given else "commented", who(user), "", head, at)
+            is_current = name in requesting and number == max(1, len(own_notes))
+            review_head = "" if note and any(at < push for push in pushes) else head
+            review_id = f"changes-{name}" + (f"-{number}" if number > 1 else "")
+            yield PullReview(
+                review_id, "changes_requested" if is_current else "commented", who(user), "", review_head, at
+            )
+    approvals = {_username(item.get("user")): item for item in (parts.approvals or {}).get("approved_by") or []}
+    approval_notes = {_username(note.get("author")): note for note in notes if note.get("body") == _APPROVED}
+    for name in {**approval_notes, **approvals}:
+        note_of_approval = approval_notes.get(name, {})
+        user = approvals[name].get("user") if name in approvals else note_of_approval.get("author")
+        at = when(approvals.get(name, {}).get("approved_at") or note_of_approval.get("created_at"))
+        yield PullReview(f"approved-{name}", "approved" if name in approvals else "commented", who(user), "", head, at)
 
 
-def _comments(parts: Parts, who: Who, us: str) -> Iterable[PullComment]:
-    of = name_of(parts.whole)
+def _comments(parts: Parts, who: Who, our_login: str) -> Iterable[PullComment]:
+    """Return all comments except system notes."""
+    merge_request = name_of(parts.whole)
     for discussion in parts.discussions or ():
         notes = [note for note in discussion.get("notes") or [] if not note.get("system")]
-        settled = [bool(note.get("resolved")) for note in notes if note.get("resolvable")]
-        thread = None if discussion.get("individual_note") else f"{of}!{discussion.get('id')}"
+        resolutions = [bool(note.get("resolved")) for note in notes if note.get("resolvable")]
+        thread = None if discussion.get("individual_note") else f"{merge_request}!{discussion.get('id')}"
         for note in notes:
             body, mark = unmarked(str(note.get("body") or ""))
             author = who(note.get("author"))
-            ours = bool(mark) and same(us, author.name)
-            place = note.get("position") if isinstance(note.get("position"), Mapping) else {}
+            is_ours = bool(mark) and same(our_login, author.name)
+            position = note.get("position") if isinstance(note.get("position"), Mapping) else {}
             yield PullComment(
                 id=str(note.get("id")),
                 body=body,
-                author=replace(author, kind="agent") if ours else author,
+                author=replace(author, kind="agent") if is_ours else author,
                 at=when(note.get("created_at")),
-                path=place.get("new_path") or place.get("old_path"),
-                line=place.get("new_line") or place.get("old_line"),
+                path=position.get("new_path") or position.get("old_path"),
+                line=position.get("new_line") or position.get("old_line"),
                 thread=thread,
-                head=str(place.get("head_sha") or ""),
-                resolved=bool(settled) and all(settled),
-                mark=mark if ours else "",
+                head=str(position.get("head_sha") or ""),
+                resolved=bool(resolutions) and all(resolutions),
+                mark=mark if is_ours else "",
             )
 
 
 def people_of(parts: Parts) -> Iterable[Any]:
-    """Everybody whose word is in it."""
+    """Return the users of all comments, approvals and requests for changes."""
     for discussion in parts.discussions or ():
         for note in discussion.get("notes") or []:
             if not note.get("system") or str(note.get("body")) in (_APPROVED, _REQUESTED):
                 yield note.get("author")
-    yield from (one.get("user") for one in (parts.approvals or {}).get("approved_by") or [])
-    yield from (one.get("user") for one in parts.reviewers or () if one.get("state") == "requested_changes")
+    yield from (item.get("user") for item in (parts.approvals or {}).get("approved_by") or [])
+    yield from (item.get("user") for item in parts.reviewers or () if item.get("state") == "requested_changes")
 
 
 def _label(label: Any) -> str:
+    """Return a label's name; GitLab returns an object or a plain name."""
     return str(label.get("name")) if isinstance(label, Mapping) else str(label)
 
 
-def _name(user: Any) -> str:
+def _username(user: Any) -> str:
+    """Return a username, or ""."""
     return str(user.get("username")) if isinstance(user, Mapping) else ""

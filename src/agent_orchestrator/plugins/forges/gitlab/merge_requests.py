@@ -1,7 +1,7 @@
-"""Merge requests at GitLab: gitlab.com and one's own hosts.
+"""Merge requests at GitLab: gitlab.com and self-managed hosts (plugin slot `scm`).
 
-A merge request is known by its project's number and its own, which a renamed project keeps. It is watched by conditional requests
-(`polls.py`). Whatever may be repeated after a crash looks first whether it was done.
+A merge request is identified by its project's number and its own, which survive the renaming of a project. It is watched by conditional
+requests (`polls.py`). Every action that may be repeated after a crash first checks whether it was already done.
 """
 
 from __future__ import annotations
@@ -52,15 +52,21 @@ from agent_orchestrator.protocols.forge import (
 from agent_orchestrator.protocols.host import Host
 
 SETTINGS_FOR = 600.0
+"""Seconds for which the project's settings are remembered."""
 REMEMBERED = 1_000
-_NAME = re.compile(r"(\d{1,15})!(\d{1,12})")
+"""Entries of each cache of this module."""
+_ID = re.compile(r"(\d{1,15})!(\d{1,12})")
+"""The id of a merge request: its project's number and its own."""
 _THREAD = re.compile(r"(\d{1,15})!(\d{1,12})!([0-9A-Za-z]+)")
+"""The id of a discussion: that of its merge request, and its own."""
 _JOB = re.compile(r"\d{1,15}/\d{1,15}")
+"""The id of a job: its project's number and its own."""
 _NOISE = re.compile(
     rb"section_(?:start|end):\d{1,15}:[^\r\n]{0,300}\r|\x1b\[[0-9;]*[A-Za-z]"
     rb"|^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z \d\d[OE][+ ]?",
     re.MULTILINE,
 )
+"""What a runner adds to a job's log: section marks, terminal control sequences and times."""
 
 
 class GitLab:
@@ -77,25 +83,25 @@ class GitLab:
         self._poll = Poll(clock)
         self._settings: tuple[float, Node] = (0.0, {})
         self._parents: dict[str, tuple[str, ...]] = {}
-        self._configured: dict[str, bool] = {}
-        self._others: dict[str, bool] = {}
-        """Pipelines with more than their own jobs."""
+        self._has_ci_file: dict[str, bool] = {}
+        self._has_other_jobs: dict[str, bool] = {}
+        """Pipelines that have statuses in addition to their own jobs."""
 
     @property
     def repo(self) -> str:
-        """`group/name`, as it is called now."""
+        """The project's current path, `group/name`."""
         return self._at.repo
 
     def pause(self) -> float:
-        """Seconds that background reading should wait."""
+        """Return how many seconds background reading should wait."""
         return longest_wait(self._at.opened)
 
     def budget(self) -> Sequence[str]:
-        """What is left of the host's grants."""
+        """Return one line per rate limit of the host."""
         return lines(self._at.opened)
 
     async def configured(self) -> bool:
-        """Is there a token?"""
+        """Return whether there is a token."""
         try:
             await self._at.http()
         except Denied:
@@ -103,93 +109,108 @@ class GitLab:
         return True
 
     async def access(self) -> Access:
-        """Who we are, and what the token lets us do."""
-        user, found = await access(self._at, "to read and open merge requests, to comment and to push")
-        if any(lack.vital for lack in found.lacks):
-            return found
-        level, lacks = _level(await self._project()), list(found.lacks)
+        """Return the token's account and what the token may not do."""
+        user, token_access = await access(self._at, "to read and open merge requests, to comment and to push")
+        if any(lack.vital for lack in token_access.lacks):
+            return token_access
+        level, lacks = _access_level(await self._project_settings()), list(token_access.lacks)
         if level is not None and level < DEVELOPER and not self._fork:
             remedy = "ask for the role of a developer, or push to a fork of yours: scm.fork: you/name"
-            lacks.append(Lack(f"{found.author.name} may not write to {self.repo}", "", remedy, vital=True))
+            lacks.append(Lack(f"{token_access.author.name} may not write to {self.repo}", "", remedy, vital=True))
         writes = "yes" if level is not None and level >= DEVELOPER else "unknown"
-        return replace(found, author=replace(self._members.author(user), write_access=writes), lacks=tuple(lacks))
+        return replace(
+            token_access, author=replace(self._members.author(user), write_access=writes), lacks=tuple(lacks)
+        )
 
     async def login(self) -> Author:
-        """Who we are, if the token may do what we do."""
+        """Return the token's account. Raise `Denied` if the token lacks something vital."""
         return allowed(await self.access())
 
     def push_url(self) -> tuple[str, Mapping[str, str]]:
-        """Where Git pushes to."""
+        """Return the URL that Git pushes to, and its environment."""
         return self._at.git(self._fork or self.repo)
 
     def fetch_url(self) -> tuple[str, Mapping[str, str]]:
-        """Where Git fetches bases from."""
+        """Return the URL that Git fetches base branches from, and its environment."""
         return self._at.git(self.repo)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
     async def find(self, branch: str) -> PullState | None:
-        """The open merge request of a branch, else its newest one."""
-        listed = await self._listed(branch)
-        if not listed:
+        """Return the open merge request of a branch, otherwise its newest one, or None."""
+        merge_requests = await self._listed(branch)
+        if not merge_requests:
             return None
-        chosen = next((one for one in listed if one["state"] == "opened"), listed[0])
+        chosen = next(
+            (merge_request for merge_request in merge_requests if merge_request["state"] == "opened"), merge_requests[0]
+        )
         return next(iter(await self.read([name_of(chosen)])), None)
 
     async def _listed(self, branch: str) -> list[Node]:
-        """Its merge requests, the newest first."""
+        """Return the merge requests of a branch, newest first."""
         http, project = await self._at.http(), await self._at.project()
         source = await self._at.project(self._fork) if self._fork else project
         query = urlencode({"source_branch": branch, "state": "all", "scope": "all", "order_by": "created_at"})
         answer = await http.get(f"projects/{project}/merge_requests?{query}&sort=desc&per_page=20")
-        return [one for one in answer.data if one.get("source_project_id") == source and one["source_branch"] == branch]
+        return [
+            merge_request
+            for merge_request in answer.data
+            if merge_request.get("source_project_id") == source and merge_request["source_branch"] == branch
+        ]
 
     async def get(self, number: int) -> PullState:
-        """A merge request by its number."""
-        found = await self.read([f"{await self._at.project()}!{number}"])
-        if not found:
+        """Return a merge request by its number. Raise `NotFound` if there is none."""
+        pull_states = await self.read([f"{await self._at.project()}!{number}"])
+        if not pull_states:
             raise NotFound(
                 f"there is no merge request !{number} in {self.repo}", "see glab mr list, or GitLab's own page"
             )
-        return found[0]
+        return pull_states[0]
 
     async def read(self, ids: Sequence[str]) -> list[PullState]:
-        """Merge requests with all their pages."""
+        """Return the merge requests with these ids, with all their pages.
+
+        Those that GitLab temporarily fails to read are left out; if it fails to read all of them, its error is raised.
+        """
         bases: dict[str, str] = {}
-        found = await asyncio.gather(*(self._one(name, bases) for name in ids), return_exceptions=True)
-        errors = [one for one in found if isinstance(one, BaseException)]
+        results = await asyncio.gather(*(self._read_one(name, bases) for name in ids), return_exceptions=True)
+        errors = [result for result in results if isinstance(result, BaseException)]
         for error in errors:
             if not isinstance(error, Temporary) or error.until is not None or len(errors) == len(ids):
                 raise error
-        return [one for one in found if isinstance(one, PullState)]
+        return [result for result in results if isinstance(result, PullState)]
 
-    async def _one(self, name: str, bases: dict[str, str]) -> PullState | None:
-        parsed = _NAME.fullmatch(name)
-        if parsed is None:
+    async def _read_one(self, pull_id: str, bases: dict[str, str]) -> PullState | None:
+        """Read a merge request with all its parts; return None if it does not exist.
+
+        `bases`: the heads of base branches that were already read.
+        """
+        match = _ID.fullmatch(pull_id)
+        if match is None:
             return None
-        http, us = await self._at.http(), await self._at.login()
-        project, root = parsed[1], f"projects/{parsed[1]}/merge_requests/{parsed[2]}"
+        http, our_login = await self._at.http(), await self._at.login()
+        project, root = match[1], f"projects/{match[1]}/merge_requests/{match[2]}"
         try:
             whole = (await http.get(root)).data
         except NotFound:
             return None
-        full = str((whole.get("references") or {}).get("full") or "").partition("!")[0]
-        self._at.repo = full or self._at.repo
-        pipeline = await self._pipeline(http, whole)
+        current_path = str((whole.get("references") or {}).get("full") or "").partition("!")[0]
+        self._at.repo = current_path or self._at.repo
+        pipeline = await self._head_pipeline(http, whole)
         approvals, discussions, jobs = await asyncio.gather(
-            _part(self._approvals(http, root)),
-            _part(http.pages(f"{root}/discussions?per_page=100")),
-            _part(self._jobs(http, pipeline)),
+            _read_part(self._approvals(http, root)),
+            _read_part(http.pages(f"{root}/discussions?per_page=100")),
+            _read_part(self._jobs(http, pipeline)),
         )
         reviewers: Any = []
         if whole.get("reviewers"):
-            reviewers = await _part(http.pages(f"{root}/reviewers?per_page=100"))
+            reviewers = await _read_part(http.pages(f"{root}/reviewers?per_page=100"))
         base = str(whole.get("target_branch") or "")
         if base not in bases:
             bases[base] = await _branch_head(http, f"projects/{project}/repository/branches/{quote(base, safe='')}")
-        expected = None
+        checks_expected = None
         if pipeline is None and whole.get("state") == "opened" and jobs is not None:
-            expected = await self._expected(http, whole)
+            checks_expected = await self._expects_pipeline(http, whole)
         parts = Parts(
             whole,
             approvals,
@@ -198,23 +219,28 @@ class GitLab:
             jobs,
             pipeline,
             bases[base],
-            expected,
-            await self._fork_of(http, whole),
+            checks_expected,
+            await self._fork_path(http, whole),
         )
         await self._members.learn(http, int(project), people_of(parts))
-        pull = pull_state(parts, self._members.author, us)
-        running = jobs is not None and any(check.state in ("queued", "running") for check in pull.checks)
-        listing = _jobs_path(pipeline) if pipeline and running else ""
-        own = job_states([job for job in jobs or () if "stage" in job])
-        self._poll.was_read(pull, whole, listing, own)
+        pull = pull_state(parts, self._members.author, our_login)
+        is_running = jobs is not None and any(check.state in ("queued", "running") for check in pull.checks)
+        jobs_path = _jobs_path(pipeline) if pipeline and is_running else ""
+        own_states = job_states([job for job in jobs or () if "stage" in job])
+        self._poll.was_read(pull, whole, jobs_path, own_states)
         return pull
 
-    async def _approvals(self, http: Http, root: str) -> Node:
-        answer = await http.call("GET", f"{root}/approvals", safe=True, allow=(403, 404))
+    async def _approvals(self, http: Http, path: str) -> Node:
+        """Return the approvals of a merge request; empty if the host does not offer them."""
+        answer = await http.call("GET", f"{path}/approvals", safe=True, allow=(403, 404))
         return answer.data if answer.status == 200 and isinstance(answer.data, Mapping) else {}
 
-    async def _pipeline(self, http: Http, whole: Node) -> Node | None:
-        """The pipeline of its head. Right after a push it is still the one before; one of merged results runs on a commit of its own."""
+    async def _head_pipeline(self, http: Http, whole: Node) -> Node | None:
+        """Return the pipeline of the head, or None.
+
+        Right after a push GitLab still names the pipeline of the former head. A merged-results pipeline runs on a commit of its own, whose
+        parents include the head.
+        """
         pipeline = whole.get("head_pipeline")
         if not isinstance(pipeline, Mapping):
             return None
@@ -229,57 +255,58 @@ class GitLab:
                 self._parents[sha] = tuple(answer.data.get("parent_ids") or ())
             except NotFound:
                 self._parents[sha] = ()
-            _bounded(self._parents)
+            _evict_oldest(self._parents)
         return pipeline if head in self._parents[sha] else None
 
     async def _jobs(self, http: Http, pipeline: Node | None) -> list[Node]:
-        """The jobs of a pipeline; with other systems' statuses and downstream pipelines where there are such."""
+        """Return the jobs of a pipeline. External statuses and downstream pipelines are added if the jobs do not account for its state."""
         if pipeline is None:
             return []
         jobs = await http.pages(_jobs_path(pipeline))
         number = str(pipeline["id"])
-        if explained(pipeline, jobs) and number not in self._others:
+        if explained(pipeline, jobs) and number not in self._has_other_jobs:
             return jobs
         project, sha = pipeline.get("project_id"), pipeline.get("sha")
         query = urlencode({"pipeline_id": number, "per_page": 100})
-        every = await http.pages(f"projects/{project}/repository/commits/{sha}/statuses?{query}")
-        own = {job.get("id") for job in jobs}
-        others = [one for one in every if one.get("id") not in own]
-        if others:
-            self._others[number] = True
-            _bounded(self._others)
-        return [*jobs, *others]
+        statuses = await http.pages(f"projects/{project}/repository/commits/{sha}/statuses?{query}")
+        job_ids = {job.get("id") for job in jobs}
+        other_statuses = [status for status in statuses if status.get("id") not in job_ids]
+        if other_statuses:
+            self._has_other_jobs[number] = True
+            _evict_oldest(self._has_other_jobs)
+        return [*jobs, *other_statuses]
 
-    async def _project(self) -> Node:
-        """The project's settings."""
-        until, known = self._settings
+    async def _project_settings(self) -> Node:
+        """Return the project's settings, remembered for a while."""
+        until, settings = self._settings
         if self._clock() >= until:
             http = await self._at.http()
-            known = (await http.get(f"projects/{await self._at.project()}")).data
-            self._settings = (self._clock() + SETTINGS_FOR, known)
-        return known
+            settings = (await http.get(f"projects/{await self._at.project()}")).data
+            self._settings = (self._clock() + SETTINGS_FOR, settings)
+        return settings
 
-    async def _expected(self, http: Http, whole: Node) -> bool | None:
-        """Will there be a pipeline: does the head have a file that says what to run?"""
-        settings = await self._project()
+    async def _expects_pipeline(self, http: Http, whole: Node) -> bool | None:
+        """Return False if the head will have no pipeline because CI is off or there is no CI file; None if that is not known."""
+        settings = await self._project_settings()
         path = str(settings.get("ci_config_path") or ".gitlab-ci.yml")
         if settings.get("jobs_enabled") is False or settings.get("builds_access_level") == "disabled":
             return False
         if settings.get("auto_devops_enabled") or "@" in path or "://" in path:
             return None
         head = str(whole.get("sha"))
-        if head not in self._configured:
+        if head not in self._has_ci_file:
             source = whole.get("source_project_id") or whole.get("project_id")
             file = f"projects/{source}/repository/files/{quote(path, safe='')}?ref={quote(head, safe='')}"
             try:
                 answer = await http.call("HEAD", file, safe=True, allow=(404,))
             except AoError:
                 return None
-            self._configured[head] = answer.status != 404
-            _bounded(self._configured)
-        return None if self._configured[head] else False
+            self._has_ci_file[head] = answer.status != 404
+            _evict_oldest(self._has_ci_file)
+        return None if self._has_ci_file[head] else False
 
-    async def _fork_of(self, http: Http, whole: Node) -> str:
+    async def _fork_path(self, http: Http, whole: Node) -> str:
+        """Return the path of the fork that a merge request comes from, "" if it is none, or "?" if it cannot be read."""
         source = whole.get("source_project_id")
         if source == whole.get("target_project_id"):
             return ""
@@ -290,18 +317,18 @@ class GitLab:
         return str(answer.data)
 
     def bases(self) -> Mapping[str, BaseChecks]:
-        """How the branches that changes land on were at the last poll."""
+        """Return the checks of the base branches as of the last poll."""
         return self._poll.bases
 
     async def changed(self, known: Sequence[Known]) -> Hint:
-        """What may have changed since the last call."""
+        """Return what may have changed since the last call."""
         return await self._poll.changed(await self._at.http(), await self._at.project(), self.repo, known)
 
     # -- doing ---------------------------------------------------------------------------------------------------------
 
     async def open(self, spec: PullSpec) -> PullState:
-        """Open a merge request, unless there is one."""
-        existing = await self._open_one(spec.branch)
+        """Open a merge request and return it. If the branch already has an open one, return that."""
+        existing = await self._find_open(spec.branch)
         if existing is not None:
             return existing
         http, project = await self._at.http(), await self._at.project()
@@ -316,92 +343,102 @@ class GitLab:
         }
         answer = await http.call("POST", f"projects/{source}/merge_requests", body, allow=(400, 409, 422))
         if answer.status >= 400:
-            existing = await self._open_one(spec.branch)
+            existing = await self._find_open(spec.branch)
             if existing is None:
-                raise _not_opened(http, spec, answer)
+                raise _open_error(http, spec, answer)
             return existing
-        found = await self.read([name_of(answer.data)])
-        if not found:
+        pull_states = await self.read([name_of(answer.data)])
+        if not pull_states:
             raise Temporary(f"the merge request !{answer.data.get('iid')} was opened, but cannot be read yet")
-        return found[0]
+        return pull_states[0]
 
-    async def _open_one(self, branch: str) -> PullState | None:
-        found = [name_of(one) for one in await self._listed(branch) if one["state"] == "opened"]
-        return next(iter(await self.read(found[:1])), None) if found else None
+    async def _find_open(self, branch: str) -> PullState | None:
+        """Return the open merge request of a branch, or None."""
+        open_ids = [
+            name_of(merge_request) for merge_request in await self._listed(branch) if merge_request["state"] == "opened"
+        ]
+        return next(iter(await self.read(open_ids[:1])), None) if open_ids else None
 
-    async def _change(self, pull: PullState, new: Mapping[str, Any]) -> Node:
+    async def _update(self, pull: PullState, fields: Mapping[str, Any]) -> Node:
+        """Update fields of a merge request and return its new data."""
         http = await self._at.http()
-        answer = await http.call("PUT", _root(pull), dict(new), safe=True)
+        answer = await http.call("PUT", _merge_request_path(pull), dict(fields), safe=True)
         return answer.data if isinstance(answer.data, Mapping) else {}
 
     async def ready(self, pull: PullState) -> None:
-        """No draft any more."""
-        now = (await (await self._at.http()).get(_root(pull))).data
-        if now.get("draft"):
-            await self._change(pull, {"title": plain_title(str(now.get("title")))})
+        """Turn a draft into a regular merge request."""
+        current = (await (await self._at.http()).get(_merge_request_path(pull))).data
+        if current.get("draft"):
+            await self._update(pull, {"title": plain_title(str(current.get("title")))})
 
     async def close(self, pull: PullState) -> None:
-        """Close without landing."""
-        await self._change(pull, {"state_event": "close"})
+        """Close a merge request without merging it."""
+        await self._update(pull, {"state_event": "close"})
 
     async def merge(self, pull: PullState, how: Merging) -> Merged | Waiting | Unmergeable:
-        """Land exactly `how.head`, or have GitLab do so."""
+        """Merge exactly `how.head`, or have GitLab merge it later."""
         return await land(await self._at.http(), pull, how)
 
     async def call_off(self, pull: PullState) -> None:
-        """It lands by itself no more."""
+        """Cancel an automatic merge and leave the merge train."""
         await call_off(await self._at.http(), pull)
 
     async def comment(self, pull: PullState, text: str, key: str) -> str:
-        """Say something about the whole, once."""
-        return await self._say(f"{_root(pull)}/notes", f"{_root(pull)}/notes?per_page=100", text, key)
+        """Comment on the merge request once and return the comment's id; if it was already posted, return that one's id."""
+        return await self._post_once(
+            f"{_merge_request_path(pull)}/notes", f"{_merge_request_path(pull)}/notes?per_page=100", text, key
+        )
 
     async def reply(self, pull: PullState, thread: str, text: str, key: str) -> str:
-        """Answer in a discussion, once."""
+        """Reply in a discussion once and return the reply's id; if it was already posted, return that one's id."""
         path = _thread_path(thread)
         try:
-            return await self._say(f"{path}/notes", path, text, key)
+            return await self._post_once(f"{path}/notes", path, text, key)
         except NotFound:
             raise NotFound(f"the discussion is gone from !{pull.number}") from None
 
-    async def _say(self, to: str, among: str, text: str, key: str) -> str:
-        http, us = await self._at.http(), await self._at.login()
-        if among == to.removesuffix("/notes"):
-            said = ((await http.get(among)).data or {}).get("notes") or []
+    async def _post_once(self, notes_path: str, existing_path: str, text: str, key: str) -> str:
+        """Post a note with our mark, unless an existing note has the mark and is ours; return the note's id.
+
+        `notes_path`: the path to post to; `existing_path`: the listing of notes, or the discussion, to search.
+        """
+        http, our_login = await self._at.http(), await self._at.login()
+        if existing_path == notes_path.removesuffix("/notes"):
+            notes = ((await http.get(existing_path)).data or {}).get("notes") or []
         else:
-            said = await http.pages(among)
-        for note in said:
-            if bears(str(note.get("body")), key) and same(us, str((note.get("author") or {}).get("username"))):
+            notes = await http.pages(existing_path)
+        for note in notes:
+            if bears(str(note.get("body")), key) and same(our_login, str((note.get("author") or {}).get("username"))):
                 return str(note["id"])
-        answer = await http.call("POST", to, {"body": marked(text, key)})
+        answer = await http.call("POST", notes_path, {"body": marked(text, key)})
         return str(answer.data["id"])
 
     async def resolve(self, thread: str) -> None:
-        """A discussion is settled."""
+        """Mark a discussion as resolved."""
         http = await self._at.http()
         await http.call("PUT", _thread_path(thread), {"resolved": True}, safe=True)
 
     async def request_review(self, pull: PullState, people: Sequence[str]) -> None:
-        """Ask people to look at it, beside those who were asked already."""
-        now = (await (await self._at.http()).get(_root(pull))).data
-        wanted = [int(one["id"]) for one in now.get("reviewers") or []]
+        """Request reviews from people, in addition to those who are reviewers already."""
+        current = (await (await self._at.http()).get(_merge_request_path(pull))).data
+        reviewer_ids = [int(reviewer["id"]) for reviewer in current.get("reviewers") or []]
         for name in people:
-            number = await self._at.person(name)
-            if number is None:
+            user_id = await self._at.person(name)
+            if user_id is None:
                 raise NotFound(f"GitLab has no user {name}", "write the name that his page has in its address")
-            wanted.append(number)
-        after = await self._change(pull, {"reviewer_ids": list(dict.fromkeys(wanted))})
-        asked = {str(one.get("username")).casefold() for one in after.get("reviewers") or ()}
-        if left := [name for name in people if name.removeprefix("@").casefold() not in asked]:
+            reviewer_ids.append(user_id)
+        updated = await self._update(pull, {"reviewer_ids": list(dict.fromkeys(reviewer_ids))})
+        reviewers = {str(reviewer.get("username")).casefold() for reviewer in updated.get("reviewers") or ()}
+        if missing := [name for name in people if name.removeprefix("@").casefold() not in reviewers]:
             raise UsageError(
-                f"GitLab does not ask {', '.join(left)} to look at !{pull.number}",
+                f"GitLab does not ask {', '.join(missing)} to look at !{pull.number}",
                 "name members of the project; some plans of GitLab's take but one reviewer, who must be taken off there",
             )
 
     async def rerun(self, pull: PullState) -> int:
-        """Run what failed in its head's pipeline again."""
+        """Rerun the failed jobs of the head's pipeline, and return how many there are."""
         http = await self._at.http()
-        pipeline = await self._pipeline(http, (await http.get(_root(pull))).data)
+        pipeline = await self._head_pipeline(http, (await http.get(_merge_request_path(pull))).data)
         if pipeline is None:
             return 0
         jobs = await http.pages(_jobs_path(pipeline))
@@ -415,7 +452,7 @@ class GitLab:
         return len(failed)
 
     async def log(self, job: str, most: int) -> bytes:
-        """The end of what a job printed, without what its runner puts between the lines."""
+        """Return the end of a job's log, without what the runner adds."""
         if not _JOB.fullmatch(job):
             raise NotFound(f"{job!r} is no job of GitLab")
         project, _, number = job.partition("/")
@@ -423,10 +460,10 @@ class GitLab:
         return _NOISE.sub(b"", await http.tail(f"projects/{project}/jobs/{number}/trace", most))
 
 
-async def _part(reading: Awaitable[Any]) -> Any:
-    """A part of a merge request; none where it cannot be read just now."""
+async def _read_part(request: Awaitable[Any]) -> Any:
+    """Return a part of a merge request, or None if it cannot be read now. Raise `Temporary` if the host demands a pause."""
     try:
-        return await reading
+        return await request
     except Temporary as error:
         if error.until is not None:
             raise
@@ -436,7 +473,7 @@ async def _part(reading: Awaitable[Any]) -> Any:
 
 
 async def _branch_head(http: Http, path: str) -> str:
-    """The commit that a branch is at; nothing where that cannot be known."""
+    """Return the commit that a branch is at, or "" if it cannot be read."""
     try:
         answer = await http.get(path, keep=lambda data: str((data.get("commit") or {}).get("id") or ""))
     except (Denied, NotFound):
@@ -444,37 +481,42 @@ async def _branch_head(http: Http, path: str) -> str:
     return str(answer.data)
 
 
-def _root(pull: PullState) -> str:
+def _merge_request_path(pull: PullState) -> str:
+    """Return the REST path of a merge request."""
     project, _, number = pull.id.partition("!")
     return f"projects/{project}/merge_requests/{number}"
 
 
 def _thread_path(thread: str) -> str:
-    found = _THREAD.fullmatch(thread)
-    if found is None:
+    """Return the REST path of a discussion, or raise `NotFound`."""
+    match = _THREAD.fullmatch(thread)
+    if match is None:
         raise NotFound(f"{thread!r} is no discussion of GitLab")
-    return f"projects/{found[1]}/merge_requests/{found[2]}/discussions/{found[3]}"
+    return f"projects/{match[1]}/merge_requests/{match[2]}/discussions/{match[3]}"
 
 
 def _jobs_path(pipeline: Node) -> str:
+    """Return the REST path of a pipeline's jobs."""
     return f"projects/{pipeline.get('project_id')}/pipelines/{pipeline.get('id')}/jobs?per_page=100"
 
 
-def _level(project: Node) -> int | None:
-    """Our access level in a project, as far as it is told."""
-    given = project.get("permissions")
-    if not isinstance(given, Mapping):
+def _access_level(project: Node) -> int | None:
+    """Return our access level in a project, or None if the answer does not name it."""
+    permissions = project.get("permissions")
+    if not isinstance(permissions, Mapping):
         return None
-    levels = [(given.get(key) or {}).get("access_level") for key in ("project_access", "group_access")]
+    levels = [(permissions.get(key) or {}).get("access_level") for key in ("project_access", "group_access")]
     return max((level for level in levels if isinstance(level, int)), default=0)
 
 
-def _not_opened(http: Http, spec: PullSpec, answer: Answer) -> UsageError:
-    said = told(answer.data)
-    remedy = "push the branch first" if "source branch" in said.lower() else ""
-    return UsageError(f"{http.speaker.name} opens no merge request for {spec.branch}: {said}", remedy)
+def _open_error(http: Http, spec: PullSpec, answer: Answer) -> UsageError:
+    """Return the error for a merge request that GitLab refused to open."""
+    message = told(answer.data)
+    remedy = "push the branch first" if "source branch" in message.lower() else ""
+    return UsageError(f"{http.speaker.name} opens no merge request for {spec.branch}: {message}", remedy)
 
 
-def _bounded(known: dict[str, Any]) -> None:
-    while len(known) > REMEMBERED:
-        del known[next(iter(known))]
+def _evict_oldest(cache: dict[str, Any]) -> None:
+    """Delete the oldest entries of a cache beyond `REMEMBERED`."""
+    while len(cache) > REMEMBERED:
+        del cache[next(iter(cache))]

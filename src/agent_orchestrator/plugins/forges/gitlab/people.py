@@ -1,4 +1,4 @@
-"""Who said something at GitLab, and may he write to the project: one question for each person, remembered for a while."""
+"""Authors at GitLab, and whether they may write to the project: one request per person, remembered for a while."""
 
 from __future__ import annotations
 
@@ -12,42 +12,48 @@ from agent_orchestrator.plugins.forges.shared.http import Http
 from agent_orchestrator.protocols.forge import Author
 
 DEVELOPER = 30
-"""The access level from which on a member may write."""
+"""The access level from which a member may write."""
 REMEMBERED = 500
+"""People whose access is remembered."""
 FOR = 3_600.0
+"""Seconds for which it is remembered."""
 AT_ONCE = 20
-"""People who are asked about by one reading; the others' rights are unknown until the next."""
+"""People whose access one reading requests; that of the others is unknown until the next reading."""
 _BOT = re.compile(
     r"(?:project|group)_\d+_bot(?:_\w+)?|service_account_\w+|(?:alert|support|security|migration|automation)-bot", re.I
 )
+"""Usernames of bots and service accounts."""
 GHOST = Author("ghost", "person", "no")
-"""Whose account is gone."""
+"""The author whose account was deleted."""
 
 
 class Members:
-    """Who may write to one project."""
+    """The write access of people to one project."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._known: OrderedDict[int, tuple[float, str]] = OrderedDict()
+        self._access: OrderedDict[int, tuple[float, str]] = OrderedDict()
 
     def author(self, who: Any) -> Author:
-        """An author, with what is known of his rights."""
+        """Return an author with the write access that is known."""
         if not isinstance(who, Mapping) or not who.get("username") or who["username"] == "ghost":
             return GHOST
         name = str(who["username"])
-        bot = bool(who.get("bot")) or bool(_BOT.fullmatch(name))
-        _, access = self._known.get(_number(who), (0.0, "unknown"))
-        return Author(name, "bot" if bot else "person", access)
+        is_bot = bool(who.get("bot")) or bool(_BOT.fullmatch(name))
+        _, access = self._access.get(_user_id(who), (0.0, "unknown"))
+        return Author(name, "bot" if is_bot else "person", access)
 
     async def learn(self, http: Http, project: int, people: Iterable[Any]) -> None:
-        """Ask about those who are not known yet. What cannot be learned stays unknown; who must wait for the host raises `Temporary`."""
+        """Request the access of people that is not known yet.
+
+        Access that cannot be read stays unknown. Raise `Temporary` if the host demands a pause.
+        """
         now = self._clock()
-        numbers = dict.fromkeys(_number(one) for one in people if isinstance(one, Mapping))
-        wanted = [number for number in numbers if number and self._known.get(number, (0.0, ""))[0] <= now]
-        for number in wanted:
-            self._known.pop(number, None)
-        for number in wanted[:AT_ONCE]:
+        numbers = dict.fromkeys(_user_id(person) for person in people if isinstance(person, Mapping))
+        outdated = [number for number in numbers if number and self._access.get(number, (0.0, ""))[0] <= now]
+        for number in outdated:
+            self._access.pop(number, None)
+        for number in outdated[:AT_ONCE]:
             try:
                 answer = await http.get(f"projects/{project}/members/all/{number}")
                 level = answer.data.get("access_level") if isinstance(answer.data, Mapping) else None
@@ -60,11 +66,12 @@ class Members:
                 return
             except AoError:
                 access = "unknown"
-            self._known[number] = (now + FOR, access)
-            while len(self._known) > REMEMBERED:
-                self._known.popitem(last=False)
+            self._access[number] = (now + FOR, access)
+            while len(self._access) > REMEMBERED:
+                self._access.popitem(last=False)
 
 
-def _number(who: Mapping[str, Any]) -> int:
-    number = who.get("id")
+def _user_id(user: Mapping[str, Any]) -> int:
+    """Return a user's id, or 0."""
+    number = user.get("id")
     return number if isinstance(number, int) else 0

@@ -1,7 +1,7 @@
-"""What may have changed in a project at GitLab, by conditional requests: one listing of merge requests, one of pipelines.
+"""Find what may have changed in a project at GitLab, by conditional requests: a listing of merge requests and one of pipelines.
 
-GitLab counts also what is unchanged, so there are few: the jobs of a pipeline are looked at only while it runs. Some things no listing
-tells of (a discussion that was resolved, a base that moved): so every merge request is worth reading again after a while.
+GitLab also counts requests that are answered "not modified", so there are few: the jobs of a pipeline are read only while it runs. Some
+changes are in no listing (a resolved discussion, a moved base branch), so every merge request is read again after a while.
 """
 
 from __future__ import annotations
@@ -17,19 +17,25 @@ from agent_orchestrator.plugins.forges.shared.http import FEW, Http, TooLarge
 from agent_orchestrator.protocols.forge import BaseChecks, Hint, Known, PullState
 
 MAX_AGE = 1_800.0
-"""Older than this, a merge request is read again although nothing tells of a change."""
+"""Seconds after which a merge request is read again although no change was seen."""
 SLACK = 60.0
-"""How far our clock and GitLab's may be apart."""
+"""Seconds by which our clock and GitLab's may differ."""
 SOME = 5
-"""Running pipelines whose jobs are looked at by one call."""
+"""Running pipelines whose jobs one call reads."""
 PAGE = 50
+"""Items per page of a listing."""
 MOST_LISTINGS = 5
+"""Pages of this size that one call reads of the listing of merge requests."""
 MOST_TRIES = 3
+"""Readings of one pair of head and base after which an unknown mergeability is left as it is."""
 NO_PIPELINES_FOR = 3_600.0
-_OF_REF = re.compile(r"refs/merge-requests/(\d{1,12})/\w+")
+"""Seconds for which pipelines are not listed after GitLab refused to."""
+_PIPELINE_REF = re.compile(r"refs/merge-requests/(\d{1,12})/\w+")
 
 
-class _Change(NamedTuple):
+class _MergeRequest(NamedTuple):
+    """The part of a merge request that is compared with the last listing."""
+
     number: int
     updated: str
     head: str
@@ -39,6 +45,8 @@ class _Change(NamedTuple):
 
 
 class _Pipeline(NamedTuple):
+    """The part of a pipeline that is compared with the last listing."""
+
     id: int
     head: str
     ref: str
@@ -46,178 +54,206 @@ class _Pipeline(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Found:
+class _Findings:
+    """What one call found so far."""
+
     pulls: set[int] = field(default_factory=set)
     heads: set[str] = field(default_factory=set)
     branches: set[str] = field(default_factory=set)
 
 
 class Poll:
-    """Remembers what the last call saw; after a restart it starts from what is known."""
+    """The poller of one project. It compares with the last call; after a restart, with what is known of the sessions' merge requests."""
 
     def __init__(self, clock: Callable[[], float], max_age: float = MAX_AGE) -> None:
         self._clock = clock
         self._max_age = max_age
         self._calls = 0
-        self._turn = 0
-        self._changes: dict[int, _Change] | None = None
+        self._next_pipeline = 0
+        self._merge_requests: dict[int, _MergeRequest] | None = None
         self._pipelines: dict[int, _Pipeline] | None = None
         self._no_pipelines_until = 0.0
         self._running: dict[int, tuple[str, frozenset[tuple[int, str]]]] = {}
-        self._undecided: dict[int, tuple[str, str, int]] = {}
-        self._found = _Found()
-        """What a call found that failed later on: it is not found again."""
+        self._unknown_mergeable: dict[int, tuple[str, str, int]] = {}
+        self._findings = _Findings()
+        """What a call found before it failed: the next call reports it, because it would not find it again."""
         self.bases: dict[str, BaseChecks] = {}
-        """How the branches are that changes land on, by their newest pipelines."""
+        """The checks of the base branches, from their newest pipelines."""
 
     def was_read(
         self, pull: PullState, whole: Mapping[str, Any], jobs: str, states: frozenset[tuple[int, str]]
     ) -> None:
-        """A merge request was read whole: what it says is news no more. `jobs`: where those of its pipeline are listed."""
-        if self._changes is not None:
-            seen = _change(whole)
-            self._changes[seen.number] = seen
+        """Record that a merge request was read: its present state is not a change any more.
+
+        `jobs`: the path of its pipeline's jobs while the pipeline runs, otherwise ""; `states`: the states of these jobs.
+        """
+        if self._merge_requests is not None:
+            merge_request = _merge_request(whole)
+            self._merge_requests[merge_request.number] = merge_request
         if jobs:
             self._running[pull.number] = (jobs, states)
         else:
             self._running.pop(pull.number, None)
         if pull.state != "open" or pull.mergeable != "unknown":
-            self._undecided.pop(pull.number, None)
-        elif self._undecided.get(pull.number, ("", "", 0))[:2] != (pull.head, pull.base_head):
-            self._undecided[pull.number] = (pull.head, pull.base_head, MOST_TRIES)
+            self._unknown_mergeable.pop(pull.number, None)
+        elif self._unknown_mergeable.get(pull.number, ("", "", 0))[:2] != (pull.head, pull.base_head):
+            self._unknown_mergeable[pull.number] = (pull.head, pull.base_head, MOST_TRIES)
 
     async def changed(self, http: Http, project: int, repo: str, known: Sequence[Known]) -> Hint:
-        """What is worth reading."""
-        found, now = self._found, self._clock()
-        await self._ask_changes(http, project, known, found)
-        busy = [one for one in known if not one.settled]
+        """Return what is worth reading."""
+        findings, now = self._findings, self._clock()
+        await self._poll_merge_requests(http, project, known, findings)
+        busy = [pull for pull in known if not pull.settled]
         if (busy or self._calls % 2 == 0) and now >= self._no_pipelines_until:
-            await self._ask_pipelines(http, project, known, found)
+            await self._poll_pipelines(http, project, known, findings)
         self._calls += 1
-        await self._ask_jobs(http, busy, found)
-        for one in known:
-            head, base, tries = self._undecided.get(one.number, ("", "", 0))
+        await self._poll_jobs(http, busy, findings)
+        for pull in known:
+            head, base, tries = self._unknown_mergeable.get(pull.number, ("", "", 0))
             if tries > 0:
-                self._undecided[one.number] = (head, base, tries - 1)
-                found.pulls.add(one.number)
-        found.pulls |= {one.number for one in known if now - one.read_at > self._max_age}
-        numbers = {one.number for one in known}
+                self._unknown_mergeable[pull.number] = (head, base, tries - 1)
+                findings.pulls.add(pull.number)
+        findings.pulls |= {pull.number for pull in known if now - pull.read_at > self._max_age}
+        numbers = {pull.number for pull in known}
         self._running = {number: jobs for number, jobs in self._running.items() if number in numbers}
-        self._undecided = {number: tries for number, tries in self._undecided.items() if number in numbers}
-        self._found = _Found()
-        return Hint(repo, tuple(sorted(found.pulls)), tuple(sorted(found.heads)), tuple(sorted(found.branches)))
+        self._unknown_mergeable = {
+            number: tries for number, tries in self._unknown_mergeable.items() if number in numbers
+        }
+        self._findings = _Findings()
+        return Hint(
+            repo, tuple(sorted(findings.pulls)), tuple(sorted(findings.heads)), tuple(sorted(findings.branches))
+        )
 
-    async def _ask_changes(self, http: Http, project: int, known: Sequence[Known], found: _Found) -> None:
-        before, by_number = self._changes, {one.number: one for one in known}
-        oldest = min((one.read_at for one in known), default=self._clock()) - SLACK
+    async def _poll_merge_requests(
+        self, http: Http, project: int, known_pulls: Sequence[Known], findings: _Findings
+    ) -> None:
+        """Read the listing of merge requests and note the changed ones."""
+        former_requests, by_number = self._merge_requests, {entry.number: entry for entry in known_pulls}
+        oldest = min((entry.read_at for entry in known_pulls), default=self._clock()) - SLACK
         try:
-            seen = await self._newest(http, project, oldest, PAGE)
-        except TooLarge:  # whoever opens merge requests may describe them without end
-            seen = await self._newest(http, project, oldest, FEW)
-        for number, change in seen.items():
-            was, one = (before or {}).get(number), by_number.get(number)
-            if was is not None:
-                news = was != change
-            elif one is not None:
-                news = change.head != one.head or when(change.updated) > one.read_at - SLACK
+            listed = await self._read_newest(http, project, oldest, PAGE)
+        except TooLarge:  # descriptions of merge requests may be very long
+            listed = await self._read_newest(http, project, oldest, FEW)
+        for number, merge_request in listed.items():
+            former, entry = (former_requests or {}).get(number), by_number.get(number)
+            if former is not None:
+                is_changed = former != merge_request
+            elif entry is not None:
+                is_changed = merge_request.head != entry.head or when(merge_request.updated) > entry.read_at - SLACK
             else:
-                news = before is not None
-            if news:
-                found.pulls.add(number)
-                if change.state == "merged":
-                    found.branches.add(change.base)
-        self._changes = {**{number: one for number, one in (before or {}).items() if number in by_number}, **seen}
+                is_changed = former_requests is not None
+            if is_changed:
+                findings.pulls.add(number)
+                if merge_request.state == "merged":
+                    findings.branches.add(merge_request.base)
+        self._merge_requests = {
+            **{number: entry for number, entry in (former_requests or {}).items() if number in by_number},
+            **listed,
+        }
 
-    async def _newest(self, http: Http, project: int, oldest: float, size: int) -> dict[int, _Change]:
-        """Merge requests, those that changed last first, by pages of this size, back to what is known."""
-        before = self._changes
-        newest = max((one.updated for one in before.values()), default="") if before else ""
-        seen: dict[int, _Change] = {}
+    async def _read_newest(self, http: Http, project: int, oldest: float, size: int) -> dict[int, _MergeRequest]:
+        """Return merge requests in pages of `size`, latest change first, back to what is already known or to `oldest`."""
+        former_requests = self._merge_requests
+        newest = (
+            max((merge_request.updated for merge_request in former_requests.values()), default="")
+            if former_requests
+            else ""
+        )
+        merge_requests: dict[int, _MergeRequest] = {}
         for page in range(1, MOST_LISTINGS * PAGE // size + 1):
-            more = f"&page={page}" if page > 1 else ""
-            query = f"scope=all&state=all&order_by=updated_at&sort=desc&per_page={size}{more}"
-            answer = await http.get(f"projects/{project}/merge_requests?{query}", keep=_changes)
-            listed: list[_Change] = answer.data
-            seen |= {one.number: one for one in listed}
-            last = listed[-1].updated if listed else ""
-            enough = last < newest if before is not None else when(last) < oldest
-            if len(listed) < size or enough or (answer.unchanged and before is not None):
+            page_parameter = f"&page={page}" if page > 1 else ""
+            query = f"scope=all&state=all&order_by=updated_at&sort=desc&per_page={size}{page_parameter}"
+            answer = await http.get(f"projects/{project}/merge_requests?{query}", keep=_merge_requests)
+            listed: list[_MergeRequest] = answer.data
+            merge_requests |= {merge_request.number: merge_request for merge_request in listed}
+            oldest_listed = listed[-1].updated if listed else ""
+            is_complete = oldest_listed < newest if former_requests is not None else when(oldest_listed) < oldest
+            if len(listed) < size or is_complete or (answer.unchanged and former_requests is not None):
                 break
-        return seen
+        return merge_requests
 
-    async def _ask_pipelines(self, http: Http, project: int, known: Sequence[Known], found: _Found) -> None:
-        before = self._pipelines
+    async def _poll_pipelines(
+        self, http: Http, project: int, known_pulls: Sequence[Known], findings: _Findings
+    ) -> None:
+        """Read the listing of pipelines; note the changed ones and update the checks of the base branches."""
+        former_pipelines = self._pipelines
         path = f"projects/{project}/pipelines?order_by=updated_at&sort=desc&per_page={PAGE}"
         try:
             answer = await http.get(path, keep=_pipelines)
-        except (Denied, NotFound):  # CI is switched off, or its pipelines are not for us
+        except (Denied, NotFound):  # CI is disabled, or the token may not read pipelines
             self._no_pipelines_until = self._clock() + NO_PIPELINES_FOR
             return
-        read_at = {one.head: one.read_at for one in known}
-        seen: dict[int, _Pipeline] = {one.id: one for one in answer.data}
-        for number, one in seen.items():
-            was = (before or {}).get(number)
-            if before is None:
-                news = one.head in read_at and when(one.state[1]) > read_at[one.head] - SLACK
+        read_at = {item.head: item.read_at for item in known_pulls}
+        pipelines: dict[int, _Pipeline] = {item.id: item for item in answer.data}
+        for number, item in pipelines.items():
+            former = (former_pipelines or {}).get(number)
+            if former_pipelines is None:
+                is_changed = item.head in read_at and when(item.state[1]) > read_at[item.head] - SLACK
             else:
-                news = was != one
-            if news:
-                found.heads.add(one.head)
-                found.pulls |= {int(match[1]) for match in [_OF_REF.fullmatch(one.ref)] if match}
-        self._pipelines = seen
-        bases = {change.base for change in (self._changes or {}).values()}
-        self.bases |= {base: checks for base in bases if (checks := _base_checks(seen.values(), base))}
+                is_changed = former != item
+            if is_changed:
+                findings.heads.add(item.head)
+                findings.pulls |= {int(match[1]) for match in [_PIPELINE_REF.fullmatch(item.ref)] if match}
+        self._pipelines = pipelines
+        bases = {merge_request.base for merge_request in (self._merge_requests or {}).values()}
+        self.bases |= {base: checks for base in bases if (checks := _base_checks(pipelines.values(), base))}
 
-    async def _ask_jobs(self, http: Http, busy: Sequence[Known], found: _Found) -> None:
-        """The jobs of some pipelines that run, in turn."""
-        wanted = [one.number for one in busy if one.number in self._running and one.number not in found.pulls]
-        if not wanted:
+    async def _poll_jobs(self, http: Http, busy: Sequence[Known], findings: _Findings) -> None:
+        """Read the jobs of a few running pipelines per call, in rotation, and note those that changed."""
+        running = [pull.number for pull in busy if pull.number in self._running and pull.number not in findings.pulls]
+        if not running:
             return
-        start = self._turn % len(wanted)
-        self._turn += SOME
-        for number in (wanted[start:] + wanted[:start])[:SOME]:
+        start = self._next_pipeline % len(running)
+        self._next_pipeline += SOME
+        for number in (running[start:] + running[:start])[:SOME]:
             path, states = self._running[number]
             try:
                 answer = await http.get(path)
             except (Denied, NotFound):
-                found.pulls.add(number)
+                findings.pulls.add(number)
                 continue
             if job_states(answer.data) != states:
-                found.pulls.add(number)
+                findings.pulls.add(number)
 
 
 def _base_checks(pipelines: Iterable[_Pipeline], base: str) -> BaseChecks | None:
-    """How a branch is by its newest pipeline; none: none of them is listed any more."""
-    told = [one for one in pipelines if one.ref == base and one.state[0] != "skipped"]
-    if not told:
+    """Return the checks of a base branch by its newest pipeline, or None if the listing has no pipeline of it."""
+    base_pipelines = [pipeline for pipeline in pipelines if pipeline.ref == base and pipeline.state[0] != "skipped"]
+    if not base_pipelines:
         return None
-    newest = max(told)
+    newest = max(base_pipelines)
     if newest.state[0] in ("failed", "canceled"):
         return BaseChecks(newest.head, "red", ("pipeline",))
     return BaseChecks(newest.head, "green" if newest.state[0] in ("success", "manual") else "running")
 
 
 def job_states(jobs: Any) -> frozenset[tuple[int, str]]:
-    """Which jobs there are, and how far each is."""
+    """Return the id and status of each job."""
     return frozenset((int(job.get("id") or 0), str(job.get("status"))) for job in _dicts(jobs))
 
 
-def _changes(data: Any) -> list[_Change]:
-    return [_change(one) for one in _dicts(data)]
+def _merge_requests(data: Any) -> list[_MergeRequest]:
+    """Return the compared part of each merge request in a listing."""
+    return [_merge_request(item) for item in _dicts(data)]
 
 
-def _change(one: Mapping[str, Any]) -> _Change:
-    waits = bool(one.get("merge_when_pipeline_succeeds"))
-    updated, head, state, base = (str(one.get(key) or "") for key in ("updated_at", "sha", "state", "target_branch"))
-    return _Change(int(one["iid"]), updated, head, state, base, waits)
+def _merge_request(data: Mapping[str, Any]) -> _MergeRequest:
+    """Return the compared part of a merge request."""
+    is_auto_merge = bool(data.get("merge_when_pipeline_succeeds"))
+    updated, head, state, base = (str(data.get(key) or "") for key in ("updated_at", "sha", "state", "target_branch"))
+    return _MergeRequest(int(data["iid"]), updated, head, state, base, is_auto_merge)
 
 
 def _pipelines(data: Any) -> list[_Pipeline]:
+    """Return the compared part of each pipeline in a listing."""
     return [
-        _Pipeline(int(one["id"]), str(one["sha"]), str(one["ref"]), (str(one["status"]), str(one.get("updated_at"))))
-        for one in _dicts(data)
+        _Pipeline(
+            int(item["id"]), str(item["sha"]), str(item["ref"]), (str(item["status"]), str(item.get("updated_at")))
+        )
+        for item in _dicts(data)
     ]
 
 
 def _dicts(data: Any) -> list[Mapping[str, Any]]:
-    return [one for one in data if isinstance(one, Mapping)] if isinstance(data, list) else []
+    """Return the objects in a list."""
+    return [item for item in data if isinstance(item, Mapping)] if isinstance(data, list) else []

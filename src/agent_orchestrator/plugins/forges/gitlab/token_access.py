@@ -1,4 +1,4 @@
-"""What a token of GitLab's lets us do."""
+"""What a GitLab token may do."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from agent_orchestrator.protocols.forge import Access, Author, Lack
 
 
 async def access(at: GitLabHost, purpose: str) -> tuple[Mapping[str, Any], Access]:
-    """The user and what his token may do. Raises `Denied` where it is not accepted at all."""
+    """Return the user of a token and what the token may do. Raise `Denied` if it is not accepted at all."""
     http = await at.http()
-    own = await http.call("GET", "personal_access_tokens/self", safe=True, allow=(400, 401, 403, 404))
-    token = own.data if own.status == 200 and isinstance(own.data, Mapping) else {}
+    answer = await http.call("GET", "personal_access_tokens/self", safe=True, allow=(400, 401, 403, 404))
+    token = answer.data if answer.status == 200 and isinstance(answer.data, Mapping) else {}
     scopes = token.get("scopes")
-    told, lacks = "scopes not told (it is no access token), so tried: reading the project", []
+    summary, lacks = "scopes not told (it is no access token), so tried: reading the project", []
     if isinstance(scopes, list):
-        told = f"scopes {', '.join(map(str, scopes))}" if scopes else "no scopes"
+        summary = f"scopes {', '.join(map(str, scopes))}" if scopes else "no scopes"
         if "api" not in scopes:
             lacks.append(
                 Lack(
@@ -33,11 +33,11 @@ async def access(at: GitLabHost, purpose: str) -> tuple[Mapping[str, Any], Acces
             raise
         user = {}
     who = Author(str(user.get("username") or "somebody"))
-    return user, Access(who, told, tuple(lacks), _end(token.get("expires_at")))
+    return user, Access(who, summary, tuple(lacks), _expiry(token.get("expires_at")))
 
 
-def _end(day: Any) -> float | None:
-    """When the token ends: at the beginning of a day."""
+def _expiry(day: Any) -> float | None:
+    """Return when the token expires, which is at the beginning of a day, or None."""
     try:
         return datetime.fromisoformat(str(day)).replace(tzinfo=UTC).timestamp() if day else None
     except ValueError:

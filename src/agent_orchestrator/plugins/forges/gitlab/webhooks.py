@@ -1,4 +1,4 @@
-"""What GitLab tells by webhook: is it genuine, and what is worth reading because of it. Pure."""
+"""Verify GitLab's webhooks and find what is worth reading because of them. Pure."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from agent_orchestrator.protocols.forge import Hint, WebhookDelivery
 
 _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _REF = re.compile(r"refs/merge-requests/(\d{1,12})/\w+")
+"""The reference of a merge request's pipeline."""
 _KINDS = {
     "push": "Push Hook",
     "merge_request": "Merge Request Hook",
@@ -25,44 +26,50 @@ _KINDS = {
     "pipeline": "Pipeline Hook",
     "build": "Job Hook",
 }
+"""The event in the header by the kind in the payload."""
 
 
 class GitLabHooks:
-    """GitLab's webhooks, of projects, groups and whole hosts."""
+    """The receiver of GitLab's webhooks of projects, groups and instances."""
 
     def genuine(self, headers: Mapping[str, str], body: bytes, secrets: Sequence[str]) -> WebhookDelivery | None:
-        """The delivery, if it shows one of the secrets."""
-        told = {name.lower(): value for name, value in headers.items()}
-        kind = told.get("x-gitlab-event", "").strip()
+        """Return the delivery if it has one of the secrets, otherwise None. Raise `UsageError` if it is not GitLab's."""
+        lowercase_headers = {name.lower(): value for name, value in headers.items()}
+        kind = lowercase_headers.get("x-gitlab-event", "").strip()
         if not kind:
             raise UsageError("this is no delivery of GitLab's", "it has X-Gitlab-Event")
-        shown = told.get("x-gitlab-token", "").encode("latin-1", "replace")  # as which headers are read
-        agreed = False
+        # headers are read as Latin-1
+        sent_secret = lowercase_headers.get("x-gitlab-token", "").encode("latin-1", "replace")
+        is_match = False
         for secret in secrets:
-            agreed |= hmac.compare_digest(as_bytes(secret), shown) and bool(secret)
-        if not agreed:
+            is_match |= hmac.compare_digest(as_bytes(secret), sent_secret) and bool(secret)
+        if not is_match:
             return None
-        return WebhookDelivery(_name(told, body), kind[:100], _payload(body))
+        return WebhookDelivery(_delivery_id(lowercase_headers, body), kind[:100], _payload(body))
 
     def hint(self, delivery: WebhookDelivery) -> Hint | None:
-        """What is worth reading."""
+        """Return what is worth reading, or None."""
         payload = delivery.payload if isinstance(delivery.payload, Mapping) else {}
-        said = str(payload.get("object_kind") or payload.get("event_name") or "")
-        kind = _KINDS.get(said, delivery.kind.removeprefix("Confidential "))
-        repo = _repo(payload)
-        hint = _hint(kind, repo, payload) if repo else None
+        payload_kind = str(payload.get("object_kind") or payload.get("event_name") or "")
+        kind = _KINDS.get(payload_kind, delivery.kind.removeprefix("Confidential "))
+        repo = _project_path(payload)
+        hint = _hint_of(kind, repo, payload) if repo else None
         return hint if hint and (hint.pulls or hint.heads or hint.branches or hint.issues) else None
 
 
-def _name(told: Mapping[str, str], body: bytes) -> str:
-    """The delivery's name. Hooks that one event sets off share its UUID, so that alone does not tell them apart."""
-    key = told.get("idempotency-key", "").strip()
+def _delivery_id(headers: Mapping[str, str], body: bytes) -> str:
+    """Return the id of a delivery.
+
+    The webhooks that one event triggers share its UUID, so the UUID is combined with a hash of the body.
+    """
+    key = headers.get("idempotency-key", "").strip()
     if key:
         return key[:200]
-    return f"{told.get('x-gitlab-event-uuid', '').strip()[:100]}:{hashlib.sha256(body).hexdigest()}"
+    return f"{headers.get('x-gitlab-event-uuid', '').strip()[:100]}:{hashlib.sha256(body).hexdigest()}"
 
 
 def _payload(body: bytes) -> Mapping[str, object]:
+    """Return the JSON object in a body, or raise `UsageError`."""
     try:
         payload = json.loads(body.decode())
     except (ValueError, RecursionError):
@@ -72,62 +79,73 @@ def _payload(body: bytes) -> Mapping[str, object]:
     return payload
 
 
-def _repo(payload: Mapping[str, Any]) -> str:
-    """The project's path; of a merge request's pipeline in a fork, the one that the merge request is in."""
-    about = _dict(payload.get("merge_request"))
-    target = _text(_dict(about.get("target")).get("path_with_namespace")) or _path(about.get("url"))
+def _project_path(payload: Mapping[str, Any]) -> str:
+    """Return the project's path; for the pipeline of a merge request from a fork, that of the merge request's project."""
+    merge_request = _dict(payload.get("merge_request"))
+    target = _text(_dict(merge_request.get("target")).get("path_with_namespace")) or _path_of_url(
+        merge_request.get("url")
+    )
     if target:
         return target
     project = _dict(payload.get("project"))
-    named = _text(project.get("path_with_namespace"))
-    return named or _path(project.get("web_url")) or _path(_dict(payload.get("repository")).get("homepage"))
+    path = _text(project.get("path_with_namespace"))
+    return (
+        path or _path_of_url(project.get("web_url")) or _path_of_url(_dict(payload.get("repository")).get("homepage"))
+    )
 
 
-def _path(address: Any) -> str:
+def _path_of_url(url: Any) -> str:
+    """Return the path of the project in a URL, or ""."""
     try:
-        return urlsplit(_text(address)).path.partition("/-/")[0].strip("/")
+        return urlsplit(_text(url)).path.partition("/-/")[0].strip("/")
     except ValueError:
         return ""
 
 
-def _hint(kind: str, repo: str, payload: Mapping[str, Any]) -> Hint | None:
-    about = _dict(payload.get("object_attributes"))
+def _hint_of(kind: str, repo: str, payload: Mapping[str, Any]) -> Hint | None:
+    """Return the hint of an event by its kind, or None if the event is of no interest."""
+    attributes = _dict(payload.get("object_attributes"))
     if kind == "Merge Request Hook":
-        return Hint(repo, pulls=_iid(about))
+        return Hint(repo, pulls=_iid(attributes))
     if kind == "Note Hook":
         issue = _iid(_dict(payload.get("issue")))
         return Hint(repo, pulls=_iid(_dict(payload.get("merge_request"))), issues=tuple(map(str, issue)))
     if kind in ("Issue Hook", "Work Item Hook"):
-        return Hint(repo, issues=tuple(map(str, _iid(about))))
+        return Hint(repo, issues=tuple(map(str, _iid(attributes))))
     if kind == "Pipeline Hook":
-        pulls = _iid(_dict(payload.get("merge_request"))) or _of_ref(about.get("ref"))
-        return Hint(repo, pulls=pulls, heads=_sha(about.get("sha")))
+        pulls = _iid(_dict(payload.get("merge_request"))) or _number_of_ref(attributes.get("ref"))
+        return Hint(repo, pulls=pulls, heads=_sha(attributes.get("sha")))
     if kind == "Job Hook":
-        return Hint(repo, pulls=_of_ref(payload.get("ref")), heads=_sha(payload.get("sha")))
+        return Hint(repo, pulls=_number_of_ref(payload.get("ref")), heads=_sha(payload.get("sha")))
     if kind == "Push Hook":
         ref = _text(payload.get("ref"))
         return Hint(repo, branches=(ref.removeprefix("refs/heads/"),)) if ref.startswith("refs/heads/") else None
     return None
 
 
-def _iid(about: Mapping[str, Any]) -> tuple[int, ...]:
-    number = about.get("iid")
-    fits = isinstance(number, int) and not isinstance(number, bool) and 0 < number < 1 << 53
-    return (number,) if fits and isinstance(number, int) else ()
+def _iid(attributes: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the number of a merge request or issue, if there is one."""
+    number = attributes.get("iid")
+    is_number = isinstance(number, int) and not isinstance(number, bool) and 0 < number < 1 << 53
+    return (number,) if is_number and isinstance(number, int) else ()
 
 
-def _of_ref(ref: Any) -> tuple[int, ...]:
-    found = _REF.fullmatch(_text(ref))
-    return (int(found[1]),) if found else ()
+def _number_of_ref(ref: Any) -> tuple[int, ...]:
+    """Return the number of the merge request that a pipeline's reference belongs to."""
+    match = _REF.fullmatch(_text(ref))
+    return (int(match[1]),) if match else ()
 
 
 def _sha(value: Any) -> tuple[str, ...]:
+    """Return a commit id, if it is one."""
     return (value,) if isinstance(value, str) and _SHA.fullmatch(value) else ()
 
 
 def _dict(value: Any) -> Mapping[str, Any]:
+    """Return the value if it is an object, otherwise an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
 def _text(value: Any) -> str:
+    """Return the value if it is a text, otherwise ""."""
     return value if isinstance(value, str) else ""

@@ -1,1 +1,1 @@
-"""Issues at Jira."""
+"""Plugins for issues at Jira."""

@@ -1,4 +1,4 @@
-"""A Jira site: Atlassian's cloud, or a server of one's own. Where it is, and how to speak with it."""
+"""A Jira site, Atlassian's cloud or a self-managed server: its URL, the token, and requests to it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from agent_orchestrator.plugins.forges.shared import tokens
 from agent_orchestrator.plugins.forges.shared.http import Answer, Http, shared
 from agent_orchestrator.plugins.forges.shared.refusals import Speaker, told
 
-_PROJECT = re.compile(r"[A-Z][A-Z0-9_]*")
-_KEYS = "https://id.atlassian.com/manage-profile/security/api-tokens"
+_PROJECT_KEY = re.compile(r"[A-Z][A-Z0-9_]*")
+"""A project's key."""
+_TOKENS_URL = "https://id.atlassian.com/manage-profile/security/api-tokens"
+"""The page where a person makes an API token of Atlassian's cloud."""
 
 
 class JiraHost:
-    """One project at one site by one token."""
+    """One project at one site with one token."""
 
     def __init__(self, config: Mapping[str, Any], clock: Callable[[], float] = time.time) -> None:
         self.url = str(config.get("url") or config.get("host") or "").strip().rstrip("/")
@@ -29,38 +31,40 @@ class JiraHost:
         if parts.scheme not in ("https", "http") or not parts.hostname:
             raise UsageError("tracker.url is no address", "for example url: https://acme.atlassian.net")
         self.project = str(config.get("project") or config.get("projectKey") or "").strip().upper()
-        if not _PROJECT.fullmatch(self.project):
+        if not _PROJECT_KEY.fullmatch(self.project):
             raise UsageError("tracker.project is no project's key", "write it as in its issues' names: project: APP")
         version = str(config.get("api") or "")
         if version not in ("", "2", "3"):
             raise UsageError("tracker.api is neither 3 nor 2", "3 is Atlassian's cloud, 2 a server of your own")
         hostname = parts.hostname
-        known = hostname.endswith((".atlassian.net", ".jira.com")) or hostname == "api.atlassian.com"
-        self.cloud = version == "3" or (not version and known)
-        """Its texts are documents, its people have account ids."""
-        given = tokens.given(config.get("token"), "tracker.token")
-        self._token = given or tokens.found(os.environ, ("JIRA_API_TOKEN",))
+        is_cloud_host = hostname.endswith((".atlassian.net", ".jira.com")) or hostname == "api.atlassian.com"
+        self.cloud = version == "3" or (not version and is_cloud_host)
+        """True for Atlassian's cloud: its texts are documents, and people have account ids."""
+        configured_token = tokens.given(config.get("token"), "tracker.token")
+        self._token = configured_token or tokens.found(os.environ, ("JIRA_API_TOKEN",))
         self._email = str(config.get("email") or os.environ.get("JIRA_EMAIL") or "").strip()
         self._clock = clock
         self.opened: Http | None = None
-        """The client, if something was asked already."""
+        """The HTTP client, or None before the first request."""
 
     def http(self) -> Http:
-        """The client. Raises `Denied` when there is no token."""
+        """Return the HTTP client. Raise `Denied` if there is no token."""
         if self.opened is None:
             token = self._token
             if token is None:
-                raise tokens.none_found(f"Jira at {urlsplit(self.url).netloc}", self._sign_in())
-            who = f"{token.digest} {self._email}"
-            self.opened = shared("jira", self.url, who, lambda: self._made(token))
+                raise tokens.none_found(f"Jira at {urlsplit(self.url).netloc}", self._sign_in_hint())
+            credentials = f"{token.digest} {self._email}"
+            self.opened = shared("jira", self.url, credentials, lambda: self._make_client(token))
         return self.opened
 
-    def _sign_in(self) -> str:
+    def _sign_in_hint(self) -> str:
+        """Return how a person gets a token, for error texts."""
         if self.cloud:
-            return f"make an API token at {_KEYS} and set JIRA_EMAIL and JIRA_API_TOKEN"
+            return f"make an API token at {_TOKENS_URL} and set JIRA_EMAIL and JIRA_API_TOKEN"
         return "make a personal access token in your profile there and set JIRA_API_TOKEN"
 
-    def _made(self, token: tokens.Token) -> Http:
+    def _make_client(self, token: tokens.Token) -> Http:
+        """Return a new HTTP client for a token: with an email as basic credentials, otherwise as a bearer token."""
         name = f"Jira at {urlsplit(self.url).netloc}"
         if self._email:
             login = token.basic(self._email)
@@ -70,18 +74,18 @@ class JiraHost:
         headers = {"Authorization": authorization, "Accept": "application/json", "X-Atlassian-Token": "no-check"}
         base = f"{self.url}/rest/api/{3 if self.cloud else 2}"
         return Http(
-            base, Speaker(name, str(token), self._sign_in(), keys="project and url"), headers, clock=self._clock
+            base, Speaker(name, str(token), self._sign_in_hint(), keys="project and url"), headers, clock=self._clock
         )
 
     async def get(self, path: str) -> Any:
-        """Read something."""
+        """Return the JSON of a path."""
         return (await self.http().get(path)).data
 
     async def call(self, method: str, path: str, body: Any, *, safe: bool = False) -> Answer:
-        """Do something; what Jira finds wrong with it is told in its words."""
+        """Send a request. If Jira rejects it as invalid, raise `UsageError` with Jira's own words."""
         http = self.http()
         answer = await http.call(method, path, body, safe=safe, allow=(400,))
         if answer.status == 400:
-            why = told(answer.data) or "no reason given"
-            raise UsageError(f"{http.speaker.name} refuses {method} /{path.partition('?')[0]}: {why}")
+            reason = told(answer.data) or "no reason given"
+            raise UsageError(f"{http.speaker.name} refuses {method} /{path.partition('?')[0]}: {reason}")
         return answer

@@ -1,9 +1,9 @@
-"""Issues at Jira, of one project: Atlassian's cloud (REST 3) and servers of one's own (REST 2).
+"""Issues of one project at Jira: Atlassian's cloud (REST 3) and self-managed servers (REST 2).
 
-A project's statuses have categories; by these an issue is moved with whatever transitions its workflow offers: work that begins goes
-to one `in progress`, work in review to one whose name speaks of a review, merged work to a `done` one. `tracker: {plugin: jira, url:
-…, project: APP, states: {inReview: Checking}}` names others. What we say bears our key: as a property of the comment in the cloud,
-in an anchor that nobody sees on servers.
+The statuses of a project have categories. An issue is moved by them, with the transitions that its workflow offers: work that begins
+goes to a status of the category `in progress`, work in review to one whose name contains "review", merged work to one of the category
+`done`. `tracker: {plugin: jira, url: …, project: APP, states: {inReview: Checking}}` names other statuses. Our comments have a key: in
+the cloud as a property of the comment, on servers in an invisible anchor.
 """
 
 from __future__ import annotations
@@ -26,30 +26,42 @@ from agent_orchestrator.protocols.forge import Access, Author, Issue, IssueChang
 from agent_orchestrator.protocols.host import Host
 
 PAGE = 100
+"""Items per page."""
 MOST_PAGES = 50
+"""Pages that are read of one listing."""
 MOST_ASKED = 20
-"""People of whom one reading asks whether they belong to the project."""
+"""People whose write access one reading requests."""
 MEMBERS_FOR = 600.0
-"""Seconds for which that is remembered."""
+"""Seconds for which write access is remembered."""
 MOST_LISTED = 1_000
-"""Comments whose properties are asked for at once."""
+"""Comments whose properties one request reads."""
 LONGEST_TEXT = 30_000
+"""Characters of a body that are posted."""
 LONGEST_TITLE = 250
+"""Characters of a title that are posted."""
 PROPERTY = "ao.said"
+"""The property of a comment that has our key."""
 _FIELDS = ("summary", "description", "status", "labels", "assignee", "reporter", "attachment", "created", "updated")
+"""The fields of an issue that are read."""
 _CATEGORIES = {"open": "new", "in_progress": "indeterminate", "in_review": "indeterminate", "closed": "done"}
+"""The category of statuses by our state."""
 _RANK = {"new": 0, "indeterminate": 1, "done": 2}
-_KEYS = {"open": "open", "in_progress": "inProgress", "in_review": "inReview", "closed": "closed"}
-_MOST_STEPS = 4
+"""The order of the categories in a workflow."""
+_CONFIG_KEYS = {"open": "open", "in_progress": "inProgress", "in_review": "inReview", "closed": "closed"}
+"""The key in `tracker.states` by our state."""
+_MAX_TRANSITIONS = 4
+"""Transitions by which an issue is moved at most."""
 _REVIEW = re.compile(r"\breview", re.IGNORECASE)
-_ID = re.compile(r"([A-Za-z][A-Za-z0-9_]*)-(\d{1,9})")
+"""A word in a status's name that makes it a status of work in review."""
+_ISSUE_KEY = re.compile(r"([A-Za-z][A-Za-z0-9_]*)-(\d{1,9})")
 _NUMBER = re.compile(r"#?(\d{1,9})")
 _ADDRESS = re.compile(r"https?://\S+/(?:browse|issues)/([A-Za-z][A-Za-z0-9_]*-\d{1,9})(?:[/?#].*)?")
-_SELECTED = re.compile(r"https?://\S+[?&]selectedIssue=([A-Za-z][A-Za-z0-9_]*-\d{1,9})(?:[&#].*)?")
+_SELECTED_ISSUE = re.compile(r"https?://\S+[?&]selectedIssue=([A-Za-z][A-Za-z0-9_]*-\d{1,9})(?:[&#].*)?")
 _ANCHOR = re.compile(r"\{anchor:ao-([0-9a-f]{32})\}\s*\Z")
+"""The invisible anchor at the end of our comments on servers."""
 
 
-_NEEDED = {
+_PERMISSIONS = {
     "BROWSE_PROJECTS": "to read issues",
     "CREATE_ISSUES": "to make issues (ao issue new)",
     "EDIT_ISSUES": "to label issues",
@@ -57,7 +69,7 @@ _NEEDED = {
     "TRANSITION_ISSUES": "to move issues as the work goes on",
     "ADD_COMMENTS": "to link pull requests",
 }
-"""The permissions that we need, and what for."""
+"""The permissions that we need, each with its purpose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +78,12 @@ class Status:
 
     name: str
     category: str
-    """`new`, `indeterminate` or `done`."""
+    """The category: `new`, `indeterminate` or `done`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """A way out of a status."""
+    """A transition that leads from an issue's status to another one."""
 
     id: str
     to: Status
@@ -86,288 +98,321 @@ class JiraIssues:
         states = config.get("states") or {}
         if not isinstance(states, Mapping):
             raise UsageError("tracker.states is no map", "for example states: {inReview: In Review}")
-        self._states = {state: str(states[key]) for state, key in _KEYS.items() if states.get(key)}
-        self._kind = str(config.get("issueType") or "Task")
+        self._states = {state: str(states[key]) for state, key in _CONFIG_KEYS.items() if states.get(key)}
+        self._issue_type = str(config.get("issueType") or "Task")
         self._clock = clock
-        self._myself: str | None = None
-        self._members: dict[str, tuple[float, str]] = {}
+        self._own_account: str | None = None
+        self._access: dict[str, tuple[float, str]] = {}
 
     @property
     def repo(self) -> str:
-        """What webhooks name it by: the project's key."""
+        """The project's key, by which webhooks name the project."""
         return self._at.project
 
     def pause(self) -> float:
-        """Seconds that background reading should wait."""
+        """Return how many seconds background reading should wait."""
         return longest_wait(self._at.opened)
 
     def budget(self) -> Sequence[str]:
-        """What is left of the site's grants."""
+        """Return one line per rate limit of the site."""
         return lines(self._at.opened)
 
     async def access(self) -> Access:
-        """Who we are, and what we may do in the project."""
-        me = await self._at.get("myself")
-        query = urlencode({"projectKey": self._at.project, "permissions": ",".join(_NEEDED)})
-        may = (await self._at.get(f"mypermissions?{query}")).get("permissions") or {}
-        lacks = [key for key in _NEEDED if not (may.get(key) or {}).get("havePermission")]
+        """Return the token's account and the permissions that it lacks in the project."""
+        account = await self._at.get("myself")
+        query = urlencode({"projectKey": self._at.project, "permissions": ",".join(_PERMISSIONS)})
+        permissions = (await self._at.get(f"mypermissions?{query}")).get("permissions") or {}
+        missing = [key for key in _PERMISSIONS if not (permissions.get(key) or {}).get("havePermission")]
         return Access(
-            Author(str(me.get("displayName") or _account(me))),
+            Author(str(account.get("displayName") or _account(account))),
             f"project {self._at.project}",
-            tuple(_lack(key, self._at.project) for key in lacks),
+            tuple(_lack(key, self._at.project) for key in missing),
         )
 
     async def get(self, issue: str) -> Issue:
-        """One issue with its comments."""
-        key = self._name(issue)
+        """Return an issue with its comments. Raise `NotFound` if it has moved to another project."""
+        key = self._issue_key(issue)
         data = await self._at.get(f"issue/{key}?{urlencode({'fields': ','.join(_FIELDS)})}")
         if str(data["key"]).partition("-")[0] != self._at.project:
             raise NotFound(f"{key} has moved to another project, as {data['key']}", "name an issue of this project")
         comments = await self._comments(key)
-        us = await self._us() if comments else ""
-        ours = await self._ours(comments, us)
-        trust = await self._trust([data["fields"].get("reporter"), *(one.get("author") for one in comments)])
-        return self._issue(data, trust, [_comment(one, ours, trust) for one in comments])
+        our_account = await self._our_account() if comments else ""
+        our_comments = await self._our_comments(comments, our_account)
+        write_access = await self._write_access_of(
+            [data["fields"].get("reporter"), *(comment.get("author") for comment in comments)]
+        )
+        return self._issue(data, write_access, [_comment(comment, our_comments, write_access) for comment in comments])
 
     async def list(
         self, *, labels: Sequence[str] = (), state: str = "open", assignee: str | None = None, since: float = 0.0
     ) -> list[Issue]:
-        """Issues with all these labels, the newest first."""
-        wanted = [f"project = {_quoted(self._at.project)}", *(f"labels = {_quoted(label)}" for label in labels)]
+        """Return the issues with all these labels, newest first."""
+        conditions = [f"project = {_quoted(self._at.project)}", *(f"labels = {_quoted(label)}" for label in labels)]
         if state != "all":
-            wanted.append(f"statusCategory {'=' if state == 'closed' else '!='} Done")
+            conditions.append(f"statusCategory {'=' if state == 'closed' else '!='} Done")
         if assignee:
-            person = None if assignee == "@me" else await self._person(assignee)
-            mine = "= currentUser()" if assignee == "@me" else f"= {_quoted(person)}" if person else "is EMPTY"
-            wanted.append(f"assignee {mine}")
-        if since:  # times of JQL are of the reader's zone and know no seconds: minutes ago are the same everywhere
-            wanted.append(f"updated >= -{max(1, math.ceil((self._clock() - since) / 60.0) + 1)}m")
-        found = await self._search(" AND ".join(wanted) + " ORDER BY created DESC, key DESC")
-        trust = await self._trust([(one.get("fields") or {}).get("reporter") for one in found])
-        issues = [self._issue(one, trust) for one in found]
+            account = None if assignee == "@me" else await self._account_of(assignee)
+            condition = "= currentUser()" if assignee == "@me" else f"= {_quoted(account)}" if account else "is EMPTY"
+            conditions.append(f"assignee {condition}")
+        if since:  # JQL's times are in the reader's time zone, without seconds; "minutes ago" is the same in every zone
+            conditions.append(f"updated >= -{max(1, math.ceil((self._clock() - since) / 60.0) + 1)}m")
+        items = await self._search(" AND ".join(conditions) + " ORDER BY created DESC, key DESC")
+        write_access = await self._write_access_of([(item.get("fields") or {}).get("reporter") for item in items])
+        issues = [self._issue(item, write_access) for item in items]
         return [issue for issue in issues if issue.updated_at >= since]
 
     async def _search(self, jql: str) -> Sequence[Mapping[str, Any]]:
-        found: list[Mapping[str, Any]] = []
-        asked: dict[str, Any] = {"jql": jql, "fields": list(_FIELDS), "maxResults": PAGE}
+        """Return all issues that a JQL query matches."""
+        items: list[Mapping[str, Any]] = []
+        request: dict[str, Any] = {"jql": jql, "fields": list(_FIELDS), "maxResults": PAGE}
         for _ in range(MOST_PAGES):
             path = "search/jql" if self._at.cloud else "search"
-            page = (await self._at.call("POST", path, asked, safe=True)).data
+            page = (await self._at.call("POST", path, request, safe=True)).data
             issues = page.get("issues") or []
-            found += issues
+            items += issues
             if self._at.cloud:
                 token = page.get("nextPageToken")
                 if page.get("isLast") or not token:
                     break
-                asked["nextPageToken"] = token
+                request["nextPageToken"] = token
             else:
-                if not issues or len(found) >= int(page.get("total") or 0):
+                if not issues or len(items) >= int(page.get("total") or 0):
                     break
-                asked["startAt"] = len(found)
-        return found
+                request["startAt"] = len(items)
+        return items
 
     async def create(self, title: str, body: str = "", labels: Sequence[str] = ()) -> Issue:
-        """Make an issue."""
+        """Create an issue."""
         fields = {
             "project": {"key": self._at.project},
-            "issuetype": {"name": self._kind},
-            "summary": _title(title),
-            "labels": [_label(label) for label in labels],
+            "issuetype": {"name": self._issue_type},
+            "summary": _fit_title(title),
+            "labels": [_checked_label(label) for label in labels],
         }
         if body.strip():
-            fields["description"] = self._written(body)
+            fields["description"] = self._to_body(body)
         try:
-            made = (await self._at.call("POST", "issue", {"fields": fields})).data
+            created = (await self._at.call("POST", "issue", {"fields": fields})).data
         except UsageError as error:
-            wanted = f"check project ({self._at.project}) and issueType ({self._kind}) in the configuration"
-            raise UsageError(error.text, error.remedy or wanted) from None
-        return await self.get(str(made["key"]))
+            remedy = f"check project ({self._at.project}) and issueType ({self._issue_type}) in the configuration"
+            raise UsageError(error.text, error.remedy or remedy) from None
+        return await self.get(str(created["key"]))
 
     async def change(self, issue: str, change: IssueChange) -> None:
-        """Change an issue; what is so already stays."""
-        key = self._name(issue)
+        """Apply a change to an issue; what is already so stays."""
+        key = self._issue_key(issue)
         fields: dict[str, Any] = {}
         if change.title is not None:
-            fields["summary"] = _title(change.title)
+            fields["summary"] = _fit_title(change.title)
         if change.body is not None:
-            fields["description"] = self._written(change.body)
-        add = list(dict.fromkeys(map(_label, change.add_labels)))
-        gone = [
-            label for label in dict.fromkeys(change.remove_labels) if label not in add and not re.search(r"\s", label)
+            fields["description"] = self._to_body(change.body)
+        added_labels = list(dict.fromkeys(map(_checked_label, change.add_labels)))
+        removed_labels = [
+            label
+            for label in dict.fromkeys(change.remove_labels)
+            if label not in added_labels and not re.search(r"\s", label)
         ]
-        steps = [*({"add": label} for label in add), *({"remove": label} for label in gone)]
+        label_updates = [*({"add": label} for label in added_labels), *({"remove": label} for label in removed_labels)]
         body = {
             name: value
-            for name, value in (("fields", fields), ("update", {"labels": steps} if steps else None))
+            for name, value in (("fields", fields), ("update", {"labels": label_updates} if label_updates else None))
             if value
         }
         if body:
             await self._at.call("PUT", f"issue/{key}", body, safe=True)
         if change.assignee is not None:
-            person = await self._person(change.assignee)
-            await self._at.call("PUT", f"issue/{key}/assignee", {self._who: person}, safe=True)
+            account = await self._account_of(change.assignee)
+            await self._at.call("PUT", f"issue/{key}/assignee", {self._person_field: account}, safe=True)
         if change.state is not None:
             await self._move(key, change.state)
 
-    async def _move(self, key: str, wanted: str) -> None:
-        """On to a state, by as many transitions as it takes."""
-        seen: set[str] = set()
-        for _ in range(_MOST_STEPS):
+    async def _move(self, key: str, state: str) -> None:
+        """Move an issue to a state by up to `_MAX_TRANSITIONS` transitions.
+
+        Raise `UsageError` if its workflow does not lead there.
+        """
+        visited: set[str] = set()
+        for _ in range(_MAX_TRANSITIONS):
             data = await self._at.get(f"issue/{key}?fields=status")
-            now = _status(data["fields"]["status"])
-            if settled(now, wanted, self._states):
+            current = _status(data["fields"]["status"])
+            if settled(current, state, self._states):
                 return
-            seen.add(now.name.casefold())
+            visited.add(current.name.casefold())
             offered = (await self._at.get(f"issue/{key}/transitions")).get("transitions") or []
-            ways = [Transition(str(one["id"]), _status(one.get("to") or {})) for one in offered]
-            step = next_step(now, ways, wanted, self._states, frozenset(seen))
-            if step is None:
+            transitions = [Transition(str(item["id"]), _status(item.get("to") or {})) for item in offered]
+            transition = next_step(current, transitions, state, self._states, frozenset(visited))
+            if transition is None:
                 return
-            await self._at.call("POST", f"issue/{key}/transitions", {"transition": {"id": step.id}})
+            await self._at.call("POST", f"issue/{key}/transitions", {"transition": {"id": transition.id}})
         data = await self._at.get(f"issue/{key}?fields=status")
-        if not settled(_status(data["fields"]["status"]), wanted, self._states):
-            raise UsageError(f"{key} did not become {wanted} by {_MOST_STEPS} transitions", _remedy(wanted))
+        if not settled(_status(data["fields"]["status"]), state, self._states):
+            raise UsageError(f"{key} did not become {state} by {_MAX_TRANSITIONS} transitions", _remedy(state))
 
     async def comment(self, issue: str, text: str, key: str) -> str:
-        """Say something, once."""
-        name = self._name(issue)
-        us = await self._us()
+        """Post a comment once and return its id; if it was already posted, return that one's id."""
+        issue_key = self._issue_key(issue)
+        our_account = await self._our_account()
         mark = key if self._at.cloud else _digest(key)
-        ours = await self._ours(await self._comments(name, newest=True), us)
-        if known := next((number for number, its in ours.items() if its == mark), None):
-            return known
-        said: dict[str, Any] = {"body": self._written(text)}
+        our_comments = await self._our_comments(await self._comments(issue_key, newest_first=True), our_account)
+        if existing := next(
+            (comment_id for comment_id, comment_mark in our_comments.items() if comment_mark == mark), None
+        ):
+            return existing
+        request: dict[str, Any] = {"body": self._to_body(text)}
         if self._at.cloud:
-            said["properties"] = [{"key": PROPERTY, "value": {"key": key}}]
+            request["properties"] = [{"key": PROPERTY, "value": {"key": key}}]
         else:
-            said["body"] += f"\n\n{{anchor:ao-{mark}}}"
-        made = await self._at.call("POST", f"issue/{name}/comment", said)
-        return str(made.data["id"])
+            request["body"] += f"\n\n{{anchor:ao-{mark}}}"
+        answer = await self._at.call("POST", f"issue/{issue_key}/comment", request)
+        return str(answer.data["id"])
 
-    async def _comments(self, key: str, *, newest: bool = False) -> Sequence[Mapping[str, Any]]:
-        found: list[Mapping[str, Any]] = []
-        order = "-created" if newest else "created"
+    async def _comments(self, key: str, *, newest_first: bool = False) -> Sequence[Mapping[str, Any]]:
+        """Return all comments of an issue, oldest first unless `newest_first`."""
+        items: list[Mapping[str, Any]] = []
+        order = "-created" if newest_first else "created"
         for _ in range(MOST_PAGES):
-            query = urlencode({"startAt": len(found), "maxResults": PAGE, "orderBy": order})
+            query = urlencode({"startAt": len(items), "maxResults": PAGE, "orderBy": order})
             page = await self._at.get(f"issue/{key}/comment?{query}")
             comments = page.get("comments") or []
-            found += comments
-            if not comments or len(found) >= int(page.get("total") or 0):
+            items += comments
+            if not comments or len(items) >= int(page.get("total") or 0):
                 break
-        return found
+        return items
 
-    async def _ours(self, comments: Sequence[Mapping[str, Any]], us: str) -> Mapping[str, str]:
-        """Which of these comments we made, and with which key, or on servers its digest. Only our own account's can be ours."""
-        mine = [one for one in comments if _account(one.get("author")) == us]
+    async def _our_comments(self, comments: Sequence[Mapping[str, Any]], our_account: str) -> Mapping[str, str]:
+        """Return the ids of our comments, each with its key, or on servers the key's digest.
+
+        A comment is ours only if our account wrote it.
+        """
+        own_comments = [comment for comment in comments if _account(comment.get("author")) == our_account]
         if not self._at.cloud:
-            return {str(one["id"]): found[1] for one in mine if (found := _ANCHOR.search(str(one.get("body"))[-200:]))}
-        ids = [int(one["id"]) for one in mine]
+            return {
+                str(comment["id"]): match[1]
+                for comment in own_comments
+                if (match := _ANCHOR.search(str(comment.get("body"))[-200:]))
+            }
+        ids = [int(comment["id"]) for comment in own_comments]
         keys: dict[str, str] = {}
         for start in range(0, len(ids), MOST_LISTED):
-            asked = {"ids": ids[start : start + MOST_LISTED]}
-            page = (await self._at.call("POST", "comment/list?expand=properties", asked, safe=True)).data
-            for one in page.get("values") or []:
-                if key := _key_of(one):
-                    keys[str(one["id"])] = key
+            request = {"ids": ids[start : start + MOST_LISTED]}
+            page = (await self._at.call("POST", "comment/list?expand=properties", request, safe=True)).data
+            for comment in page.get("values") or []:
+                if key := _comment_key(comment):
+                    keys[str(comment["id"])] = key
         return keys
 
-    def _name(self, issue: str) -> str:
-        """An issue's key, from any way to write it."""
-        text, own = issue.strip(), self._at.project
-        address = _ADDRESS.fullmatch(text) or _SELECTED.fullmatch(text)
+    def _issue_key(self, issue: str) -> str:
+        """Return an issue's key from any notation of it, or raise `NotFound`."""
+        text, project = issue.strip(), self._at.project
+        address = _ADDRESS.fullmatch(text) or _SELECTED_ISSUE.fullmatch(text)
         if number := _NUMBER.fullmatch(text):
-            return f"{own}-{int(number[1])}"
-        found = _ID.fullmatch(address[1] if address else text)
-        if found is None or found[1].upper() != own:
-            shown = (
-                f"{found[0].upper()} is no issue of the project {own}" if found else f"{issue!r} is no issue of Jira"
+            return f"{project}-{int(number[1])}"
+        match = _ISSUE_KEY.fullmatch(address[1] if address else text)
+        if match is None or match[1].upper() != project:
+            problem = (
+                f"{match[0].upper()} is no issue of the project {project}"
+                if match
+                else f"{issue!r} is no issue of Jira"
             )
-            raise NotFound(shown, f"write its key: {own}-123")
-        return f"{own}-{int(found[2])}"
+            raise NotFound(problem, f"write its key: {project}-123")
+        return f"{project}-{int(match[2])}"
 
     @property
-    def _who(self) -> str:
-        """How this site names people."""
+    def _person_field(self) -> str:
+        """The field by which this site identifies people."""
         return "accountId" if self._at.cloud else "name"
 
-    async def _us(self) -> str:
-        if self._myself is None:
-            self._myself = _account(await self._at.get("myself"))
-        return self._myself
+    async def _our_account(self) -> str:
+        """Return the id of the token's account, read once."""
+        if self._own_account is None:
+            self._own_account = _account(await self._at.get("myself"))
+        return self._own_account
 
-    async def _person(self, name: str) -> str | None:
-        """Somebody's account; `@me`: ours; empty or `none`: nobody."""
+    async def _account_of(self, name: str) -> str | None:
+        """Return the account that a name stands for: `@me` is the token's account, "" or `none` is None.
+
+        Raise `UsageError` if no account or several have this name.
+        """
         if name in ("", "none"):
             return None
         if name == "@me":
-            return await self._us()
+            return await self._our_account()
         text = name.removeprefix("@")
-        asked = {"project": self._at.project, "maxResults": "50", "query" if self._at.cloud else "username": text}
-        people = await self._at.get(f"user/assignable/search?{urlencode(asked)}")
-        fitting = [_account(one) for one in people if text.casefold() in _names(one)]
-        hidden = not fitting and len(people) == 1 and "@" in text  # an address that is not shown finds its owner too
-        if hidden:
-            fitting = [_account(people[0])]
-        if len(set(fitting)) != 1:
-            how = "several people are" if fitting else "nobody who may be assigned is"
-            raise UsageError(f"{how} called {name}", "write the full name, the e-mail address or the account's id")
-        return fitting[0]
+        parameters = {"project": self._at.project, "maxResults": "50", "query" if self._at.cloud else "username": text}
+        people = await self._at.get(f"user/assignable/search?{urlencode(parameters)}")
+        matches = [_account(person) for person in people if text.casefold() in _names_of(person)]
+        # a search for an email finds its owner although Jira hides the address
+        is_hidden_email = not matches and len(people) == 1 and "@" in text
+        if is_hidden_email:
+            matches = [_account(people[0])]
+        if len(set(matches)) != 1:
+            problem = "several people are" if matches else "nobody who may be assigned is"
+            raise UsageError(f"{problem} called {name}", "write the full name, the e-mail address or the account's id")
+        return matches[0]
 
-    async def _trust(self, people: Sequence[Any]) -> Mapping[str, str]:
-        """Who may write to the project: those whom its issues can be given to. Of a few people at a time, and seldom."""
-        now, asked = self._clock(), 0
-        found: dict[str, str] = {}
+    async def _write_access_of(self, people: Sequence[Any]) -> Mapping[str, str]:
+        """Return the write access of people: those to whom issues can be assigned may write.
+
+        At most `MOST_ASKED` accounts are requested per call, and each once in `MEMBERS_FOR` seconds.
+        """
+        now, requests = self._clock(), 0
+        access: dict[str, str] = {}
         for account in dict.fromkeys(filter(None, map(_account, people))):
-            at, known = self._members.get(account, (0.0, "unknown"))
-            if now - at > MEMBERS_FOR and asked < MOST_ASKED:
-                asked += 1
-                known = await self._belongs(account)
-                self._members[account] = now, known
-            found[account] = known
-        return found
+            read_at, account_access = self._access.get(account, (0.0, "unknown"))
+            if now - read_at > MEMBERS_FOR and requests < MOST_ASKED:
+                requests += 1
+                account_access = await self._write_access_of_account(account)
+                self._access[account] = now, account_access
+            access[account] = account_access
+        return access
 
-    async def _belongs(self, account: str) -> str:
-        how = "accountId" if self._at.cloud else "username"
+    async def _write_access_of_account(self, account: str) -> str:
+        """Request the write access of an account; `unknown` if the token may not browse people."""
+        field = "accountId" if self._at.cloud else "username"
         try:
             people = await self._at.get(
-                f"user/assignable/search?{urlencode({'project': self._at.project, how: account})}"
+                f"user/assignable/search?{urlencode({'project': self._at.project, field: account})}"
             )
         except AoError as error:
             if error.retryable:
                 raise
-            return "unknown"  # this token may not browse people
+            return "unknown"  # the token may not browse people
         return "yes" if account in map(_account, people) else "no"
 
-    def _written(self, text: str) -> Any:
+    def _to_body(self, text: str) -> Any:
+        """Return a text as the site stores it: a document in the cloud, text on servers. It is cut to `LONGEST_TEXT`."""
         cut = text.rstrip() if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT].rstrip() + "\n\n… (cut)"
         return to_adf(cut) if self._at.cloud else cut
 
     def _issue(
-        self, data: Mapping[str, Any], trust: Mapping[str, str], comments: Sequence[TrackerComment] = ()
+        self, data: Mapping[str, Any], write_access: Mapping[str, str], comments: Sequence[TrackerComment] = ()
     ) -> Issue:
+        """Return an issue from its REST data."""
         fields = data.get("fields") or {}
-        key, described = str(data["key"]), fields.get("description")
-        files = [str(one.get("content")) for one in fields.get("attachment") or [] if one.get("content")]
+        key, description = str(data["key"]), fields.get("description")
+        files = [
+            str(attachment.get("content")) for attachment in fields.get("attachment") or [] if attachment.get("content")
+        ]
         assignee = fields.get("assignee") or {}
         return Issue(
             id=key,
             title=str(fields.get("summary") or ""),
-            body=from_adf(described),
+            body=from_adf(description),
             url=f"{self._at.url}/browse/{quote(key)}",
             state="closed" if _status(fields.get("status") or {}).category == "done" else "open",
             labels=tuple(map(str, fields.get("labels") or [])),
             assignee=(assignee.get("displayName") if self._at.cloud else assignee.get("name")) or None,
-            author=_author(fields.get("reporter"), trust),
+            author=_author(fields.get("reporter"), write_access),
             comments=tuple(comments),
-            attachments=tuple(dict.fromkeys([*files, *addresses(described)])),
-            updated_at=_when(fields.get("updated")),
+            attachments=tuple(dict.fromkeys([*files, *addresses(description)])),
+            updated_at=_timestamp(fields.get("updated")),
         )
 
 
 def settled(now: Status, wanted: str, names: Mapping[str, str]) -> bool:
-    """Is an issue where it shall be?"""
-    if wanted not in _KEYS:
-        raise UsageError(f"{wanted!r} is no state", f"one of {', '.join(_KEYS)}")
+    """Return whether an issue is in the wanted state. Raise `UsageError` if there is no such state."""
+    if wanted not in _CONFIG_KEYS:
+        raise UsageError(f"{wanted!r} is no state", f"one of {', '.join(_CONFIG_KEYS)}")
     if wanted in names:
         return now.name.casefold() == names[wanted].casefold()
     if wanted == "in_review":
@@ -378,105 +423,127 @@ def settled(now: Status, wanted: str, names: Mapping[str, str]) -> bool:
 def next_step(
     now: Status, ways: Sequence[Transition], wanted: str, names: Mapping[str, str], seen: frozenset[str]
 ) -> Transition | None:
-    """The transition to take; none: it stays where it is, for lack of a status that speaks of a review."""
-    direct = next((way for way in ways if settled(way.to, wanted, names)), None)
+    """Return the next transition toward the wanted state.
+
+    Return None if the issue stays in progress because no status is for reviews. Raise `UsageError` if no transition leads nearer.
+    """
+    direct = next((transition for transition in ways if settled(transition.to, wanted, names)), None)
     if direct is not None:
         return direct
     if wanted == "in_review" and wanted not in names:
         if now.category == "indeterminate":
             return None
-        return next((way for way in ways if way.to.category == "indeterminate"), None)
-    aim, at = _RANK[_CATEGORIES[wanted]], _RANK.get(now.category, 1)
+        return next((transition for transition in ways if transition.to.category == "indeterminate"), None)
+    target_rank, current_rank = _RANK[_CATEGORIES[wanted]], _RANK.get(now.category, 1)
     nearer = [
-        way
-        for way in ways
-        if way.to.name.casefold() not in seen and min(at, aim) <= _RANK.get(way.to.category, 1) <= max(at, aim)
+        transition
+        for transition in ways
+        if transition.to.name.casefold() not in seen
+        and min(current_rank, target_rank) <= _RANK.get(transition.to.category, 1) <= max(current_rank, target_rank)
     ]
     if not nearer:
-        offered = ", ".join(way.to.name for way in ways) or "nothing"
+        offered = ", ".join(transition.to.name for transition in ways) or "nothing"
         raise UsageError(f"no transition leads from {now.name} to {wanted}: Jira offers {offered}", _remedy(wanted))
-    return min(nearer, key=lambda way: abs(_RANK.get(way.to.category, 1) - aim))
+    return min(nearer, key=lambda transition: abs(_RANK.get(transition.to.category, 1) - target_rank))
 
 
-def _remedy(wanted: str) -> str:
-    return f"name a status in tracker.states.{_KEYS[wanted]}, or allow the transition in the project's workflow"
+def _remedy(state: str) -> str:
+    """Return the remedy for a state that the workflow does not lead to."""
+    return f"name a status in tracker.states.{_CONFIG_KEYS[state]}, or allow the transition in the project's workflow"
 
 
 def _is_review(status: Status, names: Mapping[str, str]) -> bool:
-    named = names.get("in_review")
-    if named:
-        return status.name.casefold() == named.casefold()
+    """Return whether a status is the one for work in review."""
+    configured = names.get("in_review")
+    if configured:
+        return status.name.casefold() == configured.casefold()
     return status.category == "indeterminate" and bool(_REVIEW.search(status.name))
 
 
 def _status(data: Mapping[str, Any]) -> Status:
+    """Return a status from its REST data."""
     return Status(str(data.get("name") or ""), str((data.get("statusCategory") or {}).get("key") or "indeterminate"))
 
 
-def _comment(data: Mapping[str, Any], ours: Mapping[str, str], trust: Mapping[str, str]) -> TrackerComment:
-    who = _author(data.get("author"), trust)
-    if str(data["id"]) in ours:
-        who = Author(who.name, "agent", who.write_access)
+def _comment(
+    data: Mapping[str, Any], our_comments: Mapping[str, str], write_access: Mapping[str, str]
+) -> TrackerComment:
+    """Return a comment from its REST data, without our anchor. One of ours has the author kind `agent`."""
+    commenter = _author(data.get("author"), write_access)
+    if str(data["id"]) in our_comments:
+        commenter = Author(commenter.name, "agent", commenter.write_access)
     body = from_adf(data.get("body"))
     if anchor := _ANCHOR.search(body):
         body = body[: anchor.start()].rstrip()
-    return TrackerComment(str(data["id"]), who, body, _when(data.get("created")))
+    return TrackerComment(str(data["id"]), commenter, body, _timestamp(data.get("created")))
 
 
-def _key_of(comment: Mapping[str, Any]) -> str:
-    """The key that a comment was made with, in its properties."""
-    for one in comment.get("properties") or []:
-        value = one.get("value") if isinstance(one, Mapping) and one.get("key") == PROPERTY else None
+def _comment_key(comment: Mapping[str, Any]) -> str:
+    """Return the key in a comment's properties, or ""."""
+    for comment_property in comment.get("properties") or []:
+        value = (
+            comment_property.get("value")
+            if isinstance(comment_property, Mapping) and comment_property.get("key") == PROPERTY
+            else None
+        )
         if isinstance(value, Mapping) and isinstance(value.get("key"), str):
             return str(value["key"])
     return ""
 
 
 def _digest(key: str) -> str:
+    """Return the digest of a key that fits in an anchor."""
     return hashlib.sha256(key.encode()).hexdigest()[:32]
 
 
-def _author(data: Any, trust: Mapping[str, str]) -> Author:
+def _author(data: Any, write_access: Mapping[str, str]) -> Author:
+    """Return an author with the write access that is known."""
     if not isinstance(data, Mapping):
         return Author("somebody", "person", "no")
     kind = "bot" if data.get("accountType") == "app" else "person"
     name = str(data.get("displayName") or data.get("name") or "somebody")
-    access = trust.get(_account(data), "unknown")
+    access = write_access.get(_account(data), "unknown")
     if access != "yes" and name != _account(data):
-        name = f"{name} ({_account(data)})"  # anybody may call himself like somebody who is trusted
+        name = f"{name} ({_account(data)})"  # display names are not unique: a stranger could choose the name of a trusted person
     return Author(name, kind, access)
 
 
 def _account(data: Any) -> str:
-    """Who it is, for this site: an account's id, or on servers a name."""
+    """Return the id by which this site identifies a person: an account id, or on servers a name."""
     return str(data.get("accountId") or data.get("name") or data.get("key") or "") if isinstance(data, Mapping) else ""
 
 
-def _names(data: Mapping[str, Any]) -> set[str]:
-    return {str(data.get(name) or "").casefold() for name in ("accountId", "displayName", "emailAddress", "name")}
+def _names_of(data: Mapping[str, Any]) -> set[str]:
+    """Return the names and ids of a person, for comparison without case."""
+    return {str(data.get(field) or "").casefold() for field in ("accountId", "displayName", "emailAddress", "name")}
 
 
-def _label(label: str) -> str:
+def _checked_label(label: str) -> str:
+    """Return a label, or raise `UsageError` if Jira does not allow it."""
     if not label or re.search(r"\s", label):
         raise UsageError(f"{label!r} is no label of Jira", "its labels have no spaces")
     return label
 
 
 def _lack(key: str, project: str) -> Lack:
+    """Return the lack of a permission."""
     remedy = f"have it granted in the permissions of the project {project}"
-    return Lack(f"we lack the permission {key}", _NEEDED[key], remedy, vital=key == "BROWSE_PROJECTS")
+    return Lack(f"we lack the permission {key}", _PERMISSIONS[key], remedy, vital=key == "BROWSE_PROJECTS")
 
 
-def _title(title: str) -> str:
+def _fit_title(title: str) -> str:
+    """Return a title on one line, cut to `LONGEST_TITLE`."""
     return " ".join(title.split())[:LONGEST_TITLE]
 
 
 def _quoted(text: str) -> str:
+    """Return a text as a JQL string."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
-def _when(text: Any) -> float:
+def _timestamp(text: Any) -> float:
+    """Return a time of Jira's as a timestamp, or 0 if it is absent or malformed."""
     try:
         return datetime.fromisoformat(str(text)).timestamp() if text else 0.0
     except (ValueError, OverflowError):

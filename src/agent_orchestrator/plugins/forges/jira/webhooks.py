@@ -1,4 +1,4 @@
-"""What Jira tells by webhook: is it genuine, and which issue is worth reading because of it. Pure."""
+"""Verify Jira's webhooks and find the issue that is worth reading because of them. Pure."""
 
 from __future__ import annotations
 
@@ -9,32 +9,33 @@ from agent_orchestrator.errors import UsageError
 from agent_orchestrator.plugins.forges.shared.webhook_signatures import is_signed, payload_of, sent_at
 from agent_orchestrator.protocols.forge import Hint, WebhookDelivery
 
-_ISSUE = re.compile(r"([A-Z][A-Z0-9_]*)-\d{1,9}")
-_OF_ISSUE = ("jira:issue_", "comment_", "attachment_", "issue_property_", "worklog_")
+_ISSUE_KEY = re.compile(r"([A-Z][A-Z0-9_]*)-\d{1,9}")
+_ISSUE_EVENTS = ("jira:issue_", "comment_", "attachment_", "issue_property_", "worklog_")
+"""How the names of events about an issue begin."""
 
 
 class JiraHooks:
-    """Jira's webhooks, of its cloud and of servers."""
+    """The receiver of Jira's webhooks, from the cloud and from servers."""
 
     def genuine(self, headers: Mapping[str, str], body: bytes, secrets: Sequence[str]) -> WebhookDelivery | None:
-        """The delivery, if one of the secrets signed it."""
-        told = {name.lower(): value for name, value in headers.items()}
-        number = told.get("x-atlassian-webhook-identifier", "").strip()
-        if not number:
+        """Return the delivery if one of the secrets signed it, otherwise None. Raise `UsageError` if it is not Jira's."""
+        lowercase_headers = {name.lower(): value for name, value in headers.items()}
+        delivery_id = lowercase_headers.get("x-atlassian-webhook-identifier", "").strip()
+        if not delivery_id:
             remedy = "it has X-Atlassian-Webhook-Identifier and, with a secret, X-Hub-Signature"
             raise UsageError("this is no delivery of Jira's", remedy)
-        if not is_signed(body, told.get("x-hub-signature", ""), secrets, "sha256="):
+        if not is_signed(body, lowercase_headers.get("x-hub-signature", ""), secrets, "sha256="):
             return None
         payload = payload_of(body)
         event = str(payload.get("webhookEvent") or "")
-        return WebhookDelivery(number[:200], event[:100], payload, sent_at(payload, "timestamp"))
+        return WebhookDelivery(delivery_id[:200], event[:100], payload, sent_at(payload, "timestamp"))
 
     def hint(self, delivery: WebhookDelivery) -> Hint | None:
-        """The issue that changed."""
-        if not delivery.kind.startswith(_OF_ISSUE):
+        """Return the issue that changed, or None."""
+        if not delivery.kind.startswith(_ISSUE_EVENTS):
             return None
         payload = delivery.payload if isinstance(delivery.payload, Mapping) else {}
         issue = payload.get("issue")
         key = issue.get("key") if isinstance(issue, Mapping) else None
-        found = _ISSUE.fullmatch(key) if isinstance(key, str) else None
-        return Hint(found[1], issues=(found[0],)) if found else None
+        match = _ISSUE_KEY.fullmatch(key) if isinstance(key, str) else None
+        return Hint(match[1], issues=(match[0],)) if match else None

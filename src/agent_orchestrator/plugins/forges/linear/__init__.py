@@ -1,1 +1,1 @@
-"""Issues at Linear."""
+"""Plugins for issues at Linear."""

@@ -1,9 +1,9 @@
-"""What is asked of Linear."""
+"""The GraphQL queries and mutations that are sent to Linear."""
 
 from __future__ import annotations
 
 PAGE = 100
-"""Issues and comments on one page."""
+"""Issues and comments per page."""
 
 VIEWER = "query AoViewer { viewer { id displayName } }"
 
@@ -126,4 +126,4 @@ ALL = {
     "comment": COMMENT,
     "say": SAY,
 }
-"""Each of them by a name for people."""
+"""Every document by a name for people."""

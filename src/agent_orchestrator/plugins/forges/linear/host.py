@@ -1,4 +1,4 @@
-"""Linear: how to speak with it, and what its answers mean."""
+"""Linear's API: requests to it, its rate limits, and its errors."""
 
 from __future__ import annotations
 
@@ -15,78 +15,94 @@ from agent_orchestrator.plugins.forges.shared.refusals import Speaker, limited
 from agent_orchestrator.plugins.forges.shared.request_budget import Budget
 
 LINEAR = "https://api.linear.app/graphql"
+"""Linear's API."""
 KEYS = "team and apiUrl"
-_KINDS = {"core": "requests", "complexity": "complexity"}
-"""Our names for what Linear grants, and its own."""
+"""The configuration keys that error texts name."""
+_LINEAR_RESOURCES = {"core": "requests", "complexity": "complexity"}
+"""Linear's name of each resource by ours."""
 
 
 class LinearBudget(Budget):
-    """Linear grants requests and, apart from them, complexity; its times are in milliseconds."""
+    """The budget of Linear, which limits requests and, separately, complexity. Its times are in milliseconds."""
 
     def seen(self, headers: Mapping[str, str], status: int = 200) -> None:
-        """Take in what an answer says of both."""
-        for ours, theirs in _KINDS.items():
-            super().seen(_plain(headers, ours, theirs), status)
+        """Record both rate limits of an answer."""
+        for ours, theirs in _LINEAR_RESOURCES.items():
+            super().seen(_common_headers(headers, ours, theirs), status)
         self.requests -= 1
         cost = headers.get("x-complexity", "")
         if cost.isascii() and cost.isdigit():
             self.spent("complexity", int(cost))
 
     def refused(self, headers: Mapping[str, str], *, secondary: bool, resource: str = "core") -> float:
-        """A request was one too many: of the kind of which less is left."""
-        spent = headers.get("x-ratelimit-complexity-remaining") == "0"
-        ours = "complexity" if spent else resource
-        plain = {**headers, **_plain(headers, ours, _KINDS.get(ours, ours))}
-        return super().refused(plain, secondary=secondary, resource=ours)
+        """Record a rate-limit refusal of the resource of which nothing is left."""
+        is_complexity_spent = headers.get("x-ratelimit-complexity-remaining") == "0"
+        limited_resource = "complexity" if is_complexity_spent else resource
+        common_headers = {
+            **headers,
+            **_common_headers(headers, limited_resource, _LINEAR_RESOURCES.get(limited_resource, limited_resource)),
+        }
+        return super().refused(common_headers, secondary=secondary, resource=limited_resource)
 
     def until(self, resource: str = "core") -> float | None:
-        """Every query needs both."""
-        held = [at for at in (super(LinearBudget, self).until(kind) for kind in {*_KINDS, resource}) if at is not None]
-        return max(held, default=None)
+        """Return the time before which no request may be sent, or None. Every query needs both resources."""
+        times = [
+            blocked_until
+            for blocked_until in (
+                super(LinearBudget, self).until(needed_resource) for needed_resource in {*_LINEAR_RESOURCES, resource}
+            )
+            if blocked_until is not None
+        ]
+        return max(times, default=None)
 
 
-def _plain(headers: Mapping[str, str], ours: str, theirs: str) -> dict[str, str]:
-    """Linear's headers as others write them."""
-    found = {name: headers.get(f"x-ratelimit-{theirs}-{name}", "") for name in ("limit", "remaining", "reset")}
-    reset = found["reset"]
+def _common_headers(headers: Mapping[str, str], ours: str, theirs: str) -> dict[str, str]:
+    """Return Linear's rate-limit headers under the common names and with times in seconds."""
+    limits = {name: headers.get(f"x-ratelimit-{theirs}-{name}", "") for name in ("limit", "remaining", "reset")}
+    reset = limits["reset"]
     if reset.isascii() and reset.isdigit():
-        found["reset"] = str(int(reset) // 1000)
-    return {"x-ratelimit-resource": ours, **{f"x-ratelimit-{name}": value for name, value in found.items() if value}}
+        limits["reset"] = str(int(reset) // 1000)
+    return {"x-ratelimit-resource": ours, **{f"x-ratelimit-{name}": value for name, value in limits.items() if value}}
 
 
 class LinearHost:
-    """Linear by one token."""
+    """The client of Linear with one token."""
 
     def __init__(self, config: Mapping[str, Any], clock: Callable[[], float] = time.time) -> None:
         self._url = str(config.get("apiUrl") or LINEAR).strip().rstrip("/")
         parts = urlsplit(self._url)
         if parts.scheme not in ("https", "http") or not parts.hostname:
             raise UsageError("tracker.apiUrl is no address", f"leave it out for {LINEAR}")
-        given = tokens.given(config.get("token"), "tracker.token")
-        self._token = given or tokens.found(os.environ, ("LINEAR_API_KEY",))
+        configured_token = tokens.given(config.get("token"), "tracker.token")
+        self._token = configured_token or tokens.found(os.environ, ("LINEAR_API_KEY",))
         self._clock = clock
         self.opened: Http | None = None
-        """The client, if something was asked already."""
+        """The HTTP client, or None before the first request."""
 
     def http(self) -> Http:
-        """The client. Raises `Denied` when there is no token."""
+        """Return the HTTP client. Raise `Denied` if there is no token."""
         if self.opened is None:
             token = self._token
             if token is None:
                 raise tokens.none_found("Linear", "make an API key in Linear's settings and set LINEAR_API_KEY")
-            self.opened = shared("linear", self._url, token.digest, lambda: self._made(token))
+            self.opened = shared("linear", self._url, token.digest, lambda: self._make_client(token))
         return self.opened
 
-    def _made(self, token: tokens.Token) -> Http:
+    def _make_client(self, token: tokens.Token) -> Http:
+        """Return a new HTTP client for a token."""
         speaker = Speaker(
             "Linear", str(token), "make an API key in Linear's settings and set LINEAR_API_KEY", keys=KEYS
         )
-        own = token.value.startswith("lin_api_")  # a person's key is sent bare, an application's token is not
-        headers = {"Authorization": token.value if own else f"Bearer {token.value}", "Accept": "application/json"}
+        # a personal key is sent without "Bearer", an application's token with it
+        is_personal_key = token.value.startswith("lin_api_")
+        headers = {
+            "Authorization": token.value if is_personal_key else f"Bearer {token.value}",
+            "Accept": "application/json",
+        }
         return Http(self._url, speaker, headers, budget=LinearBudget(self._clock))
 
     async def ask(self, document: str, variables: Mapping[str, Any] | None = None, *, safe: bool = True) -> Any:
-        """Run a query; its data. What could not be had is an error: parts of an answer are not taken for the whole."""
+        """Run a query and return its data. Any error in the answer is raised: a partial answer is not accepted."""
         http = self.http()
         body = {"query": document, "variables": dict(variables or {})}
         answer = await http.call("POST", self._url, body, safe=safe, allow=(400,))
@@ -98,28 +114,31 @@ class LinearHost:
 
 
 def _failed(http: Http, answer: Answer, errors: Sequence[Mapping[str, Any]]) -> AoError:
-    """The error that an answer is. Linear names its kind in `extensions.code` and `extensions.type`."""
+    """Return the error that an answer stands for. Linear names its kind in `extensions.code` and `extensions.type`."""
     speaker = http.speaker
-    more = [error.get("extensions") or {} for error in errors]
-    codes = {str(one.get(key, "")).upper().replace(" ", "_") for one in more for key in ("code", "type")}
-    said = "; ".join(_said(error) for error in errors[:3])[:300] or f"no reason given, status {answer.status}"
+    extensions = [error.get("extensions") or {} for error in errors]
+    codes = {
+        str(extension.get(key, "")).upper().replace(" ", "_") for extension in extensions for key in ("code", "type")
+    }
+    messages = "; ".join(_message_of(error) for error in errors[:3])[:300] or f"no reason given, status {answer.status}"
     if "RATELIMITED" in codes:
         return limited(speaker, "GraphQL", http.budget.refused(answer.headers, secondary=False))
     if codes & {"AUTHENTICATION_ERROR", "UNAUTHENTICATED"}:
         http.rejected = True
         return Denied(f"{speaker.token} is not accepted by Linear", speaker.sign_in)
     if codes & {"FORBIDDEN", "FEATURE_NOT_ACCESSIBLE"}:
-        return Denied(f"Linear forbids it: {said}", speaker.sign_in)
+        return Denied(f"Linear forbids it: {messages}", speaker.sign_in)
     if any(str(error.get("message", "")).startswith("Entity not found") for error in errors):
         remedy = f"check its name, and {KEYS} in the configuration; what {speaker.token} may not see looks the same"
-        return NotFound(f"Linear: {said.rstrip('.')}", remedy)
+        return NotFound(f"Linear: {messages.rstrip('.')}", remedy)
     if codes & {"INPUT_ERROR", "INVALID_INPUT", "USER_ERROR", "GRAPHQL_VALIDATION_FAILED", "GRAPHQL_ERROR"}:
-        return UsageError(f"Linear refuses it: {said}")
-    if "too complex" in said.lower():
-        return UsageError(f"Linear refuses the query: {said}")
-    return Temporary(f"Linear could not answer: {said}", "try again later; see its status page")
+        return UsageError(f"Linear refuses it: {messages}")
+    if "too complex" in messages.lower():
+        return UsageError(f"Linear refuses the query: {messages}")
+    return Temporary(f"Linear could not answer: {messages}", "try again later; see its status page")
 
 
-def _said(error: Mapping[str, Any]) -> str:
-    more = error.get("extensions") or {}
-    return " ".join(str(more.get("userPresentableMessage") or error.get("message") or "").split())
+def _message_of(error: Mapping[str, Any]) -> str:
+    """Return the message of an error, preferably the one for people."""
+    extensions = error.get("extensions") or {}
+    return " ".join(str(extensions.get("userPresentableMessage") or error.get("message") or "").split())

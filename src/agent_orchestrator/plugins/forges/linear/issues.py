@@ -1,8 +1,8 @@
-"""Issues at Linear, of one team.
+"""Issues of one team at Linear.
 
-A team's workflow states have types; by these an issue is moved: work that begins goes to the first state of the type `started`, work
-in review to the one whose name speaks of a review, merged work to the first `completed` one. `tracker: {plugin: linear, team: LIN,
-states: {inReview: Checking}}` names others. What we say has an id that follows from its key, so that it cannot be said twice.
+The workflow states of a team have types. An issue is moved by them: work that begins goes to the first state of the type `started`,
+work in review to the one whose name contains "review", merged work to the first `completed` one. `tracker: {plugin: linear, team: LIN,
+states: {inReview: Checking}}` names other states. The id of our comment is derived from its key, so it cannot be posted twice.
 """
 
 from __future__ import annotations
@@ -25,17 +25,28 @@ from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.protocols.text import one_line
 
 MOST_PAGES = 50
+"""Pages that are read of one listing."""
 LONGEST_TEXT = 60_000
+"""Characters of a body that are posted."""
 LONGEST_TITLE = 250
+"""Characters of a title that are posted."""
 CLOSED = ("completed", "canceled", "duplicate")
-_ORDER = {"open": ("unstarted", "backlog", "triage"), "in_progress": ("started",), "closed": ("completed", "canceled")}
-_KEYS = {"open": "open", "in_progress": "inProgress", "in_review": "inReview", "closed": "closed"}
+"""The types of states in which an issue is closed."""
+_STATE_TYPES = {
+    "open": ("unstarted", "backlog", "triage"),
+    "in_progress": ("started",),
+    "closed": ("completed", "canceled"),
+}
+"""The types of states for each of our states, preferred first."""
+_CONFIG_KEYS = {"open": "open", "in_progress": "inProgress", "in_review": "inReview", "closed": "closed"}
+"""The key in `tracker.states` by our state."""
 _REVIEW = re.compile(r"\breview", re.IGNORECASE)
-_ID = re.compile(r"([A-Za-z][A-Za-z0-9_]*)-(\d{1,9})")
+"""A word in a state's name that makes it a state of work in review."""
+_ISSUE_ID = re.compile(r"([A-Za-z][A-Za-z0-9_]*)-(\d{1,9})")
 _NUMBER = re.compile(r"#?(\d{1,9})")
 _ADDRESS = re.compile(r"https?://[^/\s]+/[^/\s]+/issue/([A-Za-z][A-Za-z0-9_]*-\d{1,9})(?:[/?#].*)?")
-_EXTERNAL, _BOT = _OTHERS = "(external)", "[bot]"
-"""What the names of strangers end with who are no users of Linear."""
+_EXTERNAL, _BOT = _RESERVED_ENDINGS = "(external)", "[bot]"
+"""The endings of the names of authors who are not users of Linear."""
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _ATTACHED = re.compile(r"!\[[^\]]{0,300}\]\((https?://[^\s)]+)|(https://uploads\.linear\.app/[^\s)\"'<>\]]+)")
 
@@ -65,270 +76,299 @@ class LinearIssues:
     def __init__(self, config: Mapping[str, Any], host: Host, clock: Callable[[], float] = time.time) -> None:
         del host  # nothing of this machine is needed
         self._at = LinearHost(config, clock)
-        self._named = str(config.get("team") or config.get("teamId") or "").strip()
-        if not self._named:
+        self._configured_team = str(config.get("team") or config.get("teamId") or "").strip()
+        if not self._configured_team:
             raise UsageError("tracker.team is missing", "write the team's key as in its issues' names: team: LIN")
         states = config.get("states") or {}
         if not isinstance(states, Mapping):
             raise UsageError("tracker.states is no map", "for example states: {inReview: In Review}")
-        self._states = {state: str(states[key]) for state, key in _KEYS.items() if states.get(key)}
+        self._states = {state: str(states[key]) for state, key in _CONFIG_KEYS.items() if states.get(key)}
         self._team: Team | None = None
-        self._viewer: str | None = None
+        self._viewer_id: str | None = None
 
     @property
     def repo(self) -> str:
-        """What webhooks name it by: the team's key; empty while it is not known."""
+        """The team's key, by which webhooks name it; "" while only the team's id is known."""
         if self._team is not None:
             return self._team.key
-        return "" if _UUID.fullmatch(self._named) else self._named.upper()
+        return "" if _UUID.fullmatch(self._configured_team) else self._configured_team.upper()
 
     def pause(self) -> float:
-        """Seconds that background reading should wait."""
+        """Return how many seconds background reading should wait."""
         return longest_wait(self._at.opened)
 
     def budget(self) -> Sequence[str]:
-        """What is left of Linear's grants."""
+        """Return one line per rate limit of Linear."""
         return lines(self._at.opened)
 
     async def access(self) -> Access:
-        """Who we are. What a key may do is not told, so the team is read."""
-        me = (await self._at.ask(documents.VIEWER))["viewer"]
-        team = await self._read_team(self._which())
-        return Access(Author(str(me.get("displayName") or me["id"])), f"team {team.key}, tried: reading it")
+        """Return the token's account. Linear does not list what a key may do, so the team is read as a test."""
+        viewer = (await self._at.ask(documents.VIEWER))["viewer"]
+        team = await self._read_team(self._team_filter())
+        return Access(Author(str(viewer.get("displayName") or viewer["id"])), f"team {team.key}, tried: reading it")
 
     async def get(self, issue: str) -> Issue:
-        """One issue with its comments."""
-        data = await self._read(documents.GET, issue)
-        found = data["issue"]
-        comments, page = list(found["comments"]["nodes"]), found["comments"]["pageInfo"]
+        """Return an issue with its comments."""
+        data = await self._read_issue(documents.GET, issue)
+        issue_data = data["issue"]
+        comments, page = list(issue_data["comments"]["nodes"]), issue_data["comments"]["pageInfo"]
         for _ in range(MOST_PAGES - 1):
             if not page["hasNextPage"]:
                 break
-            more = await self._at.ask(documents.MORE_COMMENTS, {"id": found["id"], "after": page["endCursor"]})
-            comments += more["issue"]["comments"]["nodes"]
-            page = more["issue"]["comments"]["pageInfo"]
-        us = str(data["viewer"]["id"])
-        said = sorted((_comment(one, us) for one in reversed(comments)), key=lambda one: one.at)
-        return _issue(found, said)
+            next_page = await self._at.ask(
+                documents.MORE_COMMENTS, {"id": issue_data["id"], "after": page["endCursor"]}
+            )
+            comments += next_page["issue"]["comments"]["nodes"]
+            page = next_page["issue"]["comments"]["pageInfo"]
+        our_id = str(data["viewer"]["id"])
+        issue_comments = sorted(
+            (_comment(comment, our_id) for comment in reversed(comments)), key=lambda comment: comment.at
+        )
+        return _issue(issue_data, issue_comments)
 
     async def list(
         self, *, labels: Sequence[str] = (), state: str = "open", assignee: str | None = None, since: float = 0.0
     ) -> list[Issue]:
-        """Issues with all these labels, the newest first."""
-        team = await self._workflow()
-        wanted: list[dict[str, Any]] = [{"labels": {"some": {"name": {"eqIgnoreCase": label}}}} for label in labels]
+        """Return the issues with all these labels, newest first."""
+        team = await self._our_team()
+        conditions: list[dict[str, Any]] = [{"labels": {"some": {"name": {"eqIgnoreCase": label}}}} for label in labels]
         if state != "all":
-            wanted.append({"state": {"type": {"in" if state == "closed" else "nin": list(CLOSED)}}})
+            conditions.append({"state": {"type": {"in" if state == "closed" else "nin": list(CLOSED)}}})
         if assignee:
-            wanted.append({"assignee": _assigned(assignee)})
+            conditions.append({"assignee": _assignee_filter(assignee)})
         if since:
-            wanted.append({"updatedAt": {"gte": datetime.fromtimestamp(since, UTC).isoformat()}})
-        variables: dict[str, Any] = {"filter": {"and": [{"team": {"id": {"eq": team.id}}}, *wanted]}}
-        found: list[Any] = []
+            conditions.append({"updatedAt": {"gte": datetime.fromtimestamp(since, UTC).isoformat()}})
+        variables: dict[str, Any] = {"filter": {"and": [{"team": {"id": {"eq": team.id}}}, *conditions]}}
+        items: list[Any] = []
         for _ in range(MOST_PAGES):
             page = (await self._at.ask(documents.LIST, variables))["issues"]
-            found += page["nodes"]
+            items += page["nodes"]
             if not page["pageInfo"]["hasNextPage"]:
                 break
             variables["after"] = page["pageInfo"]["endCursor"]
-        issues = [_issue(one) for one in found]
-        return [issue for _, issue in sorted(zip(found, issues, strict=True), key=_created, reverse=True)]
+        issues = [_issue(item) for item in items]
+        return [issue for _, issue in sorted(zip(items, issues, strict=True), key=_created_at, reverse=True)]
 
     async def create(self, title: str, body: str = "", labels: Sequence[str] = ()) -> Issue:
-        """Make an issue."""
-        team = await self._workflow()
-        ids = await self._label_ids(team, labels)
-        given = {"teamId": team.id, "title": title[:LONGEST_TITLE], "description": _fitting(body), "labelIds": ids}
-        made = await self._at.ask(documents.CREATE, {"input": given}, safe=False)
-        return _issue(made["issueCreate"]["issue"])
+        """Create an issue."""
+        team = await self._our_team()
+        label_ids = await self._label_ids(team, labels)
+        fields = {
+            "teamId": team.id,
+            "title": title[:LONGEST_TITLE],
+            "description": _fit_text(body),
+            "labelIds": label_ids,
+        }
+        created = await self._at.ask(documents.CREATE, {"input": fields}, safe=False)
+        return _issue(created["issueCreate"]["issue"])
 
     async def change(self, issue: str, change: IssueChange) -> None:
-        """Change an issue; what is so already stays."""
-        now = (await self._read(documents.STATE, issue))["issue"]
-        team = await self._workflow()
-        new: dict[str, Any] = {}
+        """Apply a change to an issue; what is already so stays."""
+        current = (await self._read_issue(documents.STATE, issue))["issue"]
+        team = await self._our_team()
+        fields: dict[str, Any] = {}
         if change.title is not None:
-            new["title"] = change.title[:LONGEST_TITLE]
+            fields["title"] = change.title[:LONGEST_TITLE]
         if change.body is not None:
-            new["description"] = _fitting(change.body)
+            fields["description"] = _fit_text(change.body)
         if change.state is not None:
-            wanted = target(team.states, _state(now["state"]), change.state, self._states)
-            new |= {"stateId": wanted.id} if wanted else {}
-        has = {str(one["name"]).casefold(): str(one["id"]) for one in now["labels"]["nodes"]}
-        add = [label for label in dict.fromkeys(change.add_labels) if label.casefold() not in has]
-        if add:
-            new["addedLabelIds"] = await self._label_ids(team, add)
-        gone = {label.casefold() for label in change.remove_labels} - {label.casefold() for label in change.add_labels}
-        if taken := [has[label] for label in sorted(gone) if label in has]:
-            new["removedLabelIds"] = taken
+            new_state = target(team.states, _state(current["state"]), change.state, self._states)
+            fields |= {"stateId": new_state.id} if new_state else {}
+        label_ids = {str(item["name"]).casefold(): str(item["id"]) for item in current["labels"]["nodes"]}
+        added_labels = [label for label in dict.fromkeys(change.add_labels) if label.casefold() not in label_ids]
+        if added_labels:
+            fields["addedLabelIds"] = await self._label_ids(team, added_labels)
+        unwanted_labels = {label.casefold() for label in change.remove_labels} - {
+            label.casefold() for label in change.add_labels
+        }
+        if removed_ids := [label_ids[label] for label in sorted(unwanted_labels) if label in label_ids]:
+            fields["removedLabelIds"] = removed_ids
         if change.assignee is not None:
-            person = await self._person(change.assignee)
-            if person != (now.get("assignee") or {}).get("id"):
-                new["assigneeId"] = person
-        if new:
-            await self._at.ask(documents.UPDATE, {"id": now["id"], "input": new})
+            person = await self._user_id(change.assignee)
+            if person != (current.get("assignee") or {}).get("id"):
+                fields["assigneeId"] = person
+        if fields:
+            await self._at.ask(documents.UPDATE, {"id": current["id"], "input": fields})
 
     async def comment(self, issue: str, text: str, key: str) -> str:
-        """Say something, once: its id follows from the key, and Linear takes each id but once."""
-        name = await self._name(issue)
-        number = said_as(name.upper(), key)
-        if await self._is_said(number):
-            return number
-        given = {"id": number, "issueId": name, "body": _fitting(text)}
+        """Post a comment once and return its id. The id follows from the key, and Linear accepts each id only once."""
+        issue_name = await self._issue_name(issue)
+        comment_id = said_as(issue_name.upper(), key)
+        if await self._comment_exists(comment_id):
+            return comment_id
+        fields = {"id": comment_id, "issueId": issue_name, "body": _fit_text(text)}
         try:
-            await self._at.ask(documents.SAY, {"input": given}, safe=False)
+            await self._at.ask(documents.SAY, {"input": fields}, safe=False)
         except AoError as error:
-            if await self._is_said(number):  # it was taken, only the answer was lost, or somebody else was quicker
-                return number
+            # it was posted: the answer was lost, or another process posted it first
+            if await self._comment_exists(comment_id):
+                return comment_id
             if isinstance(error, NotFound):
-                raise NotFound(f"Linear has no issue {name}", error.remedy) from None
+                raise NotFound(f"Linear has no issue {issue_name}", error.remedy) from None
             raise
-        return number
+        return comment_id
 
-    async def _is_said(self, number: str) -> bool:
+    async def _comment_exists(self, comment_id: str) -> bool:
+        """Return whether there is a comment with this id."""
         try:
-            return bool((await self._at.ask(documents.COMMENT, {"id": number}))["comment"])
+            return bool((await self._at.ask(documents.COMMENT, {"id": comment_id}))["comment"])
         except NotFound:
             return False
 
-    async def _name(self, issue: str) -> str:
-        """An issue's name as Linear knows it, from any way to write it."""
+    async def _issue_name(self, issue: str) -> str:
+        """Return an issue's identifier from any notation of it, or raise `NotFound`."""
         text = issue.strip()
         address = _ADDRESS.fullmatch(text)
-        found = _ID.fullmatch(address[1] if address else text)
+        match = _ISSUE_ID.fullmatch(address[1] if address else text)
         number = _NUMBER.fullmatch(text)
-        if not found and not number:
+        if not match and not number:
             raise NotFound(f"{issue!r} is no issue of Linear", f"write its name: {self.repo or 'LIN'}-123")
-        key = self.repo or (await self._workflow()).key
-        if found and found[1].upper() != key:
-            raise NotFound(f"{found[0].upper()} is no issue of the team {key}", f"write its name: {key}-123")
-        return f"{key}-{int(found[2] if found else number[1] if number else 0)}"
+        key = self.repo or (await self._our_team()).key
+        if match and match[1].upper() != key:
+            raise NotFound(f"{match[0].upper()} is no issue of the team {key}", f"write its name: {key}-123")
+        return f"{key}-{int(match[2] if match else number[1] if number else 0)}"
 
-    async def _read(self, document: str, issue: str) -> Any:
-        """What a query says of an issue, as long as it is the team's."""
-        name = await self._name(issue)
+    async def _read_issue(self, document: str, issue: str) -> Any:
+        """Return a query's data about an issue. Raise `NotFound` if the issue is not the team's."""
+        name = await self._issue_name(issue)
         try:
             data = await self._at.ask(document, {"id": name})
         except NotFound as error:
             raise NotFound(f"Linear has no issue {name}", error.remedy) from None
-        now = str(data["issue"]["identifier"])
-        if now.partition("-")[0] != name.partition("-")[0]:
-            raise NotFound(f"{name} has moved to another team, as {now}", "name an issue of this project's team")
+        current_name = str(data["issue"]["identifier"])
+        if current_name.partition("-")[0] != name.partition("-")[0]:
+            raise NotFound(
+                f"{name} has moved to another team, as {current_name}", "name an issue of this project's team"
+            )
         return data
 
-    async def _workflow(self) -> Team:
-        """Our team, read once."""
+    async def _our_team(self) -> Team:
+        """Return our team and its workflow, read once."""
         if self._team is None:
-            self._team = await self._read_team(self._which())
+            self._team = await self._read_team(self._team_filter())
         return self._team
 
-    def _which(self) -> Mapping[str, Any]:
-        by, how = ("id", "eq") if _UUID.fullmatch(self._named) else ("key", "eqIgnoreCase")
-        return {by: {how: self._named}}
+    def _team_filter(self) -> Mapping[str, Any]:
+        """Return the filter for the configured team, by its id or key."""
+        field, comparison = ("id", "eq") if _UUID.fullmatch(self._configured_team) else ("key", "eqIgnoreCase")
+        return {field: {comparison: self._configured_team}}
 
-    async def _read_team(self, wanted: Mapping[str, Any]) -> Team:
-        found = (await self._at.ask(documents.TEAM, {"filter": wanted}))["teams"]["nodes"]
-        if not found:
+    async def _read_team(self, team_filter: Mapping[str, Any]) -> Team:
+        """Return a team, or raise `NotFound`."""
+        teams = (await self._at.ask(documents.TEAM, {"filter": team_filter}))["teams"]["nodes"]
+        if not teams:
             raise NotFound(
-                f"Linear has no team {self._named}", "write the team's key as in its issues' names: team: LIN"
+                f"Linear has no team {self._configured_team}", "write the team's key as in its issues' names: team: LIN"
             )
-        one = found[0]
-        return Team(str(one["id"]), str(one["key"]), tuple(map(_state, one["states"]["nodes"])))
+        team = teams[0]
+        return Team(str(team["id"]), str(team["key"]), tuple(map(_state, team["states"]["nodes"])))
 
     async def _label_ids(self, team: Team, names: Sequence[str]) -> Sequence[str]:
-        """Labels of the team or of all teams; what is missing is made for the team."""
+        """Return the ids of labels of the team or of all teams. Missing labels are created for the team."""
         if not names:
             return []
-        same = [{"name": {"eqIgnoreCase": name}} for name in names]
-        here = [{"team": {"id": {"eq": team.id}}}, {"team": {"null": True}}]
-        data = await self._at.ask(documents.LABELS, {"filter": {"and": [{"or": same}, {"or": here}]}})
-        known: dict[str, str] = {}
-        for one in sorted(data["issueLabels"]["nodes"], key=lambda one: one["team"] is not None):
-            if not one["isGroup"]:
-                known[str(one["name"]).casefold()] = str(one["id"])
+        name_filters = [{"name": {"eqIgnoreCase": name}} for name in names]
+        team_filters = [{"team": {"id": {"eq": team.id}}}, {"team": {"null": True}}]
+        data = await self._at.ask(documents.LABELS, {"filter": {"and": [{"or": name_filters}, {"or": team_filters}]}})
+        ids_by_name: dict[str, str] = {}
+        for label in sorted(data["issueLabels"]["nodes"], key=lambda label: label["team"] is not None):
+            if not label["isGroup"]:
+                ids_by_name[str(label["name"]).casefold()] = str(label["id"])
         ids = []
         for name in dict.fromkeys(names):
-            if name.casefold() not in known:
-                given = {"name": name, "teamId": team.id}
-                made = await self._at.ask(documents.NEW_LABEL, {"input": given}, safe=False)
-                known[name.casefold()] = str(made["issueLabelCreate"]["issueLabel"]["id"])
-            ids.append(known[name.casefold()])
+            if name.casefold() not in ids_by_name:
+                fields = {"name": name, "teamId": team.id}
+                created = await self._at.ask(documents.NEW_LABEL, {"input": fields}, safe=False)
+                ids_by_name[name.casefold()] = str(created["issueLabelCreate"]["issueLabel"]["id"])
+            ids.append(ids_by_name[name.casefold()])
         return ids
 
-    async def _person(self, name: str) -> str | None:
-        """Somebody's id; `@me`: ours; empty or `none`: nobody."""
+    async def _user_id(self, name: str) -> str | None:
+        """Return the id of a user: `@me` is the token's user, "" or `none` is None.
+
+        Raise `UsageError` if no user or several have this name.
+        """
         if name in ("", "none"):
             return None
         if name == "@me":
-            if self._viewer is None:
-                self._viewer = str((await self._at.ask(documents.VIEWER))["viewer"]["id"])
-            return self._viewer
-        found = (await self._at.ask(documents.USERS, {"filter": _assigned(name)}))["users"]["nodes"]
-        if len(found) != 1:
-            how = "several people are" if found else "nobody at Linear is"
-            raise UsageError(f"{how} called {name}", "write the display name or the e-mail address")
-        return str(found[0]["id"])
+            if self._viewer_id is None:
+                self._viewer_id = str((await self._at.ask(documents.VIEWER))["viewer"]["id"])
+            return self._viewer_id
+        users = (await self._at.ask(documents.USERS, {"filter": _assignee_filter(name)}))["users"]["nodes"]
+        if len(users) != 1:
+            problem = "several people are" if users else "nobody at Linear is"
+            raise UsageError(f"{problem} called {name}", "write the display name or the e-mail address")
+        return str(users[0]["id"])
 
 
 def target(states: Sequence[State], now: State, wanted: str, names: Mapping[str, str]) -> State | None:
-    """The state that an issue is to move to; none: it may stay where it is."""
-    if wanted not in _KEYS:
-        raise UsageError(f"{wanted!r} is no state", f"one of {', '.join(_KEYS)}")
+    """Return the state that an issue is to move to, or None if it can stay.
+
+    Raise `UsageError` if the team has no such state.
+    """
+    if wanted not in _CONFIG_KEYS:
+        raise UsageError(f"{wanted!r} is no state", f"one of {', '.join(_CONFIG_KEYS)}")
     ordered = sorted(states, key=lambda state: state.position)
     if wanted in names:
-        found = next((state for state in ordered if state.name.casefold() == names[wanted].casefold()), None)
-        if found is None:
-            have = ", ".join(state.name for state in ordered)
+        configured = next((state for state in ordered if state.name.casefold() == names[wanted].casefold()), None)
+        if configured is None:
+            state_names = ", ".join(state.name for state in ordered)
             raise UsageError(
-                f"the team has no state {names[wanted]!r}", f"tracker.states.{_KEYS[wanted]}: one of {have}"
+                f"the team has no state {names[wanted]!r}",
+                f"tracker.states.{_CONFIG_KEYS[wanted]}: one of {state_names}",
             )
-        return None if found.id == now.id else found
+        return None if configured.id == now.id else configured
     reviews = [state for state in ordered if state.type == "started" and _is_review(state, names)]
     if wanted == "in_review":
         if reviews:
             return None if now.id in {state.id for state in reviews} else reviews[0]
-        wanted = "in_progress"  # no state speaks of a review: it stays, or becomes, work in progress
-    fitting = [state for kind in _ORDER[wanted] for state in ordered if state.type == kind and state not in reviews]
-    stay = (*_ORDER[wanted], "duplicate") if wanted == "closed" else _ORDER[wanted]
-    if now.type in stay and now.id not in {state.id for state in reviews}:
+        wanted = "in_progress"  # no state is for reviews: the issue stays, or becomes, work in progress
+    candidates = [
+        state for kind in _STATE_TYPES[wanted] for state in ordered if state.type == kind and state not in reviews
+    ]
+    accepted_types = (*_STATE_TYPES[wanted], "duplicate") if wanted == "closed" else _STATE_TYPES[wanted]
+    if now.type in accepted_types and now.id not in {state.id for state in reviews}:
         return None
-    if not fitting:
+    if not candidates:
         raise UsageError(
-            f"the team has no state of the type {_ORDER[wanted][0]}", f"set tracker.states.{_KEYS[wanted]}"
+            f"the team has no state of the type {_STATE_TYPES[wanted][0]}", f"set tracker.states.{_CONFIG_KEYS[wanted]}"
         )
-    return fitting[0]
+    return candidates[0]
 
 
 def _is_review(state: State, names: Mapping[str, str]) -> bool:
-    named = names.get("in_review")
-    return state.name.casefold() == named.casefold() if named else bool(_REVIEW.search(state.name))
+    """Return whether a state is the one for work in review."""
+    configured = names.get("in_review")
+    return state.name.casefold() == configured.casefold() if configured else bool(_REVIEW.search(state.name))
 
 
 def said_as(issue: str, key: str) -> str:
-    """The id of what is said with a key: a UUID whose end tells that it is ours, whatever the key was."""
+    """Return the id of a comment with a key: a UUID whose end shows that it is ours, for any key."""
     start = hashlib.sha256(f"{issue}\0{key}".encode()).digest()[:10]
-    return str(uuid.UUID(bytes=_shaped(start) + _tail(_shaped(start))))
+    return str(uuid.UUID(bytes=_uuid_start(start) + _id_check(_uuid_start(start))))
 
 
 def is_ours(number: str) -> bool:
-    """Was this id made by `said_as`?"""
+    """Return whether an id was made by `said_as`."""
     try:
         raw = uuid.UUID(number).bytes
     except ValueError:
         return False
-    return raw[10:] == _tail(raw[:10])
+    return raw[10:] == _id_check(raw[:10])
 
 
-def _shaped(start: bytes) -> bytes:
-    """The first ten bytes of a UUID with its version 4 and its variant, as Linear demands."""
+def _uuid_start(start: bytes) -> bytes:
+    """Return the first ten bytes of a UUID with version 4 and its variant, as Linear requires."""
     return start[:6] + bytes([start[6] & 0x0F | 0x40, start[7], start[8] & 0x3F | 0x80, start[9]])
 
 
-def _tail(start: bytes) -> bytes:
+def _id_check(start: bytes) -> bytes:
+    """Return the last six bytes of our ids, which follow from the first ten."""
     return hashlib.sha256(b"agent-orchestrator" + start).digest()[:6]
 
 
-def _assigned(name: str) -> dict[str, Any]:
+def _assignee_filter(name: str) -> dict[str, Any]:
+    """Return the filter for the assignee with this name."""
     if name == "none":
         return {"null": True}
     if name == "@me":
@@ -338,70 +378,76 @@ def _assigned(name: str) -> dict[str, Any]:
 
 
 def _state(data: Mapping[str, Any]) -> State:
+    """Return a state from its data."""
     return State(str(data["id"]), str(data["name"]), str(data["type"]), float(data.get("position") or 0.0))
 
 
 def _issue(data: Mapping[str, Any], comments: Sequence[TrackerComment] = ()) -> Issue:
+    """Return an issue from its data."""
     body = str(data.get("description") or "")
-    texts = (body, *(one.body for one in comments))
-    written = (match[1] or match[2] for text in texts for match in _ATTACHED.finditer(text))
-    linked = (str(one["url"]) for one in (data.get("attachments") or {}).get("nodes") or [])
+    texts = (body, *(item.body for item in comments))
+    text_addresses = (match[1] or match[2] for text in texts for match in _ATTACHED.finditer(text))
+    attachment_urls = (str(item["url"]) for item in (data.get("attachments") or {}).get("nodes") or [])
     return Issue(
         id=str(data["identifier"]),
         title=str(data.get("title") or ""),
         body=body,
         url=data.get("url"),
         state="closed" if data["state"]["type"] in CLOSED else "open",
-        labels=tuple(str(one["name"]) for one in data["labels"]["nodes"]),
+        labels=tuple(str(item["name"]) for item in data["labels"]["nodes"]),
         assignee=(data.get("assignee") or {}).get("displayName"),
         author=_author(data.get("creator"), data.get("botActor"), data.get("externalUserCreator")),
         comments=tuple(comments),
-        attachments=tuple(dict.fromkeys([*linked, *written])),
+        attachments=tuple(dict.fromkeys([*attachment_urls, *text_addresses])),
         branch=data.get("branchName") or None,
-        updated_at=_when(data.get("updatedAt")),
+        updated_at=_timestamp(data.get("updatedAt")),
     )
 
 
-def _comment(data: Mapping[str, Any], us: str) -> TrackerComment:
+def _comment(data: Mapping[str, Any], our_id: str) -> TrackerComment:
+    """Return a comment from its data. One by our user with an id of ours has the author kind `agent`."""
     user = data.get("user") or {}
-    who = _author(data.get("user"), data.get("botActor"), data.get("externalUser"))
-    if user.get("id") == us and is_ours(str(data["id"])):
-        who = Author(who.name, "agent", who.write_access)
-    return TrackerComment(str(data["id"]), who, str(data.get("body") or ""), _when(data.get("createdAt")))
+    commenter = _author(data.get("user"), data.get("botActor"), data.get("externalUser"))
+    if user.get("id") == our_id and is_ours(str(data["id"])):
+        commenter = Author(commenter.name, "agent", commenter.write_access)
+    return TrackerComment(str(data["id"]), commenter, str(data.get("body") or ""), _timestamp(data.get("createdAt")))
 
 
-def _author(user: Any, bot: Any, stranger: Any) -> Author:
-    """Who said it: a member of the workspace may write, a guest or somebody of another service may not.
+def _author(user: Any, bot: Any, external_user: Any) -> Author:
+    """Return an author: a member of the workspace may write; a guest or a user of another service may not.
 
-    Somebody of another service, and an app, may be called like a member: he is told apart by name. So is a guest who is called like one
-    of them, or whose name has signs that nobody sees.
+    A user of another service or an app may have the name of a member, so their names get an ending. A guest whose name has such an ending,
+    or invisible characters, is marked as a guest.
     """
     if isinstance(user, Mapping):
         name, kind = str(user.get("displayName") or user.get("name")), "bot" if user.get("app") else "person"
-        seen = one_line(name)
-        borrowed = seen != name or seen.casefold().endswith(_OTHERS)
+        visible_name = one_line(name)
+        is_misleading = visible_name != name or visible_name.casefold().endswith(_RESERVED_ENDINGS)
         return (
-            Author(f"{seen} (guest)" if borrowed else name, kind, "no")
+            Author(f"{visible_name} (guest)" if is_misleading else name, kind, "no")
             if user.get("guest")
             else Author(name, kind, "yes")
         )
-    if isinstance(stranger, Mapping):
-        return Author(f"{stranger.get('displayName') or stranger.get('name')} {_EXTERNAL}", "person", "no")
+    if isinstance(external_user, Mapping):
+        return Author(f"{external_user.get('displayName') or external_user.get('name')} {_EXTERNAL}", "person", "no")
     if isinstance(bot, Mapping):
         return Author(f"{bot.get('name') or 'bot'}{_BOT}", "bot", "unknown")
     return Author("somebody", "person", "no")
 
 
-def _created(pair: tuple[Mapping[str, Any], Issue]) -> float:
-    return _when(pair[0].get("createdAt"))
+def _created_at(pair: tuple[Mapping[str, Any], Issue]) -> float:
+    """Return when the issue of this pair was created."""
+    return _timestamp(pair[0].get("createdAt"))
 
 
-def _when(text: Any) -> float:
+def _timestamp(text: Any) -> float:
+    """Return a time of Linear's as a timestamp, or 0 if it is absent or malformed."""
     try:
         return datetime.fromisoformat(str(text)).timestamp() if text else 0.0
     except (ValueError, OverflowError):
         return 0.0
 
 
-def _fitting(text: str) -> str:
+def _fit_text(text: str) -> str:
+    """Return a text cut to `LONGEST_TEXT`."""
     return text.rstrip() if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT].rstrip() + "\n\n… (cut)"

@@ -1,4 +1,4 @@
-"""What Linear tells by webhook: is it genuine, and which issue is worth reading because of it. Pure."""
+"""Verify Linear's webhooks and find the issue that is worth reading because of them. Pure."""
 
 from __future__ import annotations
 
@@ -11,49 +11,60 @@ from agent_orchestrator.plugins.forges.shared.webhook_signatures import is_signe
 from agent_orchestrator.protocols.forge import Hint, WebhookDelivery
 
 _ISSUE = re.compile(r"([A-Za-z][A-Za-z0-9_]*)-\d{1,9}")
-_IN_ADDRESS = re.compile(r"/issue/([A-Za-z][A-Za-z0-9_]*-\d{1,9})(?:[/?#]|$)")
+_ISSUE_IN_URL = re.compile(r"/issue/([A-Za-z][A-Za-z0-9_]*-\d{1,9})(?:[/?#]|$)")
 
 
 class LinearHooks:
-    """Linear's webhooks."""
+    """The receiver of Linear's webhooks."""
 
     def genuine(self, headers: Mapping[str, str], body: bytes, secrets: Sequence[str]) -> WebhookDelivery | None:
-        """The delivery, if one of the secrets signed it. Its time counts only where it is signed too: in the body."""
-        told = {name.lower(): value for name, value in headers.items()}
-        number = told.get("linear-delivery", "").strip()
-        if not number:
+        """Return the delivery if one of the secrets signed it, otherwise None. Raise `UsageError` if it is not Linear's.
+
+        The time of sending is read from the body because only the body is signed.
+        """
+        lowercase_headers = {name.lower(): value for name, value in headers.items()}
+        delivery_id = lowercase_headers.get("linear-delivery", "").strip()
+        if not delivery_id:
             raise UsageError("this is no delivery of Linear's", "it has Linear-Delivery and Linear-Signature")
-        if not is_signed(body, told.get("linear-signature", ""), secrets):
+        if not is_signed(body, lowercase_headers.get("linear-signature", ""), secrets):
             return None
         payload = payload_of(body)
-        kind = told.get("linear-event", "").strip() or str(payload.get("type") or "")
-        return WebhookDelivery(number[:200], kind[:100], payload, sent_at(payload, "webhookTimestamp"))
+        kind = lowercase_headers.get("linear-event", "").strip() or str(payload.get("type") or "")
+        return WebhookDelivery(delivery_id[:200], kind[:100], payload, sent_at(payload, "webhookTimestamp"))
 
     def hint(self, delivery: WebhookDelivery) -> Hint | None:
-        """The issue that changed; its labels are a change of the issue."""
+        """Return the issue that changed, or None. A change of an issue's labels is a change of the issue."""
         payload = delivery.payload if isinstance(delivery.payload, Mapping) else {}
         data = _dict(payload.get("data"))
         if delivery.kind == "Issue":
-            return _of(data.get("identifier")) or _of(_from(payload.get("url")))
+            return _hint_of(data.get("identifier")) or _hint_of(_issue_of_url(payload.get("url")))
         if delivery.kind in ("Comment", "Attachment", "Reaction", "IssueAttachment"):
-            inner = _dict(data.get("issue")) or _dict(_dict(data.get("comment")).get("issue"))
-            return _of(inner.get("identifier")) or _of(_from(payload.get("url"))) or _of(_from(inner.get("url")))
+            issue = _dict(data.get("issue")) or _dict(_dict(data.get("comment")).get("issue"))
+            return (
+                _hint_of(issue.get("identifier"))
+                or _hint_of(_issue_of_url(payload.get("url")))
+                or _hint_of(_issue_of_url(issue.get("url")))
+            )
         return None
 
 
-def _of(name: Any) -> Hint | None:
-    found = _ISSUE.fullmatch(_text(name))
-    return Hint(found[1].upper(), issues=(found[0].upper(),)) if found else None
+def _hint_of(identifier: Any) -> Hint | None:
+    """Return the hint of an issue by its identifier, or None."""
+    match = _ISSUE.fullmatch(_text(identifier))
+    return Hint(match[1].upper(), issues=(match[0].upper(),)) if match else None
 
 
-def _from(url: Any) -> str:
-    found = _IN_ADDRESS.search(_text(url))
-    return found[1] if found else ""
+def _issue_of_url(url: Any) -> str:
+    """Return the issue's identifier in a URL, or ""."""
+    match = _ISSUE_IN_URL.search(_text(url))
+    return match[1] if match else ""
 
 
 def _dict(value: Any) -> Mapping[str, Any]:
+    """Return the value if it is an object, otherwise an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
 def _text(value: Any) -> str:
+    """Return the value if it is a text, otherwise ""."""
     return value if isinstance(value, str) else ""

@@ -1,1 +1,1 @@
-"""What the plugins of forges and trackers share: HTTP, request budget, webhook signatures, tokens."""
+"""Code that the plugins of forges and trackers share: HTTP, rate limits, refusals, tokens, webhook signatures."""

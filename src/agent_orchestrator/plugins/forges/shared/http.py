@@ -1,6 +1,7 @@
-"""Speaking HTTP with one host by one token: conditional, paged, counted, and with errors that say what to do.
+"""Send HTTP requests to one forge or tracker host with one token: conditional, paged, counted, with errors that name a remedy.
 
-`httpx2` is imported with the first request, so that whoever speaks with no forge does not pay for it.
+Look here when a request is sent twice, cached, redirected or cut off. `httpx2` is imported with the first request, so that a process
+which talks to no forge does not pay for the import.
 """
 
 from __future__ import annotations
@@ -26,66 +27,74 @@ if TYPE_CHECKING:
     import httpx2
 
 CONNECT_WITHIN = 10.0
+"""Seconds until a connection must be open."""
 SILENCE = 30.0
-"""The longest time between two pieces of an answer."""
+"""The longest time between two chunks of an answer, in seconds."""
 WHOLE = 120.0
-"""The longest time for one answer."""
+"""The longest time for one answer, in seconds."""
 LARGEST = 64 * 1024 * 1024
-"""The largest answer that is taken whole."""
+"""The largest answer that is read, in bytes."""
 FULL, FEW = 100, 5
-"""Things on a page; on each of a listing that has a page which is too large: strangers may write a million characters into one."""
+"""Items per page, and items per page of a listing of which one page is too large: a single text may have a million characters."""
 MOST_OF_LISTING = 8
-"""Times the largest answer that all pages of a listing may be."""
+"""The largest size of all pages of a listing together, in multiples of `LARGEST`."""
 TRIES = 3
+"""How often a request is sent at most."""
 MOST_REDIRECTS = 5
+"""Redirects that one request follows at most."""
 MOST_PAGES = 50
+"""Pages that are read of one listing unless the caller sets another limit."""
 REMEMBERED = 1_000
-"""Answers that are kept for conditional requests."""
+"""Answers that are cached for conditional requests."""
 ROOM = 64 * 1024 * 1024
-"""Bytes of those that are kept whole: strangers' texts may be long, and a listing since the last change has another address each time."""
-_PIECE = 64 * 1024
-_NAMES = frozenset(
+"""Bytes of the answers that are cached in full: their texts may be long, and a listing "since the last change" has a new URL each time."""
+_CHUNK_BYTES = 64 * 1024
+_UNREDACTED_KEYS = frozenset(
     {"query", "head", "base", "sha", "ref", "branch", "source_branch", "target_branch", "id", "after", "cursor"}
     | {"nextPageToken", "jql"}
 )
-"""What of a request is no text for people."""
+"""Keys of a request whose values are identifiers, not text for people: no secrets are redacted in them."""
 
 Keep = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a request gave back."""
+    """The answer to a request."""
 
     status: int
     headers: Mapping[str, str]
     data: Any
-    """The body's JSON, or what `keep` made of it; none where there is none."""
+    """The body's JSON, or what `keep` extracted from it; None if the body is empty."""
     unchanged: bool = False
-    """It is the same as the last time: nothing was spent."""
+    """True if the host answered "not modified" and `data` is from the cache. Such a request costs nothing at GitHub."""
     size: int = 0
     """Bytes that were read."""
 
 
 @dataclass(slots=True)
-class _Raw:
+class _RawAnswer:
+    """An answer before its status is checked and its body is parsed."""
+
     status: int
     headers: dict[str, str]
     body: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _CachedAnswer:
+    """An answer in the cache for conditional requests."""
+
     etag: str
     data: Any
     links: str
     size: int
-    """Of what is kept whole; nothing where `keep` made something of it."""
+    """The body's size if it is cached in full, 0 if `keep` extracted a part of it."""
 
 
 @dataclass(slots=True)
-class _Loop:
-    """What belongs to one event loop."""
+class _LoopClient:
+    """The HTTP client of one event loop, with at most 8 requests at a time."""
 
     loop: asyncio.AbstractEventLoop
     client: httpx2.AsyncClient
@@ -93,7 +102,7 @@ class _Loop:
 
 
 class Http:
-    """One host, one token."""
+    """The HTTP client for one host and one token."""
 
     def __init__(
         self,
@@ -111,267 +120,284 @@ class Http:
         self.budget = budget or Budget(clock)
         self._headers = {"User-Agent": "agent-orchestrator", **headers}
         self._sleep = sleep
-        self._resource = resource or (lambda _: "core")
-        self._known: OrderedDict[tuple[str, str, str], _Known] = OrderedDict()
-        self._kept = 0
-        self._moved: OrderedDict[str, str] = OrderedDict()
-        self._open: _Loop | None = None
+        self._resource_of = resource or (lambda _: "core")
+        self._cache: OrderedDict[tuple[str, str, str], _CachedAnswer] = OrderedDict()
+        self._cached_bytes = 0
+        self._redirects: OrderedDict[str, str] = OrderedDict()
+        self._active: _LoopClient | None = None
         self.skew: float | None = None
-        """Seconds by which its clock was ahead of ours, the last time that it said."""
+        """Seconds by which the host's clock is ahead of ours, by the last answer that has a date; None before that."""
         self._clock = clock
         self.answers: Counter[int] = Counter()
-        """How often it answered with which status."""
+        """The number of answers per status."""
         self.rejected = False
-        """The host did not accept the token the last time."""
+        """True if the host did not accept the token in the last answer (status 401)."""
 
     async def get(self, path: str, *, keep: Keep | None = None) -> Answer:
-        """Read something; from memory where the host says that it is unchanged. `keep`: what of it is remembered."""
-        url = self._url(path)
-        memory = (url, getattr(keep, "__module__", ""), getattr(keep, "__qualname__", ""))
-        known = self._known.get(memory)
-        extra = {"If-None-Match": known.etag} if known else {}
-        raw = await self._send("GET", url, extra)
-        if raw.status == 304 and known is not None:
-            self._known.move_to_end(memory)
-            return Answer(200, {**raw.headers, "link": known.links}, known.data, unchanged=True)
-        data = self._checked("GET", path, raw)
-        data = keep(data) if keep else _without_excess(data) if len(raw.body) > LONGEST_TEXT else data
+        """Read a resource, from the cache if the host answers that it is unchanged.
+
+        `keep` extracts the part of the JSON that is returned and cached.
+        """
+        url = self._full_url(path)
+        cache_key = (url, getattr(keep, "__module__", ""), getattr(keep, "__qualname__", ""))
+        cached = self._cache.get(cache_key)
+        headers = {"If-None-Match": cached.etag} if cached else {}
+        raw = await self._send("GET", url, headers)
+        if raw.status == 304 and cached is not None:
+            self._cache.move_to_end(cache_key)
+            return Answer(200, {**raw.headers, "link": cached.links}, cached.data, unchanged=True)
+        data = self._parse_answer("GET", path, raw)
+        data = keep(data) if keep else _truncate_texts(data) if len(raw.body) > LONGEST_TEXT else data
         if raw.status == 200 and raw.headers.get("etag"):
             size = 0 if keep else len(raw.body)
-            self._remember(memory, _Known(raw.headers["etag"], data, raw.headers.get("link", ""), size))
+            self._remember(cache_key, _CachedAnswer(raw.headers["etag"], data, raw.headers.get("link", ""), size))
         return Answer(raw.status, raw.headers, data, size=len(raw.body))
 
-    def _remember(self, memory: tuple[str, str, str], answer: _Known) -> None:
-        before = self._known.pop(memory, None)
-        self._kept += answer.size - (before.size if before else 0)
-        self._known[memory] = answer
-        while len(self._known) > REMEMBERED:
-            self._kept -= self._known.popitem(last=False)[1].size
-        while self._kept > ROOM:
-            oldest = next(one for one, known in self._known.items() if known.size)
-            self._kept -= self._known.pop(oldest).size
+    def _remember(self, cache_key: tuple[str, str, str], answer: _CachedAnswer) -> None:
+        """Cache an answer and evict the oldest ones beyond `REMEMBERED` answers or `ROOM` bytes."""
+        replaced = self._cache.pop(cache_key, None)
+        self._cached_bytes += answer.size - (replaced.size if replaced else 0)
+        self._cache[cache_key] = answer
+        while len(self._cache) > REMEMBERED:
+            self._cached_bytes -= self._cache.popitem(last=False)[1].size
+        while self._cached_bytes > ROOM:
+            oldest = next(key for key, cached in self._cache.items() if cached.size)
+            self._cached_bytes -= self._cache.pop(oldest).size
 
     async def pages(self, path: str, *, most: int = MOST_PAGES, keep: Keep | None = None) -> list[Any]:
-        """All that a listing has, page by page, of at most so many pages; of smaller ones where one is too large."""
+        """Return all items of a listing, from at most `most` pages; if one page is too large, read it again with smaller pages."""
         try:
-            return await self._pages(path, most, keep)
+            return await self._read_pages(path, most, keep)
         except TooLarge:
             smaller = path.replace(f"per_page={FULL}", f"per_page={FEW}")
             if smaller == path:
                 raise
-            return await self._pages(smaller, most * FULL // FEW, keep)
+            return await self._read_pages(smaller, most * FULL // FEW, keep)
 
-    async def _pages(self, path: str, most: int, keep: Keep | None) -> list[Any]:
-        found: list[Any] = []
+    async def _read_pages(self, path: str, most: int, keep: Keep | None) -> list[Any]:
+        """Read a listing page by page, or raise `Temporary` if it is too long as a whole."""
+        items: list[Any] = []
         size = 0
         for _ in range(most):
             answer = await self.get(path, keep=keep)
             size += answer.size
             if size > MOST_OF_LISTING * LARGEST:
-                raise Temporary(f"{_short(path)} is longer than {size >> 20} MB", "see who fills it, and remove that")
-            found += answer.data if isinstance(answer.data, list) else []
+                raise Temporary(f"{_path_of(path)} is longer than {size >> 20} MB", "see who fills it, and remove that")
+            items += answer.data if isinstance(answer.data, list) else []
             following = next_page(answer.headers.get("link", ""))
-            if following is None or not self._ours(self._url(following)):
+            if following is None or not self._is_our_host(self._full_url(following)):
                 break
             path = following
-        return found
+        return items
 
     async def call(
         self, method: str, path: str, body: Any = None, *, safe: bool = False, allow: Collection[int] = ()
     ) -> Answer:
-        """Do something, with no secret in what is said.
+        """Send a request with a JSON body from which secrets are redacted, and return the answer.
 
-        `safe`: it may be sent again when its answer was cut off; `allow`: refusals that are an answer too.
+        `safe`: the request may be repeated if its answer was cut off. `allow`: error statuses that are returned instead of raised.
         """
-        content = b"" if body is None else json.dumps(KNOWN.tree(body, _NAMES)).encode()
-        raw = await self._send(method, self._url(path), {"Content-Type": "application/json"}, content, safe=safe)
-        if raw.status in allow and not too_many(raw.status, raw.headers, _json(raw.body)):
-            return Answer(raw.status, raw.headers, _json(raw.body))
-        return Answer(raw.status, raw.headers, self._checked(method, path, raw))
+        content = b"" if body is None else json.dumps(KNOWN.tree(body, _UNREDACTED_KEYS)).encode()
+        raw = await self._send(method, self._full_url(path), {"Content-Type": "application/json"}, content, safe=safe)
+        if raw.status in allow and not too_many(raw.status, raw.headers, _parse_json(raw.body)):
+            return Answer(raw.status, raw.headers, _parse_json(raw.body))
+        return Answer(raw.status, raw.headers, self._parse_answer(method, path, raw))
 
     async def tail(self, path: str, most: int) -> bytes:
-        """The last bytes of something that may be large; it is neither kept nor, where the host can, sent whole."""
+        """Return the last `most` bytes of a large resource. It is not cached; a host that supports ranges sends only that part."""
         for attempt in range(1, TRIES + 1):
             try:
                 async with asyncio.timeout(WHOLE):
-                    return await self._tail(path, most)
+                    return await self._stream_end(path, most)
             except TimeoutError:
                 raise Temporary(
                     f"{self.speaker.name} did not send {path} within {WHOLE:g} s", "try again later"
                 ) from None
-            except _Cut as cut:
+            except _ConnectionLost as error:
                 if attempt == TRIES:
-                    raise self._unreachable("GET", path, cut) from None
+                    raise self._unreachable_error("GET", path, error) from None
             await self._sleep(0.5 * 2.0**attempt)
         raise AssertionError
 
-    async def _tail(self, path: str, most: int) -> bytes:
-        url = self._url(path)
+    async def _stream_end(self, path: str, most: int) -> bytes:
+        """Follow redirects and return the end of the resource, by a range request if the host supports it."""
+        url = self._full_url(path)
         for _ in range(MOST_REDIRECTS):
-            async with self._streamed("GET", url, {"Accept-Encoding": "identity"}) as response:
-                headers = _lowered(response.headers)
+            async with self._stream("GET", url, {"Accept-Encoding": "identity"}) as response:
+                headers = _lowercase_names(response.headers)
                 if response.status_code in (301, 302, 303, 307, 308) and headers.get("location"):
                     url = urljoin(url, headers["location"])
                     continue
                 if response.status_code >= 400:
-                    body = await _whole(response)
-                    self._raise("GET", path, _Raw(response.status_code, headers, body))
+                    body = await _read_whole(response)
+                    self._raise_refusal("GET", path, _RawAnswer(response.status_code, headers, body))
                 length = headers.get("content-length", "")
-                whole = int(length) if length.isdigit() else 0
-                if whole <= most or headers.get("accept-ranges", "").lower() != "bytes":
-                    return await _last(response, most)
-            wanted = {"Accept-Encoding": "identity", "Range": f"bytes={whole - most}-{whole - 1}"}
-            async with self._streamed("GET", url, wanted) as response:
+                total = int(length) if length.isdigit() else 0
+                if total <= most or headers.get("accept-ranges", "").lower() != "bytes":
+                    return await _read_end(response, most)
+            range_headers = {"Accept-Encoding": "identity", "Range": f"bytes={total - most}-{total - 1}"}
+            async with self._stream("GET", url, range_headers) as response:
                 if response.status_code >= 400:
-                    body = await _whole(response)
-                    self._raise("GET", path, _Raw(response.status_code, _lowered(response.headers), body))
-                return await _last(response, most)
+                    body = await _read_whole(response)
+                    self._raise_refusal(
+                        "GET", path, _RawAnswer(response.status_code, _lowercase_names(response.headers), body)
+                    )
+                return await _read_end(response, most)
         raise AoError(f"{self.speaker.name} redirects {path} in a circle")
 
     async def close(self) -> None:
-        """Let go of the connections."""
-        opened, self._open = self._open, None
-        if opened is not None and opened.loop is asyncio.get_running_loop():
-            await opened.client.aclose()
+        """Close the connections."""
+        active, self._active = self._active, None
+        if active is not None and active.loop is asyncio.get_running_loop():
+            await active.client.aclose()
 
-    def _url(self, path: str) -> str:
+    def _full_url(self, path: str) -> str:
+        """Return the full URL of a path; a full URL is returned unchanged."""
         return path if path.startswith(("http://", "https://")) else self.base + path.lstrip("/")
 
-    def _ours(self, url: str) -> bool:
-        """Is it the host that the token is for?"""
+    def _is_our_host(self, url: str) -> bool:
+        """Return whether a URL is at the host that the token is for."""
         return urlsplit(url)[:2] == urlsplit(self.base)[:2]
 
-    def _checked(self, method: str, path: str, raw: _Raw) -> Any:
+    def _parse_answer(self, method: str, path: str, raw: _RawAnswer) -> Any:
+        """Return the JSON of an answer, or None if it has no body. Raise the error that its status stands for."""
         if raw.status >= 300:
-            self._raise(method, path, raw)
+            self._raise_refusal(method, path, raw)
         if not raw.body or raw.status == 204:
             return None
         try:
             return json.loads(raw.body)
         except (ValueError, RecursionError):
             raise Temporary(
-                f"{self.speaker.name} answered {method} {_short(path)} with something that is no JSON",
+                f"{self.speaker.name} answered {method} {_path_of(path)} with something that is no JSON",
                 "check apiUrl, and whether a proxy answers in its place",
             ) from None
 
-    def _raise(self, method: str, path: str, raw: _Raw) -> None:
-        data = _json(raw.body)
-        what = f"{method} {_short(path)}"
-        kind = too_many(raw.status, raw.headers, data)
-        if kind:
-            resource = self._resource(urlsplit(self._url(path)).path)
-            until = self.budget.refused(raw.headers, secondary=kind == "secondary", resource=resource)
-            raise limited(self.speaker, what, until)
-        raise refusal(self.speaker, what, raw.status, raw.headers, data)
+    def _raise_refusal(self, method: str, path: str, raw: _RawAnswer) -> None:
+        """Raise the error of a refused request. If it was rate-limited, record that in the budget."""
+        data = _parse_json(raw.body)
+        request = f"{method} {_path_of(path)}"
+        limit_kind = too_many(raw.status, raw.headers, data)
+        if limit_kind:
+            resource = self._resource_of(urlsplit(self._full_url(path)).path)
+            until = self.budget.refused(raw.headers, secondary=limit_kind == "secondary", resource=resource)
+            raise limited(self.speaker, request, until)
+        raise refusal(self.speaker, request, raw.status, raw.headers, data)
 
     async def _send(
-        self, method: str, url: str, extra: Mapping[str, str], content: bytes = b"", *, safe: bool = False
-    ) -> _Raw:
-        """Send it, follow where it moved to, and try again what was cut off if that can do no harm."""
-        harmless = safe or method in ("GET", "HEAD")
+        self, method: str, url: str, headers: Mapping[str, str], content: bytes = b"", *, safe: bool = False
+    ) -> _RawAnswer:
+        """Send a request, follow redirects, and retry a cut-off or failed one if repeating it cannot do harm."""
+        is_repeatable = safe or method in ("GET", "HEAD")
         for attempt in range(1, TRIES + 1):
-            last = attempt == TRIES
-            self._permitted(method, url)
+            is_last = attempt == TRIES
+            self._check_budget(method, url)
             try:
-                raw = await self._followed(method, url, extra, content)
-            except _Cut as cut:
-                if last or not (harmless or cut.before):
-                    raise self._unreachable(method, url, cut) from None
+                raw = await self._follow_redirects(method, url, headers, content)
+            except _ConnectionLost as error:
+                if is_last or not (is_repeatable or error.before):
+                    raise self._unreachable_error(method, url, error) from None
             else:
-                if raw.status not in (502, 503, 504) or not harmless or last or "retry-after" in raw.headers:
+                if raw.status not in (502, 503, 504) or not is_repeatable or is_last or "retry-after" in raw.headers:
                     return raw
             await self._sleep(0.25 * 2.0**attempt)
         raise AssertionError
 
-    def _permitted(self, method: str, url: str) -> None:
-        """A request that is certain to be refused is not sent."""
-        until = self.budget.until(self._resource(urlsplit(url).path))
+    def _check_budget(self, method: str, url: str) -> None:
+        """Raise `Temporary` if the host is certain to refuse the request because of its rate limit."""
+        until = self.budget.until(self._resource_of(urlsplit(url).path))
         if until is not None:
-            raise limited(self.speaker, f"{method} {_short(url)}", until)
+            raise limited(self.speaker, f"{method} {_path_of(url)}", until)
 
-    async def _followed(self, method: str, url: str, extra: Mapping[str, str], content: bytes) -> _Raw:
-        seen = url
+    async def _follow_redirects(self, method: str, url: str, headers: Mapping[str, str], content: bytes) -> _RawAnswer:
+        """Send a request and follow redirects on the same host. Permanent redirects are remembered for the next request."""
+        first_url = url
         for _ in range(MOST_REDIRECTS):
-            remembered = self._moved.get(url)
-            raw = await self._once(method, remembered or url, extra, content)
-            if remembered and raw.status == 404:
-                del self._moved[url]  # it may have moved back
+            known_target = self._redirects.get(url)
+            raw = await self._send_once(method, known_target or url, headers, content)
+            if known_target and raw.status == 404:
+                del self._redirects[url]  # the resource may have moved back
                 continue
-            url = remembered or url
+            url = known_target or url
             location = raw.headers.get("location")
             if raw.status not in (301, 302, 307, 308) or not location:
                 return raw
             target = urljoin(url, location)
-            if not self._ours(target):
-                raise AoError(f"{self.speaker.name} redirects {method} {_short(seen)} to another host", "check apiUrl")
+            if not self._is_our_host(target):
+                raise AoError(
+                    f"{self.speaker.name} redirects {method} {_path_of(first_url)} to another host", "check apiUrl"
+                )
             if raw.status in (301, 308) and method == "GET":
-                self._moved[url] = target
-                while len(self._moved) > REMEMBERED:
-                    self._moved.popitem(last=False)
+                self._redirects[url] = target
+                while len(self._redirects) > REMEMBERED:
+                    self._redirects.popitem(last=False)
             url = target
-        self._moved.clear()
-        raise AoError(f"{self.speaker.name} redirects {method} {_short(seen)} in a circle")
+        self._redirects.clear()
+        raise AoError(f"{self.speaker.name} redirects {method} {_path_of(first_url)} in a circle")
 
-    async def _once(self, method: str, url: str, extra: Mapping[str, str], content: bytes) -> _Raw:
+    async def _send_once(self, method: str, url: str, headers: Mapping[str, str], content: bytes) -> _RawAnswer:
+        """Send a request once, and record its status, the host's clock and the rate limits in its headers."""
         try:
-            async with asyncio.timeout(WHOLE), self._streamed(method, url, extra, content) as response:
-                body = await _whole(response)
-                raw = _Raw(response.status_code, _lowered(response.headers), body)
+            async with asyncio.timeout(WHOLE), self._stream(method, url, headers, content) as response:
+                body = await _read_whole(response)
+                raw = _RawAnswer(response.status_code, _lowercase_names(response.headers), body)
         except TimeoutError:
-            raise _Cut("time ran out", before=False) from None
+            raise _ConnectionLost("time ran out", before=False) from None
         self.answers[raw.status] += 1
-        if (skew := _skew(raw.headers.get("date", ""), self._clock())) is not None:
+        if (skew := _clock_skew(raw.headers.get("date", ""), self._clock())) is not None:
             self.skew = skew
         self.budget.seen(raw.headers, raw.status)
         self.rejected = raw.status == 401
         return raw
 
     @asynccontextmanager
-    async def _streamed(
-        self, method: str, url: str, extra: Mapping[str, str], content: bytes = b""
+    async def _stream(
+        self, method: str, url: str, extra_headers: Mapping[str, str], content: bytes = b""
     ) -> AsyncIterator[httpx2.Response]:
+        """Open a streamed request; the token is sent only to our own host. Raise `_ConnectionLost` if no whole answer comes."""
         import httpx2
 
-        here = self._here()
-        headers = {**(self._headers if self._ours(url) else {}), **extra}
+        active = self._client_of_loop()
+        headers = {**(self._headers if self._is_our_host(url) else {}), **extra_headers}
         try:
             async with (
-                here.slots,
-                here.client.stream(method, url, headers=headers, content=content or None) as response,
+                active.slots,
+                active.client.stream(method, url, headers=headers, content=content or None) as response,
             ):
                 yield response
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-            raise _Cut(_reason(error), before=True) from None
+            raise _ConnectionLost(_reason_of(error), before=True) from None
         except (httpx2.TransportError, httpx2.InvalidURL, httpx2.DecodingError) as error:
-            raise _Cut(_reason(error), before=False) from None
+            raise _ConnectionLost(_reason_of(error), before=False) from None
 
-    def _here(self) -> _Loop:
-        """The client of the running loop: connections of another one cannot be used."""
+    def _client_of_loop(self) -> _LoopClient:
+        """Return the client of the running event loop: connections of another loop cannot be used."""
         import httpx2
 
         loop = asyncio.get_running_loop()
-        if self._open is None or self._open.loop is not loop:
+        if self._active is None or self._active.loop is not loop:
             timeout = httpx2.Timeout(SILENCE, connect=CONNECT_WITHIN)
-            self._open = _Loop(loop, httpx2.AsyncClient(timeout=timeout, follow_redirects=False))
-        return self._open
+            self._active = _LoopClient(loop, httpx2.AsyncClient(timeout=timeout, follow_redirects=False))
+        return self._active
 
-    def _unreachable(self, method: str, url: str, cut: _Cut) -> Temporary:
+    def _unreachable_error(self, method: str, url: str, error: _ConnectionLost) -> Temporary:
+        """Return the error for a host that cannot be reached."""
         host = urlsplit(self.base).netloc
-        untrusted = "CERTIFICATE_VERIFY_FAILED" in cut.reason
-        wrong = "check the network, and its address in the configuration"
-        remedy = "name its authority's certificate in SSL_CERT_FILE" if untrusted else wrong
-        return Temporary(f"{host} could not be asked ({method} {_short(url)}): {cut.reason}", remedy)
+        is_untrusted = "CERTIFICATE_VERIFY_FAILED" in error.reason
+        default_remedy = "check the network, and its address in the configuration"
+        remedy = "name its authority's certificate in SSL_CERT_FILE" if is_untrusted else default_remedy
+        return Temporary(f"{host} could not be asked ({method} {_path_of(url)}): {error.reason}", remedy)
 
 
 class TooLarge(Temporary):
-    """An answer is larger than any that is taken."""
+    """The error for an answer that is larger than `LARGEST`."""
 
     def __init__(self) -> None:
         super().__init__(f"an answer is larger than {LARGEST >> 20} MB", "ask for less at a time")
 
 
-class _Cut(Exception):
-    """No whole answer came. `before`: the request did not reach the host."""
+class _ConnectionLost(Exception):
+    """Raised when no whole answer came. `before`: the request did not reach the host."""
 
     def __init__(self, reason: str, *, before: bool) -> None:
         super().__init__(reason)
@@ -380,99 +406,113 @@ class _Cut(Exception):
 
 
 def next_page(link: str) -> str | None:
-    """The address of the next page, from a `Link` header."""
+    """Return the URL of the next page from a `Link` header, or None."""
     for part in link.split(","):
         address, *parameters = (piece.strip() for piece in part.split(";"))
         if (
             address.startswith("<")
             and address.endswith(">")
-            and any(p in ('rel="next"', "rel=next") for p in parameters)
+            and any(parameter in ('rel="next"', "rel=next") for parameter in parameters)
         ):
             return address[1:-1]
     return None
 
 
-async def _whole(response: httpx2.Response) -> bytes:
-    pieces, size = [], 0
-    async for piece in response.aiter_bytes(_PIECE):
-        pieces.append(piece)
-        size += len(piece)
+async def _read_whole(response: httpx2.Response) -> bytes:
+    """Read a whole body, or raise `TooLarge`."""
+    chunks, size = [], 0
+    async for chunk in response.aiter_bytes(_CHUNK_BYTES):
+        chunks.append(chunk)
+        size += len(chunk)
         if size > LARGEST:
             raise TooLarge
-    return b"".join(pieces)
+    return b"".join(chunks)
 
 
-async def _last(response: httpx2.Response, most: int) -> bytes:
-    pieces: deque[bytes] = deque()
+async def _read_end(response: httpx2.Response, most: int) -> bytes:
+    """Read a body and return its last `most` bytes, holding not much more than these in memory."""
+    chunks: deque[bytes] = deque()
     size = 0
-    async for piece in response.aiter_raw(_PIECE):
-        pieces.append(piece)
-        size += len(piece)
-        while pieces and size - len(pieces[0]) >= most:
-            size -= len(pieces.popleft())
-    return b"".join(pieces)[-most:] if most else b""
+    async for chunk in response.aiter_raw(_CHUNK_BYTES):
+        chunks.append(chunk)
+        size += len(chunk)
+        while chunks and size - len(chunks[0]) >= most:
+            size -= len(chunks.popleft())
+    return b"".join(chunks)[-most:] if most else b""
 
 
-def _without_excess(data: Any) -> Any:
-    """The same with no text in it that is longer than what is kept of one."""
-    left = [data]
-    while left:
-        one = left.pop()
-        for key, value in one.items() if isinstance(one, dict) else enumerate(one) if isinstance(one, list) else ():
+def _truncate_texts(data: Any) -> Any:
+    """Cut all texts in parsed JSON, in place, to one character more than the longest text that is kept."""
+    pending = [data]
+    while pending:
+        container = pending.pop()
+        for key, value in (
+            container.items()
+            if isinstance(container, dict)
+            else enumerate(container)
+            if isinstance(container, list)
+            else ()
+        ):
             if isinstance(value, str):
-                one[key] = value[: LONGEST_TEXT + 1]  # by one more it is known to be cut
+                container[key] = value[: LONGEST_TEXT + 1]  # the extra character shows later that it was cut
             else:
-                left.append(value)
+                pending.append(value)
     return data
 
 
-def _json(body: bytes) -> Any:
-    """A refusal's JSON; none where it is none."""
+def _parse_json(body: bytes) -> Any:
+    """Parse the JSON of a refusal; return None if it is empty or not JSON."""
     try:
         return json.loads(body) if body else None
     except (ValueError, RecursionError):
         return None
 
 
-def _lowered(headers: Any) -> dict[str, str]:
+def _lowercase_names(headers: Any) -> dict[str, str]:
+    """Return headers with lower-case names."""
     return {str(name).lower(): str(value) for name, value in headers.items()}
 
 
-def _short(url: str) -> str:
-    """The path alone: what is behind it is not for people."""
+def _path_of(url: str) -> str:
+    """Return the path of a URL without its query, which is not for people."""
     return urlsplit(url).path or url
 
 
-def _reason(error: Exception) -> str:
+def _reason_of(error: Exception) -> str:
+    """Return an error's text on one line, or its type if it has none."""
     text = " ".join(str(error).split())
     return text or type(error).__name__
 
 
-def _skew(date: str, now: float) -> float | None:
-    """How far ahead a host's clock is; it says whole seconds, and when the answer was made."""
+def _clock_skew(date: str, now: float) -> float | None:
+    """Return by how many seconds the host's clock is ahead of ours, or None.
+
+    The `Date` header has whole seconds, so half a second is added.
+    """
     try:
         return parsedate_to_datetime(date).timestamp() + 0.5 - now
     except (ValueError, OverflowError):
         return None
 
 
-_SHARED: dict[tuple[str, str, str], Http] = {}
+_CLIENTS: dict[tuple[str, str, str], Http] = {}
+"""The clients in use, by kind, base URL and the token's digest."""
 
 
 def shared(kind: str, base: str, digest: str, make: Callable[[], Http]) -> Http:
-    """The one client for a host and a token: its budget, its memory and its connections are common to all that use it."""
+    """Return the client for a host and a token, made at first use. All its users share its budget, cache and connections."""
     key = (kind, base.rstrip("/"), digest)
-    if key not in _SHARED:
-        _SHARED[key] = make()
-    return _SHARED[key]
+    if key not in _CLIENTS:
+        _CLIENTS[key] = make()
+    return _CLIENTS[key]
 
 
 def all_shared() -> list[Http]:
-    """Every client in use, for `doctor`."""
-    return list(_SHARED.values())
+    """Return every client in use, for `ao doctor`."""
+    return list(_CLIENTS.values())
 
 
 async def close_all() -> None:
-    """Let go of all connections."""
-    for client in _SHARED.values():
+    """Close the connections of all clients."""
+    for client in _CLIENTS.values():
         await client.close()

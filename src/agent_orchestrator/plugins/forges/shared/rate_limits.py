@@ -1,4 +1,4 @@
-"""What is left of a host's grants, for background reading and for people."""
+"""What is left of a host's rate limits, for background reading and as text for people."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from agent_orchestrator.plugins.forges.shared.http import Http
 
 
 def longest_wait(http: Http | None) -> float:
-    """Seconds that reading which nobody waits for should wait; nothing was asked yet: none."""
+    """Return how many seconds background reading should wait; 0 if nothing has been requested yet."""
     if http is None:
         return 0.0
     return max([http.budget.wait(), *(row.pause for row in http.budget.shown())])
 
 
 def lines(http: Http | None) -> list[str]:
-    """A line for each kind of request: `graphql: 4,998 of 5,000 left, anew in 41 min`."""
+    """Return one line per kind of request: `graphql: 4,998 of 5,000 left, anew in 41 min`."""
     if http is None:
         return []
     return [

@@ -1,4 +1,7 @@
-"""What a forge's refusal means, in one line with its remedy. Pure."""
+"""Turn a forge's refusal into an error of one line with a remedy. Pure.
+
+Look here when an error of a forge is classified wrongly, or has a misleading text.
+"""
 
 from __future__ import annotations
 
@@ -13,26 +16,27 @@ from agent_orchestrator.plugins.forges.shared.request_budget import clock_text
 from agent_orchestrator.protocols.forge import Access, Author
 
 LONGEST_MESSAGE = 300
+"""Characters that are kept of a forge's message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Speaker:
-    """Whom we speak with, in the words for people."""
+    """The host that is talked to, in words for people."""
 
     name: str
-    """`GitHub`, `GitLab at git.example.com` …"""
+    """The host: `GitHub`, `GitLab at git.example.com` …"""
     token: str
-    """`the token from GITHUB_TOKEN` …"""
+    """The token: `the token from GITHUB_TOKEN` …"""
     sign_in: str
     """How a person gets another token: `gh auth login --hostname H`."""
     widen: str = ""
-    """How a person gives the token a scope; `{scope}` stands for it."""
+    """How a person adds a scope to the token; `{scope}` stands for the scope."""
     keys: str = "repo and apiUrl"
-    """What of the configuration says where things are."""
+    """The configuration keys that say where the repository is."""
 
 
 def too_many(status: int, headers: Mapping[str, str], data: Any) -> str:
-    """Is it refused for being one request too many: `primary` or `secondary`; nothing: it is not."""
+    """Return `primary` or `secondary` if a rate limit was exceeded, or "" if the answer has another reason."""
     if status not in (403, 429):
         return ""
     message = told(data).lower()
@@ -48,7 +52,7 @@ def too_many(status: int, headers: Mapping[str, str], data: Any) -> str:
 
 
 def limited(speaker: Speaker, what: str, until: float) -> Temporary:
-    """Nothing may be sent before this time."""
+    """Return the error for a request that may not be sent before a time."""
     return Temporary(
         f"{speaker.name} takes no more requests before {clock_text(until)} ({what})",
         "nothing is lost: it goes on by itself then; webhooks spare most requests (see ao doctor)",
@@ -57,16 +61,16 @@ def limited(speaker: Speaker, what: str, until: float) -> Temporary:
 
 
 def refusal(speaker: Speaker, what: str, status: int, headers: Mapping[str, str], data: Any) -> AoError:
-    """The error that an answer of 400 or more is. `what` names the request: `GET /repos/o/n`."""
+    """Return the error for an answer with a status of 400 or more. `what` names the request: `GET /repos/o/n`."""
     message = told(data)
     if status == 401:
         return Denied(f"{speaker.token} is not accepted by {speaker.name}", speaker.sign_in)
     if status in (403, 451):
-        return _forbidden(speaker, what, headers, message)
+        return _forbidden_error(speaker, what, headers, message)
     if status in (404, 410):
-        said = f" ({message})" if message and message != "Not Found" else ""
+        detail = f" ({message})" if message and message != "Not Found" else ""
         return NotFound(
-            f"{speaker.name} has no {unquote(what.partition(' ')[2] or what)}{said}",
+            f"{speaker.name} has no {unquote(what.partition(' ')[2] or what)}{detail}",
             f"check its name, and {speaker.keys} in the configuration; what {speaker.token} may not see looks the same",
         )
     if status == 409:
@@ -78,7 +82,8 @@ def refusal(speaker: Speaker, what: str, status: int, headers: Mapping[str, str]
     return AoError(f"{speaker.name} refuses {what} with {status}: {message or 'no reason given'}")
 
 
-def _forbidden(speaker: Speaker, what: str, headers: Mapping[str, str], message: str) -> AoError:
+def _forbidden_error(speaker: Speaker, what: str, headers: Mapping[str, str], message: str) -> AoError:
+    """Return the error for an answer 403 or 451: single sign-on, a missing scope or permission, or another reason."""
     sso = headers.get("x-github-sso", "")
     if "url=" in sso:
         return Denied(
@@ -100,49 +105,51 @@ def _forbidden(speaker: Speaker, what: str, headers: Mapping[str, str], message:
 
 
 def scopes_of(headers: Mapping[str, str]) -> list[str] | None:
-    """The scopes that a token has; none: it is of a kind that has no scopes."""
-    return _names(headers["x-oauth-scopes"]) if "x-oauth-scopes" in headers else None
+    """Return the scopes of a token, or None if it is of a kind that has no scopes."""
+    return _split_names(headers["x-oauth-scopes"]) if "x-oauth-scopes" in headers else None
 
 
 def lacking_scopes(headers: Mapping[str, str]) -> list[str]:
-    """The scopes of which a token needs one and has none; nothing where that is not told."""
+    """Return the scopes of which the token needs one and has none; empty if the host does not name them."""
     scopes = scopes_of(headers)
     if scopes is None:
         return []
-    accepted = _names(headers.get("x-accepted-oauth-scopes", ""))
+    accepted = _split_names(headers.get("x-accepted-oauth-scopes", ""))
     owned = implied(scopes)
     return [] if not accepted or owned & set(accepted) else accepted
 
 
 def allowed(access: Access) -> Author:
-    """Who we are. Raises what the token lacks that nothing goes without."""
+    """Return the account of the token. Raise `Denied` if the token lacks something vital."""
     for lack in access.lacks:
         if lack.vital:
             raise Denied(str(lack), lack.remedy)
     return access.author
 
 
-_IMPLIED = {
+_IMPLIED_SCOPES = {
     "repo": ("public_repo", "repo:status", "repo_deployment", "repo:invite", "security_events"),
     "admin:org": ("write:org", "read:org"),
     "write:org": ("read:org",),
     "user": ("read:user", "user:email", "user:follow"),
 }
+"""The scopes of GitHub that each scope contains."""
 
 
 def implied(scopes: list[str]) -> set[str]:
-    """These scopes and those that they contain."""
-    return {*scopes, *(inner for scope in scopes for inner in _IMPLIED.get(scope, ()))}
+    """Return these scopes and the scopes that they contain."""
+    return {*scopes, *(contained for scope in scopes for contained in _IMPLIED_SCOPES.get(scope, ()))}
 
 
-def _names(text: str) -> list[str]:
+def _split_names(text: str) -> list[str]:
+    """Split a comma-separated header into names."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def told(data: Any) -> str:
-    """What an answer says in words: its message, and the messages of its errors, on one line."""
+    """Return an answer's message and the messages of its errors, on one line."""
     if not isinstance(data, Mapping):
-        return _line(data) if isinstance(data, str) else ""
+        return _one_line(data) if isinstance(data, str) else ""
     parts = [data.get("message") or data.get("error_description") or data.get("error")]
     errors = data.get("errors") or data.get("errorMessages")
     if isinstance(errors, Mapping):
@@ -154,11 +161,12 @@ def told(data: Any) -> str:
             parts.append(error.get("message") or " ".join(str(error[key]) for key in ("field", "code") if key in error))
         else:
             parts.append(str(error))
-    return _line(
+    return _one_line(
         "; ".join(dict.fromkeys(part if isinstance(part, str) else json.dumps(part) for part in parts if part))
     )
 
 
-def _line(text: str) -> str:
+def _one_line(text: str) -> str:
+    """Return a text on one line, cut to `LONGEST_MESSAGE` characters."""
     line = " ".join(text.split())
     return line if len(line) <= LONGEST_MESSAGE else line[: LONGEST_MESSAGE - 1] + "…"

@@ -1,8 +1,8 @@
-"""How many requests a host still grants to a token, and how long reading that nobody waits for should pause. Pure.
+"""How many requests a host still grants to a token, and how long background reading should pause. Pure.
 
-A host grants points per hour for each resource (`core`, `graphql` …) and says in every answer what is left and when it starts anew;
-besides, it may demand a pause at any time. Background reading spreads what is left over the time until then and never touches a
-reserve: that is for people's commands, which wait only when nothing is left at all.
+A host grants points per hour for each resource (`core`, `graphql` …), and every answer says how many are left and when the count is
+reset. It may also demand a pause at any time. Background reading spreads what is left over the time until the reset and never uses the
+reserve, which is for people's commands: these wait only when nothing is left at all.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ from email.utils import parsedate_to_datetime
 RESERVE = 0.2
 """The part of each allowance that background reading leaves to people."""
 PLENTY = 0.5
-"""While more than this is left, background reading does not pause."""
+"""While more than this part is left, background reading does not pause."""
 FIRST_PAUSE = 60.0
+"""The pause after a refusal that names no time, in seconds; doubled with each further refusal."""
 LONGEST_PAUSE = 900.0
+"""The longest such pause, in seconds."""
 JUST_OVER = 3.0
-"""So long ago a reset may lie because a host tells whole seconds or its clock is late: then it is worth asking again soon."""
+"""Seconds that a reset may lie in the past because a host sends whole seconds or its clock is late: retry soon in that case."""
 SOON = 2.0
+"""The pause until that retry, in seconds."""
 LONGEST_WINDOW = 86_400.0
-"""A reset time further away than this is a mistake."""
+"""A reset time further away than this many seconds is a mistake and is ignored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +37,19 @@ class Allowance:
     reset: float
     seen: float
     first: int = 0
-    """What was used already when this window was first seen."""
+    """Points that were already used when this window was first seen."""
     ours: int = 0
-    """What we have used since."""
+    """Points that we have used since."""
 
     @property
     def others(self) -> int:
-        """What somebody else has used since with the same token: a person, or an agent by his own `gh`."""
+        """The points that others have used since with the same token: a person, or an agent with its own `gh`."""
         return max(0, self.limit - self.remaining - self.first - self.ours)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One resource, for people."""
+    """One resource, as shown to people."""
 
     resource: str
     limit: int
@@ -57,103 +60,116 @@ class Row:
 
 
 class Budget:
-    """What one host grants to one token; shared by all that use it."""
+    """What one host grants to one token; shared by all users of the token."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._allowances: dict[str, Allowance] = {}
-        self._paused: dict[str, float] = {}
+        self._paused_until: dict[str, float] = {}
         self._refusals = 0
         self.requests = 0
         self.unchanged = 0
 
     def seen(self, headers: Mapping[str, str], status: int = 200) -> None:
-        """Take in what an answer says; any other answer than a refusal ends the growth of pauses."""
+        """Record the rate limits of an answer. Any answer other than a refusal ends the doubling of pauses."""
         self.requests += 1
         self.unchanged += status == 304
         if status < 400:
             self._refusals = 0
-        limit = _number(headers, "x-ratelimit-limit", "ratelimit-limit")
-        remaining = _number(headers, "x-ratelimit-remaining", "ratelimit-remaining")
+        limit = _parse_number(headers, "x-ratelimit-limit", "ratelimit-limit")
+        remaining = _parse_number(headers, "x-ratelimit-remaining", "ratelimit-remaining")
         if limit is None or remaining is None:
             return
         now = self._clock()
-        reset = _number(headers, "x-ratelimit-reset", "ratelimit-reset")
+        reset = _parse_number(headers, "x-ratelimit-reset", "ratelimit-reset")
         resource = headers.get("x-ratelimit-resource") or "core"
-        just_over = reset is not None and now - JUST_OVER < reset <= now
-        in_time = reset is not None and now < reset <= now + LONGEST_WINDOW
-        until = float(reset or 0) if in_time else now + (SOON if just_over else 60.0)
-        known = self._allowances.get(resource)
-        if known is not None and known.reset == until and known.remaining < remaining and known.seen > now - 5.0:
-            return  # an answer that was overtaken by another one
-        granted, left = int(limit), max(0, int(remaining))
-        free = status == 304 and "x-ratelimit-limit" in headers  # at GitHub; GitLab counts what is unchanged too
-        own = int(resource == "core" and not free)  # what a query costs is told apart: see `spent`
-        if known is None or known.reset != until:
-            self._allowances[resource] = Allowance(granted, left, until, now, granted - left)
+        is_just_over = reset is not None and now - JUST_OVER < reset <= now
+        is_plausible = reset is not None and now < reset <= now + LONGEST_WINDOW
+        until = float(reset or 0) if is_plausible else now + (SOON if is_just_over else 60.0)
+        previous = self._allowances.get(resource)
+        if (
+            previous is not None
+            and previous.reset == until
+            and previous.remaining < remaining
+            and previous.seen > now - 5.0
+        ):
+            return  # this answer is older than the one that was recorded last
+        total, remaining_points = int(limit), max(0, int(remaining))
+        is_free = status == 304 and "x-ratelimit-limit" in headers  # at GitHub; GitLab counts unchanged answers too
+        our_cost = int(resource == "core" and not is_free)  # the cost of a GraphQL query is recorded by `spent`
+        if previous is None or previous.reset != until:
+            self._allowances[resource] = Allowance(total, remaining_points, until, now, total - remaining_points)
         else:
-            self._allowances[resource] = Allowance(granted, left, until, now, known.first, known.ours + own)
+            self._allowances[resource] = Allowance(
+                total, remaining_points, until, now, previous.first, previous.ours + our_cost
+            )
 
     def spent(self, resource: str, cost: int) -> None:
-        """We have used so much of it, which its answers do not tell."""
-        known = self._allowances.get(resource)
-        if known is not None and known.remaining + known.first < known.limit:
-            self._allowances[resource] = replace(known, ours=known.ours + cost)
+        """Record a cost that the rate-limit headers do not show as ours."""
+        allowance = self._allowances.get(resource)
+        if allowance is not None and allowance.remaining + allowance.first < allowance.limit:
+            self._allowances[resource] = replace(allowance, ours=allowance.ours + cost)
 
     def refused(self, headers: Mapping[str, str], *, secondary: bool, resource: str = "core") -> float:
-        """A request was one too many; returns the time until which none is sent: of this resource, or after a secondary limit of any."""
+        """Record a rate-limit refusal and return the time until which no request is sent.
+
+        It holds for this resource, or for all resources after a secondary limit.
+        """
         now = self._clock()
-        after, first = _retry_after(headers, now), FIRST_PAUSE
-        if after is None and not secondary:
-            reset = _number(headers, "x-ratelimit-reset", "ratelimit-reset")
+        delay, first_pause = _parse_retry_after(headers, now), FIRST_PAUSE
+        if delay is None and not secondary:
+            reset = _parse_number(headers, "x-ratelimit-reset", "ratelimit-reset")
             if reset is not None and now < reset <= now + LONGEST_WINDOW:
-                after = reset - now
+                delay = reset - now
             elif reset is not None and now - JUST_OVER < reset <= now:
-                first = SOON
-        if after is None:  # nothing is said, or a time that is over: each time twice as long
-            after = min(LONGEST_PAUSE, first * 2.0**self._refusals)
+                first_pause = SOON
+        if delay is None:  # no time is named, or one in the past: double the pause each time
+            delay = min(LONGEST_PAUSE, first_pause * 2.0**self._refusals)
         self._refusals = min(self._refusals + 1, 16)
-        until = now + min(after, LONGEST_WINDOW)
-        name = "" if secondary else resource
-        self._paused[name] = max(until, self._paused.get(name, 0.0))
-        return self._paused[name]
+        until = now + min(delay, LONGEST_WINDOW)
+        paused_resource = "" if secondary else resource
+        self._paused_until[paused_resource] = max(until, self._paused_until.get(paused_resource, 0.0))
+        return self._paused_until[paused_resource]
 
     def until(self, resource: str = "core") -> float | None:
-        """Nobody's request may be sent before this time; none: it may be now."""
+        """Return the time before which no request may be sent, or None if one may be sent now."""
         now = self._clock()
-        held = max(self._paused.get("", 0.0), self._paused.get(resource, 0.0))
-        known = self._allowances.get(resource)
-        if known is not None and known.remaining <= 0:
-            held = max(held, known.reset)
-        return held if held > now else None
+        blocked_until = max(self._paused_until.get("", 0.0), self._paused_until.get(resource, 0.0))
+        allowance = self._allowances.get(resource)
+        if allowance is not None and allowance.remaining <= 0:
+            blocked_until = max(blocked_until, allowance.reset)
+        return blocked_until if blocked_until > now else None
 
     def wait(self, resource: str = "core", cost: int = 1) -> float:
-        """Seconds that reading which nobody waits for should pause before its next request of this cost."""
+        """Return how many seconds background reading should pause before its next request of this cost."""
         now = self._clock()
-        held = self.until(resource)
-        if held is not None:
-            return held - now
-        known = self._allowances.get(resource)
-        if known is None or known.reset <= now:
+        blocked_until = self.until(resource)
+        if blocked_until is not None:
+            return blocked_until - now
+        allowance = self._allowances.get(resource)
+        if allowance is None or allowance.reset <= now:
             return 0.0
-        if known.remaining - cost >= known.limit * PLENTY:
+        if allowance.remaining - cost >= allowance.limit * PLENTY:
             return 0.0
-        usable = known.remaining - known.limit * RESERVE
-        left = known.reset - now
-        return left if usable < cost else left * cost / usable
+        usable = allowance.remaining - allowance.limit * RESERVE
+        seconds_left = allowance.reset - now
+        return seconds_left if usable < cost else seconds_left * cost / usable
 
     def shown(self) -> list[Row]:
-        """What is known, for people."""
+        """Return a row per resource, for people."""
         now = self._clock()
         rows = []
-        for name, one in sorted(self._allowances.items()):
-            anew = one.reset <= now
-            left, others = (one.limit, 0) if anew else (one.remaining, one.others)
-            rows.append(Row(name, one.limit, left, max(0.0, one.reset - now), self.wait(name), others))
+        for name, allowance in sorted(self._allowances.items()):
+            is_reset = allowance.reset <= now
+            remaining, used_by_others = (allowance.limit, 0) if is_reset else (allowance.remaining, allowance.others)
+            rows.append(
+                Row(name, allowance.limit, remaining, max(0.0, allowance.reset - now), self.wait(name), used_by_others)
+            )
         return rows
 
 
-def _number(headers: Mapping[str, str], *names: str) -> float | None:
+def _parse_number(headers: Mapping[str, str], *names: str) -> float | None:
+    """Return the first of these headers that is a whole number, or None."""
     for name in names:
         text = headers.get(name, "")
         if text.isascii() and text.isdigit() and len(text) < 16:
@@ -161,19 +177,19 @@ def _number(headers: Mapping[str, str], *names: str) -> float | None:
     return None
 
 
-def _retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Seconds, from a number or a date; none when it is not there, no time, or over."""
+def _parse_retry_after(headers: Mapping[str, str], now: float) -> float | None:
+    """Return the seconds of a `Retry-After` header, which is a number or a date; None if it is absent, malformed or over."""
     text = headers.get("retry-after", "").strip()
-    seconds = _number({"retry-after": text}, "retry-after")
+    seconds = _parse_number({"retry-after": text}, "retry-after")
     if seconds is None and text:
         try:
-            at = parsedate_to_datetime(text)
+            moment = parsedate_to_datetime(text)
         except (ValueError, TypeError, OverflowError):
             return None
-        seconds = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() - now
+        seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - now
     return seconds if seconds is not None and seconds > 0 else None
 
 
 def clock_text(at: float) -> str:
-    """A time of day for people."""
+    """Return a time of day as text for people."""
     return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S UTC")

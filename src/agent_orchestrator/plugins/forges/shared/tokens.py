@@ -1,6 +1,6 @@
 """Where a token for a forge comes from: the configuration, the environment, the keyring, or the forge's own command line.
 
-It is never shown.
+Tokens are never shown: each is registered for redaction when it is read.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from agent_orchestrator.base.text.redaction import KNOWN
 from agent_orchestrator.errors import AoError, Denied, UsageError
 from agent_orchestrator.protocols.host import Host
 
-_FIT = re.compile(r"[\x21-\x7e]+")
+_TOKEN = re.compile(r"[\x21-\x7e]+")
+"""The characters that a token may have: printable ASCII without spaces."""
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A secret, and where it was found; it is kept out of whatever is shown from now on."""
+    """A secret and its source. It is redacted from all output once it exists."""
 
     value: str = field(repr=False)
     source: str
-    """For people: `scm.token`, `GITHUB_TOKEN`, `gh auth token` …"""
+    """Where it was found, for people: `scm.token`, `GITHUB_TOKEN`, `gh auth token` …"""
 
     def __post_init__(self) -> None:
         KNOWN.learn({self.source: self.value})
@@ -35,67 +36,67 @@ class Token:
 
     @property
     def digest(self) -> str:
-        """Tells two tokens apart without showing either."""
+        """A short hash that distinguishes two tokens without showing either."""
         return hashlib.sha256(self.value.encode()).hexdigest()[:16]
 
     def basic(self, user: str) -> str:
-        """As a password that goes with a name, the way HTTP takes it: a secret as well."""
+        """Return the token as HTTP basic credentials of a user. They are registered for redaction too."""
         login = base64.b64encode(f"{user}:{self.value}".encode()).decode()
         KNOWN.learn({self.source: login})
         return login
 
 
 def given(value: object, key: str) -> Token | None:
-    """The token that the configuration has under `key`; none where it has none."""
+    """Return the token that the configuration has under `key`, or None. Raise `UsageError` if it is not a valid token."""
     if value is None or value == "":
         return None
-    if not isinstance(value, str) or not _FIT.fullmatch(value.strip()):
+    if not isinstance(value, str) or not _TOKEN.fullmatch(value.strip()):
         raise UsageError(f"{key} is no token", "write ${NAME} to take it from the environment")
     return Token(value.strip(), key)
 
 
 def from_environment(environ: Mapping[str, str], names: Sequence[str]) -> Token | None:
-    """The first of these variables that is set."""
+    """Return the token from the first of these variables that is set, or None."""
     for name in names:
         value = environ.get(name, "").strip()
-        if value and _FIT.fullmatch(value):
+        if value and _TOKEN.fullmatch(value):
             return Token(value, name)
     return None
 
 
 def found(environ: Mapping[str, str], names: Sequence[str]) -> Token | None:
-    """The first of these variables that is set, or else of these secrets that the keyring has."""
+    """Return the token from the first of these variables that is set, otherwise from the keyring, or None."""
     return from_environment(environ, names) or from_keyring(names)
 
 
 def from_keyring(names: Sequence[str]) -> Token | None:
-    """The first of these secrets that the system's keyring has."""
+    """Return the first of these secrets that the system's keyring has, or None."""
     for name in names:
         value = (keyring.read(name) or "").strip()
-        if value and _FIT.fullmatch(value):
+        if value and _TOKEN.fullmatch(value):
             return Token(value, f"{name} in the keyring")
     return None
 
 
 async def from_program(host: Host, argv: Sequence[str], source: str) -> Token | None:
-    """What a forge's own command line prints; none where it is not there, not signed in, or silent."""
+    """Return the token that a forge's own command line prints; None if the program is missing, not signed in, or fails."""
     if host.which(argv[0]) is None:
         return None
     try:
-        done = await host.run(argv, timeout=10.0)
+        result = await host.run(argv, timeout=10.0)
     except AoError:
         return None
-    value = done.text.strip()
-    return Token(value, source) if done.code == 0 and _FIT.fullmatch(value) else None
+    value = result.text.strip()
+    return Token(value, source) if result.code == 0 and _TOKEN.fullmatch(value) else None
 
 
 def none_found(forge: str, remedy: str) -> Denied:
-    """There is no token at all. A variable that the remedy names counts where the daemon was started."""
+    """Return the error for a missing token. A variable that the remedy names is read only when the daemon starts."""
     return Denied(f"there is no token for {forge}", f"{remedy}; after setting a variable: ao shutdown, then ao start")
 
 
 def github_variables(hostname: str) -> tuple[str, ...]:
-    """The variables that may hold a token for a host, as `gh` knows them: those of github.com are for no other one."""
+    """Return the variables that may hold a token for a host, as `gh` defines them: those of github.com count for no other host."""
     if hostname == "github.com" or hostname.endswith(".ghe.com"):
         return "GITHUB_TOKEN", "GH_TOKEN"
     return "GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN"

@@ -1,4 +1,4 @@
-"""What the webhooks of several senders have in common: a signature over the body, JSON in it, and a time. Pure."""
+"""What the webhooks of several senders share: a signature over the body, a JSON body, and a time of sending. Pure."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from typing import Any
 
 from agent_orchestrator.errors import UsageError
 
-_LATEST = 1 << 53
+_MAX_TIME = 1 << 53
+"""The largest number that JSON represents exactly in every language; a later time is rejected."""
 
 
 def is_signed(body: bytes, shown: str, secrets: Sequence[str], prefix: str = "") -> bool:
-    """Did one of the secrets make this HMAC-SHA256, written in hexadecimal? An empty secret signs nothing."""
-    given = shown.strip().lower().encode("utf-8", "replace")
-    signed = False
+    """Return whether one of the secrets made this hexadecimal HMAC-SHA256 of the body. An empty secret never matches."""
+    signature = shown.strip().lower().encode("utf-8", "replace")
+    is_match = False
     for secret in secrets:
         digest = hmac.new(as_bytes(secret), body, hashlib.sha256).hexdigest()
-        signed |= hmac.compare_digest(f"{prefix}{digest}".encode(), given) and bool(secret)
-    return signed
+        is_match |= hmac.compare_digest(f"{prefix}{digest}".encode(), signature) and bool(secret)
+    return is_match
 
 
 def as_bytes(secret: str) -> bytes:
-    """A secret as it is: in an environment variable it may be any bytes."""
+    """Return a secret as bytes: an environment variable may hold bytes that are not UTF-8."""
     return secret.encode("utf-8", "surrogateescape")
 
 
 def payload_of(body: bytes) -> Mapping[str, Any]:
-    """The body's JSON object."""
+    """Return the body's JSON object, or raise `UsageError`."""
     try:
         payload = json.loads(body.decode())
     except (ValueError, RecursionError):
@@ -40,8 +41,11 @@ def payload_of(body: bytes) -> Mapping[str, Any]:
 
 
 def sent_at(payload: Mapping[str, Any], field: str) -> float:
-    """When it was sent, from milliseconds that were signed with the rest: without them an old delivery could be sent again for ever."""
+    """Return when a delivery was sent, from a field in milliseconds that is signed with the rest.
+
+    Without that field an old delivery could be replayed forever, so its absence raises `UsageError`.
+    """
     at = payload.get(field)
-    if isinstance(at, bool) or not isinstance(at, int | float) or not 0 < at < _LATEST:
+    if isinstance(at, bool) or not isinstance(at, int | float) or not 0 < at < _MAX_TIME:
         raise UsageError("the delivery does not say when it was sent", f"a genuine one has a {field}")
     return float(at) / 1000.0

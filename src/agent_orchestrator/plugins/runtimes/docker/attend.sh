@@ -1,7 +1,7 @@
-# Keeps a container's terminal: runs it, comes back to it when the engine was restarted under it, and tells how it ended.
+# Runs a container, attaches to it again after a restart of the engine, and writes how it ended.
 #   attend.sh ENGINE CONTAINER STATE KEYS PROXY RULES OPTION...
-# STATE gets one line: exit code, and whether it ran out of memory. KEYS must never be typed: they would let go of the terminal. PROXY,
-# an interpreter, runs the container's way to the network by RULES while it lives. OPTIONs are those of `run`. A hang-up is passed on.
+# STATE gets one line: exit code, and whether it ran out of memory. KEYS must never be typed: they would detach the client. PROXY is the
+# Python that runs the container's network proxy with RULES while it lives. OPTIONs are those of `run`. A hang-up is passed on.
 engine=$1 container=$2 state=$3 keys=$4 python=$5 rules=$6
 shift 6
 exec 3<&0

@@ -1,4 +1,4 @@
-"""The container engine, by its command line: `docker` or `podman`, whichever answers."""
+"""Finds the container engine and runs its command line: `docker` or `podman`, the first that responds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMES = ("docker", "podman")
 ANSWERS_WITHIN = 20.0
 CALL_WITHIN = 120.0
 REMEDY = "start Docker or podman, or use another runtime"
-_FOR_THE_CLIENT = (
+_CLIENT_VARIABLES = (
     "PATH",
     "HOME",
     "USER",
@@ -27,81 +27,90 @@ _FOR_THE_CLIENT = (
     "XDG_DATA_HOME",
     "SSH_AUTH_SOCK",
 )
-_CLIENTS_OWN = ("DOCKER_", "CONTAINER_", "CONTAINERS_", "REGISTRY_", "STORAGE_")
+_CLIENT_PREFIXES = ("DOCKER_", "CONTAINER_", "CONTAINERS_", "REGISTRY_", "STORAGE_")
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """An engine that answers."""
+    """A container engine that responds."""
 
     name: str
     version: str
     rootless: bool = False
     remapped: bool = False
-    """The daemon gives containers user ids of their own, unless asked not to."""
+    """Whether the daemon maps the containers' user ids to others, unless told not to."""
     desktop: bool = False
-    """It runs in a virtual machine of its own: sockets of this machine cannot be shown to containers."""
+    """Whether it runs in its own virtual machine: this machine's sockets cannot be mounted into its containers."""
 
     def owner(self) -> tuple[str, ...]:
-        """Options that make the container's user the one who runs us, so that files stay his."""
-        own = f"{os.getuid()}:{os.getgid()}"
+        """Return the options that make the container's user the one who runs this process, so that files stay that user's."""
+        user_and_group = f"{os.getuid()}:{os.getgid()}"
         if self.name == "podman" and self.rootless:
-            return ("--userns", "keep-id", "--user", own)
+            return ("--userns", "keep-id", "--user", user_and_group)
         if self.rootless:
             return ("--user", "0:0")  # the root of a rootless engine is its owner
-        return (*(("--userns", "host") if self.remapped else ()), "--user", own)
+        return (*(("--userns", "host") if self.remapped else ()), "--user", user_and_group)
 
 
 async def find(host: Host, wanted: str = "auto") -> Engine:
-    """The engine that is wanted, or the first that answers; `Missing` if none does."""
+    """Return the wanted engine, or the first that responds. Raises `Missing` if none does."""
     problems = []
     for name in NAMES if wanted == "auto" else (wanted,):
         if host.which(name) is None:
             problems.append(f"{name} is not installed")
             continue
         try:
-            done = await host.run([name, "info", "--format", "{{json .}}"], timeout=ANSWERS_WITHIN)
-            told = json.loads(done.out) if done.code == 0 else {}
+            result = await host.run([name, "info", "--format", "{{json .}}"], timeout=ANSWERS_WITHIN)
+            info = json.loads(result.out) if result.code == 0 else {}
         except (AoError, ValueError) as error:
             problems.append(f"{name}: {error}")
             continue
-        if engine := _engine(name, told):
+        if engine := _engine(name, info):
             return engine
-        problems.append(f"{name}: {_first(told.get('ServerErrors')) or _last_line(done.error) or 'it does not answer'}")
+        problems.append(
+            f"{name}: {_first_error(info.get('ServerErrors')) or _last_line(result.error) or 'it does not answer'}"
+        )
     raise Missing(f"no container engine answers ({'; '.join(problems)})", REMEDY)
 
 
-def _engine(name: str, told: Mapping[str, Any]) -> Engine | None:
-    if "host" in told:  # podman's answer, also where it calls itself docker
-        version = str((told.get("version") or {}).get("Version") or "")
-        rootless = bool((told["host"].get("security") or {}).get("rootless"))
+def _engine(name: str, info: Mapping[str, Any]) -> Engine | None:
+    """Return the engine described by the output of `info`, or None if its daemon does not respond."""
+    if "host" in info:  # podman's output, also if it is installed as `docker`
+        version = str((info.get("version") or {}).get("Version") or "")
+        rootless = bool((info["host"].get("security") or {}).get("rootless"))
         return Engine("podman" if name == "podman" else name, version, rootless, desktop=sys.platform != "linux")
-    if not told.get("ServerVersion"):
+    if not info.get("ServerVersion"):
         return None
-    options = " ".join(told.get("SecurityOptions") or ())
-    desktop = sys.platform != "linux" or "Desktop" in str(told.get("OperatingSystem"))
-    return Engine(name, str(told["ServerVersion"]), "name=rootless" in options, "name=userns" in options, desktop)
+    options = " ".join(info.get("SecurityOptions") or ())
+    desktop = sys.platform != "linux" or "Desktop" in str(info.get("OperatingSystem"))
+    return Engine(name, str(info["ServerVersion"]), "name=rootless" in options, "name=userns" in options, desktop)
 
 
 def client_environment() -> dict[str, str]:
-    """What a client of the engine needs of our environment."""
+    """Return the part of this process's environment that the engine's client needs."""
     return {
-        name: value for name, value in os.environ.items() if name in _FOR_THE_CLIENT or name.startswith(_CLIENTS_OWN)
+        name: value
+        for name, value in os.environ.items()
+        if name in _CLIENT_VARIABLES or name.startswith(_CLIENT_PREFIXES)
     }
 
 
 async def call(host: Host, argv: Sequence[str], *, ok: Sequence[str] = (), timeout: float = CALL_WITHIN) -> Completed:
-    """Run a command of the engine; a failure whose text has one of `ok` in it is none."""
-    done = await host.run(argv, timeout=timeout)
-    if done.code and not any(text in done.error.lower() for text in ok):
-        raise Temporary(f"{argv[0]} {argv[1]} failed: {_last_line(done.error)}", "see what the engine says: ao doctor")
-    return done
+    """Run a command of the engine. Raises `Temporary` if it fails, unless its error text contains one of `ok`."""
+    result = await host.run(argv, timeout=timeout)
+    if result.code and not any(text in result.error.lower() for text in ok):
+        raise Temporary(
+            f"{argv[0]} {argv[1]} failed: {_last_line(result.error)}", "see what the engine says: ao doctor"
+        )
+    return result
 
 
 def _last_line(text: str) -> str:
+    """Return the last line of an error, without the engine's prefix."""
     lines = text.strip().splitlines()
     return lines[-1].removeprefix("Error response from daemon: ") if lines else ""
 
 
-def _first(errors: object) -> str:
+def _first_error(errors: object) -> str:
+    """Return the first of the reported errors, or ""."""
     return str(errors[0]) if isinstance(errors, list) and errors else ""

@@ -1,4 +1,4 @@
-"""The image of a container: the one that is named, or one built once from a Dockerfile; and what it has."""
+"""Gets the image of a container: a configured one, or one that is built once from a Dockerfile; and probes what it contains."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHIPPED = Path(__file__).with_name("Dockerfile")
 NAME = "agent-orchestrator"
 BUILT_WITHIN = 3600.0
 STAYS = 60.0
-"""Seconds that an image which was there is taken to be there still."""
+"""Seconds for which an image that was present is not checked again."""
 
 INSTALL: Mapping[str, str] = {
     "aider": "python3 -m pip install --no-cache-dir aider-chat",
@@ -37,7 +37,7 @@ INSTALL: Mapping[str, str] = {
     "opencode": "npm install -g opencode-ai",
     "qwen": "npm install -g @qwen-code/qwen-code",
 }
-"""How the shipped image gets an agent's program; any other agent needs an image of the project's own."""
+"""The command that installs an agent's program in the default image; any other agent needs an image of the project's own."""
 NEEDS_NOTHING = ("demo", "command")
 
 _PROBE = (
@@ -48,12 +48,12 @@ _PROBE = (
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image that is here."""
+    """An image that the engine has."""
 
     name: str
     id: str
     relay: str
-    """What leads its loopback's ports to sockets; nothing: it has no such program."""
+    """The program that forwards loopback ports to sockets; "" if the image has none."""
     passwd: str
 
 
@@ -62,80 +62,89 @@ class Images:
     """The images of one engine."""
 
     host: Host
-    _known: dict[str, Image] = field(default_factory=dict)
-    """By id."""
-    _seen: dict[str, tuple[float, Image]] = field(default_factory=dict)
-    """By name, and when it was there."""
+    _probed: dict[str, Image] = field(default_factory=dict)
+    """Probed images by id."""
+    _present: dict[str, tuple[float, Image]] = field(default_factory=dict)
+    """By name: when the image was last present, and the image."""
     _building: dict[str, asyncio.Lock] = field(default_factory=dict)
 
     async def get(self, engine: Engine, container: Container, report: Report) -> Image:
-        """The image, pulled or built if it is not here yet."""
+        """Return the image, pulling or building it if it is not present. Raises `Missing` if that fails."""
         name = container.image or _tag(container)
-        at, known = self._seen.get(name, (0.0, None))
-        if known and time.monotonic() - at < STAYS:
-            return known
+        checked_at, image = self._present.get(name, (0.0, None))
+        if image and time.monotonic() - checked_at < STAYS:
+            return image
         async with self._building.setdefault(name, asyncio.Lock()):
-            found = await self._id(engine, name)
-            if found is None:
+            image_id = await self._id(engine, name)
+            if image_id is None:
                 if container.image:
                     await self._pull(engine, name, report)
                 else:
                     await self._build(engine, name, container, report)
-                found = await self._id(engine, name)
-            if found is None:
+                image_id = await self._id(engine, name)
+            if image_id is None:
                 raise Temporary(f"the image {name} is not there after all", "try again")
-            if found not in self._known:
-                self._known[found] = await self._probe(engine, name, found)
-            self._seen[name] = time.monotonic(), self._known[found]
-            return self._known[found]
+            if image_id not in self._probed:
+                self._probed[image_id] = await self._probe(engine, name, image_id)
+            self._present[name] = time.monotonic(), self._probed[image_id]
+            return self._probed[image_id]
 
     def forget(self) -> None:
-        """Look again whether they are there."""
-        self._seen.clear()
+        """Make the next `get` check again that the images are present."""
+        self._present.clear()
 
     async def _id(self, engine: Engine, name: str) -> str | None:
-        done = await self.host.run([engine.name, "image", "inspect", "--format", "{{.Id}}", name])
-        return done.text.strip() or None if done.code == 0 else None
+        """Return the image's id, or None if it is not present."""
+        result = await self.host.run([engine.name, "image", "inspect", "--format", "{{.Id}}", name])
+        return result.text.strip() or None if result.code == 0 else None
 
     async def _pull(self, engine: Engine, name: str, report: Report) -> None:
+        """Pull the image. Raises `Missing` if that fails."""
         report(f"{engine.name} pull {name}")
-        last = [""]
-        code = await self.host.stream([engine.name, "pull", name], _keeping(report, last), timeout=BUILT_WITHIN)
+        last_line = [""]
+        code = await self.host.stream(
+            [engine.name, "pull", name], _keeping_last_line(report, last_line), timeout=BUILT_WITHIN
+        )
         if code:
-            raise Missing(f"the image {name} could not be had: {last[0]}", "correct docker.image, or pull it yourself")
+            raise Missing(
+                f"the image {name} could not be had: {last_line[0]}", "correct docker.image, or pull it yourself"
+            )
 
     async def _build(self, engine: Engine, name: str, container: Container, report: Report) -> None:
+        """Build the image from the project's Dockerfile or the default one. Raises `Missing` if that fails."""
         file = container.dockerfile
         report(f"building the image {name} from {file or 'the shipped Dockerfile'}; this is done once")
-        last = [""]
+        last_line = [""]
         argv = [engine.name, "build", "--tag", name]
         if file is None:
             argv += ["--build-arg", f"INSTALL={INSTALL.get(container.agent, 'true')}", "-"]
-            given = SHIPPED.read_bytes()
+            dockerfile = SHIPPED.read_bytes()
         else:
             argv += ["-"]
-            given = read_plain(file.resolve())
-        code = await self.host.stream(argv, _keeping(report, last), input=given, timeout=BUILT_WITHIN)
+            dockerfile = read_plain(file.resolve())
+        code = await self.host.stream(
+            argv, _keeping_last_line(report, last_line), input=dockerfile, timeout=BUILT_WITHIN
+        )
         if code:
-            what = "docker.dockerfile" if file else "the network, or name an image: docker.image"
-            raise Missing(f"the image {name} could not be built: {last[0]}", f"correct {what}")
+            subject = "docker.dockerfile" if file else "the network, or name an image: docker.image"
+            raise Missing(f"the image {name} could not be built: {last_line[0]}", f"correct {subject}")
 
-    async def _probe(self, engine: Engine, name: str, found: str) -> Image:
-        """What it has, by its own shell."""
-        look = _PROBE.format(relays=" ".join(RELAYS))
+    async def _probe(self, engine: Engine, name: str, image_id: str) -> Image:
+        """Return what the image contains, as its own shell reports it. Raises `Missing` if it has no shell."""
+        probe_script = _PROBE.format(relays=" ".join(RELAYS))
         argv = [engine.name, "run", "--rm", "--network", "none", "--log-driver", "none", "--entrypoint", "/bin/sh"]
-        done = await self.host.run([*argv, found, "-c", look], timeout=120.0)
-        if done.code:
+        result = await self.host.run([*argv, image_id, "-c", probe_script], timeout=120.0)
+        if result.code:
             raise Missing(
-                f"the image {name} cannot run /bin/sh: {(done.error.strip().splitlines() or [''])[-1]}",
+                f"the image {name} cannot run /bin/sh: {(result.error.strip().splitlines() or [''])[-1]}",
                 "use an image with a shell and Git: docker.image",
             )
-        relay, _, passwd = done.text.partition("--\n")
-        return Image(name, found, relay.strip(), passwd)
+        relay, _, passwd = result.text.partition("--\n")
+        return Image(name, image_id, relay.strip(), passwd)
 
 
 def _tag(container: Container) -> str:
-    """A name that changes with what the image is made of."""
+    """Return a name that changes with the content the image is built from. Raises `Missing` if it cannot be built."""
     if container.dockerfile is not None:
         try:
             content = read_plain(container.dockerfile.resolve())
@@ -150,14 +159,16 @@ def _tag(container: Container) -> str:
         raise Missing(
             f"the shipped image cannot get the program of agent {agent}", "name an image that has it: docker.image"
         )
-    made_of = json.dumps([SHIPPED.read_text(), INSTALL.get(agent, "")])
-    return f"{NAME}/{agent}:{hashlib.sha256(made_of.encode()).hexdigest()[:12]}"
+    ingredients = json.dumps([SHIPPED.read_text(), INSTALL.get(agent, "")])
+    return f"{NAME}/{agent}:{hashlib.sha256(ingredients.encode()).hexdigest()[:12]}"
 
 
-def _keeping(report: Report, last: list[str]) -> Report:
-    def line(text: str) -> None:
+def _keeping_last_line(report: Report, last_line: list[str]) -> Report:
+    """Return a report function that also stores the last line in `last`."""
+
+    def handle_line(text: str) -> None:
         if text.strip():
-            last[0] = text.strip()
+            last_line[0] = text.strip()
             report(text)
 
-    return line
+    return handle_line

@@ -1,4 +1,4 @@
-"""The machine as an agent's plugin may use it when the agent lives in a container: its program is in the image, not here."""
+"""Wraps the machine for an agent's plugin whose agent runs in a container: its program is in the image, not on this machine."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from agent_orchestrator.protocols.host import Completed
 if TYPE_CHECKING:
     from agent_orchestrator.protocols.host import Host
 
-_HERE_TOO = ("git",)
+_LOCAL_PROGRAMS = ("git",)
 
 
-class _Inside:
-    """Everything is as on the machine itself, but for programs."""
+class _ContainerHost:
+    """A host on which only programs of `_LOCAL_PROGRAMS` can be run; everything else is passed to the real host."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -25,7 +25,7 @@ class _Inside:
         return getattr(self._host, name)
 
     def which(self, program: str, path: str | None = None) -> str:  # noqa: ARG002 - the image's PATH counts
-        """By its name: the image is asked when it is started."""
+        """Return the program's name unchecked: whether the image has it shows when it is started."""
         return program
 
     async def run(
@@ -37,12 +37,12 @@ class _Inside:
         input: bytes | None = None,  # noqa: A002
         timeout: float | None = 60.0,
     ) -> Completed:
-        """What is not in the image alone."""
-        if Path(argv[0]).name not in _HERE_TOO:
+        """Run a program that this machine also has. Raises `Missing` for others."""
+        if Path(argv[0]).name not in _LOCAL_PROGRAMS:
             raise Missing(f"{argv[0]} runs in its container alone")
         return await self._host.run(argv, cwd=cwd, env=env, input=input, timeout=timeout)
 
 
 def inside(host: Host) -> Host:
-    """For making an agent's plugin."""
-    return cast("Host", _Inside(host))
+    """Return the host to create an agent's plugin with."""
+    return cast("Host", _ContainerHost(host))

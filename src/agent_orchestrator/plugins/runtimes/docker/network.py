@@ -1,9 +1,9 @@
-"""The network `allowlist`: a container without any network, and one way out of it that we hold.
+"""The network `allowlist`: a container without any network, and one way out of it that this machine controls.
 
-The container's only interface is its own loopback. A relay in it (`relay.py`, or whatever the image has for it) leads two ports of that
-loopback to two sockets, which are shown to it and to no other; behind them, on this machine, is our proxy (`proxy.py`), which connects to
-the hosts that are allowed, and to the daemon. So there is nothing to get around: no bridge, no gateway, no name server, nothing of this
-machine's that listens on all its addresses.
+The container's only interface is its own loopback. A relay in it (`relay.py`, or another program of the image) forwards two ports of
+that loopback to two sockets, which are mounted only into this container; behind them, on this machine, is the proxy (`proxy.py`), which
+connects to allowed hosts and to the daemon. So there is nothing to bypass: no bridge, no gateway, no name server, none of this
+machine's services that listen on all addresses.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from agent_orchestrator.plugins.runtimes.docker.engine import Engine
 from agent_orchestrator.protocols import Container, Mount
 
 INSIDE = Path("/run/ao")
-"""Where the sockets are in the container."""
+"""The folder of the sockets in the container."""
 PROXY_PORT = 3128
 RELAYS = ("socat", "python3", "node")
-"""What can be the relay, the first that an image has."""
+"""The programs that can be the relay; the first that an image has is used."""
 _HERE = Path(__file__).parent
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a container reaches what it may."""
+    """How a container reaches its network."""
 
     options: tuple[str, ...]
-    """For the engine."""
+    """Options for the engine."""
     mounts: tuple[Mount, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     before: tuple[str, ...] = ()
     """Lines of its script."""
     rules: tuple[str, ...] = ()
-    """What our proxy on this machine is told; nothing: there is none."""
+    """The lines of the proxy's rules file; empty if there is no proxy."""
 
 
 def way(container: Container, engine: Engine, sockets: Path, log: Path, relay: str) -> Way:
-    """The options of a network; `Missing` where it cannot be held to what was asked for."""
+    """Return the options of a container's network. Raises `Missing` if the engine or the image cannot enforce the allowlist."""
     if container.network != "allowlist":
         return Way(("--network", container.network))
     if engine.desktop:
@@ -56,32 +56,32 @@ def way(container: Container, engine: Engine, sockets: Path, log: Path, relay: s
         )
     ports = {PROXY_PORT: INSIDE / "proxy.sock"}
     address = urlsplit(container.daemon)
-    direct = ""
+    daemon_address = ""
     if address.port and address.hostname in _LOOPBACK:
         ports[address.port] = INSIDE / "daemon.sock"
-        direct = f"{address.hostname}:{address.port}"
+        daemon_address = f"{address.hostname}:{address.port}"
     allow = [
         *container.allow,
-        *([f"{address.hostname}:{address.port or 443}"] if address.hostname and not direct else []),
+        *([f"{address.hostname}:{address.port or 443}"] if address.hostname and not daemon_address else []),
     ]
-    files, lines = _relay(relay, ports)
-    at = f"http://127.0.0.1:{PROXY_PORT}"
+    files, lines = _relay_setup(relay, ports)
+    proxy_url = f"http://127.0.0.1:{PROXY_PORT}"
     names = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
     return Way(
         ("--network", "none"),
         (Mount(sockets, INSIDE), *(Mount(file, file) for file in files)),
         (
-            *((name, at) for name in names),
+            *((name, proxy_url) for name in names),
             *((name, ",".join(_LOOPBACK)) for name in ("NO_PROXY", "no_proxy")),
             ("NODE_USE_ENV_PROXY", "1"),
         ),
         tuple(lines),
-        (str(sockets), str(log), direct or "-", *allow),
+        (str(sockets), str(log), daemon_address or "-", *allow),
     )
 
 
-def _relay(program: str, ports: dict[int, Path]) -> tuple[list[Path], list[str]]:
-    """The files it needs, and the lines that start it."""
+def _relay_setup(program: str, ports: dict[int, Path]) -> tuple[list[Path], list[str]]:
+    """Return the files that the relay needs, and the script lines that start it."""
     pairs = [f"{port}:{socket}" for port, socket in ports.items()]
     if program == "socat":
         listen = "TCP-LISTEN:{},bind=127.0.0.1,fork,reuseaddr"

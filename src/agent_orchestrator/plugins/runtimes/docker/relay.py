@@ -1,4 +1,4 @@
-"""In a container: leads ports of its loopback to sockets. Returns when it listens, and goes on by itself.
+"""Runs in a container: forwards ports of its loopback to sockets. Returns when it listens, and continues in the background.
 
 python3 -I -S relay.py PORT:SOCKET...
 """
@@ -14,7 +14,7 @@ selector = selectors.DefaultSelector()
 
 
 def pump(source: socket.socket, target: socket.socket) -> None:
-    """Pass on what there is; at the end of one direction, close that."""
+    """Forward the data that is available; at the end of one direction, close that direction."""
     try:
         data = source.recv(65536)
         if data:
@@ -32,7 +32,7 @@ def pump(source: socket.socket, target: socket.socket) -> None:
 
 
 def accept(listener: socket.socket, path: str) -> None:
-    """One more connection."""
+    """Accept one connection and connect it to the socket."""
     near, _ = listener.accept()
     far = socket.socket(socket.AF_UNIX)
     try:
@@ -46,7 +46,7 @@ def accept(listener: socket.socket, path: str) -> None:
 
 
 def main() -> None:
-    """Listen, let the caller go on, and pass on until the container ends."""
+    """Listen, let the caller continue, and forward data until the container ends."""
     for pair in sys.argv[1:]:
         port, _, path = pair.partition(":")
         listener = socket.socket()

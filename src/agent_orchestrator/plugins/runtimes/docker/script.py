@@ -1,6 +1,6 @@
-"""What a container runs: a small shell script with the agent's whole environment and command, read once and removed.
+"""Writes what a container runs: a small shell script with the agent's whole environment and command, read once and removed.
 
-So no variable and no prompt is on a command line, nor in what the engine tells of a container.
+So no variable and no prompt is on a command line, nor in what the engine reports about a container.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_OF_THE_ENGINE = ("HOSTNAME", "HOME", "container", "PWD", "OLDPWD")
-"""What engines and shells set by themselves."""
+_ENGINE_VARIABLES = ("HOSTNAME", "HOME", "container", "PWD", "OLDPWD")
+"""Variables that engines and shells set themselves."""
 
 
 def script(
@@ -24,20 +24,23 @@ def script(
     stdin: Path | None = None,
     before: Sequence[str] = (),
 ) -> str:
-    """Say that it runs, set the terminal's size, run `before`, become the agent. Variables of the image stay where `env` has none."""
+    """Return the script: mark that it runs, set the terminal's size, run `before`, become the agent.
+
+    Variables of the image stay unless `env` sets them.
+    """
     columns, rows = size
-    plain = {name: value for name, value in env.items() if _IDENTIFIER.fullmatch(name)}
-    odd = [f"{name}={value}" for name, value in env.items() if name not in plain]
+    exportable = {name: value for name, value in env.items() if _IDENTIFIER.fullmatch(name)}
+    unexportable = [f"{name}={value}" for name, value in env.items() if name not in exportable]
     lines = [
         f": > {_quoted(str(started))}",
         f"stty cols {columns} rows {rows} 2>/dev/null",
         *before,
-        *(f"export {name}={_quoted(value)}" for name, value in plain.items()),
-        *(f"unset {name}" for name in _OF_THE_ENGINE if name not in env),
+        *(f"export {name}={_quoted(value)}" for name, value in exportable.items()),
+        *(f"unset {name}" for name in _ENGINE_VARIABLES if name not in env),
         " ".join(
             [
                 "exec",
-                *(["env", *map(_quoted, odd)] if odd else []),
+                *(["env", *map(_quoted, unexportable)] if unexportable else []),
                 *map(_quoted, argv),
                 *([f"<{_quoted(str(stdin))}"] if stdin else []),
             ]
@@ -47,4 +50,5 @@ def script(
 
 
 def _quoted(text: str) -> str:
+    """Return the text quoted for a shell."""
     return shlex.quote(text)

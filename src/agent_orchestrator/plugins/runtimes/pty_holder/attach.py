@@ -1,6 +1,6 @@
 """Shows a held terminal in a person's terminal: `python -I attach.py SOCKET NAME [watch]`. Ctrl-] detaches.
 
-A script of its own that needs nothing but the standard library. It says goodbye to the terminal as it found it, whatever ends it.
+A script of its own that needs only the standard library. It restores the terminal's state when it ends, whatever the reason.
 """
 
 from __future__ import annotations
@@ -15,50 +15,51 @@ import termios
 import tty
 
 DETACH = b"\x1d"
-# Whatever the program inside switched on, off again: alternate screen, mouse, bracketed paste, focus, application keys, colours.
+# Switches off what the program may have switched on: alternate screen, mouse, bracketed paste, focus, application keys, colours.
 RESTORE = b"\x1b[?1049l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1004l\x1b[?1l\x1b>\x1b[?25h\x1b[0m"
 
 
-# Strings for the terminal itself, up to their end: they may be for its clipboard, its keys, files or other windows.
-_BEGIN = re.compile(rb"\x1b[]PX^_]|\xc2[\x90\x98\x9d-\x9f]")
-_END = re.compile(rb"\x07|\x1b\\|\xc2\x9c|(?=[\x18\x1a])|(?=\x1b[^\\])")
-_PART = re.compile(rb"[\x1b\xc2]\Z")
-_HARMLESS = re.compile(rb"(?:\x1b\]|\xc2\x9d)(?:[01248]|1[012]|104|11[012]|133)(?:;|\Z|[\x07\x1b\xc2])")
-"""Titles, colours, links, and where a prompt begins."""
-_LONGEST = 1 << 16
+# Strings for the terminal itself: they could write its clipboard, redefine keys, write files or change other windows.
+_STRING_BEGIN = re.compile(rb"\x1b[]PX^_]|\xc2[\x90\x98\x9d-\x9f]")
+_STRING_END = re.compile(rb"\x07|\x1b\\|\xc2\x9c|(?=[\x18\x1a])|(?=\x1b[^\\])")
+_PARTIAL_BEGIN = re.compile(rb"[\x1b\xc2]\Z")
+_HARMLESS_STRING = re.compile(rb"(?:\x1b\]|\xc2\x9d)(?:[01248]|1[012]|104|11[012]|133)(?:;|\Z|[\x07\x1b\xc2])")
+"""Matches strings that are passed on: titles, colours, links, and marks where a prompt begins."""
+_MAX_STRING = 1 << 16
 
 
 class Screen:
-    """What an agent prints, without what must not reach a person's terminal; tmux keeps that for itself too."""
+    """Filters an agent's output: removes what must not reach a person's terminal. tmux does the same with its panes."""
 
     def __init__(self) -> None:
         self._held = b""
 
     def __call__(self, output: bytes) -> bytes:
-        """What of it, and of what was held back before, may be shown now."""
+        """Return the part of the output, and of what was held back before, that may be shown now."""
         data, self._held = self._held + output, b""
-        shown = []
-        while begin := _BEGIN.search(data):
-            start, end = begin.start(), _END.search(data, begin.end())
-            shown.append(data[:start])
+        parts = []
+        while begin := _STRING_BEGIN.search(data):
+            start, end = begin.start(), _STRING_END.search(data, begin.end())
+            parts.append(data[:start])
             if end is None:
-                short = len(data) - start <= _LONGEST
-                self._held = data[start:] if short else begin[0] + b"!" + data[-1:]  # nothing harmless, whatever comes
-                return b"".join(shown)
-            if _HARMLESS.match(data, start):
-                shown.append(data[start : end.end()])
+                # A string that is too long is dropped: its beginning is kept with a mark that never matches as harmless.
+                is_short = len(data) - start <= _MAX_STRING
+                self._held = data[start:] if is_short else begin[0] + b"!" + data[-1:]
+                return b"".join(parts)
+            if _HARMLESS_STRING.match(data, start):
+                parts.append(data[start : end.end()])
             data = data[end.end() :]
-        if _PART.search(data):
+        if _PARTIAL_BEGIN.search(data):
             data, self._held = data[:-1], data[-1:]
-        return b"".join((*shown, data))
+        return b"".join((*parts, data))
 
 
 class Detached(Exception):
-    """The person pressed the key, or the terminal is closing."""
+    """Raised when the person pressed the detach key, or the terminal is closing."""
 
 
 def main(path: str, name: str, watch: bool) -> int:
-    """Attach until the key, the end of the agent, or the end of the terminal."""
+    """Attach until the detach key, the end of the agent, or the end of the terminal; return the exit code."""
     try:
         holder = dial(path)
     except (OSError, ValueError):
@@ -67,23 +68,23 @@ def main(path: str, name: str, watch: bool) -> int:
     if not os.isatty(0):
         sys.stderr.write("attach needs a terminal\n")
         return 2
-    before = termios.tcgetattr(0)
-    why = "ended"
+    saved_attributes = termios.tcgetattr(0)
+    reason = "ended"
     try:
-        tty.setraw(0)  # this drops what was typed before: nobody is invited to type yet
+        tty.setraw(0)  # this drops what was typed before the prompt
         os.write(1, f"[{name}: Ctrl-] detaches]\r\n".encode())
         relay(holder, watch)
     except Detached:
-        why = "detached"
+        reason = "detached"
     finally:
         os.write(1, RESTORE)
-        termios.tcsetattr(0, termios.TCSADRAIN, before)
-    os.write(1, f"\r\n[{name}: {why}]\r\n".encode())
+        termios.tcsetattr(0, termios.TCSADRAIN, saved_attributes)
+    os.write(1, f"\r\n[{name}: {reason}]\r\n".encode())
     return 0
 
 
 def dial(path: str) -> socket.socket:
-    """By a Unix socket, or by a file that names a port and a token."""
+    """Connect to the holder by a Unix socket, or by a file that contains a port and a token."""
     if not os.path.isfile(path):  # noqa: PTH113 - pathlib is half of the time to start
         holder = socket.socket(socket.AF_UNIX)
         holder.connect(path)
@@ -96,19 +97,19 @@ def dial(path: str) -> socket.socket:
 
 
 def relay(holder: socket.socket, watch: bool) -> None:
-    """Keystrokes in, output out; for who only watches output alone."""
-    wakeup, wake = os.pipe()
-    for end in (wakeup, wake):
+    """Pass keystrokes to the holder and its output to the terminal; with `watch` only the output."""
+    wakeup_read, wakeup_write = os.pipe()
+    for end in (wakeup_read, wakeup_write):
         os.set_blocking(end, False)
-    signal.set_wakeup_fd(wake)
+    signal.set_wakeup_fd(wakeup_write)
     for number in (signal.SIGWINCH, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     send(holder, b"W" if watch else b"A", size())
     screen = Screen()
     while True:
-        ready, _, _ = select.select([0, holder.fileno(), wakeup], [], [])
-        if wakeup in ready:
-            if set(os.read(wakeup, 512)) - {signal.SIGWINCH}:
+        ready, _, _ = select.select([0, holder.fileno(), wakeup_read], [], [])
+        if wakeup_read in ready:
+            if set(os.read(wakeup_read, 512)) - {signal.SIGWINCH}:
                 raise Detached
             send(holder, b"R", size())
         if holder.fileno() in ready:
@@ -129,7 +130,7 @@ def relay(holder: socket.socket, watch: bool) -> None:
 
 
 def send(holder: socket.socket, kind: bytes, body: bytes) -> None:
-    """One frame; a holder that is gone shows at the next read."""
+    """Send one frame; if the holder is gone, the next read shows it."""
     try:
         holder.sendall(kind + len(body).to_bytes(4, "big") + body)
     except ConnectionError:
@@ -137,7 +138,7 @@ def send(holder: socket.socket, kind: bytes, body: bytes) -> None:
 
 
 def size() -> bytes:
-    """This terminal's size."""
+    """Return this terminal's size as the holder expects it."""
     try:
         columns, rows = os.get_terminal_size(1)
     except OSError:
@@ -146,7 +147,7 @@ def size() -> bytes:
 
 
 def write_all(output: bytes) -> None:
-    """All of it, to a terminal that may take it in parts."""
+    """Write all output to a terminal that may accept it in parts."""
     while output:
         output = output[os.write(1, output) :]
 

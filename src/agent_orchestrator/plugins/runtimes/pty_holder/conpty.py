@@ -1,6 +1,6 @@
-"""The holder for Windows: the same loop around a pseudo console, reached over loopback by who knows its token.
+"""The holder for Windows: the same loop around a pseudo console, reached over loopback with a token.
 
-Windows polls nothing but sockets. So a thread reads the console and wakes the loop by a socket, and what is a path of a Unix socket
+On Windows only sockets can be polled. So a thread reads the console and wakes the loop by a socket, and the path that is a Unix socket
 elsewhere is a file here, with a port and a token; the first frame of a connection is `T` and the token.
 """
 
@@ -21,73 +21,73 @@ from .holder import LINGER, POLLIN, POLLOUT, Client, Holder
 from .spec import Spec, lines, write_whole
 
 LOOPBACK = "127.0.0.1"
-_NOT_THERE = "import sys; sys.stderr.write(sys.argv[1] + ': not found\\n'); sys.exit(127)"
-# Seconds between two looks whether a program that shows nothing has ended.
+_REPORT_NOT_FOUND = "import sys; sys.stderr.write(sys.argv[1] + ': not found\\n'); sys.exit(127)"
+# Seconds between two checks whether a program without output has ended.
 LOOK = 0.05
 
 
 class Console(Protocol):
-    """As much of pywinpty's `PTY` as is used: the one thing here that only Windows has."""
+    """The part of pywinpty's `PTY` that is used: the only thing here that requires Windows."""
 
     pid: int
 
     def spawn(self, appname: str, cmdline: str | None = None, cwd: str | None = None, env: str | None = None) -> bool:
-        """Start a program in it."""
+        """Start a program in the console."""
         ...
 
     def read(self, blocking: bool = False) -> str:
-        """What it shows."""
+        """Return new output."""
         ...
 
     def write(self, to_write: str) -> int:
-        """Type into it."""
+        """Type into the console."""
         ...
 
     def set_size(self, cols: int, rows: int) -> None:
-        """Its size."""
+        """Set the console's size."""
         ...
 
     def isalive(self) -> bool:
-        """Does its program run?"""
+        """Return whether the program runs."""
         ...
 
     def get_exitstatus(self) -> int | None:
-        """How that ended."""
+        """Return the program's exit code."""
         ...
 
 
 def console(columns: int, rows: int) -> Console:
-    """A new one."""
+    """Return a new pseudo console of this size."""
     from winpty import PTY  # type: ignore[import-not-found, unused-ignore]
 
     return cast("Console", PTY(columns, rows))
 
 
 class Sockets:
-    """`select.poll` where there is none: for sockets."""
+    """Replaces `select.poll` on systems without it, for sockets."""
 
     def __init__(self) -> None:
-        self._wanted: dict[int, int] = {}
+        self._events_by_socket: dict[int, int] = {}
 
     def register(self, end: int, events: int) -> None:
-        """Look at this one."""
-        self._wanted[end] = events
+        """Watch a socket for these events."""
+        self._events_by_socket[end] = events
 
     modify = register
 
     def unregister(self, end: int) -> None:
-        """Look at it no more."""
-        del self._wanted[end]
+        """Stop watching a socket."""
+        del self._events_by_socket[end]
 
     def poll(self, timeout: float | None) -> list[tuple[int, int]]:
-        """Those with something to do, within so many milliseconds."""
-        readers = [end for end, events in self._wanted.items() if events & POLLIN]
-        writers = [end for end, events in self._wanted.items() if events & POLLOUT]
+        """Return the ready sockets with their events, waiting at most this many milliseconds."""
+        readers = [end for end, events in self._events_by_socket.items() if events & POLLIN]
+        writers = [end for end, events in self._events_by_socket.items() if events & POLLOUT]
         ready = select.select(readers, writers, [], None if timeout is None else timeout / 1000)
-        found: dict[int, int] = dict.fromkeys(ready[0], POLLIN)
+        ready_events: dict[int, int] = dict.fromkeys(ready[0], POLLIN)
         for end in ready[1]:
-            found[end] = found.get(end, 0) | POLLOUT
-        return list(found.items())
+            ready_events[end] = ready_events.get(end, 0) | POLLOUT
+        return list(ready_events.items())
 
 
 class ConsoleHolder(Holder):
@@ -108,13 +108,11 @@ class ConsoleHolder(Holder):
         self.reader.start()
 
     def read(self) -> None:
-        """In its thread: whatever the console shows, until its program has ended."""
+        """Read the console's output until its program has ended; runs in a thread of its own."""
         while True:
             try:
                 text = self.console.read(blocking=True)
-            except (
-                Exception
-            ):  # its own kind of error, whichever version: the program's end, or there is nothing more to read
+            except Exception:  # the error's class differs by version: the program has ended, or there is no more output
                 text = ""
             if text:
                 self.output.append(text.encode(errors="surrogatepass"))
@@ -126,15 +124,15 @@ class ConsoleHolder(Holder):
         self.waker.send(b"e")
 
     def wake(self) -> None:
-        """The thread has something."""
-        told = self.receiver.recv(65536)
+        """Handle what the reading thread has queued."""
+        signals = self.receiver.recv(65536)
         while self.output:
             self.keep(self.output.popleft())
-        if b"e" in told:
+        if b"e" in signals:
             self.reap()
 
     def reap(self) -> None:
-        """Note the end, after all output."""
+        """Record the program's end, after all its output."""
         if self.ended or (self.reader.is_alive() and self.console.isalive()):
             return
         self.reader.join(LINGER)
@@ -145,7 +143,7 @@ class ConsoleHolder(Holder):
         self.note_end(1 if code is None else code)
 
     def write_pending(self) -> None:
-        """The console takes everything."""
+        """Write all pending input: the console accepts everything."""
         if self.pending and not self.ended:
             self.console.write(self.pending.decode(errors="replace"))
         self.pending.clear()
@@ -153,12 +151,12 @@ class ConsoleHolder(Holder):
             self.enter_at, self.enter_pause = time.monotonic() + self.enter_pause, None
 
     def resize(self, columns: int, rows: int) -> None:
-        """Tell the program its size."""
+        """Set the program's terminal size."""
         self.spec.columns, self.spec.rows = columns, rows
         self.console.set_size(columns, rows)
 
     def accept(self) -> None:
-        """Let anybody connect; who he is he must show."""
+        """Accept any connection; it must authenticate with the token."""
         try:
             connection, _ = cast("socket", self.listener).accept()
         except OSError:
@@ -168,7 +166,7 @@ class ConsoleHolder(Holder):
         self.poll.register(connection.fileno(), POLLIN)
 
     def on_frame(self, client: Client, kind: bytes, body: bytes) -> None:
-        """Nothing is done for who has not shown the token."""
+        """Handle one frame; a connection that has not sent the token is closed."""
         if client in self.known:
             super().on_frame(client, kind, body)
         elif kind == b"T" and body == self.token:
@@ -183,19 +181,21 @@ class ConsoleHolder(Holder):
 
 
 def spawn(spec: Spec, shown: Console) -> None:
-    """Start the agent's program."""
+    """Start the agent's program. Exits with an error if that fails, or if it needs standard input from a file."""
     if spec.stdin is not None:
         raise SystemExit(
             "a program in a console of Windows takes no standard input from a file: give its prompt by another way"
         )
-    argv = [os.fsdecode(word) for word in spec.argv]
+    argv = [os.fsdecode(argument) for argument in spec.argv]
     env = {os.fsdecode(name): os.fsdecode(value) for name, value in spec.env.items()}
     program = which(argv[0], path=env.get("PATH"))
     if program is None:
-        program, argv = sys.executable, [sys.executable, "-c", _NOT_THERE, argv[0]]
-    block = "\0".join(f"{name}={value}" for name, value in env.items()) + "\0"
-    rest = subprocess.list2cmdline(argv[1:])
-    if not shown.spawn(program, cmdline=f" {rest}" if rest else None, cwd=os.fsdecode(spec.cwd), env=block):
+        program, argv = sys.executable, [sys.executable, "-c", _REPORT_NOT_FOUND, argv[0]]
+    environment_block = "\0".join(f"{name}={value}" for name, value in env.items()) + "\0"
+    arguments = subprocess.list2cmdline(argv[1:])
+    if not shown.spawn(
+        program, cmdline=f" {arguments}" if arguments else None, cwd=os.fsdecode(spec.cwd), env=environment_block
+    ):
         raise SystemExit(f"{program} could not be started")
 
 
@@ -211,18 +211,18 @@ def main(told: str) -> None:
     listener.setblocking(False)
     token = os.urandom(16).hex()
     log = os.open(spec.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
-    shown = console(spec.columns, spec.rows)
-    spawn(spec, shown)
+    pseudo_console = console(spec.columns, spec.rows)
+    spawn(spec, pseudo_console)
     write_whole(spec.socket, f"{listener.getsockname()[1]} {token}\n")
     names = ("holder", "holderStarted", "agent", "agentStarted")
-    values = (str(os.getpid()), "", str(shown.pid), "")
+    values = (str(os.getpid()), "", str(pseudo_console.pid), "")
     text = ", ".join(f'"{name}": "{value}"' for name, value in zip(names, values, strict=True))
     write_whole(spec.file("holder") + ".json", "{" + text + "}\n")
-    ConsoleHolder(spec, shown, listener, log, token.encode()).run()
+    ConsoleHolder(spec, pseudo_console, listener, log, token.encode()).run()
 
 
 def take(lock: int) -> bool:
-    """Get the lock for good, unless another holder has it."""
+    """Return whether the lock could be acquired; another holder may have it. It is kept until the process ends."""
     if sys.platform != "win32":
         from .holder import take as take_there
 

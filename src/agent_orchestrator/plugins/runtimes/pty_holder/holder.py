@@ -1,4 +1,4 @@
-"""The holder's loop: one PTY, any number of connections, and nothing to do while nothing happens."""
+"""The holder's loop: one PTY, any number of connections, and no work while nothing happens."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LEASE_OVER = (
 
 
 class Client:
-    """A connection."""
+    """A connection to the holder."""
 
     def __init__(self, connection: _socket.socket) -> None:
         self.connection = connection
@@ -47,21 +47,21 @@ class Client:
         self.closing = False
 
     def fileno(self) -> int:
-        """For poll."""
+        """Return the connection's descriptor, for poll."""
         return self.connection.fileno()
 
     def frames(self) -> list[tuple[bytes, bytes]]:
-        """The complete frames that have arrived."""
-        found = []
+        """Return the complete frames that have arrived. Raises `ValueError` if one is too long."""
+        complete_frames = []
         while len(self.inbox) >= 5:
             end = 5 + int.from_bytes(self.inbox[1:5], "big")
             if end > REQUEST_LIMIT:
                 raise ValueError("frame too long")
             if len(self.inbox) < end:
                 break
-            found.append((self.inbox[:1], self.inbox[5:end]))
+            complete_frames.append((self.inbox[:1], self.inbox[5:end]))
             self.inbox = self.inbox[end:]
-        return found
+        return complete_frames
 
 
 class Holder:
@@ -72,12 +72,12 @@ class Holder:
 
     def __init__(self, spec: Spec, ends: tuple[int, int], agent: int, listener: _socket.socket, log: int) -> None:
         self.remember_nothing(spec, agent, listener, log)
-        # Our own hold on the program's end: without it the terminal would count as hung up whenever nobody has it open.
+        # The program's end is kept open here: otherwise the terminal would count as hung up whenever no process has it open.
         self.master, self.slave = ends
-        self.wakeup, wake = os.pipe()
-        for end in (self.wakeup, wake, self.master):
+        self.wakeup, wakeup_write = os.pipe()
+        for end in (self.wakeup, wakeup_write, self.master):
             os.set_blocking(end, False)
-        _signal.set_wakeup_fd(wake)
+        _signal.set_wakeup_fd(wakeup_write)
         for number in (_signal.SIGCHLD, _signal.SIGTERM, _signal.SIGINT):
             _signal.signal(number, self.on_signal)
         self.poll = select.poll()
@@ -87,7 +87,7 @@ class Holder:
             self.poll.register(spec.lease.timer, POLLIN)
 
     def remember_nothing(self, spec: Spec, agent: int, listener: _socket.socket, log: int) -> None:
-        """What is known at the beginning."""
+        """Set the initial state."""
         self.spec, self.agent, self.listener, self.log = spec, agent, listener, log
         self.clients: dict[int, Client] = {}
         self.leader: Client | None = None
@@ -105,13 +105,13 @@ class Holder:
         self.master = -1
 
     def on_signal(self, number: int, _frame: object) -> None:
-        """Asked to end: hang up on the agent and see it out."""
+        """Hang up on the agent when asked to end; the loop then waits for the agent's end."""
         if number != _signal.SIGCHLD and not self.ended:
-            for what in (_signal.SIGHUP, _signal.SIGCONT, _signal.SIGTERM):
-                _kill(self.agent, what)
+            for sent_signal in (_signal.SIGHUP, _signal.SIGCONT, _signal.SIGTERM):
+                _kill(self.agent, sent_signal)
 
     def run(self) -> None:
-        """Until the agent has ended and everybody has seen its last output."""
+        """Run until the agent has ended and all attachments have received its last output."""
         self.reap()
         while not self.finished():
             for end, event in self.poll.poll(self.timeout()):
@@ -127,20 +127,20 @@ class Holder:
             self.end_when_lease_is_over()
 
     def wake(self) -> None:
-        """A signal came."""
+        """Handle an arrived signal."""
         _read(self.wakeup)
         self.reap()
 
     def timeout(self) -> float | None:
-        """Milliseconds until something is due; none: nothing is."""
+        """Return the milliseconds until something is due, or None if nothing is."""
         now = time.monotonic()
-        due = [at - now for at in (self.enter_at, self.give_up_at) if at is not None]
+        delays = [due_at - now for due_at in (self.enter_at, self.give_up_at) if due_at is not None]
         if self.spec.lease is not None and self.spec.lease.timer is None and not self.ended:
-            due.append(self.spec.lease.left())
-        return max(0, min(due) * 1000 + 1) if due else None
+            delays.append(self.spec.lease.left())
+        return max(0, min(delays) * 1000 + 1) if delays else None
 
     def finished(self) -> bool:
-        """Also gives up on attachments that do not take the last output."""
+        """Return whether the loop may end: all attachments have the last output, or the time for that is over."""
         if self.give_up_at is None:
             return False
         return time.monotonic() >= self.give_up_at or not any(client.outbox for client in self.clients.values())
@@ -148,7 +148,7 @@ class Holder:
     # -- the agent
 
     def reap(self) -> None:
-        """Note the agent's end, after all its output; others that ended here had nobody else to see them out."""
+        """Record the agent's end, after all its output; other ended children are orphans of the agent and only reaped."""
         pid, status = _next_ended()
         while pid and pid != self.agent:
             pid, status = _next_ended()
@@ -160,13 +160,15 @@ class Holder:
         self.note_end(os.waitstatus_to_exitcode(status))
 
     def note_end(self, code: int) -> None:
-        """Write down how the agent ended, and listen no more; below nothing: the signal that it was killed by."""
-        known, killed_by = (code, "null") if code >= 0 else ("null", -code)
-        why = f', "reason": "{self.reason}"' if self.reason else ""
+        """Write the agent's exit to its file, and stop listening; a negative code is the signal that killed it."""
+        exit_code, killed_by = (code, "null") if code >= 0 else ("null", -code)
+        reason_field = f', "reason": "{self.reason}"' if self.reason else ""
         try:
-            write_whole(self.spec.file("exit") + ".json", f'{{"code": {known}, "signal": {killed_by}{why}}}\n')
+            write_whole(
+                self.spec.file("exit") + ".json", f'{{"code": {exit_code}, "signal": {killed_by}{reason_field}}}\n'
+            )
         except OSError:
-            # A full disk: the end is seen, how it ended is not.
+            # The disk is full: the end is still noticed, only the exit status is lost.
             pass
         self.give_up_at = time.monotonic() + LINGER
         self.poll.unregister(self.listener.fileno())
@@ -174,7 +176,7 @@ class Holder:
         unlink(self.spec.socket)
 
     def end_when_lease_is_over(self) -> None:
-        """Nobody vouches for the agent any more: end it and all that it started, at once, whatever they think of it."""
+        """Kill the agent and all that it started, if its lease was not renewed in time."""
         if self.spec.lease is None or self.ended or not self.spec.lease.is_over():
             return
         if not self.reason:
@@ -182,23 +184,23 @@ class Holder:
         self.reason = "lease"
         end_family(self.agent)
         self.reap()
-        # Killed, and not gone: it hangs in the kernel, and comes back from there only to end.
+        # Killed but not gone: it hangs in the kernel, and ends as soon as it leaves that.
         self.spec.lease.look_again()
 
     def read_the_rest(self) -> None:
-        """The last output; a child that still has the terminal open is not waited for."""
+        """Read the last output, without waiting for a child that still has the terminal open."""
         os.close(self.slave)
-        rest = select.poll()
-        rest.register(self.master, POLLIN)
-        until = time.monotonic() + LINGER
-        while rest.poll(LAST_OUTPUT) and time.monotonic() < until:
+        poller = select.poll()
+        poller.register(self.master, POLLIN)
+        deadline = time.monotonic() + LINGER
+        while poller.poll(LAST_OUTPUT) and time.monotonic() < deadline:
             output = _read(self.master)
             if not output:
                 return
             self.keep(output)
 
     def on_terminal(self, event: int) -> None:
-        """Read output, write input."""
+        """Read output and write pending input."""
         if event & POLLOUT:
             self.write_pending()
         output = _read(self.master) if event & POLLIN else None
@@ -206,19 +208,19 @@ class Holder:
             self.keep(output)
 
     def keep(self, output: bytes) -> None:
-        """Log it, remember it, show it, and answer what it asks."""
+        """Log output, add it to the scrollback, send it to attachments, and answer the terminal queries in it."""
         try:
             os.write(self.log, output)
         except OSError:
-            # A full disk costs the log, not the agent.
+            # The disk is full: the log loses output, the agent continues.
             pass
         self.modes.feed(output)
         self.scrollback.add(output)
-        asked = self.asked + output
+        recent_output = self.asked + output
         for question, answer in ANSWERS:
-            if self.leader is None and asked.count(question) > self.asked.count(question):
+            if self.leader is None and recent_output.count(question) > self.asked.count(question):
                 self.type(answer)
-        self.asked = asked[-4:]
+        self.asked = recent_output[-4:]
         for client in list(self.clients.values()):
             if client.attached:
                 self.show(client, output)
@@ -229,7 +231,7 @@ class Holder:
         self.write_pending()
 
     def write_pending(self) -> None:
-        """Write what the terminal takes now, the rest when it takes more."""
+        """Write what the terminal accepts now; the rest follows when it accepts more."""
         while self.pending:
             try:
                 written = os.write(self.master, self.pending[:4096])
@@ -245,13 +247,13 @@ class Holder:
             self.poll.modify(self.master, POLLIN | (POLLOUT if self.pending else 0))
 
     def press_enter_when_due(self) -> None:
-        """The Enter that ends a delivered message."""
+        """Press the Enter that ends a delivered message, once it is due."""
         if self.enter_at is not None and time.monotonic() >= self.enter_at:
             self.enter_at = None
             self.type(b"\r")
 
     def resize(self, columns: int, rows: int) -> None:
-        """Tell the program its size; also one that is the same makes it draw again."""
+        """Set the program's terminal size; the same size again makes the program redraw."""
         size = uint16(rows) + uint16(columns) + b"\0\0\0\0"
         if (columns, rows) == (self.spec.columns, self.spec.rows):
             try:
@@ -264,7 +266,7 @@ class Holder:
     # -- the connections
 
     def accept(self) -> None:
-        """Let the same user in."""
+        """Accept a connection of the same user."""
         try:
             descriptor, _ = self.listener._accept()  # type: ignore[attr-defined]
         except OSError:
@@ -280,7 +282,7 @@ class Holder:
         self.poll.register(descriptor, POLLIN)
 
     def on_client(self, client: Client, event: int) -> None:
-        """Serve one connection."""
+        """Read from and write to one connection."""
         if event & POLLOUT:
             self.flush(client)
         if event & POLLIN:
@@ -311,7 +313,7 @@ class Holder:
             self.leader = next(others, None)
 
     def on_frame(self, client: Client, kind: bytes, body: bytes) -> None:
-        """Carry out one frame."""
+        """Handle one frame."""
         if kind == b"Q":
             self.send(client, self.answer(body.split(b"\0", 3)))
         elif kind in b"AWR" and len(body) == 4:
@@ -328,7 +330,7 @@ class Holder:
             self.type(body if client is self.leader else keys)
 
     def answer(self, request: list[bytes]) -> list[bytes]:
-        """The fields that answer a request."""
+        """Handle a request and return the fields of its answer."""
         name = request[0]
         if name == b"deliver" and len(request) == 4:
             return self.deliver(request[1].decode(), request[2] == b"1", request[3])
@@ -345,7 +347,7 @@ class Holder:
         return [b"unknown"]
 
     def deliver(self, message: str, enter: bool, text: bytes) -> list[bytes]:
-        """Write a message, once for each id."""
+        """Write a message, once for each id; return the answer's fields."""
         if message in self.delivered:
             return [b"delivered"]
         if self.ended:
@@ -363,19 +365,19 @@ class Holder:
         return [b"delivered"]
 
     def press(self, keys: bytes, once: str) -> None:
-        """Type keys; those with an id once."""
+        """Type keys; those with an id only once."""
         if once not in self.delivered:
             self.type(keys)
             if once:
                 self.remember(once)
 
     def remember(self, written: str) -> None:
-        """What was written is not written again."""
+        """Store the id of what was written, so that it is not written again."""
         self.delivered.add(written)
         append(self.spec.file("delivered"), written + "\n")
 
     def note_typing(self, keys: bytes) -> None:
-        """Keystrokes count as unsent until Enter or Ctrl-C."""
+        """Record when keys were typed; they count as unsent until Enter or Ctrl-C."""
         sent = max(keys.rfind(b"\r"), keys.rfind(b"\n"), keys.rfind(b"\x03"))
         if sent >= 0:
             self.typed_at = None
@@ -395,14 +397,14 @@ class Holder:
         self.flush(client)
 
     def send(self, client: Client, fields: list[bytes]) -> None:
-        """Answer a request and close."""
+        """Send the answer to a request; the connection is closed after it."""
         body = b"\0".join(fields)
         client.outbox += b"Q" + len(body).to_bytes(4, "big") + body
         client.closing = True
         self.flush(client)
 
     def flush(self, client: Client) -> None:
-        """Send what the connection takes now."""
+        """Send what the connection accepts now."""
         try:
             while client.outbox:
                 del client.outbox[: client.connection.send(client.outbox[:65536])]
@@ -442,7 +444,10 @@ def main(told: str) -> None:
 
 
 def take(lock: int) -> bool:
-    """Get the lock for good, unless another holder has it; somebody who only looks has it for an instant."""
+    """Return whether the lock could be acquired; it is kept until the process ends.
+
+    It is retried for a moment, because a process that only checks the lock holds it briefly.
+    """
     for _ in range(20):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -454,7 +459,7 @@ def take(lock: int) -> bool:
 
 
 def _next_ended() -> tuple[int, int]:
-    """A child that has ended, and how; 0: none has."""
+    """Return the pid and status of a child that has ended, or pid 0."""
     try:
         return os.waitpid(-1, os.WNOHANG)
     except ChildProcessError:
@@ -462,7 +467,7 @@ def _next_ended() -> tuple[int, int]:
 
 
 def _read(end: int) -> bytes | None:
-    """What can be read now; none: nothing yet; empty: the other side is gone."""
+    """Return what can be read now: None if there is nothing yet, b"" if the other side is gone."""
     try:
         return os.read(end, 65536)
     except BlockingIOError:
@@ -472,6 +477,7 @@ def _read(end: int) -> bytes | None:
 
 
 def _receive(connection: _socket.socket) -> bytes | None:
+    """Return what the connection has received: None if nothing yet, b"" if the other side is gone."""
     try:
         return connection.recv(65536)
     except BlockingIOError:
@@ -481,6 +487,7 @@ def _receive(connection: _socket.socket) -> bytes | None:
 
 
 def _kill(pid: int, number: int) -> None:
+    """Send a signal; a process that is gone is no error."""
     try:
         os.kill(pid, number)
     except OSError:

@@ -1,4 +1,4 @@
-"""Until when an agent may run, and how it and everything it started is ended. Sleep of the machine counts."""
+"""The lease until which an agent may run, and how the agent and everything it started is killed. The machine's sleep counts as time."""
 
 # ruff: noqa: PTH123, PTH208
 
@@ -12,9 +12,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-# Seconds after which one that hangs in the kernel is looked at again.
+# Seconds after which a process that hangs in the kernel is checked again.
 AGAIN = 1
-# Seconds that the killed get to end.
+# Seconds that killed processes get to end.
 PATIENCE = 2.0
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", 0))
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -31,22 +31,22 @@ class Lease:
         self._libc = _libc()
 
     def is_over(self) -> bool:
-        """Has the deadline come, and has nobody put it off?"""
+        """Return whether the deadline has passed, reading the file again first in case it was renewed."""
         if _now() < self.deadline:
             return False
         self._set(_read(self.path))
         return _now() >= self.deadline
 
     def left(self) -> float:
-        """Seconds until the file is to be read again."""
+        """Return the seconds until the file is to be read again."""
         return (self.deadline - _now()) / 1e9
 
     def look_again(self) -> None:
-        """Read the file again soon."""
+        """Schedule another reading of the file after `AGAIN` seconds."""
         self._set(_now() + AGAIN * 1000000000)
 
     def watch(self) -> None:
-        """Be woken at the deadline, and get back what leaves its family: orphans become our children, not the system's."""
+        """Set the timer that wakes the holder at the deadline, and become the parent of orphaned descendants of the agent."""
         if self._libc is None:
             return
         timer = self._libc.timerfd_create(_CLOCK, _TFD_FLAGS)
@@ -55,53 +55,54 @@ class Lease:
         self._set(self.deadline)
 
     def die_with_holder(self) -> None:
-        """In the agent's process: without us nobody would watch the deadline."""
+        """Let the kernel kill the agent's process when the holder dies: nothing else would enforce the deadline. Runs in that process."""
         if self._libc is not None:
             self._libc.prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL, 0, 0, 0)
 
     def _set(self, deadline: int) -> None:
+        """Store the deadline and set the timer to it."""
         self.deadline = deadline
         if self.timer is not None and self._libc is not None:
             from ctypes import c_long
 
-            at = max(deadline, 1)
-            when = (c_long * 4)(0, 0, at // 1000000000, at % 1000000000)
-            self._libc.timerfd_settime(self.timer, _TFD_TIMER_ABSTIME, when, None)
+            nanoseconds = max(deadline, 1)
+            timer_value = (c_long * 4)(0, 0, nanoseconds // 1000000000, nanoseconds % 1000000000)
+            self._libc.timerfd_settime(self.timer, _TFD_TIMER_ABSTIME, timer_value, None)
 
 
 def end_family(agent: int) -> None:
-    """Kill the agent and all that came of it. All are stopped first: who is stopped starts nothing new meanwhile."""
-    until = time.monotonic() + PATIENCE
-    while more := _family(agent):
+    """Kill the agent and all its descendants. All are stopped first: a stopped process starts nothing new meanwhile."""
+    deadline = time.monotonic() + PATIENCE
+    while new_members := _live_family(agent):
         members = set[int]()
-        while more:
-            for pid in more:
+        while new_members:
+            for pid in new_members:
                 _kill(pid, _signal.SIGSTOP)
-            members |= more
-            more = _family(agent) - members
+            members |= new_members
+            new_members = _live_family(agent) - members
         for pid in members:
             _kill(pid, _signal.SIGKILL)
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             return
         time.sleep(0.001)
 
 
-def _family(agent: int) -> set[int]:
-    """The live processes of the agent's terminal session, and our descendants."""
-    ourselves = os.getpid()
+def _live_family(agent: int) -> set[int]:
+    """Return the live processes of the agent's terminal session, and this process's descendants."""
+    own_pid = os.getpid()
     try:
         names = os.listdir("/proc")
     except OSError:
-        return {agent} if _lives(agent) else set()
-    table = {int(name): stat for name in names if name.isdigit() and (stat := _stat(name))}
-    members = {pid for pid, (_, parent, leader) in table.items() if parent == ourselves or leader == agent}
-    while more := {pid for pid, (_, parent, _) in table.items() if parent in members} - members:
-        members |= more
-    return {pid for pid in members if table[pid][0] not in b"ZX"} - {ourselves}
+        return {agent} if _kill_group_if_alive(agent) else set()
+    processes = {int(name): stat for name in names if name.isdigit() and (stat := _process_stat(name))}
+    members = {pid for pid, (_, parent, leader) in processes.items() if parent == own_pid or leader == agent}
+    while new_members := {pid for pid, (_, parent, _) in processes.items() if parent in members} - members:
+        members |= new_members
+    return {pid for pid in members if processes[pid][0] not in b"ZX"} - {own_pid}
 
 
-def _stat(pid: str) -> tuple[bytes, int, int] | None:
-    """State, parent and session leader."""
+def _process_stat(pid: str) -> tuple[bytes, int, int] | None:
+    """Return a process's state, parent and session leader; None if it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             state, parent, _, leader = file.read().rpartition(b")")[2].split()[:4]
@@ -110,8 +111,11 @@ def _stat(pid: str) -> tuple[bytes, int, int] | None:
     return state, int(parent), int(leader)
 
 
-def _lives(pid: int) -> bool:
-    """Where there is no list of processes: a child of ours that nobody has waited for yet may be killed with its group."""
+def _kill_group_if_alive(pid: int) -> bool:
+    """Return whether the agent lives, on systems without `/proc`; a live one is killed with its process group.
+
+    The agent is a child that is not reaped yet, so its pid is still valid.
+    """
     ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     if ended is None:
         _kill(-pid, _signal.SIGKILL)
@@ -119,6 +123,7 @@ def _lives(pid: int) -> bool:
 
 
 def _kill(pid: int, number: int) -> None:
+    """Send a signal; a process that is gone is no error."""
     try:
         os.kill(pid, number)
     except OSError:
@@ -126,7 +131,7 @@ def _kill(pid: int, number: int) -> None:
 
 
 def _read(path: str) -> int:
-    """The deadline that stands there; none that can be read is one that has come."""
+    """Return the deadline in the file; 0, which has passed, if it cannot be read."""
     try:
         with open(path) as file:
             return int(file.read())
@@ -135,11 +140,12 @@ def _read(path: str) -> int:
 
 
 def _now() -> int:
+    """Return the clock of the leases in nanoseconds."""
     return time.clock_gettime_ns(_CLOCK)
 
 
 def _libc() -> Any:
-    """The C library, for what Python itself has only since 3.13; none where it has no such things."""
+    """Return the C library, for calls that Python has only since 3.13; None if it does not have them."""
     try:
         from ctypes import CDLL
 

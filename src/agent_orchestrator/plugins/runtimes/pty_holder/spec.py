@@ -1,4 +1,4 @@
-"""What a holder is told, how it starts the agent, and what it writes down."""
+"""The holder's specification, how it starts the agent, and the files it writes."""
 
 # pathlib alone would double the time to start.
 # ruff: noqa: PTH105, PTH108, PTH123
@@ -18,7 +18,7 @@ if sys.platform != "win32":
 
 
 class Spec:
-    """What to hold."""
+    """The specification of what to hold, read from a file that is removed then."""
 
     def __init__(self, path: str) -> None:
         self.argv: list[bytes] = []
@@ -32,8 +32,8 @@ class Spec:
             if kind == b"a":
                 self.argv.append(value)
             elif kind == b"e":
-                name, _, rest = value.partition(b"=")
-                self.env[name] = rest
+                name, _, variable_value = value.partition(b"=")
+                self.env[name] = variable_value
             else:
                 values[kind] = value
         self.cwd, self.stdin, self.log = values[b"d"], values.get(b"i"), values[b"l"]
@@ -44,12 +44,12 @@ class Spec:
         self.umask = os.umask(0o077)
 
     def file(self, name: str) -> str:
-        """A file of this generation in the private folder."""
+        """Return the path of a file of this generation in the private folder."""
         return f"{self.private}/{name}.{self.generation}"
 
 
 def start(spec: Spec, slave: int) -> int:
-    """Fork the agent, write down that it is there, then let its program start."""
+    """Fork the agent, write the holder's file, then let the agent's program start; return its pid."""
     (child_waits, go), (parent_waits, ready) = os.pipe(), os.pipe()
     agent = os.fork()
     if agent == 0:
@@ -66,7 +66,7 @@ def start(spec: Spec, slave: int) -> int:
     os.close(ready)
     os.read(parent_waits, 1)
     names = ("holder", "holderStarted", "agent", "agentStarted")
-    values = (os.getpid(), _started(os.getpid()), agent, _started(agent))
+    values = (os.getpid(), _start_time(os.getpid()), agent, _start_time(agent))
     text = ", ".join(f'"{name}": "{value}"' for name, value in zip(names, values, strict=True))
     write_whole(spec.file("holder") + ".json", "{" + text + "}\n")
     os.write(go, b"1")
@@ -76,7 +76,7 @@ def start(spec: Spec, slave: int) -> int:
 
 
 def take_terminal(spec: Spec, slave: int) -> None:
-    """In the child: a session of its own on the terminal, and signals as a fresh program has them."""
+    """Make the terminal the controlling one of a new session, and reset signals. Runs in the child."""
     for number in (_signal.SIGHUP, _signal.SIGINT, _signal.SIGPIPE, _signal.SIGXFSZ):
         _signal.signal(number, _signal.SIG_DFL)
     os.setsid()
@@ -88,7 +88,7 @@ def take_terminal(spec: Spec, slave: int) -> None:
 
 
 def become_agent(spec: Spec) -> None:
-    """In the child: the program itself."""
+    """Execute the agent's program. Runs in the child."""
     try:
         os.chdir(spec.cwd)
         os.execvpe(spec.argv[0], spec.argv, spec.env)
@@ -97,8 +97,8 @@ def become_agent(spec: Spec) -> None:
         os._exit(127 if error.errno == errno.ENOENT else 126)
 
 
-def _started(pid: int) -> str:
-    """A process's start time in the kernel's words; empty where the kernel does not tell it this way."""
+def _start_time(pid: int) -> str:
+    """Return a process's start time as the kernel reports it, or "" if it does not report it this way."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
             return stat.read().rpartition(")")[2].split()[19]
@@ -107,12 +107,12 @@ def _started(pid: int) -> str:
 
 
 def uint16(number: int) -> bytes:
-    """A number as the terminal's size has it."""
+    """Return a number in the format of the terminal's size."""
     return max(1, min(number, 65535)).to_bytes(2, sys.byteorder)
 
 
 def unlink(path: str) -> None:
-    """Remove a file, if it is there."""
+    """Remove a file, if it exists."""
     try:
         os.unlink(path)
     except OSError:
@@ -120,7 +120,7 @@ def unlink(path: str) -> None:
 
 
 def lines(path: str) -> list[str]:
-    """A file's lines; none if it is not there."""
+    """Return a file's lines; none if it does not exist."""
     try:
         with open(path) as file:
             return file.read().split("\n")
@@ -129,7 +129,7 @@ def lines(path: str) -> list[str]:
 
 
 def append(path: str, text: str) -> None:
-    """A full disk must not end the holder, and the agent with it."""
+    """Append to a file, ignoring errors: a full disk must not end the holder, and the agent with it."""
     try:
         with open(path, "a") as file:
             file.write(text)
@@ -138,7 +138,7 @@ def append(path: str, text: str) -> None:
 
 
 def write_whole(path: str, text: str) -> None:
-    """Write a file that is there whole or not at all."""
+    """Write a file atomically."""
     with open(path + ".new", "w") as file:
         file.write(text)
     os.replace(path + ".new", path)
