@@ -111,7 +111,7 @@ PLANTED = {
         (
             (
                 "plugins/runtimes/tmux.py",
-                "        finally:\n            file.unlink(missing_ok=True)",
+                "        finally:\n            launch_checks.remove_surely([file])",
                 "        finally:\n            pass",
             ),
         ),

@@ -52,8 +52,8 @@ PLANTED = {
     "detached": _bug(
         "commits that no branch has are left to the garbage collection",
         SURVEY,
-        "found.unreachable = [sha for sha in heads if sha in loose]",
-        "found.unreachable = []",
+        "snapshot.unreachable = [sha for sha in candidates if sha in loose]",
+        "snapshot.unreachable = []",
     ),
     "submodules": _bug("a submodule that was filled stays empty", SURVEY, "found.filled.append(path)", "continue"),
     "submodules-work": _bug(
