@@ -34,7 +34,7 @@ test: setup      ## run all tests that need nothing but this machine
 	@$(BIN)/python -m pytest --dist worksteal -n $(JOBS_OF_TESTS)
 
 test-fast: setup ## run the tests that start no daemon, for the inner loop
-	@$(BIN)/python -m pytest --dist worksteal -n $(JOBS_OF_TESTS) tests/unit tests/contract tests/guards/test_imports.py $(ARGS)
+	@$(BIN)/python -m pytest --dist worksteal -n $(JOBS_OF_TESTS) tests/unit tests/contract tests/guards/test_imports.py tests/guards/test_sizes.py $(ARGS)
 
 check: setup lint types imports docs-test docs dashboard test-dashboard test   ## run every gate, the tests last
 
@@ -60,6 +60,7 @@ reference: setup ## write the pages that are made from the code: docs/reference,
 	@$(BIN)/python -m agent_orchestrator.server.schema.reference docs/reference/api.md
 	@$(BIN)/python -m agent_orchestrator.testing.reference docs/reference/events.md
 	@$(BIN)/python -m agent_orchestrator.testing.plugin_reference docs/reference/plugins.md
+	@$(BIN)/python -m agent_orchestrator.testing.listeners_reference docs/contributing/listeners.md
 	@$(BIN)/python -c 'from agent_orchestrator.config.schema import reference_markdown; print(reference_markdown(), end="")' > docs/reference/configuration.md
 	@$(BIN)/python -m agent_orchestrator.server.schema.typescript dashboard/src/api/types.ts
 

@@ -6,15 +6,14 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 
+from agent_orchestrator.plugins.agents.demo import COMMAND
 from agent_orchestrator.plugins.runtimes.tmux import ENTER_AFTER
-from agent_orchestrator.testing import demo_agent
 from agent_orchestrator.testing.sandbox import Sandbox
 from benchmarks.measure import Figure, share
 
@@ -138,8 +137,7 @@ class Bare:
     def __enter__(self) -> Bare:
         self.folder.mkdir()
         env = {**_plain(os.environ), "AO_DEMO_LOG": str(self.log), "AO_SPOOL": str(self.folder / "spool.jsonl")}
-        agent = [sys.executable, demo_agent.__file__]
-        self._tmux("-f", "/dev/null", "new-session", "-d", "-s", "bare", "-c", str(self.folder), *agent, env=env)
+        self._tmux("-f", "/dev/null", "new-session", "-d", "-s", "bare", "-c", str(self.folder), *COMMAND, env=env)
         spool, end = self.folder / "spool.jsonl", time.monotonic() + 30
         while not (spool.exists() and "idle" in spool.read_text()) and time.monotonic() < end:
             time.sleep(0.02)

@@ -16,7 +16,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from agent_orchestrator.base.git.commands import PARALLEL
+from agent_orchestrator.base.git.settings import PARALLEL_CHECKOUT
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.plugins.workspaces.clone import Clone
 from agent_orchestrator.plugins.workspaces.file_copy import Copier
@@ -63,10 +63,12 @@ def repositories(folder: Path) -> Iterator[Result]:
 def _workers(folder: Path) -> Figure:
     """What several processes that write files are worth on this disk."""
     repo, bench = make_repository(folder / "repo", ON_DISK), _Bench(folder)
-    rows = bench.in_turns({"one": partial(bench.bare, repo), "several": partial(bench.bare, repo, PARALLEL)}, 3)
+    rows = bench.in_turns(
+        {"one": partial(bench.bare, repo), "several": partial(bench.bare, repo, PARALLEL_CHECKOUT)}, 3
+    )
     value, spread = ratios(rows["several"], rows["one"])
     return Figure(
-        f"`git worktree add`, {ON_DISK:,} files on disk, {PARALLEL} ÷ by one process",
+        f"`git worktree add`, {ON_DISK:,} files on disk, {PARALLEL_CHECKOUT} ÷ by one process",
         value,
         2.0,
         stretch=0.9,

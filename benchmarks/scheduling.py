@@ -11,22 +11,19 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from agent_orchestrator.base.files.watch import Watch
 from agent_orchestrator.base.home import Home
-from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.changes.conflicts import Conflicts
-from agent_orchestrator.config.scope import ConfigSet
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.rules import DEFAULT_RULES
 from agent_orchestrator.fleet.scheduling.admission import Admission
 from agent_orchestrator.fleet.scheduling.backlog import Backlog
-from agent_orchestrator.fleet.usage.account_limits import Quota
+from agent_orchestrator.fleet.usage.account_limits import AccountLimits
 from agent_orchestrator.fleet.usage.budgets import Budgets
-from agent_orchestrator.testing.memory import MemoryStore
 from agent_orchestrator.testing.sandbox import Sandbox
 from benchmarks.measure import Figure, resident
+from tests.parts import make_core, make_flow, never_quiet
 
 QUEUED = 1000
 SLOTS = 8
@@ -62,22 +59,20 @@ async def _measured(folder: Path) -> list[Figure]:
         home = Home(folder / "home")
         home.make()
         home.config.write_text(CONFIG.replace("path: app", f"path: {box.repo}"))
-        config = ConfigSet(home.config, {})
-        config.load_home()
-        flow = Flow(MemoryStore(), time.time, lambda _project, _profile: DEFAULT_RULES)
+        flow = make_flow(rules=DEFAULT_RULES)
         await flow.start()
-        conflicts = Conflicts(flow, home, LocalHost(), Watch())
-        admission = Admission(flow, home, config, conflicts.expected)
-        quota, budgets = Quota(flow, lambda _facts: ""), Budgets(flow, config)
-        admission.gates += [quota.gate, budgets.gate]
+        core = make_core(home.path, flow)
+        core.config.load_home()
+        quota, budgets = AccountLimits(core), Budgets(core, never_quiet)
+        admission = Admission(core, Conflicts(core).expected, [quota.gate, budgets.gate])
         await flow.append(*_sessions(box.repo))
         await flow.append(*_issues())
         try:
-            figures = [*await _decisions(flow, admission), *await _looks(Backlog(flow, config))]
+            figures = [*await _decisions(flow, admission), *await _looks(Backlog(core))]
             await flow.append(*_holds())
             return [*figures, *await _decisions(flow, admission, ", all accounts held")]
         finally:
-            quota.close()
+            await quota.close()
             await flow.stop()
 
 

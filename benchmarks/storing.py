@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
+from agent_orchestrator.base.clock import SystemClock
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.effects import Effect, Runner
 from agent_orchestrator.core.engine import Flow
@@ -37,11 +38,14 @@ def storing(folder: Path) -> Iterator[Figure]:
 
 
 async def _measured(folder: Path, url: str) -> Sequence[Figure]:
-    from agent_orchestrator.core.store.leader import Active
+    from agent_orchestrator.core.store.leader import ActiveDaemon
     from agent_orchestrator.core.store.postgres import Postgres
 
-    stores = [Database.sqlite(folder / "ao.db"), Postgres(url, Active("bench", str(folder), os.getpid(), time.time()))]
-    flows = [Flow(store, time.time, lambda _project, _profile: DEFAULT_RULES) for store in stores]
+    stores = [
+        Database.sqlite(folder / "ao.db"),
+        Postgres(url, ActiveDaemon("bench", str(folder), os.getpid(), time.time())),
+    ]
+    flows = [Flow(store, SystemClock(), lambda _project, _profile: DEFAULT_RULES) for store in stores]
     runners = [Runner(flow, {"prepare": Effect(_prepared)}) for flow in flows]
     for flow, runner in zip(flows, runners, strict=True):
         runner.start(await flow.start())
@@ -88,10 +92,10 @@ async def _effects(flow: Flow, count: int) -> float:
         if all((facts := flow.sessions.get(name)) is not None and facts.place is not None for name in wanted):
             done.set()
 
-    flow.on_change.append(look)
+    unsubscribe = flow.listeners.on(look)
     await asyncio.gather(*(flow.append(*_admitted(flow, name)) for name in wanted))
     await done.wait()
-    flow.on_change.remove(look)
+    unsubscribe()
     return count / (time.perf_counter() - begun)
 
 

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from agent_orchestrator.testing.demo_agent import CHATTER
+from agent_orchestrator.testing.demo_agent.directives import CHATTER
 from benchmarks.load.line import Line, stream
 from benchmarks.load.plan import Plan
 

@@ -10,7 +10,7 @@ from agent_orchestrator.base.home import Home
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.cluster.link.calls import PROTOCOL, Hello
 from agent_orchestrator.cluster.link.connection import Link, Reply, Request
-from agent_orchestrator.cluster.node.calls_served import Serving
+from agent_orchestrator.cluster.node.calls_served import CallServer
 from agent_orchestrator.cluster.nodes.mirror import Mirror
 from agent_orchestrator.cluster.nodes.remote import RemoteNode
 from agent_orchestrator.protocols import Runtime
@@ -29,12 +29,11 @@ def linked(home: Path) -> tuple[RemoteNode, asyncio.Task[None]]:
     there.make()
     local.make()
     mirror = Mirror(there, watch)
-    serving = Serving(there, host, watch, mirror)
+    serving = CallServer(there, host, watch, mirror)
     out: asyncio.Queue[bytes | None] = asyncio.Queue(4)
     back: asyncio.Queue[bytes | None] = asyncio.Queue(4)
     end = Link(Pipe(out, back), serving.handlers, serving.channels, dialled=True, peer="the daemon")
-    node = RemoteNode(Hello("n1", host.boot_id(), "0", PROTOCOL, home, 1, 1), local)
-    node.handlers["lease.renew"] = renew
+    node = RemoteNode(Hello("n1", host.boot_id(), "0", PROTOCOL, home, 1, 1), local, handlers={"lease.renew": renew})
     daemon = Link(Pipe(back, out), {}, dialled=False, peer="n1")
     node.rebind(daemon)
     end.start()

@@ -35,12 +35,12 @@ _APART = "setsid sleep 600 & trap '' TERM; echo ready; while :; do sleep 0.1; do
 
 class SandboxedProcess(Process):
     async def launch(self, spec: LaunchSpec) -> Handle:
-        return await super().launch(sandbox.wrapped(spec, sandbox.Walls(writable=(spec.cwd,)), BWRAP))
+        return await super().launch(sandbox.sandbox_launch(spec, sandbox.SandboxMounts(writable=(spec.cwd,)), BWRAP))
 
 
 class SandboxedTmux(Tmux):
     async def launch(self, spec: LaunchSpec) -> Handle:
-        return await super().launch(sandbox.wrapped(spec, sandbox.Walls(writable=(spec.cwd,)), BWRAP))
+        return await super().launch(sandbox.sandbox_launch(spec, sandbox.SandboxMounts(writable=(spec.cwd,)), BWRAP))
 
 
 @pytest.mark.skipif(not have_bwrap(), reason="bubblewrap cannot make a sandbox here")

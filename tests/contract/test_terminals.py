@@ -14,7 +14,7 @@ from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.config.projects.plugin_registry import BUILT_IN, Registry
 from agent_orchestrator.errors import Missing, UsageError
 from agent_orchestrator.plugins.terminals import iterm2
-from agent_orchestrator.plugins.terminals.auto import pick
+from agent_orchestrator.plugins.terminals.auto import choose_terminal
 from agent_orchestrator.plugins.terminals.command import Command
 from agent_orchestrator.plugins.terminals.gnome_terminal import GnomeTerminal
 from agent_orchestrator.plugins.terminals.iterm2 import ITerm2
@@ -318,19 +318,19 @@ class TestCommand(TerminalContract):
 def test_the_terminal_that_one_sits_at_is_found(
     tmp_path: Path, environ: dict[str, str], programs: tuple[str, ...], platform: str, chosen: str
 ) -> None:
-    assert pick(Programs(tmp_path, *programs).host, environ, platform)[0] == chosen
+    assert choose_terminal(Programs(tmp_path, *programs).host, environ, platform)[0] == chosen
 
 
 @pytest.mark.parametrize("environ", [{}, {"DISPLAY": ":0", "SSH_CONNECTION": "10.0.0.1 1 10.0.0.2 22"}])
 def test_where_nobody_would_see_it_nothing_is_opened(tmp_path: Path, environ: dict[str, str]) -> None:
     with pytest.raises(Missing, match="ao attach"):
-        pick(Programs(tmp_path, "kitty").host, environ, "linux")
+        choose_terminal(Programs(tmp_path, "kitty").host, environ, "linux")
 
 
 @pytest.mark.parametrize("name", ["konsole", "alacritty", "foot", "xfce4-terminal", "x-terminal-emulator", "xterm"])
 async def test_others_are_known_by_their_command(tmp_path: Path, name: str) -> None:
     programs = Programs(tmp_path, name)
-    chosen, options = pick(programs.host, {"DISPLAY": ":0"}, "linux")
+    chosen, options = choose_terminal(programs.host, {"DISPLAY": ":0"}, "linux")
     await Registry().make("terminal", chosen, options, programs.host).open(Window("s", ("ao", "attach", "s"), tmp_path))
     (argv,) = programs.started()
     assert argv[0] == name and argv[-3:] == ["ao", "attach", "s"]

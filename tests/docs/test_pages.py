@@ -12,7 +12,7 @@ import pytest
 from agent_orchestrator.cli.app import COMMANDS
 from agent_orchestrator.config.load import load
 from agent_orchestrator.core.events import KINDS, Unknown
-from agent_orchestrator.core.status import COLUMNS, QUIET
+from agent_orchestrator.core.status import COLUMNS, QUIET_STATUSES
 from agent_orchestrator.testing.reference import reference
 from tests.docs.pages import PACKAGE, PAGES, ROOT, WRITTEN, Block, anchors, blocks, name, prose
 
@@ -130,7 +130,9 @@ def test_every_status_stands_in_its_column() -> None:
     told: dict[str, str] = {}
     for statuses, column in re.findall(r"^\| ((?:`\w+` ?)+)\| ([^|]+?) \|", table, re.MULTILINE):
         told |= dict.fromkeys(re.findall(r"\w+", statuses), column)
-    assert told == {status: f"{column}, quiet" if status in QUIET else column for status, column in COLUMNS.items()}
+    assert told == {
+        status: f"{column}, quiet" if status in QUIET_STATUSES else column for status, column in COLUMNS.items()
+    }
 
 
 def test_the_page_of_events_is_current() -> None:

@@ -1,4 +1,7 @@
-"""The pages for plugin authors show what `ao plugins new` writes, word for word; tests/acceptance/test_plugin_packages.py runs that."""
+"""The pages for plugin authors show what `ao plugins new` writes, word for word.
+
+tests/acceptance/plugins/test_plugin_packages.py runs that.
+"""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def agents(world: World) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     home = str(world.box.home.path).encode()
     for pid, command in processes():
-        if b"demo_agent.py" not in command or b"pty_holder.holder" in command or b"/sh\0" in command[:9]:
+        if b"from demo_agent." not in command or b"pty_holder.holder" in command or b"/sh\0" in command[:9]:
             continue
         environ = environment(pid)
         if not environ.get(b"AO_SPOOL", b"").startswith(home):

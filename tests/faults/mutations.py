@@ -32,12 +32,16 @@ PLANTED = {
         "a stopped session's workspace is removed without saving what is in it",
         (
             (
-                "sessions/lifecycle.py",
+                "sessions/lifecycle/stop.py",
                 "report = await site.rescue(spec)\n                kept, why = await self._remove(facts, spec)",
                 "report = await site.saved_before(spec)\n                shutil.rmtree(spec.path)\n"
-                "                await self.plugins.workspace_of(facts).remove(spec)",
+                "                await self.core.plugins.workspace_of(facts).remove(spec)",
             ),
-            ("sessions/lifecycle.py", "import asyncio\n", "import asyncio\nimport shutil\n"),
+            (
+                "sessions/lifecycle/stop.py",
+                "from dataclasses import asdict\n",
+                "import shutil\nfrom dataclasses import asdict\n",
+            ),
         ),
         "work is never lost",
     ),
@@ -45,7 +49,7 @@ PLANTED = {
         "a message that was written counts as acknowledged",
         (
             (
-                "core/fold/sessions.py",
+                "core/fold/messages.py",
                 'body.message, "delivered", event.time',
                 'body.message, "acknowledged", event.time',
             ),
@@ -81,11 +85,11 @@ PLANTED = {
         "messages are typed whether or not the agent waits on a permission dialog",
         (
             (
-                "sessions/lifecycle.py",
-                'if facts.activity.state == "blocked":\n            raise Again(60.0',
-                "if False:\n            raise Again(60.0",
+                "sessions/lifecycle/delivery.py",
+                'if facts.activity.state == "blocked":\n            raise RetryLater(60.0',
+                "if False:\n            raise RetryLater(60.0",
             ),
-            ("sessions/lifecycle.py", "if blocked.search(shown):", "if False:"),
+            ("sessions/lifecycle/delivery.py", "if blocked.search(shown):", "if False:"),
         ),
         "dialogs untouched",
         rounds=96,
@@ -111,7 +115,7 @@ PLANTED = {
         (
             (
                 "plugins/runtimes/tmux.py",
-                "        finally:\n            launch_checks.remove_surely([file])",
+                "        finally:\n            launch_checks.remove_with_retry([file])",
                 "        finally:\n            pass",
             ),
         ),

@@ -1,6 +1,6 @@
 """`python -m tests.faults.statements`: kill -9 of the daemon at every statement that touches the outside, one after the other.
 
-Each story of `scenarios.py` is played once to see its statements, then twice for each of them, with a daemon that is killed when it
+Each story of `scenarios/` is played once to see its statements, then twice for each of them, with a daemon that is killed when it
 has come to it for the first time, and for the last time (`--every`: each time). What only a daemon does that makes good the death of
 another is hit too, by a second death. `--lives`: with daemons that are all killed after so many statements.
 """
@@ -22,9 +22,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent_orchestrator.testing.sandbox import Sandbox, have_tmux
-from tests.faults.forge_scenarios import FORGES
 from tests.faults.scenarios import SCENARIOS as LOCAL
-from tests.faults.scenarios import Scenario, Stage
+from tests.faults.scenarios.forge import FORGES
+from tests.faults.scenarios.scenario import Scenario
+from tests.faults.scenarios.stage import Stage
 
 SCENARIOS: dict[str, Callable[[str], Scenario]] = {**LOCAL, **FORGES}
 
@@ -34,7 +35,7 @@ SAMPLE = (
     ("landing-process", "560"),
     ("life-tmux", "250"),
     ("command-process", "1# start sh : command_action._run < command_action.run"),
-    ("spawn-process", "1# ended: creation._check_base < creation.spec < sessions._create < sessions.create"),
+    ("spawn-process", "1# ended: choices._check_base < choices.events < sessions._create < sessions.create"),
     ("judged-process", "1# insert: review-requested"),
     ("judged-process", "1# start git merge-base: agent_reviews._forget_branch"),
 )

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.testing.github import GitHubServer
-
-from . import fetch
+from tests.forges import fetch
 
 
 def published(package: fetch.Package) -> Path:

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 from agent_orchestrator.testing.forge.__main__ import main
-from tests.forges import fetch, linear_types
+from tests.forges import fetch
+from tests.forges.published import linear_types
 
 
 def schemas() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from unittest import mock
 
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.base.tolerant import read_line
+from agent_orchestrator.base.tolerant import parse_turn_line
 from agent_orchestrator.plugins.agents import copilot, cursor, gemini
 from agent_orchestrator.plugins.agents.aider.plugin import Aider
 from agent_orchestrator.plugins.agents.claude_code import dialogs
@@ -31,7 +31,7 @@ from agent_orchestrator.plugins.agents.goose import listener
 from agent_orchestrator.plugins.agents.goose.plugin import Goose
 from agent_orchestrator.plugins.agents.kimicode import KimiCode, folder_key
 from agent_orchestrator.plugins.agents.opencode.plugin import OpenCode
-from agent_orchestrator.plugins.agents.opencode.server_events import Ears
+from agent_orchestrator.plugins.agents.opencode.server_events import ConversationReader
 from agent_orchestrator.plugins.agents.shared.forge_commands import forge_calls
 from agent_orchestrator.plugins.agents.shared.window_titles import Titles
 from agent_orchestrator.protocols import AgentRun, Heard, Listens
@@ -133,7 +133,7 @@ def turn(agent: Any) -> Callable[[bytes], Counter[str]]:
     def check(data: bytes) -> Counter[str]:
         reader, kinds = agent({}, LocalHost()), Counter[str]()
         for line in data.decode(errors="replace").split("\n"):
-            read = read_line(reader, line)
+            read = parse_turn_line(reader, line)
             kinds += told([Heard(tuple(read.reports), "transcript")])
             assert isinstance(read.show, str)
         return kinds
@@ -240,7 +240,7 @@ def goose(data: bytes) -> Counter[str]:
 
 def opencode(data: bytes) -> Counter[str]:
     """What OpenCode's server tells."""
-    ears = Ears(None, 0.0, {})
+    ears = ConversationReader(None, 0.0, {})
     found: list[Heard] = []
     for line in data.split(b"\n"):
         try:
@@ -267,11 +267,11 @@ def screens(data: bytes) -> None:
             asked.keys(decision)
         asked.shows(text[:40])
         asked.may_be(text[:40])
-    found: list[Report | None] = [gemini.asked(text), gemini.opening_screen(text, begun=False)]
+    found: list[Report | None] = [gemini.dialog_report(text), gemini.opening_screen(text, begun=False)]
     told([Heard(tuple(report for report in found if report), "screen")])
-    copilot.retried(text)
+    copilot.retry_notice(text)
     listener.shows_dialog(text)
-    listener.asked(data, [text[:20]], Path("/w"))
+    listener.parse_request(data, [text[:20]], Path("/w"))
     forge_calls(text)
     cursor.text_of({"role": "user", "text": text})
 
@@ -307,7 +307,12 @@ TARGETS = (
     Target("aider-turn", turn(Aider), "json"),
     Target("goose", goose, "json"),
     Target("goose-turn", turn(Goose), "json"),
-    Target("opencode", opencode, "json", seeds=(Path(__file__).parents[1] / "unit/plugins/agents/opencode.jsonl",)),
+    Target(
+        "opencode",
+        opencode,
+        "json",
+        seeds=(Path(__file__).parents[1] / "unit/plugins/agents/opencode/server_events.jsonl",),
+    ),
     Target("opencode-turn", turn(OpenCode), "json"),
     Target("screens", screens, "lines", ("❯ 1. Yes".encode(), "› 2. No".encode(), b"Do you want to proceed?\n"), 30),
     Target("titles", titles, "bytes", (b"\x1b]0;x\x07", b"\x1b]2;", b"\x1b\\"), 20),

@@ -27,13 +27,13 @@ from agent_orchestrator.core.fold.sessions import reduce
 from agent_orchestrator.core.status import derive
 from agent_orchestrator.core.store.codec import dump
 from agent_orchestrator.errors import AoError, ConfigError
-from agent_orchestrator.fleet.plans.validation import Known, check, json_in
+from agent_orchestrator.fleet.plans.validation import PlanContext, check, json_in
 from agent_orchestrator.fleet.plans.yaml_text import from_yaml
 from agent_orchestrator.plugins.agents.shared.spool import SpoolReader, clean_text, parse
 from agent_orchestrator.plugins.runtimes.pty_holder.terminal import Modes, Scrollback, without_answers
 from agent_orchestrator.plugins.runtimes.screen_text import _render
 from agent_orchestrator.protocols.reports import Report
-from agent_orchestrator.sessions.agents.listener import body_of, happened, message_with
+from agent_orchestrator.sessions.agents.listener import body_of, event_time, message_with
 from tests.fuzz.target import Target
 
 SAMPLES = Path(__file__).parents[1] / "samples"
@@ -146,7 +146,7 @@ def plan(data: bytes) -> None:
         answer = json_in(text)
     except ValueError:
         return
-    json.dumps(dump(check(answer, Known(profiles=frozenset({"backend"})))), allow_nan=False).encode()
+    json.dumps(dump(check(answer, PlanContext(profiles=frozenset({"backend"})))), allow_nan=False).encode()
 
 
 # -- what agents report ------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def record(report: Report, facts: SessionFacts = FACTS) -> SessionFacts:
     message_with(facts, getattr(report, "text", ""), set())
     if body is None:
         return facts
-    when = happened(report, facts, 1000.0)
+    when = event_time(report, facts, 1000.0)
     json.dumps(e.encode(body), ensure_ascii=False, allow_nan=False).encode()
     after = reduce(facts, Event(body, when, "spool", "key", "app", "app-x"))
     assert after is not None

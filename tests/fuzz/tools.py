@@ -10,8 +10,9 @@ import subprocess
 from dataclasses import asdict
 from pathlib import Path
 
-from agent_orchestrator.base.git.commands import Git, clean_environment
-from agent_orchestrator.base.git.refs import ref_safe, valid_branch
+from agent_orchestrator.base.git.commands import Git
+from agent_orchestrator.base.git.refs import escape_for_ref, valid_branch
+from agent_orchestrator.base.git.settings import clean_environment
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.changes.checks.junit import read_cases
 from agent_orchestrator.changes.checks.missing import missing_environment
@@ -22,7 +23,7 @@ from agent_orchestrator.changes.conflicts.hunks import overlaps, parse_sections
 from agent_orchestrator.changes.conflicts.paths import parse_changes
 from agent_orchestrator.fleet.fixes.measure import read
 from agent_orchestrator.fleet.fixes.model import Tool
-from agent_orchestrator.fleet.fixes.parsers.common import Said
+from agent_orchestrator.fleet.fixes.parsers.common import ToolOutput
 from agent_orchestrator.fleet.fixes.tools import PARSERS
 from tests.fuzz.target import Target
 from tests.fuzz.texts import folder
@@ -39,7 +40,7 @@ def reports(data: bytes) -> None:
         file.write_bytes(data)
         for kind in PARSERS:
             for out, err in ((text, ""), ("", text)):
-                found = read(Said(Tool(kind, "x"), 1, out, err, "/checkout", (file,)), plain=kind == "command")
+                found = read(ToolOutput(Tool(kind, "x"), 1, out, err, "/checkout", (file,)), plain=kind == "command")
                 json.dumps([asdict(one) for one in found.failures], allow_nan=False, ensure_ascii=False).encode()
                 json.dumps([found.tests, found.hidden, found.problem], ensure_ascii=False).encode()
         with contextlib.suppress(ValueError):
@@ -128,7 +129,7 @@ def patches(data: bytes) -> None:
 def branches(data: bytes) -> None:
     """A name that passes as a branch's is one for Git; what is made safe for a ref is part of one."""
     name = data.decode(errors="replace")
-    assert valid_branch(f"feature/{ref_safe(name)}") or not ref_safe(name)
+    assert valid_branch(f"feature/{escape_for_ref(name)}") or not escape_for_ref(name)
     if valid_branch(name):
         done = subprocess.run(["git", "check-ref-format", "--branch", name], capture_output=True)
         assert done.returncode == 0, name

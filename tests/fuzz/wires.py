@@ -23,7 +23,7 @@ from typing import Any
 from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.base.http_client import Answer, Connection, Stream, quote, unquote
-from agent_orchestrator.cluster.git_server import Rights, Source, read, receive
+from agent_orchestrator.cluster.git_server import Rights, Source, answer_fetch, receive_push
 from agent_orchestrator.cluster.link.channel import Channel
 from agent_orchestrator.cluster.link.connection import Link, Reply, Request
 from agent_orchestrator.errors import AoError, UsageError
@@ -297,7 +297,10 @@ def git_requests(data: bytes) -> None:
 
         git = Git(LocalHost(), repo)
         rights = Rights("app-x", repo, lambda: None, saves)
-        for answer in (receive(git, rights, Source(come())), read(git, rights, "version=2", Source(come()))):
+        for answer in (
+            receive_push(git, rights, Source(come())),
+            answer_fetch(git, rights, "version=2", Source(come())),
+        ):
             with contextlib.suppress(AoError):
                 async for _ in answer:
                     pass

@@ -19,8 +19,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, note, settings
 from hypothesis import strategies as st
 
-from agent_orchestrator.sessions.permissions.path_checks import borne_out
-from agent_orchestrator.sessions.permissions.rules import permitted, told
+from agent_orchestrator.sessions.permissions.path_checks import paths_stay_inside
+from agent_orchestrator.sessions.permissions.rules import check_permission, normalize_command
 
 CANARY = "CANARY-5f2d-SECRET"
 TRIED = int(os.environ.get("AO_COMMANDS", "80"))
@@ -188,11 +188,11 @@ def commands(draw: st.DrawFn) -> str:
 @example(line="git reset --soft old && git reset && git restore .")
 def test_what_is_allowed_does_no_more_than_a_person_would_read(world: World, line: str) -> None:
     command = line.replace("/ws", str(world.workspace))
-    verdict = permitted("Bash", told(command), "auto-edit", (), (), str(world.workspace))
+    verdict = check_permission("Bash", normalize_command(command), "auto-edit", (), (), str(world.workspace))
     if not verdict:
         return
     world.fresh()
-    if not borne_out(world.workspace, verdict):
+    if not paths_stay_inside(world.workspace, verdict):
         return
     note(command)
     before = world.outside()

@@ -15,6 +15,7 @@ from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.rules import DEFAULT_RULES
 from agent_orchestrator.core.store.database import Database
+from tests.unit.core.world import Time
 
 pytestmark = pytest.mark.anyio
 
@@ -38,7 +39,7 @@ def created(session: str = "app-x") -> Event:
 
 async def opened(path: Path) -> tuple[Flow, Database]:
     store = Database.sqlite(path / "ao.db")
-    flow = Flow(store, lambda: 100.0, lambda _project, _profile: tuple(DEFAULT_RULES))
+    flow = Flow(store, Time(100.0), lambda _project, _profile: tuple(DEFAULT_RULES))
     return flow, store
 
 

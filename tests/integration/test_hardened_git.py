@@ -8,24 +8,29 @@ import shutil
 import subprocess
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from agent_orchestrator.base.files.safe import NotPlain
+from agent_orchestrator.base.files.safe import UnsafePath
 from agent_orchestrator.base.git import commands as git_module
 from agent_orchestrator.base.git import fifo_guard
 from agent_orchestrator.base.git.commands import Git, GitFailed
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.config.scope import ConfigSet
+from agent_orchestrator.core import events as e
+from agent_orchestrator.core.events import Event
+from agent_orchestrator.core.facts import Facts
+from agent_orchestrator.core.fold.sessions import reduce
 from agent_orchestrator.errors import AoError, Missing, Temporary
 from agent_orchestrator.plugins.workspaces.submodules import fill_submodules
 from agent_orchestrator.protocols.host import Completed
-from agent_orchestrator.sessions.isolation.sandbox import Guarded
+from agent_orchestrator.sessions.isolation.sandbox import SandboxedGitHost
 from agent_orchestrator.sessions.rescue import save
 from agent_orchestrator.sessions.rescue.survey import survey
 from tests.hostile import nested
+from tests.parts import make_config
+from tests.unit.core.world import SESSION, created
 
 pytestmark = pytest.mark.anyio
 
@@ -158,7 +163,7 @@ async def test_objects_that_deceive_git_are_not_taken_from_an_agents_repository(
 async def test_a_pipe_that_nobody_writes_to_keeps_nobody_waiting_for_ever(
     git: Git, repo: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(git_module, "LONG", 1.5)
+    monkeypatch.setattr(git_module, "LONG_TIMEOUT", 1.5)
     (repo / name).unlink(missing_ok=True)
     os.mkfifo(repo / name)
     with pytest.raises(Temporary, match="did not finish"):
@@ -194,12 +199,12 @@ async def test_what_became_a_symlink_while_it_is_saved_is_not_followed(repo: Pat
     assert found.files == ["dir/file"]
     (workspace / "dir").rename(workspace / "gone")
     (workspace / "dir").symlink_to(secret)
-    with pytest.raises(NotPlain):
+    with pytest.raises(UnsafePath):
         await save._capture(found, repo.parent)
 
 
 async def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fifo_guard, "FIRST_LOOK", 0.05)
+    monkeypatch.setattr(fifo_guard, "FIRST_CHECK_SECONDS", 0.05)
     (repo / "d").mkdir()
     for name in (".gitattributes", "d/.gitignore", ".git/refs/heads/waits", "mine"):
         os.mkfifo(repo / name)
@@ -221,7 +226,7 @@ def test_pipes_are_found_beside_folders_of_any_depth(repo: Path) -> None:
     reader = os.open(repo / ".git/waits", os.O_RDONLY | os.O_NONBLOCK)
     nested(repo / ".git", 1100)
     try:
-        assert fifo_guard.answer(repo)
+        assert fifo_guard.unblock_pipes(repo)
     finally:
         os.close(reader)
         subprocess.run(["rm", "-rf", str(repo)], check=True)  # pytest could not
@@ -241,12 +246,12 @@ async def test_folders_too_deep_for_any_name_stay(repo: Path) -> None:
 # -- where an agent is confined ------------------------------------------------------------------------------------------
 
 
-class Watched(Guarded):
+class Watched(SandboxedGitHost):
     """Tells what would be run."""
 
-    def __init__(self, programs: set[str]) -> None:
-        super().__init__()
-        self.programs = programs
+    def __init__(self, config: ConfigSet, facts: Facts, hidden: Path) -> None:
+        super().__init__(config, facts, (hidden,))
+        self.programs = {"bwrap"}
         self.seen: tuple[list[str], dict[str, str]] = ([], {})
 
     def which(self, program: str, path: str | None = None) -> str | None:  # noqa: ARG002
@@ -255,11 +260,15 @@ class Watched(Guarded):
 
 @pytest.fixture
 def guarded(repo: Path, monkeypatch: pytest.MonkeyPatch) -> Watched:
-    host = Watched({"bwrap"})
-    spec = SimpleNamespace(path=str(repo), repo=str(repo), branch="x/y", runtime="docker")
-    host.owner = lambda _path: cast(SessionFacts, SimpleNamespace(id="s", spec=spec))
-    host.hidden = (repo.parent / "home",)
-    (repo.parent / "home").mkdir()
+    hidden = repo.parent / "home"
+    hidden.mkdir()
+    config, facts = make_config(hidden / "config.yaml"), Facts()
+    config.add_adhoc("app", repo)
+    prepared = reduce(None, created(path=str(repo), repo=str(repo), branch="x/y", runtime="docker"))
+    session = reduce(prepared, Event(e.AgentLaunched({}), 1001.0, "daemon", "launched", "app", SESSION, 1))
+    assert session is not None
+    facts.sessions[session.id] = session
+    host = Watched(config, facts, hidden)
 
     async def tell(_self: LocalHost, argv: Any, *, env: Any = None, **_: Any) -> Completed:
         host.seen = (list(argv), dict(env or {}))

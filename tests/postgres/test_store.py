@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from agent_orchestrator.core.actor import acting
-from agent_orchestrator.core.outbox import Batch, Known
+from agent_orchestrator.core.actor import acting_as
+from agent_orchestrator.core.outbox import Batch, StoredKeys
 from agent_orchestrator.core.outbox import Row as Row
 from agent_orchestrator.core.reactions import Intent
-from agent_orchestrator.core.store.leader import SILENT, Active, Deposed
+from agent_orchestrator.core.store.leader import SILENCE_LIMIT_SECONDS, ActiveDaemon, LeadershipLost
 from agent_orchestrator.core.store.postgres import Postgres
 from agent_orchestrator.errors import Temporary
 from agent_orchestrator.testing.postgres import Server
@@ -49,7 +49,7 @@ class Base:
         self.hang.set()
 
     def store(self, host: str = "one") -> Postgres:
-        store = Postgres(self.server.url(self.name), Active(host, f"/home/{host}", os.getpid(), time.time()))
+        store = Postgres(self.server.url(self.name), ActiveDaemon(host, f"/home/{host}", os.getpid(), time.time()))
         self.made.append(store)
         return store
 
@@ -70,6 +70,10 @@ def world(server: Server, database: str) -> Iterator[Base]:
     base = Base(server, database)
     yield base
     base.end()
+
+
+def ignore(_error: Exception) -> None:
+    """Do nothing about the end of a turn."""
 
 
 async def until(holds: Any, timeout: float = 10.0) -> None:
@@ -94,7 +98,7 @@ async def test_the_second_waits_follows_and_gets_it_at_once_when_handed_over(wor
     flow, behind = flow_on(first), flow_on(second)
     await flow.start()
     news: list[float] = []
-    assert not await second.ask(lambda: news.append(time.monotonic()))
+    assert not await second.ask(lambda: news.append(time.monotonic()), ignore)
     assert second.active is not None and second.active.host == "one"
     with pytest.raises(Temporary, match="one's daemon"):
         await second.open()
@@ -116,21 +120,23 @@ async def test_the_second_waits_follows_and_gets_it_at_once_when_handed_over(wor
 
 async def test_whoever_lost_his_turn_writes_nothing_and_is_told(world: Base) -> None:
     first, second = world.store("one"), world.store("two")
+    told: list[Exception] = []
+    assert await first.ask(lambda: None, told.append)
     flow = flow_on(first)
     await flow.start()
     await flow.append(replace(report(1), seq=0))
-    told: list[Exception] = []
-    first.on_end = told.append
     assert first._turn is not None
     first._turn._attend = lambda _link: world.hang.wait(60)  # type: ignore[assignment, method-assign]  # it will not come back to see
-    assert not await second.ask(lambda: None)
+    assert not await second.ask(lambda: None, ignore)
     world.cut(first, only_turn=True)
     await second.turn()
-    with pytest.raises(Deposed, match="has taken over"):  # its connections were ended: it was tried again, in vain
+    with pytest.raises(
+        LeadershipLost, match="has taken over"
+    ):  # its connections were ended: it was tried again, in vain
         await flow.append(replace(report(2), seq=0))
-    with pytest.raises(Deposed):
+    with pytest.raises(LeadershipLost):
         await first.confirm()
-    with pytest.raises(Deposed):
+    with pytest.raises(LeadershipLost):
         await put(first, Batch(rows=[Row(Intent("check", "k", "app-x", 1), 1, 100, 0.0)]))
     assert len(told) == 1
     after = flow_on(second)
@@ -146,7 +152,7 @@ async def test_every_write_names_the_epoch(world: Base) -> None:
     flow = flow_on(store)
     await flow.start()
     world.sql("UPDATE meta SET value = '7:' WHERE name = 'writer'")
-    with pytest.raises(Deposed):
+    with pytest.raises(LeadershipLost):
         await flow.append(replace(report(1), seq=0))
     assert world.sql("SELECT count(*) FROM events") == [(0,)]
     assert world.sql("SELECT value FROM meta WHERE name = 'writer'") == [("7:",)]
@@ -160,7 +166,7 @@ async def test_one_in_the_midst_of_a_transaction_cannot_commit_it_after_another_
     await first.open()
     inside, go_on = threading.Event(), threading.Event()
 
-    def slow(_known: Known) -> tuple[Batch, None]:
+    def slow(_known: StoredKeys) -> tuple[Batch, None]:
         inside.set()
         go_on.wait(20)
         return Batch([report(1)]), None
@@ -169,13 +175,13 @@ async def test_one_in_the_midst_of_a_transaction_cannot_commit_it_after_another_
     await until(inside.is_set)
     assert first._turn is not None
     first._turn._attend = lambda _link: world.hang.wait(60)  # type: ignore[assignment, method-assign]
-    assert not await second.ask(lambda: None)
+    assert not await second.ask(lambda: None, ignore)
     world.cut(first, only_turn=True)
     await second.turn()
     assert await second.open() == 0
     await put(second, Batch([replace(report(1), key="other")]))
     go_on.set()
-    with pytest.raises((Deposed, Temporary)):
+    with pytest.raises((LeadershipLost, Temporary)):
         await writing
     assert [one.key for one in await second.events()] == ["other"]
     await second.close()
@@ -188,12 +194,12 @@ async def test_one_that_gives_no_sign_of_life_is_taken_over(world: Base) -> None
     first._turn._beat = lambda _link: world.hang.wait(30)  # type: ignore[assignment, method-assign]  # as if stopped: its connections stay
     await asyncio.sleep(1.6)
     begun = time.monotonic()
-    assert not await second.ask(lambda: None)
+    assert not await second.ask(lambda: None, ignore)
     await asyncio.wait_for(second.turn(), 10.0)
-    assert SILENT - 3.0 < time.monotonic() - begun < 10.0
-    with pytest.raises((Deposed, Temporary)):
+    assert SILENCE_LIMIT_SECONDS - 3.0 < time.monotonic() - begun < 10.0
+    with pytest.raises((LeadershipLost, Temporary)):
         await put(first, Batch([report(1)]))
-    with pytest.raises((Deposed, Temporary)):
+    with pytest.raises((LeadershipLost, Temporary)):
         await put(first, Batch([report(1)]))
     assert await second.open() == 0
     await second.close()
@@ -203,11 +209,11 @@ async def test_a_restarted_server_is_outlasted_by_reading_and_writing(world: Bas
     store, waiting = world.store("one"), world.store("two")
     flow = flow_on(store)
     await flow.start()
-    assert not await waiting.ask(lambda: None)
+    assert not await waiting.ask(lambda: None, ignore)
     await flow.append(replace(report(1), seq=0))
     epoch = store._turn and store._turn.epoch
     server.stop()
-    with acting("you"), pytest.raises(Temporary, match="cannot be used") as away:
+    with acting_as("you"), pytest.raises(Temporary, match="cannot be used") as away:
         await flow.append(replace(report(2), seq=0))
     kept = asyncio.create_task(flow.append(replace(report(2), seq=0)))  # the daemon's own: nobody would say it again
     assert "s3cret" not in str(away.value) and "PostgreSQL" in away.value.remedy
@@ -255,7 +261,7 @@ async def test_a_connection_lost_in_the_commit_leaves_no_doubt(
     if committed:
         assert [one.seq for one in await flow.append(replace(report(2), seq=0))] == [2]
     else:
-        with acting("you"), pytest.raises(Temporary):
+        with acting_as("you"), pytest.raises(Temporary):
             await flow.append(replace(report(2), seq=0))
         assert [one.seq for one in await flow.append(replace(report(2), seq=0))] == [2]
     assert [one.seq for one in await flow.append(replace(report(3), seq=0))] == [3]

@@ -15,10 +15,13 @@ import pytest
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.rules import DEFAULT_RULES
 from agent_orchestrator.core.store import migrations
-from agent_orchestrator.core.store.leader import Active
+from agent_orchestrator.core.store.leader import ActiveDaemon
 from agent_orchestrator.core.store.postgres import Postgres
 from agent_orchestrator.errors import Conflict
+from agent_orchestrator.fleet.notifications.health import Health
 from agent_orchestrator.sessions.session_view import Views
+from tests.parts import make_core
+from tests.unit.core.world import Time
 from tests.upgrade.homes import HERE, RELEASED, old_database, told
 
 pytestmark = pytest.mark.anyio
@@ -41,7 +44,7 @@ def version(request: pytest.FixtureRequest, url: str, tmp_path: Path) -> int:
 
 
 def store_on(url: str) -> Postgres:
-    return Postgres(url, Active("one", "/home/one", os.getpid(), time.time()))
+    return Postgres(url, ActiveDaemon("one", "/home/one", os.getpid(), time.time()))
 
 
 def rows(url: str, query: str) -> list[tuple[Any, ...]]:
@@ -53,10 +56,11 @@ async def test_every_session_is_shown_as_before(version: int, url: str, tmp_path
     events = rows(url, "SELECT seq, key, type, data FROM events ORDER BY seq")
     [(last,)] = rows(url, "SELECT max(time) FROM events WHERE type <> 'daemon-stopped'")
     store = store_on(url)
-    flow = Flow(store, lambda: last, lambda _project, _profile: DEFAULT_RULES)
+    flow = Flow(store, Time(last), lambda _project, _profile: DEFAULT_RULES)
     flow.seq = await store.open()
     await flow.follow()
-    shown = {facts.id: Views(flow).session(facts)["status"] for facts in flow.sessions.values()}
+    views = Views(make_core(tmp_path / "ao", flow), Health())
+    shown = {facts.id: views.session(facts)["status"] for facts in flow.sessions.values()}
     await store.close()
     assert shown == {one["id"]: one["status"] for one in told(version, tmp_path)["/api/sessions?all=1"]["sessions"]}
     assert rows(url, "SELECT seq, key, type, data FROM events ORDER BY seq") == events

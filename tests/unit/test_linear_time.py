@@ -16,7 +16,7 @@ from agent_orchestrator.plugins.agents.claude_code.transcript import typed
 from agent_orchestrator.plugins.agents.goose.listener import FAILED
 from agent_orchestrator.plugins.agents.shared.forge_commands import forge_calls
 from agent_orchestrator.plugins.forges.github import issues
-from agent_orchestrator.plugins.forges.github.comment_marks import unmarked
+from agent_orchestrator.plugins.forges.github.comment_marks import split_mark
 from agent_orchestrator.plugins.forges.gitlab import issues as gitlab
 from agent_orchestrator.plugins.forges.gitlab import merge_requests as gitlab_scm
 from agent_orchestrator.plugins.forges.jira.document_format import to_adf
@@ -44,7 +44,7 @@ READERS: dict[str, tuple[Callable[[str], object], int, tuple[str, ...]]] = {
         256 << 10,
         ("section_start:1:", "section_start:1", "\x1b[0;", "2026-01-01T00:00:00.1"),
     ),
-    "our mark in a comment": (unmarked, 200_000, (" ", "\t\n", "<!-- ao:", "<!-- ao:a --> ")),
+    "our mark in a comment": (split_mark, 200_000, (" ", "\t\n", "<!-- ao:", "<!-- ao:a --> ")),
     "a question": (question_in, 500_000, ("```a\n", "* ", "a\n```", ". ", '?")')),
     "a shell command": (forge_calls, 200_000, ('\\"', "env ", "A=b ", "'", "gh/")),
     "what a person typed": (typed, 500_000, ("<command-name>", "<command-name>a</command-name><command-args>", " ")),
@@ -66,8 +66,8 @@ def test_no_text_holds_a_reader_up(reader: str, unit: str) -> None:
 
 
 def test_our_mark_is_read_as_before() -> None:
-    assert unmarked("said \n\n<!-- ao:a%20b --> \n") == ("said", "a b")
-    assert unmarked("a <!-- ao:x --> b") == ("a <!-- ao:x --> b", "")
+    assert split_mark("said \n\n<!-- ao:a%20b --> \n") == ("said", "a b")
+    assert split_mark("a <!-- ao:x --> b") == ("a <!-- ao:x --> b", "")
 
 
 def test_a_fence_that_nothing_closes_is_text() -> None:

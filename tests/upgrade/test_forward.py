@@ -23,8 +23,11 @@ from agent_orchestrator.core.rules import DEFAULT_RULES
 from agent_orchestrator.core.store import codec, migrations
 from agent_orchestrator.core.store.database import Database
 from agent_orchestrator.errors import Conflict, Temporary
+from agent_orchestrator.fleet.notifications.health import Health
 from agent_orchestrator.sessions.session_view import Views
 from agent_orchestrator.testing.sandbox import Sandbox
+from tests.parts import make_core
+from tests.unit.core.world import Time
 from tests.upgrade.homes import RELEASED, old_database, old_home, told
 
 LIVE = ("working", "idle", "needs_input", "blocked", "review_pending", "starting", "queued")
@@ -68,10 +71,10 @@ async def folded(path: Path) -> tuple[Flow, list[dict[str, Any]]]:
     """What a daemon would show before it has looked at anything."""
     store = Database.sqlite(path)
     [(last,)] = rows(path, "SELECT max(time) FROM events WHERE type <> 'daemon-stopped'")
-    flow = Flow(store, lambda: last, lambda _project, _profile: DEFAULT_RULES)
+    flow = Flow(store, Time(last), lambda _project, _profile: DEFAULT_RULES)
     flow.seq = await store.open()
     await flow.follow()
-    views = Views(flow)
+    views = Views(make_core(path.parent, flow), Health())
     shown = [views.session(facts) for facts in sorted(flow.sessions.values(), key=lambda facts: facts.created_at)]
     await store.close()
     return flow, shown

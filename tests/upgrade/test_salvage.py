@@ -115,7 +115,7 @@ async def test_whatever_is_on_a_sound_page_comes_back(sound: Path, seed: int, tm
     events = put_in_order(repair)
     assert events is not None
     after = whole_events(home.database)
-    assert salvage.look(home.database).problems == []
+    assert salvage.check_condition(home.database).problems == []
     assert set(after) <= set(before)
     same = [seq for seq in after if after[seq] == before[seq]]
     hit = sum(
@@ -178,7 +178,7 @@ def test_nothing_to_be_read_gives_an_empty_one(content: bytes, tmp_path: Path) -
     home = Home(tmp_path)
     home.database.write_bytes(content)
     assert put_in_order(Repair(home)) == []
-    assert salvage.look(home.database).problems == []
+    assert salvage.check_condition(home.database).problems == []
 
 
 def test_a_backup_is_not_passed_over(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ChainResult:
     """The result of verifying a chain."""
 
     entries: int
@@ -62,11 +62,11 @@ def digest(before: str, entry: Mapping[str, Any]) -> str:
 _covered_fields = itemgetter(*COVERED)
 
 
-class Chain:
+class ChainVerifier:
     """Verifies a log, from its first entry on."""
 
     def __init__(self) -> None:
-        self.verdict = Verdict(0, Head())
+        self.verdict = ChainResult(0, Head())
 
     def follow(self, entries: Iterable[Mapping[str, Any]]) -> bool:
         """Verify the next entries, in order; return False once one is invalid."""
@@ -84,11 +84,11 @@ class Chain:
                 broken, reason = entry["seq"], "it was changed, or one before it was"
                 break
             count, seq, last_digest = count + 1, entry["seq"], entry["digest"]
-        self.verdict = Verdict(count, Head(seq, last_digest), broken, reason)
+        self.verdict = ChainResult(count, Head(seq, last_digest), broken, reason)
         return broken is None
 
 
-def exported(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+def read_export(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Yield the entries of an exported log, in the form that digests cover. Raises `ValueError` with the number of an invalid line."""
     for number, line in enumerate(lines, 1):
         if not line.strip():

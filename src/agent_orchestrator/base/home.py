@@ -133,6 +133,6 @@ class Home:
             raise PermissionError(f"{sockets} is a symlink: remove it")
 
 
-def keep_from_others() -> None:
+def restrict_umask() -> None:
     """Set the umask, so that files which this process creates are not writable by everyone."""
     os.umask(os.umask(0o077) | 0o002)

@@ -312,7 +312,7 @@ def _open_pidfd(pid: int) -> int | None:
         return None
 
 
-async def to_its_end(work: Coroutine[None, None, T], patience: float = 30.0) -> T:
+async def run_and_end_tasks(work: Coroutine[None, None, T], patience: float = 30.0) -> T:
     """Run a program's main coroutine and return its result; then end the tasks it leaves running, in an order in which
     they can end.
 

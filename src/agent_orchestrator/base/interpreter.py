@@ -70,7 +70,7 @@ def without_own(env: Mapping[str, str]) -> dict[str, str]:
     return result
 
 
-def deactivated(env: Mapping[str, str]) -> dict[str, str]:
+def without_environments(env: Mapping[str, str]) -> dict[str, str]:
     """Return an environment as it would be if no project's environment had been activated in it, ours included."""
     result = {name: value for name, value in without_own(env).items() if name not in _ACTIVATION_VARIABLES}
     is_npm_script = result.pop(_NPM_SCRIPT, None) is not None
@@ -85,11 +85,11 @@ def with_launchers(env: Mapping[str, str], folder: str) -> dict[str, str]:
     return {**env, "PATH": os.pathsep.join([folder, *others])}
 
 
-def begin_anew(environ: MutableMapping[str, str], folder: str) -> None:
+def clean_environment(environ: MutableMapping[str, str], folder: str) -> None:
     """Change this process's environment so that a project's programs may be started with it: `ao` is found in
     `folder`, our other programs nowhere.
     """
-    environment = with_launchers(deactivated(environ), folder)
+    environment = with_launchers(without_environments(environ), folder)
     environ.clear()
     environ.update(environment)
 

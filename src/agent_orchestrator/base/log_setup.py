@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, cast
 
-from agent_orchestrator.base.text.redaction import KNOWN
+from agent_orchestrator.base.text.redaction import REDACTOR
 
 if TYPE_CHECKING:
     import structlog
@@ -31,9 +31,9 @@ else:
 
 get_logger = structlog.get_logger
 
-MOST = 10_000_000
+MAX_LOG_BYTES = 10_000_000
 """Bytes after which the log file is rotated."""
-KEPT = 4
+MAX_ROTATED_FILES = 4
 """How many rotated files are kept."""
 
 _KEY_ORDER = ["timestamp", "level", "event", "session"]
@@ -57,16 +57,16 @@ class _Formatter(logging.Formatter):
 def _render(_logger: object, _method: str, entry: structlog.typing.EventDict) -> str:
     """Return an entry as one line, with secrets replaced and control characters escaped."""
     line = structlog.processors.LogfmtRenderer(key_order=_KEY_ORDER, drop_missing=True, bool_as_flag=False)
-    return KNOWN.text(line(None, "", entry)).translate(_CONTROL_ESCAPES)
+    return REDACTOR.text(line(None, "", entry)).translate(_CONTROL_ESCAPES)
 
 
-class Written:
+class RotatingLog:
     """A rotating log stream; lines that cannot be written, for example on a full disk, are dropped."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream  # keep a reference, so that it stays open
         self._path: Path | None = None
-        self._max_bytes, self._max_rotated = MOST, KEPT
+        self._max_bytes, self._max_rotated = MAX_LOG_BYTES, MAX_ROTATED_FILES
         self._rotation_lock = threading.Lock()
 
     def write(self, text: str) -> int:
@@ -82,7 +82,7 @@ class Written:
         """Close the underlying stream."""
         self._stream.close()
 
-    def bound(self, path: Path, most: int = MOST, kept: int = KEPT) -> None:
+    def bound(self, path: Path, most: int = MAX_LOG_BYTES, kept: int = MAX_ROTATED_FILES) -> None:
         """From now on rotate the file when it is full, and keep only `kept` older ones; standard error follows to the
         new file.
 
@@ -121,9 +121,9 @@ class Written:
             os.close(descriptor)
 
 
-def set_up(stream: TextIO) -> Written:
+def set_up(stream: TextIO) -> RotatingLog:
     """Write everything that is logged to this stream: our own entries and those of libraries. Returns the rotating stream."""
-    written = Written(stream)
+    written = RotatingLog(stream)
     lossy = cast("TextIO", written)
     handler = logging.StreamHandler(lossy)
     handler.setFormatter(_Formatter())

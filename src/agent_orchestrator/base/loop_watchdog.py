@@ -23,13 +23,13 @@ from typing import Any
 from agent_orchestrator.base import log_setup
 from agent_orchestrator.protocols.records import record
 
-LIMIT = 0.05
+STALL_SECONDS = 0.05
 """Seconds that an iteration of the loop may take."""
-QUIET = 60.0
+LOG_INTERVAL_SECONDS = 60.0
 """Seconds in which stalls at one place in the code are logged once."""
 READ_EVERY = 0.01
 """Seconds after which the CPU time at an iteration's beginning is read again: reading it takes longer than most iterations."""
-DEPTH = 12
+MAX_STACK_DEPTH = 12
 """How many functions of the stack are named, the innermost first."""
 KEPT = 20
 
@@ -49,7 +49,7 @@ class Stall:
     @property
     def by_work(self) -> bool:
         """Whether the loop's own work took too long, regardless of the machine's load."""
-        return self.own > LIMIT
+        return self.own > STALL_SECONDS
 
 
 class Stalls:
@@ -77,9 +77,9 @@ class Stalls:
     def told(self) -> str:
         """Return a summary in one line."""
         if not self.work + self.waits:
-            return f"never held up for more than {LIMIT * 1000:.0f} ms"
+            return f"never held up for more than {STALL_SECONDS * 1000:.0f} ms"
         return (
-            f"held up for more than {LIMIT * 1000:.0f} ms {self.work}× by its own work and {self.waits}× by waiting"
+            f"held up for more than {STALL_SECONDS * 1000:.0f} ms {self.work}× by its own work and {self.waits}× by waiting"
             f" for the machine; at most {self.longest:.2f} s: `stall` in daemon.log"
         )
 
@@ -134,7 +134,7 @@ class Watchdog:
             return
         duration = self._clock() - self._began_at
         self._began_at = 0.0
-        if duration > LIMIT:
+        if duration > STALL_SECONDS:
             iteration, stack = self._stalled_stack
             own_seconds = min(duration, self._read_cpu_time() - self._cpu_time_before)
             stall = Stall(duration, own_seconds, stack if iteration == self._iteration else ())
@@ -147,7 +147,7 @@ class Watchdog:
         """Note what is running if the current iteration has taken too long, and log the stalls counted so far."""
         self.looks += 1
         iteration, began_at = self._iteration, self._began_at
-        if began_at and self._clock() - began_at > LIMIT and self._stalled_stack[0] != iteration:
+        if began_at and self._clock() - began_at > STALL_SECONDS and self._stalled_stack[0] != iteration:
             self._stalled_stack = iteration, _function_names(sys._current_frames().get(self._loop_thread))
         while self.telling and self._unlogged:
             self._log_stall(self._unlogged.popleft())
@@ -159,10 +159,10 @@ class Watchdog:
             iteration = self._iteration
             self.look()
             if began_at := self._began_at:
-                remaining = LIMIT - (self._clock() - began_at)
-                time.sleep((remaining if remaining > 0 else LIMIT) + 0.001)
+                remaining = STALL_SECONDS - (self._clock() - began_at)
+                time.sleep((remaining if remaining > 0 else STALL_SECONDS) + 0.001)
             elif iteration != last_iteration:  # it was busy since the last check, and may be so again
-                time.sleep(LIMIT)
+                time.sleep(STALL_SECONDS)
             else:
                 self._park(iteration)
             last_iteration = iteration
@@ -179,9 +179,9 @@ class Watchdog:
     def _log_stall(self, stall: Stall) -> None:
         """Log a stall, at most once per `QUIET` for one place in the code."""
         location = stall.stack[0] if stall.stack else ""
-        logged_at, suppressed = self._last_logged.get(location, (-QUIET, 0))
+        logged_at, suppressed = self._last_logged.get(location, (-LOG_INTERVAL_SECONDS, 0))
         now = self._clock()
-        if now - logged_at < QUIET:
+        if now - logged_at < LOG_INTERVAL_SECONDS:
             self._last_logged[location] = logged_at, suppressed + 1
             return
         if len(self._last_logged) > 1000:
@@ -229,7 +229,7 @@ class _Loop(asyncio.SelectorEventLoop):
 def _function_names(frame: FrameType | None) -> tuple[str, ...]:
     """Return the functions that run in a frame, the innermost first, down to the loop's own."""
     functions: list[str] = []
-    while frame is not None and len(functions) < DEPTH and frame.f_code.co_qualname != "Handle._run":
+    while frame is not None and len(functions) < MAX_STACK_DEPTH and frame.f_code.co_qualname != "Handle._run":
         code, line = frame.f_code, frame.f_lineno
         frame = frame.f_back
         if not code.co_filename.startswith("<frozen importlib"):

@@ -7,15 +7,14 @@ from collections.abc import Callable
 
 
 class Progress(UserDict[str, str]):
-    """A plan or fix run → what is being done for it, in words. Calls the listeners in `on_news` when an entry changes."""
+    """A plan or fix → what is being done for it, in words."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_change: Callable[[], None]) -> None:
+        """Create it empty; `on_change` is called when an entry changes."""
         super().__init__()
-        self.on_news: list[Callable[[], None]] = []
+        self._on_change = on_change
 
     def __setitem__(self, name: str, doing: str) -> None:
-        if self.data.get(name) == doing:
-            return
-        self.data[name] = doing
-        for listener in self.on_news:
-            listener()
+        if self.data.get(name) != doing:
+            self.data[name] = doing
+            self._on_change()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 _MAX_PEERS = 1000
 
 
-class Recent:
+class RateLimiter:
     """The times of recent events, per key: an address, for example, or a project."""
 
     def __init__(self, limit: int, window: float, clock: Callable[[], float]) -> None:

@@ -13,7 +13,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-async def aside(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def run_in_own_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run a blocking call in its own daemon thread, and return its result or raise its exception.
 
     It occupies no thread of the shared executor and does not delay the end of the process.

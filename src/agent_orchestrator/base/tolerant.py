@@ -10,7 +10,7 @@ import structlog
 
 from agent_orchestrator.protocols import Headless, TurnLine
 
-ODD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+PARSE_ERRORS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """The exceptions that a parser may raise for malformed data."""
 
 P = ParamSpec("P")
@@ -19,24 +19,24 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 
-def forgiving(read: Callable[P, Iterable[T]]) -> Callable[P, list[T]]:
+def skip_malformed(read: Callable[P, Iterable[T]]) -> Callable[P, list[T]]:
     """Return a parser that logs and skips a record it cannot parse. It is not retried: reading it again would fail again."""
 
     @wraps(read)
     def parse(*args: P.args, **kwargs: P.kwargs) -> list[T]:
         try:
             return list(read(*args, **kwargs))
-        except ODD as error:
+        except PARSE_ERRORS as error:
             log.warning("a record is of no known shape and is passed over", reader=read.__qualname__, error=repr(error))
             return []
 
     return parse
 
 
-def read_line(agent: Headless, line: str) -> TurnLine:
+def parse_turn_line(agent: Headless, line: str) -> TurnLine:
     """Return the parsed line of a turn; if the plugin fails to parse it, the line is shown as it is."""
     try:
         return agent.read_turn(line)
-    except ODD as error:
+    except PARSE_ERRORS as error:
         log.warning("a line of a turn is of no known shape", error=repr(error))
         return TurnLine(show=line)

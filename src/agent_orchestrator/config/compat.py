@@ -10,7 +10,7 @@ import re
 import shlex
 from typing import Any
 
-from agent_orchestrator.config.key_renames import Respelling, free, kebab, single
+from agent_orchestrator.config.key_renames import KeyConverter, kebab, single, unused_name
 from agent_orchestrator.config.model import Config, Profile, Project, keys_of
 from agent_orchestrator.config.problems import Notes
 from agent_orchestrator.config.yaml_tree import Items, Section, sections
@@ -52,7 +52,7 @@ def normalise(tree: Section, notes: Notes) -> Section:
     return tree
 
 
-class _Normaliser(Respelling):
+class _Normaliser(KeyConverter):
     # -- the file ------------------------------------------------------------------------------------------------------
 
     """Converter of one file's tree to the form of the model."""
@@ -337,7 +337,7 @@ class _Normaliser(Respelling):
                 continue
             if isinstance(trigger, str):
                 item["trigger"] = _trigger(trigger)
-            rules.put(free(_trigger(name), rules), item, line)
+            rules.put(unused_name(_trigger(name), rules), item, line)
         return rules
 
     def _from_map(self, reactions: Section) -> Section:
@@ -350,7 +350,7 @@ class _Normaliser(Respelling):
                 for item, item_line in zip(value, value.lines, strict=True):
                     if isinstance(item, Section) and "trigger" not in item:
                         item.put("trigger", name, item_line)
-                    rules.put(free(name, rules), item, item_line, key)
+                    rules.put(unused_name(name, rules), item, item_line, key)
             elif name in rules:
                 self._notes.problem(line, f"reactions.{key}", f'given twice, first as "{rules.spelled[name]}"')
             else:

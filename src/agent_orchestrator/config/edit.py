@@ -93,7 +93,7 @@ def _refuse_out_of(folder: Path, path: Path, target: Path) -> None:
         )
 
 
-def initial(
+def initial_text(
     project_id: str,
     found: Detected,
     agent: str | None = None,
@@ -220,7 +220,7 @@ def _set(document: Any, steps: list[str], value: Any) -> None:
                 )
             key: Any = int(step)
         elif isinstance(current, CommentedMap):
-            key = spelled(current, step)
+            key = key_in_file(current, step)
         else:
             raise UsageError(f'"{".".join(steps[:position])}" has a plain value', "set that key itself")
         if is_last:
@@ -258,7 +258,7 @@ def _find_value(document: Any, steps: list[str]) -> tuple[bool, Any]:
     current = document
     for step in steps:
         if isinstance(current, Mapping):
-            key = spelled(current, step)
+            key = key_in_file(current, step)
             if key not in current:
                 return False, None
             current = current[key]
@@ -269,7 +269,7 @@ def _find_value(document: Any, steps: list[str]) -> tuple[bool, Any]:
     return True, current
 
 
-def spelled(mapping: Mapping[Any, Any], step: str) -> Any:
+def key_in_file(mapping: Mapping[Any, Any], step: str) -> Any:
     """Return the key as the file spells it; camelCase and snake_case are equal."""
     folded = step.replace("_", "").lower()
     if step in mapping:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from agent_orchestrator.config.edit import changed_text, spelled, write_atomically
+from agent_orchestrator.config.edit import changed_text, key_in_file, write_atomically
 from agent_orchestrator.config.load import load_text, read
 
 _BEFORE = ("name", "path", "repo", "defaultBranch", "sessionPrefix", "copy", "symlinks", "sparse", "postCreate")
@@ -66,7 +66,7 @@ def _section(document: Any, project: str) -> Any:
 
 def _write(section: Any, name: str, value: Any) -> None:
     """Set, insert or (if the value is None) remove a key of a project, with the comments around it kept."""
-    key = spelled(section, name)
+    key = key_in_file(section, name)
     if value is None:
         if key in section:
             _remove(section, key)
@@ -75,7 +75,7 @@ def _write(section: Any, name: str, value: Any) -> None:
         section[key] = value
         _attach_comment(section, key, comment)
     else:
-        earlier_keys = [spelled(section, candidate) for candidate in _BEFORE if candidate != name]
+        earlier_keys = [key_in_file(section, candidate) for candidate in _BEFORE if candidate != name]
         positions = [position for position, candidate in enumerate(section) if candidate in earlier_keys]
         previous_key = list(section)[positions[-1]] if positions else None
         is_last = previous_key is not None and positions[-1] + 1 == len(section)

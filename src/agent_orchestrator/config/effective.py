@@ -101,7 +101,7 @@ class ProjectConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class AgentSettings:
+class ResolvedAgent:
     """How one agent is run for one project: the resolved settings of `--agent NAME`."""
 
     tool: str
@@ -210,7 +210,7 @@ def project_config(
     )
 
 
-def agent_settings(project: ProjectConfig, name: str | None) -> AgentSettings:
+def agent_settings(project: ProjectConfig, name: str | None) -> ResolvedAgent:
     """Return the settings of the profile, or else the agent, with that name for a project. None: the project's own agent."""
     chosen_name = name or project.agent
     profile = project.profiles.get(chosen_name, Profile())
@@ -221,7 +221,7 @@ def agent_settings(project: ProjectConfig, name: str | None) -> AgentSettings:
     # A model belongs to one agent: what the project sets for its own agent does not apply to another.
     model = profile.model or (config.model if tool == own_tool else None)
     command_options = profile.model_dump(include=_COMMAND_KEYS & profile.model_fields_set, exclude_none=True)
-    return AgentSettings(
+    return ResolvedAgent(
         tool=tool,
         role=profile.role,
         profile=profile_name,

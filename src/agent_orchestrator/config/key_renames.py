@@ -15,7 +15,7 @@ _PERMISSIONS = {"permissionless": "full", "skip": "full", "suggest": "default", 
 _SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "<<"})
 
 
-class Respelling:
+class KeyConverter:
     """Operations on a file's tree. What cannot be done becomes a problem, what is not used a warning."""
 
     def __init__(self, notes: Notes) -> None:
@@ -123,7 +123,7 @@ def kebab(key: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", key).replace("_", "-").lower()
 
 
-def free(name: str, taken: Section) -> str:
+def unused_name(name: str, taken: Section) -> str:
     """Return the name, with a number if it is taken."""
     count, candidate = 1, name
     while candidate in taken:

@@ -34,7 +34,9 @@ def _texts(value: Any) -> Any:
 def _inside(value: str) -> str:
     parts = value.replace("\\", "/").split("/")
     if value.startswith(("/", "~", "\\")) or ".." in parts or not value.strip():
-        raise ValueError(f"{values.shown(value)} is not a path inside the repository; write it relative to its root")
+        raise ValueError(
+            f"{values.quote_value(value)} is not a path inside the repository; write it relative to its root"
+        )
     return value
 
 
@@ -42,7 +44,7 @@ def _folder(value: str) -> str:
     parts = _inside(value).rstrip("/").split("/")
     if any(part in ("", ".", ".git") for part in parts) or re.search(r'[*?"\\\x00-\x1f\x7f]', value):
         raise ValueError(
-            f"{values.shown(value)} is no folder of the repository; write its whole name, without patterns"
+            f"{values.quote_value(value)} is no folder of the repository; write its whole name, without patterns"
         )
     return "/".join(parts)
 
@@ -50,7 +52,8 @@ def _folder(value: str) -> str:
 def _plain_path(value: str) -> str:
     if interpreted := INTERPRETED.search(value):
         raise ValueError(
-            f"{values.shown(value)} contains {values.shown(interpreted[0])}, which a shell or tmux would interpret; write a path without it"
+            f"{values.quote_value(value)} contains {values.quote_value(interpreted[0])}, "
+            "which a shell or tmux would interpret; write a path without it"
         )
     return value
 
@@ -58,7 +61,7 @@ def _plain_path(value: str) -> str:
 def _name(value: str) -> str:
     if not NAME.fullmatch(value) or value.endswith((".", ".lock")) or ".." in value:
         raise ValueError(
-            f"{values.shown(value)} is no name; accepted: letters, digits, '.', '_' and '-', no leading '-'"
+            f"{values.quote_value(value)} is no name; accepted: letters, digits, '.', '_' and '-', no leading '-'"
         )
     return value
 
@@ -67,7 +70,7 @@ def _pattern(value: str) -> str:
     try:
         re.compile(value)
     except (re.error, RecursionError, OverflowError) as error:
-        raise ValueError(f"{values.shown(value)} is no regular expression: {error}") from None
+        raise ValueError(f"{values.quote_value(value)} is no regular expression: {error}") from None
     return value
 
 
@@ -84,7 +87,7 @@ def _one_of(accepted: tuple[str, ...]) -> BeforeValidator:
             return value
         match = nearest(value, accepted) if isinstance(value, str) else None
         hint = f'did you mean "{match}"? ' if match else ""
-        raise ValueError(f"{values.shown(value)} is not accepted; {hint}accepted: {', '.join(accepted)}")
+        raise ValueError(f"{values.quote_value(value)} is not accepted; {hint}accepted: {', '.join(accepted)}")
 
     return BeforeValidator(check)
 
@@ -94,9 +97,11 @@ def known_trigger(value: str) -> str:
     if value in TRIGGERS:
         return value
     if not re.fullmatch(r"[a-z][a-z0-9._-]*", value):
-        raise ValueError(f"{values.shown(value)} is no trigger; accepted: {', '.join(TRIGGERS)}, or an event's type")
+        raise ValueError(
+            f"{values.quote_value(value)} is no trigger; accepted: {', '.join(TRIGGERS)}, or an event's type"
+        )
     if "." not in value and (match := nearest(value, TRIGGERS, 0.85)):
-        raise ValueError(f'{values.shown(value)} is no trigger; did you mean "{match}"?')
+        raise ValueError(f'{values.quote_value(value)} is no trigger; did you mean "{match}"?')
     return value
 
 
@@ -110,7 +115,7 @@ def _template(variables: tuple[str, ...]) -> AfterValidator:
 
 def _variable(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
-        raise ValueError(f"{values.shown(value)} is no name of an environment variable")
+        raise ValueError(f"{values.quote_value(value)} is no name of an environment variable")
     return value
 
 
@@ -192,6 +197,6 @@ Action = Annotated[str, _one_of(ACTIONS), WithJsonSchema({"enum": [*ACTIONS, "au
 Priority = Annotated[str, _one_of(PRIORITIES), WithJsonSchema({"enum": list(PRIORITIES)})]
 Strategy = Annotated[str, _one_of(STRATEGIES), WithJsonSchema({"enum": list(STRATEGIES)})]
 Port = Annotated[int, Field(ge=0, le=65535)]
-Count = Annotated[int, Field(ge=0, le=values.MOST)]
-Positive = Annotated[int, Field(ge=1, le=values.MOST)]
-Cpus = Annotated[float, Field(ge=0, le=values.MOST)]
+Count = Annotated[int, Field(ge=0, le=values.MAX_COUNT)]
+Positive = Annotated[int, Field(ge=1, le=values.MAX_COUNT)]
+Cpus = Annotated[float, Field(ge=0, le=values.MAX_COUNT)]

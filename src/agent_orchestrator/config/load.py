@@ -14,13 +14,13 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from agent_orchestrator.base.files.safe import NotPlain, plain
+from agent_orchestrator.base.files.safe import UnsafePath, open_regular_file
 from agent_orchestrator.config.compat import normalise
 from agent_orchestrator.config.kinds import known_trigger
 from agent_orchestrator.config.model import Config, keys_of
 from agent_orchestrator.config.problems import Notes, did_you_mean, nearest
-from agent_orchestrator.config.values import shown
-from agent_orchestrator.config.yaml_tree import Ask, Section, expand, locate, parse
+from agent_orchestrator.config.values import quote_value
+from agent_orchestrator.config.yaml_tree import Lookup, Section, expand, locate, parse
 from agent_orchestrator.errors import ConfigError, machine_short
 
 FILE_NAMES = ("agent-orchestrator.yaml", "agent-orchestrator.yml")
@@ -60,7 +60,7 @@ class Loaded:
         return key in self.config.model_fields_set
 
 
-def load(path: Path, environ: Mapping[str, str], keyring: Ask | None = None) -> Loaded:
+def load(path: Path, environ: Mapping[str, str], keyring: Lookup | None = None) -> Loaded:
     """Read and check a file. Raises `ConfigError`, which names file, line and key of everything that is wrong.
 
     `keyring` looks up secrets and may ask the user to unlock it, so pass it only for trusted files.
@@ -71,12 +71,12 @@ def load(path: Path, environ: Mapping[str, str], keyring: Ask | None = None) -> 
 def read(path: Path) -> str:
     """Return a file's text. Raises `ConfigError` if it cannot be read or is not one of the user's files."""
     try:
-        with plain(path.resolve()) as file:
+        with open_regular_file(path.resolve()) as file:
             _check_owner(path, os.fstat(file.fileno()))
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise ConfigError(f"{path} is not there", "write one with ao init") from None
-    except NotPlain:
+    except UnsafePath:
         raise ConfigError(f"{path} cannot be read: it is no file", "is it a folder, a pipe or a device?") from None
     except (OSError, ValueError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or error
@@ -90,7 +90,7 @@ def read(path: Path) -> str:
         raise ConfigError(f"{path}:{line}: not UTF-8 text", "save the file as UTF-8") from None
 
 
-def load_text(text: str, path: Path, environ: Mapping[str, str], keyring: Ask | None = None) -> Loaded:
+def load_text(text: str, path: Path, environ: Mapping[str, str], keyring: Lookup | None = None) -> Loaded:
     """Check a configuration's text as if it were in the file `path`."""
     notes = Notes(str(path))
     tree = parse(text, notes)
@@ -143,15 +143,15 @@ def _add_problem(error: Any, tree: Section, notes: Notes) -> None:
             isinstance(value, str) and _EXPECTED[kind] == _MAPPING
         )  # not quoted: it may hold values of variables
         notes.problem(
-            line, key, f"{'a text' if may_be_env else shown(value)} is not accepted", f"write {_EXPECTED[kind]}"
+            line, key, f"{'a text' if may_be_env else quote_value(value)} is not accepted", f"write {_EXPECTED[kind]}"
         )
     elif kind == "value_error":
         text, _, remedy = str(context.get("error", error["msg"])).partition("; ")
         notes.problem(line, key, text, remedy)
     elif kind in _BOUNDS:
-        notes.problem(line, key, f"{shown(value)} is not accepted", f"write {_BOUNDS[kind].format(**context)}")
+        notes.problem(line, key, f"{quote_value(value)} is not accepted", f"write {_BOUNDS[kind].format(**context)}")
     else:
-        notes.problem(line, key, f"{shown(value)} is not accepted: {str(error['msg']).lower()}")
+        notes.problem(line, key, f"{quote_value(value)} is not accepted: {str(error['msg']).lower()}")
 
 
 _MAPPING = "a mapping of keys"

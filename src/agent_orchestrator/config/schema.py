@@ -223,7 +223,7 @@ def _default(field: FieldInfo) -> str:
         return f"[{', '.join(value)}]"
     kind = _kind(field)
     if kind == "duration":
-        return values.spelled(value)
+        return values.format_duration(value)
     return f"{value >> 30}g" if kind == "size" else str(value)
 
 
@@ -251,11 +251,17 @@ def _describe_rule(rule: Rule) -> str:
     parts += [f"{rule.strategy}"] if rule.strategy else []
     parts += ["deleteAfter"] if rule.delete_after else []
     parts += [f"retries {rule.retries}"] if rule.retries is not None else []
-    parts += [f"backoff {values.spelled(rule.backoff[0])}..{values.spelled(rule.backoff[1])}"] if rule.backoff else []
+    parts += (
+        [f"backoff {values.format_duration(rule.backoff[0])}..{values.format_duration(rule.backoff[1])}"]
+        if rule.backoff
+        else []
+    )
     parts += [f"escalateAfter {rule.escalate_after_count}"] if rule.escalate_after_count is not None else []
-    parts += [f"escalateAfter {values.spelled(rule.escalate_after_seconds)}"] if rule.escalate_after_seconds else []
-    parts += [f"threshold {values.spelled(rule.threshold)}"] if rule.threshold else []
-    parts += [f"delay {values.spelled(rule.delay)}"] if rule.delay else []
+    parts += (
+        [f"escalateAfter {values.format_duration(rule.escalate_after_seconds)}"] if rule.escalate_after_seconds else []
+    )
+    parts += [f"threshold {values.format_duration(rule.threshold)}"] if rule.threshold else []
+    parts += [f"delay {values.format_duration(rule.delay)}"] if rule.delay else []
     parts += ["unless watched"] if rule.unless_watched else []
     parts += [f"priority {rule.priority}"] if rule.priority else []
     parts += ["with a summary"] if rule.include_summary else []

@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
 from agent_orchestrator.base import keyring
-from agent_orchestrator.config.effective import AgentSettings, ProjectConfig, agent_settings, project_config
+from agent_orchestrator.config.effective import ProjectConfig, ResolvedAgent, agent_settings, project_config
+from agent_orchestrator.config.known_secrets import learn_configuration
 from agent_orchestrator.config.load import Loaded, expand_user, load_text, read
 from agent_orchestrator.config.merge import overlay, rules
 from agent_orchestrator.config.model import DAEMON_KEYS, Cluster, Config, Power, Profile, Project, Tls
-from agent_orchestrator.config.trust import Around, harmless
-from agent_orchestrator.config.values import Amount, shown
+from agent_orchestrator.config.trust import TrustContext, without_powers
+from agent_orchestrator.config.values import Amount, quote_value
 from agent_orchestrator.core.rules import Rule
 from agent_orchestrator.errors import AoError, ConfigError, Conflict, machine_short
 
@@ -33,7 +34,7 @@ DEFAULT_PORT = 3000
 _NO_CONFIG = Config()
 
 
-MOST_AGENTS = 256
+MAX_CACHED_AGENTS = 256
 """How many agents' settings are cached: any name can be requested."""
 
 
@@ -80,10 +81,30 @@ class _Entry:
     file: Path | None
 
 
+class Trust(Protocol):
+    """Decides which files may use their powers."""
+
+    def trusts(self, loaded: Loaded, around: TrustContext) -> bool:
+        """Return whether a file may use its powers, which are compared with what is `around` it."""
+        ...
+
+
 class ConfigSet:
     """All configuration in force."""
 
-    def __init__(self, home_config: Path, environ: Mapping[str, str], started_with: Path | None = None) -> None:
+    def __init__(
+        self,
+        home_config: Path,
+        environ: Mapping[str, str],
+        started_with: Path | None = None,
+        *,
+        trust: Trust,
+        foreign: bool = False,
+    ) -> None:
+        """Create it without any file.
+
+        `foreign`: the file `started_with` came with a repository, so it cannot set what concerns the whole daemon.
+        """
         self._home = home_config
         self.environ = environ
         self._started_with = started_with
@@ -92,15 +113,11 @@ class ConfigSet:
         self._excluded: dict[Path, frozenset[str]] = {}
         self._cache: dict[str, ProjectConfig] = {}
         self._rules: dict[tuple[str, str | None], tuple[Rule, ...]] = {}
-        self._agents: dict[tuple[str, str | None], AgentSettings | None] = {}
+        self._agents: dict[tuple[str, str | None], ResolvedAgent | None] = {}
         self._limits: tuple[Limit, ...] | None = None
         self._configs_in_force: dict[Path, Config] = {}
-        self.trusts: Callable[[Loaded], bool] = lambda _loaded: True
-        """Returns whether a file may use its powers."""
-        self.foreign = False
-        """Whether the file that the daemon was started with came with a repository: it then cannot set what concerns the whole daemon."""
-        self.on_change: Callable[[], None] = lambda: None
-        """Called when the content in force changed."""
+        self._trust = trust
+        self._foreign = foreign
         self.broken: dict[Path, str] = {}
         """Files that have errors now, with the error; their last good content is in force."""
         self._unread: set[Path] = set()
@@ -210,6 +227,14 @@ class ConfigSet:
             self._cache[""] = config
         return config
 
+    def project_or_unowned(self, project_id: str | None) -> ProjectConfig:
+        """Return a project's settings, or those for what belongs to no project."""
+        return (self.project(project_id) if project_id else None) or self.unowned()
+
+    def routes(self, project_id: str | None, level: str) -> Sequence[str]:
+        """Return the names of the notifiers that a project's notifications of this level go to."""
+        return self.project_or_unowned(project_id).routing.get(level, ())
+
     def note_unread(self, path: Path) -> None:
         """Remember an existing file that had errors when the daemon started, so that its demands (checks, walls) are not known."""
         if path.exists() and _absolute(path) not in self._loaded:
@@ -250,11 +275,11 @@ class ConfigSet:
         project = self.project(project_id)
         return project.profiles.get(name) if project else None
 
-    def agent(self, project_id: str, name: str | None = None) -> AgentSettings | None:
+    def agent(self, project_id: str, name: str | None = None) -> ResolvedAgent | None:
         """Return how the profile, or else the agent, of that name is run for a project. Without a name: the project's own agent."""
         cache = self._agents
         if (project_id, name) not in cache:
-            if len(cache) >= MOST_AGENTS:
+            if len(cache) >= MAX_CACHED_AGENTS:
                 cache.clear()
             project = self.project(project_id)
             cache[project_id, name] = agent_settings(project, name) if project else None
@@ -345,7 +370,7 @@ class ConfigSet:
         if _absolute(path) == _absolute(self._home):
             return load_text(text, path, self.environ, keyring.read)
         bare = load_text(text, path, self.environ)
-        if not bare.unasked or not self.trusts(bare):
+        if not bare.unasked or not self._trusts(bare):
             return bare
         return replace(load_text(text, path, self.environ, keyring.read), bare=bare)
 
@@ -384,7 +409,8 @@ class ConfigSet:
                 raise resource_error from error
             kind = " ".join(f"{type(error).__name__}: {error}".split())
             problem = ConfigError(
-                f"{path} cannot be used ({shown(kind)})", "daemon.log says more; take back what was changed in it last"
+                f"{path} cannot be used ({quote_value(kind)})",
+                "daemon.log says more; take back what was changed in it last",
             )
             if self.broken.get(key) != str(problem):
                 log.exception("a configuration cannot be used, which nobody foresaw", file=str(path))
@@ -396,18 +422,18 @@ class ConfigSet:
         loaded = self._loaded.get(key)
         return set(self._project_entries(loaded)) if loaded else set()
 
-    def around(self, loaded: Loaded) -> Around:
+    def around(self, loaded: Loaded) -> TrustContext:
         """Return what a file's powers are compared with."""
         home = self._loaded.get(_absolute(self._home))
         own_config = home.config if home and home.path != loaded.path else _NO_CONFIG
-        return Around(loaded.path.absolute().parent, own_config, self.environ)
+        return TrustContext(loaded.path.absolute().parent, own_config, self.environ)
 
     def _config_in_force(self, key: Path) -> Config:
         """Return the part of a file that is in force: without its powers if it is not trusted."""
         if key not in self._configs_in_force:
             loaded = self._loaded[key]
-            trusted = self.trusts(loaded) and not loaded.unasked
-            self._configs_in_force[key] = loaded.config if trusted else harmless(loaded, self.around(loaded))
+            trusted = self._trusts(loaded) and not loaded.unasked
+            self._configs_in_force[key] = loaded.config if trusted else without_powers(loaded, self.around(loaded))
         return self._configs_in_force[key]
 
     def _settings(self, project_id: str, entry: _Entry) -> Project:
@@ -421,7 +447,7 @@ class ConfigSet:
         """Return the projects of a file. Paths outside its folder count only if it is trusted."""
         key, folder = _absolute(loaded.path), loaded.path.absolute().parent
         if loaded.config.projects:
-            trusted, folder_path = self.trusts(loaded), folder.resolve()
+            trusted, folder_path = self._trusts(loaded), folder.resolve()
             roots = {
                 name: folder / expand_user(project.path or ".", self.environ)
                 for name, project in loaded.config.projects.items()
@@ -442,7 +468,7 @@ class ConfigSet:
             return {}
         if own_section and own_section.path:
             given_root = folder / expand_user(own_section.path, self.environ)
-            root = given_root if self.trusts(loaded) or given_root.resolve().is_relative_to(folder.resolve()) else root
+            root = given_root if self._trusts(loaded) or given_root.resolve().is_relative_to(folder.resolve()) else root
         return {slug(root.resolve().name): _Entry(own_section or Project(), root, key)}
 
     def _refuse_duplicate(self, name: str, file: Path | None, root: Path) -> None:
@@ -462,7 +488,7 @@ class ConfigSet:
     def _allowed_daemon_keys(self, loaded: Loaded) -> tuple[str, ...]:
         """Return which daemon-wide keys a file may set."""
         foreign = (
-            self.foreign and self._started_with is not None and _absolute(loaded.path) == _absolute(self._started_with)
+            self._foreign and self._started_with is not None and _absolute(loaded.path) == _absolute(self._started_with)
         )
         return ("port", "power") if foreign else DAEMON_KEYS
 
@@ -475,18 +501,22 @@ class ConfigSet:
         """Recompute what may be used, and read files that became trusted again with secrets of the keyring."""
         self._invalidate()
         for path, loaded in list(self._loaded.items()):
-            if loaded.unasked and self.trusts(loaded):
+            if loaded.unasked and self._trusts(loaded):
                 with suppress(AoError):  # the error is recorded for that file, and its powers stay out of force
                     self._load_file(path)
 
+    def _trusts(self, loaded: Loaded) -> bool:
+        """Return whether a file may use its powers."""
+        return self._trust.trusts(loaded, self.around(loaded))
+
     def _invalidate(self) -> None:
-        """Discard everything computed from the content in force, and notify."""
+        """Discard everything computed from the content in force, and learn its secrets, so that they are redacted."""
         self._cache.clear()
         self._rules = {}
         self._agents = {}
         self._configs_in_force.clear()
         self._limits = None
-        self.on_change()
+        learn_configuration(self.data(), self.environ)
 
     def data(self) -> list[dict[str, Any]]:
         """Return the content of each file in force, as JSON data."""

@@ -7,6 +7,7 @@ daemon writes here.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import hashlib
@@ -16,14 +17,15 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.base.home import Home
-from agent_orchestrator.base.text.redaction import KNOWN
+from agent_orchestrator.base.text.redaction import REDACTOR
 from agent_orchestrator.errors import AoError, Conflict, NotFound, UsageError, machine_short
 
 ROLES = ("viewer", "operator", "admin")
@@ -76,8 +78,8 @@ class Tokens:
 
     def __init__(self, home: Home, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self.on_end: list[Callable[[frozenset[str]], None]] = []
-        """Called with the ids of tokens and sign-ins that were just revoked."""
+        self._watched: dict[str, set[asyncio.Event]] = {}
+        """Id of a token or sign-in → the events to set when it is revoked."""
         self._token_file = home.token
         self._file = home.path / "tokens.json"
         self._secret_file = home.path / "token.secret"
@@ -270,11 +272,24 @@ class Tokens:
                 raise machine_short(error) or AoError(f"{self._file} cannot be read: {error}", remedy) from None
         return self._stored
 
+    @contextmanager
+    def watch(self, id_: str) -> Iterator[asyncio.Event]:
+        """Give an event that is set when the token or sign-in with this id is revoked."""
+        ended = asyncio.Event()
+        events = self._watched.setdefault(id_, set())
+        events.add(ended)
+        try:
+            yield ended
+        finally:
+            events.discard(ended)
+            if not events:
+                self._watched.pop(id_, None)
+
     def _save_without(self, tokens: dict[str, _StoredToken], removed_ids: frozenset[str]) -> None:
         """Save the entries except the removed ones, whose streams and terminals are ended."""
         self._save({key: entry for key, entry in tokens.items() if key not in removed_ids})
-        for listener in self.on_end:
-            listener(removed_ids)
+        for ended in [event for id_ in removed_ids for event in self._watched.get(id_, ())]:
+            ended.set()
 
     def _save(self, tokens: dict[str, _StoredToken]) -> None:
         tokens = {
@@ -304,7 +319,7 @@ def _read_or_make(path: Path, make: Callable[[], str]) -> str:
     if not text:
         text = make()
         _write_private(path, text + "\n")
-    KNOWN.learn({path.name: text})
+    REDACTOR.learn({path.name: text})
     return text
 
 

@@ -21,11 +21,11 @@ _QUIET = re.compile(
 )
 _RATE = re.compile(r"\s*(\d{1,6})\s*(?:/|per)\s*(.+)")
 _MAX_TEXT = 40
-MOST = 1_000_000
+MAX_COUNT = 1_000_000
 """The largest number of anything that is counted."""
-FOREVER = 36_525 * 86_400.0
+MAX_DURATION = 36_525 * 86_400.0
 """The longest duration, in seconds: a date more than a hundred years ahead is not supported."""
-LARGEST = 1 << 60
+MAX_SIZE = 1 << 60
 """The largest size, in bytes."""
 
 
@@ -86,7 +86,7 @@ class Rate:
     per: float
 
     def __str__(self) -> str:
-        return f"{self.most}/{spelled(self.per)}"
+        return f"{self.most}/{format_duration(self.per)}"
 
 
 def rate(value: Any) -> Rate:
@@ -99,7 +99,7 @@ def rate(value: Any) -> Rate:
     except ValueError:
         parsed = None
     if parsed is None or parsed.most < 1 or parsed.per <= 0:
-        raise ValueError(f"{shown(value)} is no rate; accepted: 20/10m")
+        raise ValueError(f"{quote_value(value)} is no rate; accepted: 20/10m")
     return parsed
 
 
@@ -114,7 +114,7 @@ def quiet_hours(value: Any) -> Quiet:
         start, end = (int(match[group]) * 60 + int(match[group + 1] or 0) for group in (1, 3))
         if max(start, end) <= 24 * 60 and start % 1440 != end % 1440:
             return Quiet(start % 1440, end % 1440, _time_zone(match[5] or ""), not match[6])
-    raise ValueError(f"{shown(value)} are no quiet hours; accepted: 22:00..07:00, or 22:00..07:00 Europe/Berlin")
+    raise ValueError(f"{quote_value(value)} are no quiet hours; accepted: 22:00..07:00, or 22:00..07:00 Europe/Berlin")
 
 
 def _quiet_map(value: dict[str, Any]) -> Quiet:
@@ -122,9 +122,11 @@ def _quiet_map(value: dict[str, Any]) -> Quiet:
     zone = remaining.pop("timeZone", None) or ""
     hours, urgent = remaining.pop("hours", None), remaining.pop("urgent", True)
     if remaining:
-        raise ValueError(f"{shown(next(iter(remaining)))} is no key of quiet hours; accepted: hours, timeZone, urgent")
+        raise ValueError(
+            f"{quote_value(next(iter(remaining)))} is no key of quiet hours; accepted: hours, timeZone, urgent"
+        )
     if not isinstance(urgent, bool):
-        raise ValueError(f"{shown(urgent)} is not true or false; accepted: urgent: true, or false")
+        raise ValueError(f"{quote_value(urgent)} is not true or false; accepted: urgent: true, or false")
     parsed = quiet_hours(hours)
     return Quiet(parsed.start, parsed.end, _time_zone(zone) or parsed.zone, urgent and parsed.urgent)
 
@@ -138,7 +140,7 @@ def _time_zone(name: Any) -> str:
     try:
         return zoneinfo.ZoneInfo(name).key
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, TypeError, OSError):
-        raise ValueError(f"{shown(name)} is no time zone known here; accepted: Europe/Berlin, UTC") from None
+        raise ValueError(f"{quote_value(name)} is no time zone known here; accepted: Europe/Berlin, UTC") from None
 
 
 def duration(value: Any) -> float:
@@ -152,16 +154,16 @@ def duration(value: Any) -> float:
             return _check_duration(sum(float(number) * _SECONDS[unit.lower()] for number, unit in parts), value)
     elif isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
         return _check_duration(value, value)
-    raise ValueError(f"{shown(value)} is no duration; accepted: 30s, 10m, 1h30m, 2d, or a number of seconds")
+    raise ValueError(f"{quote_value(value)} is no duration; accepted: 30s, 10m, 1h30m, 2d, or a number of seconds")
 
 
 def _check_duration(seconds: float, value: Any) -> float:
-    if seconds > FOREVER:
-        raise ValueError(f"{shown(value)} is too long; accepted: up to {spelled(FOREVER)}")
+    if seconds > MAX_DURATION:
+        raise ValueError(f"{quote_value(value)} is too long; accepted: up to {format_duration(MAX_DURATION)}")
     return float(seconds)
 
 
-def spelled(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Format a duration the way people write it: `30m`, `20s`."""
     for length, unit in ((86400, "d"), (3600, "h"), (60, "m")):
         if seconds >= length and seconds % length == 0:
@@ -177,12 +179,12 @@ def size(value: Any) -> int:
             return _check_size(int(float(match[1]) * 1024.0 ** " kmgt".index(match[2].lower() or " ")), value)
     elif isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return _check_size(int(value), value)
-    raise ValueError(f"{shown(value)} is no size; accepted: 512m, 4g, or a number of bytes")
+    raise ValueError(f"{quote_value(value)} is no size; accepted: 512m, 4g, or a number of bytes")
 
 
 def _check_size(bytes_: int, value: Any) -> int:
-    if bytes_ > LARGEST:
-        raise ValueError(f"{shown(value)} is too large; accepted: up to {LARGEST >> 40}t")
+    if bytes_ > MAX_SIZE:
+        raise ValueError(f"{quote_value(value)} is too large; accepted: up to {MAX_SIZE >> 40}t")
     return bytes_
 
 
@@ -197,7 +199,7 @@ def money(value: Any) -> Amount:
             return Amount(_check_finite(float(match[1]) * {"": 1, "k": 1e3, "m": 1e6}[match[2].lower()]), "tokens")
     elif isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
         return Amount(_check_finite(value))
-    raise ValueError(f"{shown(value)} is no amount; accepted: 5 USD, 0.50 USD, or 2M tokens")
+    raise ValueError(f"{quote_value(value)} is no amount; accepted: 5 USD, 0.50 USD, or 2M tokens")
 
 
 def backoff(value: Any) -> Backoff:
@@ -210,7 +212,7 @@ def backoff(value: Any) -> Backoff:
     else:
         first = most = duration(value)
     if most < first:
-        raise ValueError(f"{shown(value)} ends before it begins; accepted: 30s..10m")
+        raise ValueError(f"{quote_value(value)} ends before it begins; accepted: 30s..10m")
     return Backoff(first, most)
 
 
@@ -221,17 +223,17 @@ def escalate_after(value: Any) -> EscalateAfter:
     text = value.strip() if isinstance(value, str) else value
     if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 10:
         text = int(text)
-    if isinstance(text, int) and not isinstance(text, bool) and 0 <= text <= MOST:
+    if isinstance(text, int) and not isinstance(text, bool) and 0 <= text <= MAX_COUNT:
         return EscalateAfter(count=int(text))
     if isinstance(text, str):
         try:
             return EscalateAfter(seconds=duration(text))
         except ValueError:
             pass
-    raise ValueError(f"{shown(value)} is neither count nor duration; accepted: 2 (attempts) or 30m")
+    raise ValueError(f"{quote_value(value)} is neither count nor duration; accepted: 2 (attempts) or 30m")
 
 
-def shown(value: Any) -> str:
+def quote_value(value: Any) -> str:
     """Return a value as an error may quote it: short, on one line."""
     if isinstance(value, dict):
         return "a mapping"
@@ -253,5 +255,5 @@ def _is_number(text: str) -> bool:
 def _check_finite(value: float) -> float:
     result = float(value)
     if not math.isfinite(result):
-        raise ValueError(f"{shown(value)} is not a finite number")
+        raise ValueError(f"{quote_value(value)} is not a finite number")
     return result

@@ -11,7 +11,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from agent_orchestrator.config.problems import Notes
-from agent_orchestrator.config.values import shown
+from agent_orchestrator.config.values import quote_value
 
 MAX_NODES = 20_000
 MAX_DEPTH = 60
@@ -211,7 +211,7 @@ class _Builder:
             value = self.value(source, (*path, "<<"))
             if not isinstance(value, Section):
                 self._notes.problem(
-                    line, ".".join((*path, "<<")), f"{shown(value)} cannot be merged", "merge a mapping"
+                    line, ".".join((*path, "<<")), f"{quote_value(value)} cannot be merged", "merge a mapping"
                 )
                 continue
             for key in value:
@@ -231,7 +231,7 @@ class _Builder:
         tag, text = str(node.tag), str(node.value)
         if not tag.startswith(_TAG) or tag.removeprefix(_TAG) not in _PLAIN_TAGS:
             self._notes.problem(
-                _line(node), ".".join(path), f"the tag {shown(tag)} is not accepted", "write a plain value"
+                _line(node), ".".join(path), f"the tag {quote_value(tag)} is not accepted", "write a plain value"
             )
             return None
         kind = tag.removeprefix(_TAG)
@@ -263,11 +263,11 @@ def _line(node: Node) -> int:
     return mark.line + 1 if mark is not None else 1
 
 
-Ask = Callable[[str], str | None]
+Lookup = Callable[[str], str | None]
 """Takes a name and returns its value, or None if it has none."""
 
 
-def expand(tree: Section, environ: Mapping[str, str], notes: Notes, keyring: Ask | None = None) -> None:
+def expand(tree: Section, environ: Mapping[str, str], notes: Notes, keyring: Lookup | None = None) -> None:
     """Replace `${NAME}`, `${keyring:NAME}` and `${NAME:-default}` in all texts, and `$${` by `${`.
 
     A plugin option or environment variable whose variable is not set is left out, with a warning; anywhere else it is a problem. Without
@@ -295,7 +295,7 @@ _LEFT_OUT = (
 _MAY_BE_UNSET = frozenset({"env", "notifiers", "tracker", "scm", "terminal", "cluster", "options"})
 
 
-def _expand_section(section: Section, look_up: Ask, notes: Notes, path: tuple[str, ...]) -> None:
+def _expand_section(section: Section, look_up: Lookup, notes: Notes, path: tuple[str, ...]) -> None:
     optional = bool(_MAY_BE_UNSET & set(path))
     for key in list(section):
         value, key_path = section[key], (*path, key)
@@ -310,7 +310,7 @@ def _expand_section(section: Section, look_up: Ask, notes: Notes, path: tuple[st
             _expand_inside(value, look_up, notes, key_path)
 
 
-def _expand_inside(value: Any, look_up: Ask, notes: Notes, path: tuple[str, ...]) -> None:
+def _expand_inside(value: Any, look_up: Lookup, notes: Notes, path: tuple[str, ...]) -> None:
     if isinstance(value, Section):
         _expand_section(value, look_up, notes, path)
     elif isinstance(value, Items):
@@ -330,7 +330,7 @@ def _required(text: str, missing: str, line: int, path: tuple[str, ...], notes: 
     return text
 
 
-def _expand_text(text: str, look_up: Ask, notes: Notes) -> tuple[str, str]:
+def _expand_text(text: str, look_up: Lookup, notes: Notes) -> tuple[str, str]:
     """Return the text with variables replaced, and the name of the first missing one or ""."""
     missing: list[str] = []
 
@@ -370,12 +370,12 @@ def locate(tree: Any, path: tuple[str | int, ...]) -> tuple[int, str]:
     return line, ".".join(names)
 
 
-def plain(tree: Any) -> Any:
+def without_positions(tree: Any) -> Any:
     """Return the same content without lines and spellings."""
     if isinstance(tree, Mapping):
-        return {key: plain(value) for key, value in tree.items()}
+        return {key: without_positions(value) for key, value in tree.items()}
     if isinstance(tree, list):
-        return [plain(item) for item in tree]
+        return [without_positions(item) for item in tree]
     if isinstance(tree, Whole):
         return int(tree)
     return float(tree) if isinstance(tree, Real) else tree

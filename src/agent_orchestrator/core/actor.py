@@ -26,7 +26,7 @@ _DAEMON_SOURCES = frozenset(
 
 
 @dataclass(slots=True)
-class Behalf:
+class Actor:
     """The actor, and the event that caused the action."""
 
     actor: str
@@ -37,13 +37,13 @@ class Behalf:
     """Number of events that were recorded because of the action."""
 
 
-_current: ContextVar[Behalf | None] = ContextVar("behalf", default=None)
+_current: ContextVar[Actor | None] = ContextVar("behalf", default=None)
 
 
 @contextmanager
-def acting(actor: str, cause: int | None = None) -> Iterator[Behalf]:
+def acting_as(actor: str, cause: int | None = None) -> Iterator[Actor]:
     """Attribute everything started within the context to this actor and cause."""
-    behalf = Behalf(actor, cause)
+    behalf = Actor(actor, cause)
     token = _current.set(behalf)
     try:
         yield behalf
@@ -52,13 +52,13 @@ def acting(actor: str, cause: int | None = None) -> Iterator[Behalf]:
         _current.reset(token)
 
 
-def current() -> Behalf | None:
+def current() -> Actor | None:
     """Return the current actor, or None if the daemon acts on its own."""
     behalf = _current.get()
     return None if behalf is None or behalf.over else behalf
 
 
-def actor_by(source: str, session: str | None) -> str:
+def actor_of_source(source: str, session: str | None) -> str:
     """Return the actor as far as it follows from an event's source."""
     if source in _DAEMON_SOURCES:
         return DAEMON

@@ -18,7 +18,7 @@ _LOGIN = re.compile(r"[\w.@+-]{1,64}(?:\[bot\])?")
 """A single word, as logins are."""
 
 
-class Said(Protocol):
+class AuthoredText(Protocol):
     """A text that an author wrote."""
 
     @property
@@ -33,14 +33,14 @@ class Said(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class Author:
     """The author of a text, and whether they have write access."""
 
     author: str
     write_access: str = WRITES
 
 
-A_PERSON = Words("person")
+A_PERSON = Author("person")
 """The person who uses the command line here."""
 
 
@@ -49,18 +49,18 @@ def kind_of(author: str) -> str:
     return "bot" if author.casefold().endswith("[bot]") else "person"
 
 
-def free(said: Said, trusted: Collection[str]) -> bool:
+def is_trusted_text(said: AuthoredText, trusted: Collection[str]) -> bool:
     """Return whether a text may reach an agent without approval; names are compared ignoring case, as forges do."""
     return said.write_access == WRITES or said.author.casefold() in {name.casefold() for name in trusted}
 
 
-def held(words: Iterable[Said], trusted: Collection[str]) -> str:
+def approval_reason(words: Iterable[AuthoredText], trusted: Collection[str]) -> str:
     """Return why texts that are delivered together need a person's approval, or "" if they do not."""
-    untrusted = [text for text in words if not free(text, trusted)]
+    untrusted = [text for text in words if not is_trusted_text(text, trusted)]
     if not untrusted:
         return ""
     is_known = all(text.write_access == "no" for text in untrusted)
-    names = ", ".join(dict.fromkeys(plain_name(text.author) for text in untrusted))
+    names = ", ".join(dict.fromkeys(safe_author_name(text.author) for text in untrusted))
     return (
         f"words of {names}, who may not write to the repository"
         if is_known
@@ -68,7 +68,7 @@ def held(words: Iterable[Said], trusted: Collection[str]) -> str:
     )
 
 
-def plain_name(author: str) -> str:
+def safe_author_name(author: str) -> str:
     """Return an author's name for a text that agents read, or "somebody" unless it looks like a login, because a freely
     chosen name may contain instructions.
     """

@@ -1,4 +1,4 @@
-"""What a session's task depends on, and whether that is done. Pure.
+"""Which session works on which issue; what a session's task depends on, and whether that is done. Pure.
 
 A dependency is done if it was merged, or ended successfully without a change. One that failed, was stopped or was
 closed without being merged is not done: sessions that depend on it wait until a person decides whether they continue.
@@ -6,13 +6,33 @@ closed without being merged is not done: sessions that depend on it wait until a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.fold.pull_requests import issue_key, issue_of
 from agent_orchestrator.core.pull_request import Issue
 from agent_orchestrator.core.reactions import REVIEWER
 from agent_orchestrator.core.status import IN_TURN
+
+
+def session_working_on(issue: Issue, sessions: Iterable[SessionFacts]) -> SessionFacts | None:
+    """Return the session that currently works on an issue, or None."""
+    return next((session for session in sessions if is_about(issue, session) and not is_past(session)), None)
+
+
+def is_about(issue: Issue, facts: SessionFacts) -> bool:
+    """Return whether the session was created for this issue."""
+    return facts.project == issue.project and facts.spec.issue in (str(issue.number), issue.name)
+
+
+def is_past(facts: SessionFacts) -> bool:
+    """Return whether the session no longer works on its issue."""
+    return facts.stopped or facts.wanted == "stop" or (facts.pr is not None and facts.pr.state != "open")
+
+
+def count_unfinished_children(maker: SessionFacts, sessions: Iterable[SessionFacts]) -> int:
+    """Return the number of unfinished sessions that a session created."""
+    return sum(facts.spec.parent == maker.id and not is_past(facts) for facts in sessions)
 
 
 def is_done(facts: SessionFacts) -> bool:
@@ -35,7 +55,7 @@ def is_over(facts: SessionFacts) -> bool:
     return facts.stopped or is_done(facts) or (facts.pr is not None and facts.pr.state == "closed")
 
 
-def how_it_ended(facts: SessionFacts) -> str:
+def failure_text(facts: SessionFacts) -> str:
     """Return how a session ended without being done, as text, or "" if it is done or still continues."""
     if is_done(facts):
         return ""
@@ -52,7 +72,7 @@ def how_it_ended(facts: SessionFacts) -> str:
     return f"{facts.id} failed" if has_failed else ""
 
 
-def stands_in_the_way(facts: SessionFacts, other: SessionFacts) -> str:
+def blocking_reason(facts: SessionFacts, other: SessionFacts) -> str:
     """Return what a session still waits for of one that it depends on, as text, or "" if it may continue."""
     if other.id in facts.waived or is_done(other):
         return ""
@@ -60,28 +80,28 @@ def stands_in_the_way(facts: SessionFacts, other: SessionFacts) -> str:
         is_given_up = other.pr.state == "closed" if other.pr else other.stopped
         if not is_given_up:
             return "" if _can_be_built_on(other) else f"commits of {other.id} to stand on"
-    reason = how_it_ended(other)
+    reason = failure_text(other)
     return f"your word: {reason}" if reason else f"{other.id} to be done"
 
 
-def ended_before(facts: SessionFacts, other: SessionFacts) -> str:
+def decision_reason(facts: SessionFacts, other: SessionFacts) -> str:
     """Return why a person must decide whether a session continues without one that it depends on, or "" if no decision is needed."""
-    return how_it_ended(other) if stands_in_the_way(facts, other).startswith("your word") else ""
+    return failure_text(other) if blocking_reason(facts, other).startswith("your word") else ""
 
 
-def unfinished(facts: SessionFacts, by_id: Mapping[str, SessionFacts], issues: Mapping[str, Issue]) -> str:
+def unfinished_dependency(facts: SessionFacts, by_id: Mapping[str, SessionFacts], issues: Mapping[str, Issue]) -> str:
     """Return what a session still waits for, as text: sessions that it names itself, and issues that its issue names."""
     for name in facts.spec.after:
         other = by_id.get(name)
-        if other is not None and (reason := stands_in_the_way(facts, other)):
+        if other is not None and (reason := blocking_reason(facts, other)):
             return reason
     issue = issue_of(issues, facts.project, facts.spec.issue) if facts.spec.issue else None
-    if issue is not None and (open_issues := open_before(issue, issues)):
+    if issue is not None and (open_issues := open_prerequisites(issue, issues)):
         return f"{', '.join(f'issue {number}' for number in open_issues)} to be closed"
     return ""
 
 
-def open_before(issue: Issue, issues: Mapping[str, Issue]) -> list[int]:
+def open_prerequisites(issue: Issue, issues: Mapping[str, Issue]) -> list[int]:
     """Return the numbers of the open issues that must be closed before work on this one starts."""
     dependencies = (issues.get(issue_key(issue.project, number)) for number in issue.after)
     return [other.number for other in dependencies if other is not None and other.state == "open"]

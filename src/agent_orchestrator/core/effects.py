@@ -1,8 +1,8 @@
 """The runner: takes rows from the outbox, runs their effects and records the results.
 
 Rows of one session run one after the other, different sessions in parallel. An effect returns the events that describe
-its result; they are appended in one transaction with the row's final state. It may raise `Again` (try later),
-`Hindered` (retry as long as the intent is needed), a retryable error (retry a few times) or any other error (give up
+its result; they are appended in one transaction with the row's final state. It may raise `RetryLater` (try later),
+`RetryWhileNeeded` (retry as long as the intent is needed), a retryable error (retry a few times) or any other error (give up
 and record an event). Right before an effect runs, the runner checks again that its intent is still needed.
 """
 
@@ -13,13 +13,12 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import structlog
 from structlog.contextvars import bound_contextvars
 
-from agent_orchestrator.core.actor import DAEMON, acting
-from agent_orchestrator.core.engine import Change, Flow
+from agent_orchestrator.core.actor import DAEMON, acting_as
+from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import (
     Body,
     EffectDelayed,
@@ -30,26 +29,29 @@ from agent_orchestrator.core.events import (
     SessionFailed,
 )
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.outbox import Row, pause, postponed, settled
+from agent_orchestrator.core.listeners import Change
+from agent_orchestrator.core.outbox import Row, postponed, retry_pause, with_final_state
 from agent_orchestrator.core.reactions import Intent, still_needed
+from agent_orchestrator.core.signals import AccountsReviewed, EffectAttempted
 from agent_orchestrator.errors import AoError, machine_short
+from agent_orchestrator.protocols import Timer
 
-MOST_ATTEMPTS = 6
+MAX_ATTEMPTS = 6
 """Number of attempts after which an effect with a retryable error is given up."""
-UNTOLD = 2
+UNRECORDED_DELAYS = 2
 """Number of failed attempts at a delayed effect before the delay is recorded, if its error usually passes without help."""
-LONGEST_HINDRANCE = 300.0
+MAX_DELAY_PAUSE = 300.0
 """Longest pause in seconds between two attempts at a delayed effect."""
-LONGEST_WAIT = 300.0
+MAX_TIMER_WAIT = 300.0
 """Longest time in seconds until a due time is checked again, so that a jump of the clock is noticed."""
 
-FOR_THE_AGENT = frozenset({"deliver", "rebase"})
+AGENT_TURN_KINDS = frozenset({"deliver", "rebase"})
 """Kinds of intents that may have to wait for the end of the agent's turn."""
 
 log = structlog.get_logger()
 
 
-class Again(Exception):
+class RetryLater(Exception):
     """Raised by an effect that has to wait: run it again in `after` seconds, or as soon as the session's activity changes."""
 
     def __init__(self, after: float, *events: Event) -> None:
@@ -58,7 +60,7 @@ class Again(Exception):
         self.events = events
 
 
-class Hindered(Exception):
+class RetryWhileNeeded(Exception):
     """Raised by an effect that is blocked from outside: it is retried with growing pauses as long as its intent is needed."""
 
     def __init__(self, error: AoError) -> None:
@@ -69,17 +71,17 @@ class Hindered(Exception):
 Run = Callable[[Intent, int], Awaitable[Sequence[Event]]]
 
 
-def patient(run: Run, passes: Callable[[AoError], bool] = lambda _: True) -> Run:
+def retry_until_done(run: Run, passes: Callable[[AoError], bool] = lambda _: True) -> Run:
     """Return an effect that is retried as long as it is needed after every error for which `passes` is true."""
 
     async def run_or_delay(intent: Intent, attempts: int) -> Sequence[Event]:
-        """Run the effect, and raise `Hindered` for an error that may pass."""
+        """Run the effect, and raise `RetryWhileNeeded` for an error that may pass."""
         try:
             return await run(intent, attempts)
         except (AoError, OSError) as error:
             ao_error = error if isinstance(error, AoError) else machine_short(error)
             if ao_error and passes(ao_error):
-                raise Hindered(ao_error) from error
+                raise RetryWhileNeeded(ao_error) from error
             raise
 
     return run_or_delay
@@ -99,36 +101,26 @@ class Effect:
     """Once attempted, the effect is completed even if its intent is no longer needed, because its outcome must be recorded."""
 
 
-class Timer(Protocol):
-    """A scheduled call that can be cancelled."""
-
-    def cancel(self) -> None:
-        """Prevent the scheduled call."""
-        ...
-
-
-CallLater = Callable[[float, Callable[[], None]], Timer]
-"""Schedules a callback after a number of seconds; the event loop's `call_later` unless a test supplies its own."""
+Confirm = Callable[[], Awaitable[None]]
+"""Raises an error if another daemon might carry out the same effect."""
 
 
 class Runner:
     """Runs the due rows of every lane of the outbox."""
 
-    def __init__(self, flow: Flow, effects: Mapping[str, Effect], call_later: CallLater | None = None) -> None:
+    def __init__(self, flow: Flow, effects: Mapping[str, Effect], confirm: Confirm | None = None) -> None:
+        """Create a runner; `confirm` is called before each effect."""
         self.flow = flow
         self.effects = effects
-        self._call_later = call_later
-        self.confirm: Callable[[], Awaitable[None]] | None = None
-        """Called before each effect; raises an error if another daemon might carry out the same effect."""
-        self.on_attempt: list[Callable[[Row, Row, float, Sequence[Event]], None]] = []
-        """Called after each attempt with the row before and after it, its start time, and the recorded events."""
+        self._confirm = confirm
         self._recorded: dict[str, Sequence[Event]] = {}
         self._rows_by_lane: dict[str, dict[str, Row]] = defaultdict(dict)
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._timers: dict[str, Timer] = {}
         self._running = False
-        flow.on_rows.append(self.take)
-        flow.on_change.append(self._on_change)
+        flow.listeners.on_rows(self.take)
+        flow.listeners.on(self._make_due)
+        flow.listeners.on_signal(AccountsReviewed, self._hurry_released)
 
     def start(self, pending: Sequence[Row]) -> None:
         """Start running the rows of an earlier daemon, those recorded since this object was created, and new ones."""
@@ -167,11 +159,15 @@ class Runner:
         now = self.flow.clock()
         for lane, rows in list(self._rows_by_lane.items()):
             for key, row in rows.items():
-                if row.due > now and row.intent.kind in FOR_THE_AGENT:
+                if row.due > now and row.intent.kind in AGENT_TURN_KINDS:
                     rows[key] = replace(row, due=now)
             self._schedule_lane(lane)
 
-    def _on_change(self, changes: Sequence[Change]) -> None:
+    def _hurry_released(self, _signal: AccountsReviewed) -> None:
+        """Run the waiting rows now, because sessions may use an account again."""
+        self.hurry()
+
+    def _make_due(self, changes: Sequence[Change]) -> None:
         """Make rows due that wait for a change of the agent's activity, or whose intent is no longer needed."""
         for change in changes:
             before, after = change.before, change.after
@@ -183,7 +179,7 @@ class Runner:
                 if not rows:
                     continue
                 for key, row in rows.items():
-                    if row.due > now and (row.intent.kind in FOR_THE_AGENT or not still_needed(row.intent, after)):
+                    if row.due > now and (row.intent.kind in AGENT_TURN_KINDS or not still_needed(row.intent, after)):
                         rows[key] = replace(row, due=now)
                 self._schedule_lane(lane)
 
@@ -202,14 +198,14 @@ class Runner:
         # Before the next launch it must be known whether the agent of the last one received its message.
         runnable = [row for row in rows.values() if not (has_unfinished and row.intent.kind == "launch")]
         due = [row for row in runnable if row.due <= now]
-        loop = asyncio.get_running_loop()
         if due:
             row = min(due, key=lambda candidate: candidate.order)
-            self._busy[lane] = task = loop.create_task(self._run_row(row), name=row.intent.key)
+            task = asyncio.get_running_loop().create_task(self._run_row(row), name=row.intent.key)
+            self._busy[lane] = task
             task.add_done_callback(lambda _: self._on_task_done(lane))
         else:
-            wait = max(min(min(row.due for row in runnable) - now, LONGEST_WAIT), 0.001)
-            self._timers[lane] = (self._call_later or loop.call_later)(wait, lambda: self._schedule_lane(lane))
+            wait = max(min(min(row.due for row in runnable) - now, MAX_TIMER_WAIT), 0.001)
+            self._timers[lane] = self.flow.clock.call_later(wait, lambda: self._schedule_lane(lane))
 
     def _must_finish(self, row: Row) -> bool:
         """Return whether a row's effect must be completed once it was attempted."""
@@ -226,13 +222,14 @@ class Runner:
         rows, key = self._rows_by_lane[row.lane], row.intent.key
         facts_before = self.flow.sessions.get(row.intent.session)
         try:
-            if self.confirm is not None and not await self._is_confirmed():
+            if self._confirm is not None and not await self._is_confirmed():
                 rows[key] = replace(row, due=self.flow.clock() + 1.0)
                 return
-            with acting(_actor(row.intent), row.cause), about(row.intent.session):
+            with acting_as(_actor(row.intent), row.cause), log_context(row.intent.session):
                 began = self.flow.clock()
                 after = await self._attempt(row)
-                self._notify_listeners(row, after, began)
+                events = self._recorded.pop(key, ())
+                self.flow.listeners.emit(EffectAttempted(row, after, began, events))
                 if after.state == "dropped":
                     self._forget(row)
                     await self._recheck_dropped(row.intent)
@@ -249,7 +246,7 @@ class Runner:
             return
         facts_after = self.flow.sessions.get(row.intent.session)
         if (
-            row.intent.kind in FOR_THE_AGENT
+            row.intent.kind in AGENT_TURN_KINDS
             and facts_before
             and facts_after
             and _has_changed_activity(facts_before, facts_after)
@@ -259,9 +256,9 @@ class Runner:
 
     async def _is_confirmed(self) -> bool:
         """Return whether `confirm` succeeds; log the error otherwise."""
-        assert self.confirm is not None
+        assert self._confirm is not None
         try:
-            await self.confirm()
+            await self._confirm()
         except AoError as error:
             log.warning("an effect waits for the database", error=error.text)
             return False
@@ -285,27 +282,27 @@ class Runner:
         facts = self.flow.sessions.get(intent.session)
         is_needed = not intent.session or (facts is not None and still_needed(intent, facts))
         if effect is None or not (is_needed or (effect.even_if_stale and row.attempts)):
-            return await self._record(row, [], settled(row, "dropped", now, "not needed any more"))
+            return await self._record(row, [], with_final_state(row, "dropped", now, "not needed any more"))
         if effect.ambiguous:
             row = await self._record(row, [], postponed(row, row.due, now, failed_attempt=True))
             self._rows_by_lane[row.lane][intent.key] = row
         try:
             events = await effect.run(intent, row.attempts - effect.ambiguous)
-        except Again as again:
+        except RetryLater as again:
             later = replace(row, due=self.flow.clock() + again.after, attempts=row.attempts - effect.ambiguous)
             return await self._record(row, again.events, replace(later, updated=now))
-        except Hindered as hindered:
+        except RetryWhileNeeded as hindered:
             return await self._record_delay(row, effect, hindered.error)
         except Exception as error:
             return await self._record_error(row, effect, error)
-        return await self._record(row, events, settled(row, "done", self.flow.clock()))
+        return await self._record(row, events, with_final_state(row, "done", self.flow.clock()))
 
     async def _record_delay(self, row: Row, effect: Effect, error: AoError) -> Row:
         """Postpone a row whose effect is delayed; each new reason is recorded once as an event."""
         now, intent = self.flow.clock(), row.intent
         attempts = row.attempts + (not effect.ambiguous)
-        due = max(now + pause(attempts, most=LONGEST_HINDRANCE), getattr(error, "until", None) or 0.0)
-        is_transient = error.retryable and attempts <= UNTOLD
+        due = max(now + retry_pause(attempts, most=MAX_DELAY_PAUSE), getattr(error, "until", None) or 0.0)
+        is_transient = error.retryable and attempts <= UNRECORDED_DELAYS
         later = postponed(row, due, now, failed_attempt=not effect.ambiguous, result="" if is_transient else str(error))
         events = []
         if not is_transient and later.result != row.result:
@@ -323,9 +320,9 @@ class Runner:
         if not isinstance(error, AoError):
             log.error("an effect failed unexpectedly", intent=row.intent.key, exc_info=error)
         attempts = row.attempts + (not effect.ambiguous)
-        if getattr(error, "retryable", False) and attempts < MOST_ATTEMPTS:
+        if getattr(error, "retryable", False) and attempts < MAX_ATTEMPTS:
             log.warning("an effect is tried again", intent=row.intent.key, error=str(error), attempts=attempts)
-            due = max(now + pause(attempts), getattr(error, "until", None) or 0.0)
+            due = max(now + retry_pause(attempts), getattr(error, "until", None) or 0.0)
             later = postponed(row, due, now, failed_attempt=not effect.ambiguous, result=str(error))
             return await self._record(row, [], later)
         text = error.text if isinstance(error, AoError) else f"{type(error).__name__}: {error}"
@@ -346,29 +343,20 @@ class Runner:
         failed_event = Event(
             body, now, "daemon", f"{intent.key}:failed", facts.project if facts else None, intent.session
         )
-        return await self._record(row, [failed_event], settled(row, "failed", now, text))
+        return await self._record(row, [failed_event], with_final_state(row, "failed", now, text))
 
     async def _record(self, row: Row, events: Sequence[Event], after: Row) -> Row:
         """Record the events together with the row's new state, and return the row; do nothing if there is nothing to record."""
         if after.state == "pending" and not events and after.attempts == row.attempts:
             return after
         stored = await self.flow.append(*events, rows=[after])
-        if self.on_attempt:
+        if self.flow.listeners.hears(EffectAttempted):
             self._recorded[row.intent.key] = stored
         return after
 
-    def _notify_listeners(self, row: Row, after: Row, began: float) -> None:
-        """Call the listeners of an attempt; an error in a listener is logged and does not stop the runner."""
-        events = self._recorded.pop(row.intent.key, ())
-        for on_attempt in self.on_attempt:
-            try:
-                on_attempt(row, after, began, events)
-            except Exception:
-                log.exception("a listener failed", intent=row.intent.key)
-
 
 @contextmanager
-def about(session: str) -> Iterator[None]:
+def log_context(session: str) -> Iterator[None]:
     """Add the session to every log line written within the context."""
     with bound_contextvars(session=session) if session else nullcontext():
         yield

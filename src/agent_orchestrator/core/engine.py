@@ -13,23 +13,32 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from agent_orchestrator.core.actor import DAEMON, Behalf, actor_by, current
+from agent_orchestrator.core.actor import DAEMON, Actor, actor_of_source, current
 from agent_orchestrator.core.event_redaction import row_without_secrets, without_secrets
 from agent_orchestrator.core.events import Event, Notified
-from agent_orchestrator.core.facts import HomeFacts, SessionFacts
-from agent_orchestrator.core.fold.sessions import reduce, reduce_home
+from agent_orchestrator.core.facts import Facts, HomeFacts, SessionFacts
+from agent_orchestrator.core.fold.home import reduce_home
+from agent_orchestrator.core.fold.sessions import reduce
+from agent_orchestrator.core.listeners import Change, Listeners
 from agent_orchestrator.core.notices import deliveries
-from agent_orchestrator.core.outbox import Batch, Known, Row, Snapshot, Store
-from agent_orchestrator.core.reactions import Intent, concerned, decide, needed, react_to, react_to_issue
+from agent_orchestrator.core.outbox import Batch, Row, Snapshot, Store, StoredKeys
+from agent_orchestrator.core.reactions import (
+    Intent,
+    decide,
+    lifecycle_intents,
+    react_to,
+    react_to_issue,
+    sessions_of_issue_event,
+)
 from agent_orchestrator.core.rules import Rule
 from agent_orchestrator.errors import AoError, Temporary
 from agent_orchestrator.protocols import Clock
 
 SNAPSHOT_EVERY = 500
 """Number of events after which changed facts are saved, so that a start does not fold the whole log."""
-TRY_AGAIN = 0.5
+WRITE_RETRY_SECONDS = 0.5
 """Seconds until a failed write to the store is retried."""
-SLICE = 10
+SESSIONS_PER_SAVE = 10
 """Number of sessions whose facts are saved in one transaction; appends are written between these transactions."""
 
 RulesFor = Callable[[str, str | None], Sequence[Rule]]
@@ -40,13 +49,9 @@ RoutesFor = Callable[[str | None, str], Sequence[str]]
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A stored event with the session's facts before and after it."""
-
-    event: Event
-    before: SessionFacts | None
-    after: SessionFacts | None
+def no_routes(_project: str | None, _level: str) -> Sequence[str]:
+    """Return no notifiers."""
+    return ()
 
 
 @dataclass(slots=True)
@@ -55,7 +60,7 @@ class _Append:
 
     events: Sequence[Event]
     rows: Sequence[Row]
-    behalf: Behalf | None
+    behalf: Actor | None
     answer: asyncio.Future[list[Event]]
 
 
@@ -74,16 +79,24 @@ class _Result:
 class Flow:
     """Records events, and keeps the facts and outbox rows that follow from them."""
 
-    def __init__(self, store: Store, clock: Clock, rules: RulesFor) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        rules: RulesFor,
+        routes: RoutesFor = no_routes,
+        facts: Facts | None = None,
+        here: str = "",
+    ) -> None:
+        """Create a writer for a store; `facts` are kept up to date, and `here` names this home if several share the store."""
         self.store = store
         self.clock = clock
         self.rules = rules
-        self.routes: RoutesFor = lambda _project, _level: ()
-        self.home = HomeFacts()
-        self.sessions: dict[str, SessionFacts] = {}
+        self.routes = routes
+        self.facts = facts or Facts()
+        self.here = here
         self.seq = 0
-        self.on_change: list[Callable[[Sequence[Change]], None]] = []
-        self.on_rows: list[Callable[[Sequence[Row]], None]] = []
+        self.listeners = Listeners()
         self.decided = (0.0, 0.0)
         """Start and end of the fold and decision for the changes that are passed to listeners at the moment."""
         self._jobs: list[_Append] = []
@@ -97,8 +110,16 @@ class Flow:
         """The point up to which the facts saved in the store are complete: sequence number of the event, and the home's facts then."""
         self._saving: asyncio.Task[None] | None = None
         self._folded: int | None = None
-        self.here = ""
-        """The name of this home, if several homes share one store; otherwise empty."""
+
+    @property
+    def home(self) -> HomeFacts:
+        """The facts that belong to no session."""
+        return self.facts.home
+
+    @property
+    def sessions(self) -> dict[str, SessionFacts]:
+        """The facts of all sessions, by id."""
+        return self.facts.sessions
 
     async def start(self) -> list[Row]:
         """Fold the stored events, start the writer, and return the outbox rows that are still pending."""
@@ -145,7 +166,7 @@ class Flow:
         if self._folded is None:
             snapshot = await self.store.snapshot()
             if snapshot:
-                self.home, self.sessions = snapshot.home, dict(snapshot.sessions)
+                self.facts.home, self.facts.sessions = snapshot.home, dict(snapshot.sessions)
                 self._saved_as_of = (snapshot.seq, snapshot.home)
             self._folded = self._saved = snapshot.seq if snapshot else 0
         while page := await self.store.events(after=self._folded, limit=5000):
@@ -174,7 +195,7 @@ class Flow:
         except Exception as error:
             log.error("an event is not understood, and left out", seq=event.seq, type=event.type, error=repr(error))
             return
-        self.home = home
+        self.facts.home = home
         if event.session and after is not None:
             self.sessions[event.session] = after
             self._unsaved.add(event.session)
@@ -184,7 +205,8 @@ class Flow:
         rows: list[Row] = []
         for facts in (self.sessions[session] for session in sessions):
             rows += [
-                _row(intent, facts.seq, 0) for intent in needed(facts, self.rules(facts.project, facts.spec.profile))
+                _row(intent, facts.seq, 0)
+                for intent in lifecycle_intents(facts, self.rules(facts.project, facts.spec.profile))
             ]
         if rows:
             await self.append(rows=rows)
@@ -224,7 +246,7 @@ class Flow:
         if self._write_failing:
             self._write_failing = False
             log.info("the store can be written again")
-        self.home = outcome.home
+        self.facts.home = outcome.home
         self.sessions.update(outcome.sessions)
         self._unsaved.update(outcome.sessions)
         self.seq += len(outcome.changes)
@@ -232,7 +254,9 @@ class Flow:
             if not job.answer.done():
                 job.answer.set_result(stored)
         self.decided = outcome.decided
-        self._notify_listeners(outcome)
+        self.listeners.notify(outcome.changes)
+        if outcome.rows:
+            self.listeners.notify_rows(outcome.rows)
         if self.seq - self._saved >= SNAPSHOT_EVERY and (self._saving is None or self._saving.done()):
             self._saving = asyncio.create_task(self._save(), name="flow-saving")
 
@@ -256,24 +280,9 @@ class Flow:
             self._write_failing = True
             self._jobs[:0] = patient
             self._wake.set()
-            await asyncio.sleep(TRY_AGAIN)
+            await asyncio.sleep(WRITE_RETRY_SECONDS)
 
-    def _notify_listeners(self, outcome: _Result) -> None:
-        """Call the listeners with the committed changes and new rows; an error in a listener is logged and does not stop the writer."""
-        for on_change in self.on_change:
-            try:
-                on_change(outcome.changes)
-            except Exception:
-                log.exception("a listener failed", changes=[change.event.key for change in outcome.changes])
-        if not outcome.rows:
-            return
-        for on_rows in self.on_rows:
-            try:
-                on_rows(outcome.rows)
-            except Exception:
-                log.exception("a listener failed", rows=[row.intent.key for row in outcome.rows])
-
-    def _compute(self, jobs: Sequence[_Append], stored_keys: Known) -> tuple[Batch, _Result]:
+    def _compute(self, jobs: Sequence[_Append], stored_keys: StoredKeys) -> tuple[Batch, _Result]:
         """Fold the events, decide what they call for, and return the batch to write with its result.
 
         Runs in the store's writer thread, so it changes nothing except its own result.
@@ -310,7 +319,7 @@ class Flow:
         outcome.home = reduce_home(outcome.home, event)
         if not event.session:
             outcome.changes.append(Change(event, None, None))
-            affected = concerned(event, {**self.sessions, **outcome.sessions}.values())
+            affected = sessions_of_issue_event(event, {**self.sessions, **outcome.sessions}.values())
             if not affected and event.project:
                 return react_to_issue(event, self.rules(event.project, None), self.clock())
             return [
@@ -347,7 +356,7 @@ class Flow:
         """
         changed, latest = sorted(self._unsaved), (self.seq, self.home)
         self._saved, self._unsaved = self.seq, set()
-        slices = [changed[at : at + SLICE] for at in range(0, len(changed), SLICE)] or [[]]
+        slices = [changed[at : at + SESSIONS_PER_SAVE] for at in range(0, len(changed), SESSIONS_PER_SAVE)] or [[]]
         try:
             for number, session_ids in enumerate(slices, 1):
                 complete_up_to = latest if number == len(slices) else self._saved_as_of
@@ -364,25 +373,25 @@ def _row(intent: Intent, cause: int, order: int) -> Row:
     return Row(intent, cause, cause * 100 + order, intent.due)
 
 
-def _has_waiting_caller(behalf: Behalf | None) -> bool:
+def _has_waiting_caller(behalf: Actor | None) -> bool:
     """Return whether a caller (a person, token or agent) waits for the append and gets its error."""
     return behalf is not None and behalf.actor.partition(" ")[0] not in (DAEMON, "node", "rule")
 
 
-def _actor(event: Event, behalf: Behalf | None) -> str:
+def _actor(event: Event, behalf: Actor | None) -> str:
     """Return the actor to record for an event.
 
     Events that the daemon or a node records for a rule or an agent are attributed to that rule or agent.
     """
     if event.actor:
         return event.actor
-    source_actor = actor_by(event.source, event.session)
+    source_actor = actor_of_source(event.source, event.session)
     is_relayed = behalf is not None and behalf.actor.partition(" ")[0] in (DAEMON, "node")
     if behalf is None or (is_relayed and source_actor.startswith(("rule ", "agent "))):
         return source_actor
     return behalf.actor
 
 
-def _cause(event: Event, behalf: Behalf | None) -> int | None:
+def _cause(event: Event, behalf: Actor | None) -> int | None:
     """Return the number of the event that caused this one, or None if there is none."""
     return event.cause if event.cause is not None or behalf is None else behalf.cause

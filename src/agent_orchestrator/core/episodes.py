@@ -27,9 +27,9 @@ STATUS_TRIGGERS = {
 }
 """Status of the session → the trigger that it is."""
 
-RESTARTED = frozenset({"agent-exited", "agent-stuck"})
+RESTART_TRIGGERS = frozenset({"agent-exited", "agent-stuck"})
 """Problems of the agent itself that may come back after a restart."""
-NUDGED = frozenset({"agent-idle", "agent-needs-input"})
+MESSAGE_ENDED_TRIGGERS = frozenset({"agent-idle", "agent-needs-input"})
 """Triggers that the rule's own message would end and start again: they last until another sender writes, or there is work to show."""
 RAISE_BUDGET = "raise-budget"
 """The action offered to a person for a session that is paused because its budget is spent."""
@@ -54,7 +54,7 @@ def occurrence(trigger: str, facts: SessionFacts, status: Status) -> str | None:
     return None
 
 
-def closed(facts: SessionFacts, status: Status) -> SessionFacts:
+def without_finished_episodes(facts: SessionFacts, status: Status) -> SessionFacts:
     """Return the facts without the episodes that are over and the offers that no longer apply."""
     ongoing = {name: episode for name, episode in facts.episodes.items() if _is_ongoing(name, episode, facts, status)}
     offers = tuple(offer for offer in facts.offers if _is_open_offer(offer, facts, status))
@@ -75,9 +75,9 @@ def _is_open_offer(offer: Offer, facts: SessionFacts, status: Status) -> bool:
 def _is_ongoing(trigger: str, episode: Episode, facts: SessionFacts, status: Status) -> bool:
     """Return whether a trigger's episode still lasts."""
     pr, head = facts.pr, facts.head
-    if trigger in RESTARTED:
+    if trigger in RESTART_TRIGGERS:
         return _has_not_recovered(trigger, episode, facts, status)
-    if trigger in NUDGED and _awaits_response(episode, facts):
+    if trigger in MESSAGE_ENDED_TRIGGERS and _awaits_response(episode, facts):
         return True
     if pr is None or trigger not in _PULL_REQUEST_TRIGGERS:
         return occurrence(trigger, facts, status) is not None
@@ -115,7 +115,7 @@ def _has_not_recovered(trigger: str, episode: Episode, facts: SessionFacts, stat
     return uptime < RECOVERED_AFTER
 
 
-def open_comment(
+def newest_open_comment(
     facts: SessionFacts, pr: PullRequest, head: str | None = None, but: Callable[[Comment], bool] | None = None
 ) -> Comment | None:
     """Return the newest comment outside of a review that requests changes, if the agent has neither answered nor worked on it.
@@ -135,7 +135,9 @@ def open_comment(
     return None
 
 
-def stands_since(facts: SessionFacts, comment: str, but: Callable[[Comment], bool] | None = None) -> Comment | None:
+def find_open_comment(
+    facts: SessionFacts, comment: str, but: Callable[[Comment], bool] | None = None
+) -> Comment | None:
     """Return a comment by its id if it is the newest one at its head (ignoring those for which `but` is true) and is
     neither answered nor resolved; the head may have moved since.
     """
@@ -144,7 +146,9 @@ def stands_since(facts: SessionFacts, comment: str, but: Callable[[Comment], boo
     )
     return (
         comment_by_id
-        if comment_by_id and facts.pr and open_comment(facts, facts.pr, comment_by_id.stands_at, but) == comment_by_id
+        if comment_by_id
+        and facts.pr
+        and newest_open_comment(facts, facts.pr, comment_by_id.stands_at, but) == comment_by_id
         else None
     )
 
@@ -195,7 +199,7 @@ def _changes_requested(facts: SessionFacts, pr: PullRequest) -> str | None:
 
 def _review_comment(facts: SessionFacts, pr: PullRequest) -> str | None:
     """Return the id of the newest open comment, or None."""
-    comment = open_comment(facts, pr)
+    comment = newest_open_comment(facts, pr)
     return comment.id if comment and pr.state == "open" else None
 
 

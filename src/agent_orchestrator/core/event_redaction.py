@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agent_orchestrator.base.text.redaction import KNOWN
+from agent_orchestrator.base.text.redaction import REDACTOR
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.outbox import Row
 
-KEPT = frozenset(
+UNREDACTED_FIELDS = frozenset(
     {
         "key",
         "id",
@@ -46,13 +46,13 @@ KEPT = frozenset(
 
 def without_secrets(event: Event) -> Event:
     """Return the event with secrets replaced."""
-    body = KNOWN.tree(event.body, KEPT)
+    body = REDACTOR.tree(event.body, UNREDACTED_FIELDS)
     return event if body is event.body else replace(event, body=body)
 
 
 def row_without_secrets(row: Row) -> Row:
     """Return the outbox row with secrets replaced in its arguments and its result."""
-    args, result = KNOWN.tree(row.intent.args, KEPT), KNOWN.text(row.result)
+    args, result = REDACTOR.tree(row.intent.args, UNREDACTED_FIELDS), REDACTOR.text(row.result)
     if args is row.intent.args and result is row.result:
         return row
     return replace(row, intent=replace(row.intent, args=args), result=result)

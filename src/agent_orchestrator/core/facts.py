@@ -1,4 +1,4 @@
-"""What is known: the fold of the events, as frozen records. `core/fold/sessions.py` folds; nothing else writes them.
+"""What is known: the fold of the events, as frozen records. `core/fold/` folds; nothing else writes them.
 
 Three counters tell a session's attempts apart. `run` counts how often it was begun, by a person or by a restart of the
 machine. `generation` counts launches of its agent: a run may need none (the agent still runs) or several (messages to
@@ -20,8 +20,12 @@ from agent_orchestrator.protocols.records import record
 
 CLUSTER = "ray"
 """The runtime whose sessions run on the nodes of a cluster."""
+WORKER = "worker"
+"""The kind of sessions that make a change."""
+LOCAL_FORGE = "local"
+"""The name of the forge and tracker that are kept in the facts."""
 
-STEADY = 600.0
+STEADY_SECONDS = 600.0
 """Seconds after which a launch is not considered the cause of its node's loss."""
 VERSION = 12
 """Increased when the meaning of a fold changes: stored facts are then rebuilt from the log."""
@@ -90,7 +94,7 @@ class Launch:
 
 
 @record
-class Place:
+class Workspace:
     """The session's workspace."""
 
     path: str
@@ -149,7 +153,7 @@ class Usage:
 
 
 @record
-class Asked:
+class PermissionRequest:
     """The permission request that the agent waits for."""
 
     tool: str
@@ -228,7 +232,7 @@ def hold_key(account: str, model: str = "") -> str:
 
 
 @record
-class Collision:
+class PredictedConflict:
     """A predicted conflict with an older session."""
 
     files: tuple[str, ...]
@@ -284,7 +288,7 @@ class SessionFacts:
     """Its work on its node, as last saved here."""
     forgot: bool = False
     """The agent's conversation is lost: the next launch starts a new one."""
-    place: Place | None = None
+    place: Workspace | None = None
     branch: str = ""
     base: str = ""
     head: str | None = None
@@ -310,7 +314,7 @@ class SessionFacts:
     question: str = ""
     asked: str = ""
     """The question that it asked during a turn and that no message has answered yet."""
-    permission: Asked | None = None
+    permission: PermissionRequest | None = None
     said: str = ""
     """The text of its last finished turn."""
     done: str | None = None
@@ -345,12 +349,22 @@ class SessionFacts:
     pr: PullRequest | None = None
     episodes: Mapping[str, Episode] = field(default_factory=dict)
     """What rules currently react to, by trigger."""
-    collisions: Mapping[str, Collision] = field(default_factory=dict)
+    collisions: Mapping[str, PredictedConflict] = field(default_factory=dict)
     """Older session → the predicted conflict with its branch."""
     offers: tuple[Offer, ...] = ()
     """Actions that wait for a person's decision, oldest first."""
     digest: Digest = Digest()
     """What a coordinating agent has been sent."""
+
+    @property
+    def has_remote_forge(self) -> bool:
+        """Whether its pull request is at a forge elsewhere, and not only in the facts."""
+        return self.spec.scm != LOCAL_FORGE
+
+    @property
+    def has_remote_tracker(self) -> bool:
+        """Whether its issue is at a tracker elsewhere, and not only in the facts."""
+        return self.spec.tracker != LOCAL_FORGE
 
     @property
     def remote(self) -> bool:
@@ -374,7 +388,7 @@ class SessionFacts:
 
     def losses_with(self, now: float) -> int:
         """Return the number of nodes lost in a row if another is lost now; a launch longer than `STEADY` starts a new count."""
-        is_steady = self.launch is not None and now - self.launch.at >= STEADY
+        is_steady = self.launch is not None and now - self.launch.at >= STEADY_SECONDS
         return 1 if is_steady else self.losses + 1
 
     @property
@@ -397,7 +411,7 @@ class SessionFacts:
         """The head of its branch if commits were added after the merge; otherwise an empty string."""
         pr = self.pr
         has_later_commits = (
-            pr and pr.state == "merged" and self.spec.scm == "local" and pr.landed_head not in ("", self.head)
+            pr and pr.state == "merged" and not self.has_remote_forge and pr.landed_head not in ("", self.head)
         )
         return (self.head or "") if has_later_commits else ""
 
@@ -497,3 +511,11 @@ class HomeFacts:
     """Fixing runs, by id."""
     nodes: Mapping[str, NodeFacts] = field(default_factory=dict)
     """Nodes of the cluster, by name."""
+
+
+class Facts:
+    """All facts as they are now. Only `Flow` changes them; everything else may read them at any time."""
+
+    def __init__(self) -> None:
+        self.home = HomeFacts()
+        self.sessions: dict[str, SessionFacts] = {}

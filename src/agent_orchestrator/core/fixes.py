@@ -9,9 +9,9 @@ from typing import Any
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
 
-KEPT = 100
+MAX_FIXES = 100
 """Number of fixing runs that are kept."""
-LANDED = "landed"
+MERGED = "landed"
 """Outcome of a group whose fix was merged."""
 READY = "ready"
 """Outcome of a group whose fix is verified and waits for a person to merge it."""
@@ -124,7 +124,7 @@ def reduce_fixes(fixes: Mapping[str, Fix], event: Event) -> Mapping[str, Fix]:
     match body:
         case e.FixStarted() if body.fix not in fixes:
             new_fix = Fix(body.fix, event.project or "", body.request, event.time, event.time)
-            return dict(list({**fixes, body.fix: new_fix}.items())[-KEPT:])
+            return dict(list({**fixes, body.fix: new_fix}.items())[-MAX_FIXES:])
         case e.FixMeasured() if (fix := fixes.get(body.fix)) and body.round == len(fix.rounds) + 1:
             groups = tuple(_parse_group(number, data) for number, data in enumerate(body.groups, 1))
             new_round = FixRound(body.round, body.commit, event.time, body.counts, body.problems, groups, body.lacks)
@@ -184,3 +184,9 @@ def _with_changed_group(
 def _with_fix(fixes: Mapping[str, Fix], event: Event, fix: Fix) -> Mapping[str, Fix]:
     """Return the fixing runs with one of them replaced and its time updated."""
     return {**fixes, fix.id: replace(fix, updated_at=max(fix.updated_at, event.time))}
+
+
+def fix_commands(fixes: Mapping[str, Fix], group: str) -> tuple[str, ...]:
+    """Return the commands that find the failures which the sessions of a group are to fix, or () if the group is no fix."""
+    fix = fixes.get(group) if group else None
+    return tuple(str(tool["command"]) for tool in fix.tools) if fix else ()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from agent_orchestrator.core.events import Event, Notified
+from agent_orchestrator.core.events import Body, Event, Notified
 from agent_orchestrator.core.reactions import Intent
 from agent_orchestrator.core.rules import PRIORITIES
 
 NOTIFY = "notify"
 """Kind of the intents that send a notification."""
+
+NoticeGate = Callable[[str, Notified], Body]
+"""Returns the event to record for a project's notification: itself, or in quiet hours the one that holds it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ Entry = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class EntryFilter:
     """A filter for entries of the log; a field that is None matches any entry."""
 
     session: str | None = None
@@ -93,7 +93,7 @@ class Store(Protocol):
         """Create or migrate the schema, and return the last event's sequence number."""
         ...
 
-    async def write(self, compute: Callable[[Known], tuple[Batch, T]]) -> T:
+    async def write(self, compute: Callable[[StoredKeys], tuple[Batch, T]]) -> T:
         """Run `compute` in the writer's thread, commit its batch, and return the second value that it returned."""
         ...
 
@@ -122,7 +122,9 @@ class Store(Protocol):
         """Return the event with this idempotency key, or None."""
         ...
 
-    async def entries(self, wanted: Wanted, after: int = 0, limit: int = 1000, *, newest: bool = False) -> list[Entry]:
+    async def entries(
+        self, wanted: EntryFilter, after: int = 0, limit: int = 1000, *, newest: bool = False
+    ) -> list[Entry]:
         """Return events as stored, in order; `newest`: the last ones instead of the first."""
         ...
 
@@ -143,7 +145,7 @@ class Store(Protocol):
         ...
 
 
-class Known(Protocol):
+class StoredKeys(Protocol):
     """What the writer can read inside its transaction."""
 
     def event_keys(self, keys: Sequence[str]) -> set[str]:
@@ -155,7 +157,7 @@ class Known(Protocol):
         ...
 
 
-def settled(row: Row, state: str, now: float, result: str = "") -> Row:
+def with_final_state(row: Row, state: str, now: float, result: str = "") -> Row:
     """Return the row with a final state."""
     return replace(row, state=state, result=result[:1000], updated=now)
 
@@ -165,7 +167,9 @@ def postponed(row: Row, due: float, now: float, *, failed_attempt: bool, result:
     return replace(row, due=due, attempts=row.attempts + failed_attempt, updated=now, result=result[:1000])
 
 
-def pause(attempts: int, first: float = 0.5, most: float = 60.0, jitter: Callable[[], float] = random.random) -> float:
+def retry_pause(
+    attempts: int, first: float = 0.5, most: float = 60.0, jitter: Callable[[], float] = random.random
+) -> float:
     """Return the seconds before the next attempt: doubling, bounded, spread by up to a half."""
     longest = min(most, first * 2.0 ** min(attempts, 30))
     return longest * (0.5 + 0.5 * jitter())

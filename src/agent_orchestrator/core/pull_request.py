@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from agent_orchestrator.core.authors import WRITES
 
-GOOD = frozenset({"success", "flaky", "skipped"})
+PASSING_STATES = frozenset({"success", "flaky", "skipped"})
 """States of a check that allow a merge."""
-BAD = frozenset({"failure", "timed_out", "cancelled"})
+FAILED_STATES = frozenset({"failure", "timed_out", "cancelled"})
 """States of a check that failed."""
-UNDER_WAY = frozenset({"queued", "running"})
+UNFINISHED_STATES = frozenset({"queued", "running"})
 """States of a check that has no result yet."""
 NOT_SET_UP = "not_set_up"
 """State of a check that could not run because its environment lacks something: neither passed nor failed, but it blocks the merge."""
@@ -54,7 +54,7 @@ class CheckRun:
     @property
     def fails(self) -> bool:
         """Whether it fails because of the session's own change, or with failures that are its task to fix."""
-        return self.state in BAD and not self.is_known and not self.outdated
+        return self.state in FAILED_STATES and not self.is_known and not self.outdated
 
     @property
     def is_untested(self) -> bool:
@@ -145,7 +145,7 @@ class Comment:
 
 
 @dataclass(frozen=True, slots=True)
-class Landing:
+class MergeRequest:
     """A requested merge."""
 
     strategy: str
@@ -190,7 +190,7 @@ class PullRequest:
     conflicts: tuple[str, ...] = ()
     compared: tuple[str, str] | None = None
     """Head and base head that were compared for conflicts."""
-    landing: Landing | None = None
+    landing: MergeRequest | None = None
     """The requested merge, if there is one."""
     refused: str = ""
     """Why the last merge failed."""
@@ -275,7 +275,7 @@ class PullRequest:
 
     def running(self, head: str | None) -> bool:
         """Return whether a check at this commit has no result yet."""
-        return any(run.state in UNDER_WAY or (run.outdated and self.state == "open") for run in self.runs(head))
+        return any(run.state in UNFINISHED_STATES or (run.outdated and self.state == "open") for run in self.runs(head))
 
     def awaited(self, head: str | None) -> bool:
         """Return whether checks at this commit are expected and none has started."""
@@ -285,7 +285,7 @@ class PullRequest:
         """Return whether every expected check has run at this commit and passed; a missing result does not count as passed."""
         if self.settled != head:
             return False
-        has_passed = all(run.state in GOOD or (run.is_known and not run.forbidden) for run in self.runs(head))
+        has_passed = all(run.state in PASSING_STATES or (run.is_known and not run.forbidden) for run in self.runs(head))
         return self.unchecked or (has_passed and not self.dropping(head))
 
     @property

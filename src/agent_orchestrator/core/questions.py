@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 
-LONGEST = 2000
+MAX_QUESTION_LENGTH = 2000
 """Longest question that is returned, in characters from its end."""
 
 _FENCE = "```"
@@ -26,7 +26,7 @@ def question_in(text: str) -> str:
     paragraph = _question_paragraph(paragraphs)
     if paragraph is None or _POLITE.search(_last_sentence(paragraph)):
         return ""
-    return paragraph[-LONGEST:]
+    return paragraph[-MAX_QUESTION_LENGTH:]
 
 
 def _without_code(text: str) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent_orchestrator.core.episodes import is_state, occurrence, stands_since
+from agent_orchestrator.core.episodes import find_open_comment, is_state, occurrence
 from agent_orchestrator.core.events import (
     AgentReport,
     AgentReview,
@@ -40,7 +40,7 @@ from agent_orchestrator.core.events import (
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.pull_request import Episode, issue_number
 from agent_orchestrator.core.rules import CHECK_NOT_SET_UP, Rule
-from agent_orchestrator.core.status import STUCK_AFTER, WATCHING, derive
+from agent_orchestrator.core.status import COORDINATOR_KIND, STUCK_AFTER, derive
 from agent_orchestrator.core.verdicts import review_in
 
 LIFECYCLE = frozenset(
@@ -54,13 +54,13 @@ LIFECYCLE = frozenset(
 
 LIMIT_UNKNOWN = 1800.0
 """Seconds after which an agent that met a usage limit without a reset time is started again."""
-IDLE_SETTLES = 1.0
+IDLE_SETTLE_SECONDS = 1.0
 """Seconds to wait after a turn before it counts as one without a result; its commits get a pull request in this time."""
 REVIEWER = "reviewer"
 """The kind of session that reviews another session's change and makes none of its own."""
-COORDINATOR = WATCHING
+COORDINATOR = COORDINATOR_KIND
 """The kind of session that plans, delegates and watches for a project, and makes no change of its own."""
-CHANGELESS = frozenset({REVIEWER, COORDINATOR})
+KINDS_WITHOUT_CHANGE = frozenset({REVIEWER, COORDINATOR})
 """Kinds of sessions that have no change of their own: no pull request, no checks, nothing to merge."""
 
 
@@ -79,12 +79,18 @@ class Intent:
 
 def decide(before: SessionFacts | None, after: SessionFacts, rules: Sequence[Rule], now: float) -> list[Intent]:
     """Return the intents that the new facts call for and the facts before did not."""
-    earlier = needed(before, rules) + react(before, rules, min(now, before.updated_at)) if before else []
+    earlier = (
+        lifecycle_intents(before, rules) + rule_intents(before, rules, min(now, before.updated_at)) if before else []
+    )
     earlier_keys = {intent.key for intent in earlier}
-    return [intent for intent in needed(after, rules) + react(after, rules, now) if intent.key not in earlier_keys]
+    return [
+        intent
+        for intent in lifecycle_intents(after, rules) + rule_intents(after, rules, now)
+        if intent.key not in earlier_keys
+    ]
 
 
-def needed(facts: SessionFacts, rules: Sequence[Rule] = ()) -> list[Intent]:
+def lifecycle_intents(facts: SessionFacts, rules: Sequence[Rule] = ()) -> list[Intent]:
     """Return everything that is to be done for a session in its current state."""
     if facts.stopped:
         merge_intents = _merge_intents(facts)
@@ -121,7 +127,7 @@ def _prepare_intents(facts: SessionFacts) -> list[Intent]:
 def _track_intents(facts: SessionFacts) -> list[Intent]:
     """Return the intent that sends the state of the session's work to the issue tracker, or none if the tracker has that state."""
     pr = facts.pr
-    if facts.spec.tracker == "local" or facts.spec.issue is None or facts.spec.kind in CHANGELESS:
+    if not facts.has_remote_tracker or facts.spec.issue is None or facts.spec.kind in KINDS_WITHOUT_CHANGE:
         return []
     if pr is not None and pr.state == "merged":
         state = "closed"
@@ -138,7 +144,7 @@ def _publish_intents(facts: SessionFacts) -> list[Intent]:
     """Return the intent that brings new commits into the main repository, or none if they are there."""
     if facts.place is None or facts.place.shared or not facts.committed or facts.head == facts.published:
         return []
-    if facts.spec.kind in CHANGELESS:
+    if facts.spec.kind in KINDS_WITHOUT_CHANGE:
         return []
     return [Intent("publish", f"publish:{facts.id}:{facts.head}", facts.id)]
 
@@ -153,9 +159,9 @@ def _rebase_intents(facts: SessionFacts) -> list[Intent]:
 def _pull_request_intents(facts: SessionFacts) -> list[Intent]:
     """Return the intents for the session's pull request, or none unless its commits are in the main repository."""
     pr, head = facts.pr, facts.head
-    if not facts.committed or not _is_in_main_repository(facts) or facts.spec.kind in CHANGELESS:
+    if not facts.committed or not _is_in_main_repository(facts) or facts.spec.kind in KINDS_WITHOUT_CHANGE:
         return []
-    has_forge = facts.spec.scm != "local"
+    has_forge = facts.has_remote_forge
     intents = _push_intents(facts)
     if pr is None:
         is_pushed = not has_forge or facts.pushed is not None
@@ -184,7 +190,7 @@ def _is_in_main_repository(facts: SessionFacts) -> bool:
 def _push_intents(facts: SessionFacts) -> list[Intent]:
     """Return the intent that pushes the branch to the forge, or none if it is pushed or its pull request is closed or merged."""
     is_closed = facts.pr is not None and facts.pr.state != "open"
-    if facts.spec.scm == "local" or facts.pushed == facts.head or is_closed or not _is_in_main_repository(facts):
+    if not facts.has_remote_forge or facts.pushed == facts.head or is_closed or not _is_in_main_repository(facts):
         return []
     return [Intent("push", f"push:{facts.id}:{facts.head}", facts.id)]
 
@@ -220,7 +226,7 @@ def _limit_intent(facts: SessionFacts) -> Intent:
 
 def still_needed(intent: Intent, facts: SessionFacts) -> bool:
     """Return whether the facts still call for a lifecycle intent; any other intent stays needed."""
-    return intent.kind not in LIFECYCLE or any(other.key == intent.key for other in needed(facts))
+    return intent.kind not in LIFECYCLE or any(other.key == intent.key for other in lifecycle_intents(facts))
 
 
 def _stop_intents(facts: SessionFacts) -> list[Intent]:
@@ -262,7 +268,7 @@ def stuck_after(rules: Sequence[Rule]) -> float:
     return next((rule.threshold for rule in rules if rule.trigger == "agent-stuck" and rule.threshold), STUCK_AFTER)
 
 
-def react(facts: SessionFacts, rules: Sequence[Rule], now: float) -> list[Intent]:
+def rule_intents(facts: SessionFacts, rules: Sequence[Rule], now: float) -> list[Intent]:
     """Return what the rules call for in the current state; the outbox accepts each occurrence once."""
     status = derive(facts, now, stuck_after(rules))
     intents: list[Intent] = []
@@ -304,7 +310,7 @@ def react_to_issue(event: Event, rules: Sequence[Rule], now: float) -> list[Inte
             "react-to-issue",
             f"react:{rule.name}:{event.project}:{event.key}",
             "",
-            due=now + waits(rule),
+            due=now + delay_before(rule),
             args={"rule": rule.name, "trigger": rule.trigger, "project": event.project, "event": event_data},
         )
         for rule in matching
@@ -326,7 +332,7 @@ def _event_reaction(rule: Rule, event: Event, facts: SessionFacts, now: float) -
     """Return the intent of a rule that reacts to an event."""
     event_data = {"type": event.type, **encode(event.body)}
     args = {"rule": rule.name, "trigger": rule.trigger, "occurrence": event.key, "attempt": 1, "event": event_data}
-    due = now + waits(rule)
+    due = now + delay_before(rule)
     return Intent("react", f"react:{rule.name}:{facts.id}:{event.key}", facts.id, due=due, args=args)
 
 
@@ -344,7 +350,7 @@ def _requested_effects(event: Event, facts: SessionFacts) -> list[Intent]:
 
 def _forge_effect(event: Event, facts: SessionFacts) -> str | None:
     """Return the effect that repeats at the forge what was decided or written here, or None if there is none."""
-    if facts.spec.scm in ("local", event.source):
+    if not facts.has_remote_forge or facts.spec.scm == event.source:
         return None
     body = event.body
     if isinstance(body, CommentAdded):
@@ -355,7 +361,7 @@ def _forge_effect(event: Event, facts: SessionFacts) -> str | None:
 
 def _local_effect(body: Body, facts: SessionFacts) -> str | None:
     """Return the effect that applies here what happened at the forge, or None if there is none."""
-    return "follow" if isinstance(body, PrMerged) and facts.spec.scm != "local" else None
+    return "follow" if isinstance(body, PrMerged) and facts.has_remote_forge else None
 
 
 _EFFECT_OF_REQUEST: Mapping[type[Body], str] = {
@@ -377,7 +383,7 @@ _FORGE_EFFECTS: Mapping[type[Body], str] = {
 """Kinds of events that are also carried out at the forge, and the kind of that effect."""
 
 
-def concerned(event: Event, sessions: Iterable[SessionFacts]) -> list[SessionFacts]:
+def sessions_of_issue_event(event: Event, sessions: Iterable[SessionFacts]) -> list[SessionFacts]:
     """Return the sessions that an event without a session is about: the running ones that work on its issue."""
     number = getattr(event.body, "number", None)
     if number is None:
@@ -392,7 +398,7 @@ def concerned(event: Event, sessions: Iterable[SessionFacts]) -> list[SessionFac
     ]
 
 
-def still_so(intent: Intent, facts: SessionFacts, rules: Sequence[Rule], now: float) -> bool:
+def trigger_still_applies(intent: Intent, facts: SessionFacts, rules: Sequence[Rule], now: float) -> bool:
     """Return whether the trigger of a rule's intent still applies; a trigger that is a kind of event always does."""
     if not is_state(intent.args["trigger"]):
         return True
@@ -400,7 +406,7 @@ def still_so(intent: Intent, facts: SessionFacts, rules: Sequence[Rule], now: fl
     return occurrence(intent.args["trigger"], facts, status) == str(intent.args["occurrence"])
 
 
-def untold(intent: Intent, facts: SessionFacts) -> bool:
+def is_undelivered(intent: Intent, facts: SessionFacts) -> bool:
     """Return whether the review or comment of a rule's intent is still open; commits made before the agent received it are no answer."""
     pr, occurrence_id = facts.pr, str(intent.args["occurrence"])
     if pr is None or pr.state != "open":
@@ -410,7 +416,7 @@ def untold(intent: Intent, facts: SessionFacts) -> bool:
             occurrence_id,
             "changes_requested",
         )
-    return intent.args["trigger"] == "review-comment" and stands_since(facts, occurrence_id) is not None
+    return intent.args["trigger"] == "review-comment" and find_open_comment(facts, occurrence_id) is not None
 
 
 def _rule_intents(rule: Rule, facts: SessionFacts, episode: Episode, new_occurrence: str, now: float) -> list[Intent]:
@@ -426,23 +432,25 @@ def _rule_intents(rule: Rule, facts: SessionFacts, episode: Episode, new_occurre
     intents = []
     is_exhausted = rule.retries is not None and attempt > rule.retries
     if not is_exhausted:
-        due = now + (waits(rule) if attempt == 1 else max(backoff(rule, attempt, name), _settle_delay(rule, attempt)))
+        due = now + (
+            delay_before(rule) if attempt == 1 else max(backoff(rule, attempt, name), _settle_delay(rule, attempt))
+        )
         intents.append(Intent("react", f"react:{name}", facts.id, facts.generation, due, args))
     is_too_often = rule.escalate_after_count is not None and attempt > rule.escalate_after_count
     if is_exhausted or is_too_often:
         attempts_text = f"{attempt - 1} attempt{'' if attempt == 2 else 's'} did not settle it"
         reason = attempts_text if attempt > 1 else "no attempt is to be made"
-        due = now + max(waits(rule), _settle_delay(rule, attempt))
+        due = now + max(delay_before(rule), _settle_delay(rule, attempt))
         intents.append(Intent("escalate", f"escalate:{name}", facts.id, due=due, args={**args, "reason": reason}))
     elif rule.escalate_after_seconds is not None and attempt == 1:
         reason = f"it lasts for over {rule.escalate_after_seconds / 60:g} min"
         key = f"escalate:{rule.name}:{facts.id}:since:{new_occurrence}"
-        due = now + waits(rule) + rule.escalate_after_seconds
+        due = now + delay_before(rule) + rule.escalate_after_seconds
         intents.append(Intent("escalate", key, facts.id, due=due, args={**args, "reason": reason}))
     return intents
 
 
-def waits(rule: Rule) -> float:
+def delay_before(rule: Rule) -> float:
     """Return the seconds that the state must last before the rule acts; for a stuck agent its status already includes them."""
     threshold = rule.threshold or 0.0 if rule.trigger != "agent-stuck" else 0.0
     return max(rule.delay or 0.0, threshold, _settle_delay(rule))
@@ -451,7 +459,7 @@ def waits(rule: Rule) -> float:
 def _settle_delay(rule: Rule, attempt: int = 1) -> float:
     """Return the seconds after a turn before the rule acts, so that the agent's commits can become a pull request first."""
     is_after_turn = rule.trigger == "agent-idle" or (rule.trigger == "ci-failed" and attempt > 1)
-    return IDLE_SETTLES if is_after_turn else 0.0
+    return IDLE_SETTLE_SECONDS if is_after_turn else 0.0
 
 
 def backoff(rule: Rule, attempt: int, key: str) -> float:

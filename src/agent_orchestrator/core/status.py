@@ -42,13 +42,13 @@ COLUMNS = {
 IN_TURN = frozenset({"starting", "active", "retrying"})
 """Activities in which silence indicates a problem."""
 
-QUIET = frozenset({"exited", "idle"})
+QUIET_STATUSES = frozenset({"exited", "idle"})
 """Statuses that wait for a person without notifying them."""
 
 WAITS_FOR = "waits for permission: "
 """Prefix of the reason of a blocked session."""
 
-WATCHING = "coordinator"
+COORDINATOR_KIND = "coordinator"
 """The kind of session that stays idle between messages and is not finished then."""
 
 STATES = {
@@ -370,7 +370,7 @@ def _problem_status(facts: SessionFacts, name: str, trigger: str, why: str) -> S
 def _resting_status(facts: SessionFacts) -> Status:
     """Return the status of a session at rest."""
     activity = facts.activity
-    if facts.spec.kind == WATCHING:
+    if facts.spec.kind == COORDINATOR_KIND:
         why = "watches: it is told what happens" if facts.live else "its agent has ended; the next message wakes it"
         return Status("idle", activity.source, activity.at, why, "news, or your message", rests=True)
     if facts.launch and facts.launch.ended:

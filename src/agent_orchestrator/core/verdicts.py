@@ -23,9 +23,9 @@ VERDICTS: Mapping[str, str] = {
     "comment": "commented",
 }
 """Spellings of a verdict that agents use → the verdict."""
-MOST_COMMENTS = 100
+MAX_COMMENTS = 100
 """Number of comments of one review that are kept."""
-LONGEST = 20_000
+MAX_TEXT_LENGTH = 20_000
 """Longest text of a review or comment that is kept, in characters."""
 
 _BLOCK = re.compile(r"^```+ *review[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -55,7 +55,7 @@ def review_of(data: Any) -> AgentReview | None:
         comment for entry in (entries if isinstance(entries, list) else []) if (comment := _parse_comment(entry))
     ]
     body = data.get("body") or data.get("summary") or ""
-    return AgentReview(verdict, str(body)[:LONGEST], tuple(comments[:MOST_COMMENTS]))
+    return AgentReview(verdict, str(body)[:MAX_TEXT_LENGTH], tuple(comments[:MAX_COMMENTS]))
 
 
 def _parse_comment(data: Any) -> dict[str, Any] | None:
@@ -64,7 +64,7 @@ def _parse_comment(data: Any) -> dict[str, Any] | None:
         return None
     line = data.get("line")
     return {
-        "body": str(data["body"])[:LONGEST],
+        "body": str(data["body"])[:MAX_TEXT_LENGTH],
         "path": str(data["path"]) if data.get("path") else None,
         "line": line if isinstance(line, int) and not isinstance(line, bool) and 0 < line < 10_000_000 else None,
     }

@@ -29,40 +29,43 @@ from agent_orchestrator import __version__
 from agent_orchestrator.base import log_setup
 from agent_orchestrator.base.files import lock
 from agent_orchestrator.base.health import finding
-from agent_orchestrator.base.home import Home, keep_from_others
-from agent_orchestrator.base.host import LocalHost, to_its_end
-from agent_orchestrator.base.interpreter import begin_anew, make_launchers
+from agent_orchestrator.base.home import Home, restrict_umask
+from agent_orchestrator.base.host import LocalHost, run_and_end_tasks
+from agent_orchestrator.base.interpreter import clean_environment, make_launchers
 from agent_orchestrator.base.loop_watchdog import Watchdog
-from agent_orchestrator.base.text.redaction import KNOWN
-from agent_orchestrator.changes.merge import settle
+from agent_orchestrator.base.tasks import Tasks
+from agent_orchestrator.base.text.redaction import REDACTOR
+from agent_orchestrator.changes.merge import repair_checkouts
 from agent_orchestrator.client.daemon_client import alive
-from agent_orchestrator.config.projects.projects import foreign
+from agent_orchestrator.config.known_secrets import learn_environment
+from agent_orchestrator.config.projects.trusted_files import is_untrusted_foreign_file
 from agent_orchestrator.config.schema import keep_schema
 from agent_orchestrator.config.scope import DaemonConfig
 from agent_orchestrator.core import events as e
+from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event, rfc3339
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.outbox import Row
 from agent_orchestrator.core.status import IN_TURN
-from agent_orchestrator.daemon.wiring import Assembly
+from agent_orchestrator.daemon.foundation import Foundation
+from agent_orchestrator.daemon.wiring import Parts
 from agent_orchestrator.errors import AoError, Conflict, machine_short
-from agent_orchestrator.plugins.runtimes.launch_checks import forget_ended
+from agent_orchestrator.plugins.runtimes.launch_checks import remove_one_time_files
 from agent_orchestrator.protocols import Gone, Handle, Liveness, Unseen
 from agent_orchestrator.server.access import tls
 from agent_orchestrator.server.app import create_app, warm
 from agent_orchestrator.server.listeners import Servers
-from agent_orchestrator.server.standby import Entrance, Standby
-from agent_orchestrator.sessions.environment import login_environment
-from agent_orchestrator.sessions.known_secrets import learn_environment
-from agent_orchestrator.sessions.plugins import handle_of
-from agent_orchestrator.views.findings import of_address, raise_descriptors
+from agent_orchestrator.server.standby import Standby, SwitchableApp
+from agent_orchestrator.sessions.lifecycle.environment import login_environment
+from agent_orchestrator.sessions.plugins import Plugins, handle_of
+from agent_orchestrator.views.findings import raise_open_file_limit
 from agent_orchestrator.views.recap import RESTARTED
 
 if TYPE_CHECKING:
     from agent_orchestrator.core.store.postgres import Postgres
     from agent_orchestrator.views.tracing import Tracing
 
-ENDS_WITHIN = 15.0
+EXIT_TIMEOUT = 15.0
 """Seconds that the process has to exit after it has released everything."""
 WARM = 30.0
 """Seconds after which everything that is commonly used has been loaded."""
@@ -75,77 +78,77 @@ PATIENCE = 10.0
 TRACES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 """The environment variables that name the receiver of traces, as OpenTelemetry defines them."""
 MISSING_OTEL = "pip install 'agent-orchestrator[otel]', then ao shutdown and ao start"
-TOLD_AGAIN = 60.0
+LOG_AGAIN_AFTER = 60.0
 """Seconds in which the same resource shortage is logged once."""
-DYING_WITHIN = 10.0
+KILLED_LOCK_TIMEOUT = 10.0
 """Seconds that a killed daemon's process has to disappear."""
 
 log = log_setup.get_logger()
 
 
-class Daemon(Assembly):
+class Daemon:
     """One run of the daemon."""
 
     def __init__(
         self, home: Home, watchdog: Watchdog, config_file: Path | None = None, *, foreign: bool = False
     ) -> None:
-        super().__init__(home, config_file, foreign=foreign)
+        """`foreign`: the configuration file came with a repository."""
+        self.foundation = Foundation(home, config_file, foreign=foreign)
+        self.home = home
+        self.config_file = config_file
+        self.flow = self.foundation.flow
+        self.host = self.foundation.host
         self.watchdog = watchdog
-        self.metrics.stalls = watchdog.stalls
-        self.doctor.more.append(self._check_loop)
         self.ending = asyncio.Event()
         self.deposed: AoError | None = None
-        self.tracing: Tracing | None = None
-        self.listening: tuple[str, str | None] = ("", None)
-        """The address, and why it is not the configured one, if so."""
-        self._background: list[asyncio.Task[None]] = []
+        self._background = Tasks()
 
-    async def run(self, host: str | None, port: int | None, wanted: tls.Wanted | None = None) -> None:
+    async def run(self, host: str | None, port: int | None, wanted: tls.TlsSettings | None = None) -> None:
         """Serve until told to end; raise `deposed` if another daemon has become active on the same database."""
-        asyncio.get_running_loop().set_exception_handler(_Unheard())
-        listeners = None
-        if self.shared is not None and self.early is not None:
-            listeners = await self._bind_listeners(self.early, host, port, wanted)
-            if not await self._acquire_leadership(self.shared, listeners):
+        asyncio.get_running_loop().set_exception_handler(_UnhandledErrors())
+        base, listeners = self.foundation, None
+        if base.shared is not None and base.early is not None:
+            listeners = await self._bind_listeners(base.early, host, port, wanted)
+            if not await self._acquire_leadership(base.shared, listeners):
                 return
-        login = asyncio.create_task(self._read_login())
+        self._background.spawn(self._read_login())
         pending = await self._resume_clock(await self.flow.start())
         if self.config_file:
-            await self.projects.take(self.config_file)
-        await self.projects.start()
-        await self.notifying.recall()
-        listeners = listeners or await self._bind_listeners(self.config.daemon, host, port, wanted)
-        self.listening = (listeners.url, listeners.note)
-        servers, url, note, certificate = listeners.servers, listeners.url, listeners.note, listeners.certificate
-        self.plugins.here.url = self.checkup.url = url
-        if certificate and certificate.fingerprint:
-            self.nodes.fingerprint = certificate.fingerprint
-        self.nodes.open(self.lifecycle, self.observer, self.quiet.gate)
-        self._start_tracing()
-        await self._recover()
-        counts = await self._adopt_agents()
-        self._start_parts(pending)
-        services = self.services(self.shutdown)
-        self.tokens.cli_token()
-        listeners.unix.app = create_app(services, trusted=True, url=url)
+            await base.projects.take(self.config_file)
+        await base.projects.start()
+        listeners = listeners or await self._bind_listeners(base.config.daemon, host, port, wanted)
+        base.here.url = listeners.url
+        tracing, finding = _start_tracing(self.flow)
+        address = (listeners.url, listeners.note)
+        parts = Parts(base, self.watchdog.stalls, address, listeners.fingerprint, finding)
+        await parts.notifications.recall()
+        await self._recover(parts)
+        counts = await self._adopt_agents(parts)
+        self._start(parts, pending)
+
+        async def shut_down(sessions: bool) -> None:
+            """End the daemon after the answer has been sent; with `sessions`, save and stop all sessions first."""
+            await self._shut_down(parts if sessions else None)
+
+        services = parts.services(shut_down)
+        base.tokens.cli_token()
+        listeners.unix.app = create_app(services, trusted=True, url=listeners.url)
         listeners.tcp.app = create_app(services, trusted=False, hosts=[listeners.address])
         self._install_signal_handlers()
-        await self.projects.announce_proof(self.quiet.gate)
+        await base.projects.announce_proof(parts.quiet.gate)
         serving = await listeners.serve()
-        self._write_info(url, note, certificate)
-        await self._record(
-            e.DaemonStarted(__version__, counts["adopted"], counts["ended"], counts["lost"], len(pending))
-        )
-        log.info("serving", url=url, note=note, **counts, pending=len(pending))
+        self._write_info(listeners)
+        started = e.DaemonStarted(__version__, counts["adopted"], counts["ended"], counts["lost"], len(pending))
+        await self._record(started)
+        log.info("serving", url=listeners.url, note=listeners.note, **counts, pending=len(pending))
         self.watchdog.telling = True
-        self._background.append(asyncio.create_task(warm()))
+        self._background.spawn(warm())
         gc.freeze()
         asyncio.get_running_loop().call_later(WARM, _freeze_objects)
         ended = asyncio.create_task(self.ending.wait())
         await asyncio.wait([ended, serving], return_when=asyncio.FIRST_COMPLETED)
         ended.cancel()
-        login.cancel()
-        await self._close_all(servers, serving)
+        await self._close(parts, listeners.servers, serving, tracing)
         if self.deposed is not None:
             raise self.deposed
 
@@ -165,10 +168,10 @@ class Daemon(Assembly):
         start = max((event.seq for event in await events(kind="daemon-started", limit=1, newest=True)), default=1)
         # Not just the last event: reports of agents carry their own, earlier times.
         newest = await events(after=start - 1, limit=LATEST, newest=True)
-        ahead = self.clock.resume(max((event.time for event in newest), default=0.0))
+        ahead = self.foundation.clock.resume(max((event.time for event in newest), default=0.0))
         if not ahead:
             return pending
-        now = self.clock()
+        now = self.flow.clock()
         log.warning("the last event is dated far ahead of the machine's clock, which was wrong then", seconds=ahead)
         own_sessions = [facts for facts in self.flow.sessions.values() if not self.flow.elsewhere(facts.id)]
         corrections = [
@@ -183,20 +186,20 @@ class Daemon(Assembly):
         return [rows.get(row.intent.key, row) for row in pending]
 
     async def _bind_listeners(
-        self, settings: DaemonConfig, host: str | None, port: int | None, tls_options: tls.Wanted | None
+        self, settings: DaemonConfig, host: str | None, port: int | None, tls_options: tls.TlsSettings | None
     ) -> _Listeners:
         """Bind the Unix socket and the TCP port; until their `app` is replaced, they answer as a standby does."""
         explicit = port is not None or settings.port_given
         address, tls_settings = host or settings.host, settings.tls
-        tls_options = tls_options or tls.Wanted(
+        tls_options = tls_options or tls.TlsSettings(
             tls_settings.own, tls_settings.cert, tls_settings.key, tls_settings.insecure
         )
         certificate = await tls.certificate(tls_options, address, self.home.path / "tls", self.host)
         servers, url, note = Servers.bind(
             self.home.socket("daemon.sock"), address, settings.port if port is None else port, explicit, certificate
         )
-        unix = Entrance(Standby(self._active_daemon, self.shutdown))
-        tcp = Entrance(Standby(self._active_daemon, None, [address]))
+        unix = SwitchableApp(Standby(self._active_daemon, self._shut_down_standby))
+        tcp = SwitchableApp(Standby(self._active_daemon, None, [address]))
         return _Listeners(servers, address, url, note, certificate, unix, tcp)
 
     async def _acquire_leadership(self, store: Postgres, listeners: _Listeners) -> bool:
@@ -207,14 +210,11 @@ class Daemon(Assembly):
         news = asyncio.Event()
         news.set()
         store.reached_at(listeners.url)
-        is_active = await store.ask(news.set)
-        store.on_end = self._depose
-        if is_active:
+        if await store.ask(news.set, self._depose):
             return True
         self._install_signal_handlers()
-        await self.projects.announce_proof(self.quiet.gate)
         serving = await listeners.serve()
-        self._write_info(listeners.url, listeners.note, listeners.certificate, standby=True)
+        self._write_info(listeners, standby=True)
         log.info("standing by", active=store.active.told if store.active else "another daemon")
         following = asyncio.create_task(self._follow_active(news))
         leadership, ended = asyncio.create_task(store.turn()), asyncio.create_task(self.ending.wait())
@@ -246,8 +246,9 @@ class Daemon(Assembly):
 
     def _active_daemon(self) -> dict[str, Any] | None:
         """Return the active daemon as JSON data, or None if it is this one or unknown."""
-        active = self.shared.active if self.shared else None
-        if active is None or self.shared is None or active.application == self.shared.me.application:
+        shared = self.foundation.shared
+        active = shared.active if shared else None
+        if active is None or shared is None or active.application == shared.me.application:
             return None
         return {"host": active.host, "pid": active.pid, "since": rfc3339(active.since), "url": active.url}
 
@@ -262,66 +263,50 @@ class Daemon(Assembly):
 
         def note(line: str) -> None:
             """Log a problem of the login shell, and show it in `ao doctor`."""
-            self.doctor.shell_problem = line
+            here.shell_problem = line
             log.warning(line)
 
+        here = self.foundation.here
         try:
             login = await login_environment(
-                self.host, None, os.environ, note, self.home.programs, self.doctor.own_folders.append
+                self.host, None, os.environ, note, self.home.programs, here.own_folders.append
             )
             learn_environment(login)
-            self.plugins.here.login = login
+            here.login = login
         finally:
-            self.plugins.here.login_ready.set()
+            here.login_ready.set()
 
-    def _start_tracing(self) -> None:
-        """Send traces if a receiver is configured; the tracing package is loaded only then."""
-        if not any(os.environ.get(variable) for variable in TRACES):
-            return
-        try:
-            from agent_orchestrator.views import tracing
-        except ImportError as error:
-            self.doctor.tracing = finding("traces", "warning", f"not sent: {error}", MISSING_OTEL)
-            log.warning("traces are not sent", error=str(error), remedy=MISSING_OTEL)
-            return
-        self.tracing = tracing.Tracing(self.flow, self.runner, tracing.provider())
-        self.doctor.tracing = finding("traces", "ok", f"sent to {next(filter(None, map(os.environ.get, TRACES)))}")
-
-    async def _check_loop(self) -> list[dict[str, Any]]:
-        """Return the doctor's findings about the address and the event loop."""
-        return [of_address(*self.listening), finding("event loop", "ok", self.watchdog.stalls.told())]
-
-    async def _recover(self) -> None:
+    async def _recover(self, parts: Parts) -> None:
         """Finish or undo what the last run was in the middle of: checks, drafts, and checkouts that follow a merge."""
-        await self.checks.recover()
-        await self.planner.drafting.scratches.recover()
+        await parts.checks.recover()
+        await parts.drafting.scratches.recover()
         for repo in {facts.spec.repo for facts in self.flow.sessions.values() if facts.pr}:
             try:
-                for checkout in await settle(self.host, Path(repo)):
+                for checkout in await repair_checkouts(self.host, Path(repo)):
                     log.info("a checkout was put in order after a landing", checkout=str(checkout))
             except AoError as error:
                 log.warning("a repository could not be looked at", repo=repo, error=str(error))
 
-    async def _adopt_agents(self) -> Counter[str]:
+    async def _adopt_agents(self, parts: Parts) -> Counter[str]:
         """Adopt the agents of the last run that are still alive, and record the end of the others; return the counts."""
         own_sessions = (facts for facts in self.flow.sessions.values() if not self.flow.elsewhere(facts.id))
         live: list[tuple[SessionFacts, Handle]] = []
         for facts in own_sessions:
             if not facts.live:
-                forget_ended(self.home.session(facts.id))
+                remove_one_time_files(self.home.session(facts.id))
             elif handle := handle_of(facts):
                 live.append((facts, handle))
         counts: Counter[str] = Counter(adopted=0, ended=0, lost=0)
         interrupted = []
-        for facts, handle, liveness in await self._probe_agents(live):
+        for facts, handle, liveness in await self._probe_agents(parts.core.plugins, live):
             if not facts.remote and handle.boot_id != self.host.boot_id():
                 counts["lost"] += 1
                 interrupted += [facts.id] if facts.activity.state in IN_TURN else []
-                await self.observer.tell_end(facts.id, handle, Gone().exit, lost=RESTARTED)
+                await parts.observer.tell_end(facts.id, handle, Gone().exit, lost=RESTARTED)
             elif isinstance(liveness, Gone):
                 counts["lost" if liveness.lost else "ended"] += 1
                 lost_reason = "its terminal is gone" if liveness.lost else ""
-                await self.observer.tell_end(facts.id, handle, liveness.exit, lost=lost_reason)
+                await parts.observer.tell_end(facts.id, handle, liveness.exit, lost=lost_reason)
             else:
                 counts["adopted"] += 1
                 if isinstance(liveness, Unseen):
@@ -329,75 +314,53 @@ class Daemon(Assembly):
                         "a session could not be looked at; it counts as alive", session=facts.id, reason=liveness.reason
                     )
         if interrupted:
-            self._background.append(asyncio.create_task(self._restore_in_turn(interrupted)))
+            self._background.spawn(self._restore_in_turn(parts, interrupted))
         return counts
 
     async def _probe_agents(
-        self, live: list[tuple[SessionFacts, Handle]]
+        self, plugins: Plugins, live: list[tuple[SessionFacts, Handle]]
     ) -> list[tuple[SessionFacts, Handle, Liveness]]:
         """Return the state of each agent, with one probe per runtime and node. A failed probe counts as `Unseen`."""
         states: list[tuple[SessionFacts, Handle, Liveness]] = []
         for runtime_and_node in {(facts.spec.runtime, facts.node) for facts, _ in live}:
             group = [(facts, handle) for facts, handle in live if (facts.spec.runtime, facts.node) == runtime_and_node]
             try:
-                group_states = await self.plugins.runtime_of(group[0][0]).probe([handle for _, handle in group])
+                group_states = await plugins.runtime_of(group[0][0]).probe([handle for _, handle in group])
             except AoError as error:
                 group_states = [Unseen(error.text)] * len(group)
             states += [(facts, handle, state) for (facts, handle), state in zip(group, group_states, strict=True)]
         return states
 
-    async def _restore_in_turn(self, sessions: list[str]) -> None:
+    async def _restore_in_turn(self, parts: Parts, sessions: list[str]) -> None:
         """Restore, one after the other, the sessions that a restart of the machine interrupted in a turn."""
         for session in sessions:
             with contextlib.suppress(AoError):
-                await self.sessions.restore(session, key=f"boot:{self.host.boot_id()}")
-                await self.sessions.until(session, lambda facts: facts.live or facts.failure is not None, 60.0)
+                await parts.sessions.restore(session, key=f"boot:{self.host.boot_id()}")
+                await parts.followers.until(session, lambda facts: facts.live or facts.failure is not None, 60.0)
 
-    def _start_parts(self, pending: list[Row]) -> None:
+    def _start(self, parts: Parts, pending: list[Row]) -> None:
         """Start all parts, and the pending effects."""
-        self.observer.start()
-        self.permissions.start()
-        self.bases.start()
-        self.stacks.start()
-        self.forge_watch.start()
-        self.tracking.start()
-        self.conflicts.start()
-        self.base_states.start()
-        self.live.start()
-        self.quota.start()
-        self.nodes.start()
-        self.waking.start()
-        self.power.start()
-        self.runner.start(pending)
-        for part in (
-            self.quiet,
-            self.agent_reviews,
-            self.budgets,
-            self.completion,
-            self.dependents,
-            self.assigning,
-            self.coordinators,
-            self.fixes,
-        ):
+        for part in parts.observing:
             part.start()
-        self.admission.start()
-        self.names.start()
+        parts.cluster.start()
+        parts.sleep_detector.start()
+        parts.runner.start(pending)
+        for part in parts.deciding:
+            part.start()
+        parts.completion_files.start()
         if self.home.schema.exists():
             keep_schema(self.home.schema)
 
-    def _write_info(
-        self, url: str, note: str | None, certificate: tls.Certificate | None, *, standby: bool = False
-    ) -> None:
+    def _write_info(self, listeners: _Listeners, *, standby: bool = False) -> None:
         """Write the file by which clients find this daemon."""
-        fingerprint = certificate.fingerprint if certificate else None
         info = {
-            **({"note": note} if note else {}),
-            **({"fingerprint": fingerprint} if fingerprint else {}),
+            **({"note": listeners.note} if listeners.note else {}),
+            **({"fingerprint": listeners.fingerprint} if listeners.fingerprint else {}),
             **({"standby": True} if standby else {}),
             "pid": os.getpid(),
             "startedAt": rfc3339(time.time()),
             "socket": str(self.home.socket("daemon.sock")),
-            "url": url,
+            "url": listeners.url,
             "version": __version__,
         }
         draft = self.home.info.with_suffix(".new")
@@ -407,55 +370,44 @@ class Daemon(Assembly):
 
     # -- ending --------------------------------------------------------------------------------------------------------
 
-    async def shutdown(self, sessions: bool) -> None:
-        """End the daemon after the answer has been sent; with `sessions`, save and stop all sessions first."""
-        if sessions:
-            for part in (self.assigning, self.fixes, self.coordinators):
-                part.close()  # so that they start no sessions in the freed slots
+    async def _shut_down(self, parts: Parts | None) -> None:
+        """End the daemon after the answer has been sent; if its parts are given, save and stop all sessions first."""
+        if parts is not None:
+            for part in (parts.auto_assigner, parts.fixes, parts.coordinators):
+                await part.close()  # so that they start no sessions in the freed slots
             await self.flow.append()  # waits until what they have just begun is recorded
-            await self.sessions.stop_all(None)
+            await parts.sessions.stop_all(None)
         asyncio.get_running_loop().call_later(0.05, self.ending.set)
 
-    async def _close_all(self, servers: Servers, serving: asyncio.Task[None]) -> None:
+    async def _shut_down_standby(self, _sessions: bool) -> None:
+        """End a daemon that stands by; it has no sessions."""
+        await self._shut_down(None)
+
+    async def _close(
+        self, parts: Parts, servers: Servers, serving: asyncio.Task[None], tracing: Tracing | None
+    ) -> None:
         """Close all parts in order, wait for effects in progress, and record the stop."""
         log.info("ending")
-        for task in self._background:
-            task.cancel()
-        for part in (
-            self.admission,
-            self.quiet,
-            self.agent_reviews,
-            self.budgets,
-            self.quota,
-            self.completion,
-            self.dependents,
-            self.assigning,
-            self.coordinators,
-            self.fixes,
-        ):
-            part.close()
-        self.conflicts.close()
-        self.base_states.close()
-        self.feed.close()
-        self.live.close()
+        await self._background.close()
+        for part in reversed(parts.deciding):
+            await part.close()
+        await parts.feed.close()
+        await parts.live.close()
         servers.close()
-        await self.nodes.close()
+        await parts.cluster.close()
         await asyncio.gather(serving, return_exceptions=True)
         patience = 0.0 if self.deposed else PATIENCE
-        await asyncio.gather(
-            self.runner.drain(patience), self.queue.close(), self.forge_watch.close(), self.tracking.close()
-        )
-        await self.observer.close()
-        self.waking.close()
-        await self.power.close()
-        self.permissions.close()
-        self.watch.close()
+        await asyncio.gather(parts.runner.drain(patience), parts.queue.close())
+        for part in reversed(parts.observing):
+            await part.close()
+        await parts.sleep_detector.close()
+        self.foundation.watch.close()
         await self._record(e.DaemonStopped())
         await self.flow.stop()
-        self.names.close()
+        await parts.completion_files.close()
         await self.flow.store.close()
-        if self.tracing is not None:
-            await self.tracing.close()
+        if tracing is not None:
+            await tracing.close()
         self.home.info.unlink(missing_ok=True)
 
     async def _record(self, body: e.Body) -> None:
@@ -464,8 +416,24 @@ class Daemon(Assembly):
             await self.flow.append(Event(body, self.flow.clock(), "daemon", uuid.uuid4().hex))
 
 
-class _Unheard:
-    """Asyncio exception handler: a known error or resource shortage is one log line, at most every `TOLD_AGAIN` seconds.
+def _start_tracing(flow: Flow) -> tuple[Tracing | None, dict[str, Any] | None]:
+    """Send traces if a receiver is configured; return what sends them, and the doctor's finding about it.
+
+    The tracing package is loaded only if it is needed.
+    """
+    if not any(os.environ.get(variable) for variable in TRACES):
+        return None, None
+    try:
+        from agent_orchestrator.views import tracing
+    except ImportError as error:
+        log.warning("traces are not sent", error=str(error), remedy=MISSING_OTEL)
+        return None, finding("traces", "warning", f"not sent: {error}", MISSING_OTEL)
+    receiver = next(filter(None, map(os.environ.get, TRACES)))
+    return tracing.Tracing(flow, tracing.provider()), finding("traces", "ok", f"sent to {receiver}")
+
+
+class _UnhandledErrors:
+    """Asyncio exception handler: a known error or resource shortage is one log line, at most every `LOG_AGAIN_AFTER` seconds.
 
     Other errors go to the loop's default handler.
     """
@@ -479,7 +447,7 @@ class _Unheard:
         known_error = error if isinstance(error, AoError) else machine_short(error) if error else None
         if known_error is None:
             loop.default_exception_handler(context)
-        elif self._logged.get(known_error.text, 0.0) < loop.time() - TOLD_AGAIN:
+        elif self._logged.get(known_error.text, 0.0) < loop.time() - LOG_AGAIN_AFTER:
             self._logged[known_error.text] = loop.time()
             log.warning(str(context.get("message") or "something could not be done"), error=str(known_error))
 
@@ -499,9 +467,14 @@ class _Listeners:
     url: str
     note: str | None
     certificate: tls.Certificate | None
-    unix: Entrance
-    tcp: Entrance
+    unix: SwitchableApp
+    tcp: SwitchableApp
     serving: asyncio.Task[None] | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """The SHA-256 of our own certificate, or "" if there is none of our own."""
+        return (self.certificate.fingerprint if self.certificate else None) or ""
 
     async def serve(self) -> asyncio.Task[None]:
         """Start serving, once; return the task that serves."""
@@ -523,7 +496,7 @@ def locked(home: Home) -> Iterator[None]:
         raise Conflict(f"{home.path} belongs to another user (uid {owner})", "set AO_HOME to a folder of your own")
     with home.lock.open("a+") as file:
         home.lock.chmod(0o600)  # a user who can read it could hold it, and keep the daemon from starting
-        deadline = time.monotonic() + DYING_WITHIN
+        deadline = time.monotonic() + KILLED_LOCK_TIMEOUT
         while (holder := _lock_or_holder(file)) is not None:
             # A daemon that was just killed holds the lock until its process has disappeared.
             if (holder.isdigit() and alive(int(holder))) or time.monotonic() > deadline:
@@ -546,7 +519,7 @@ def _lock_or_holder(file: TextIO) -> str | None:
     return file.read().strip()
 
 
-def set_up_log(home: Home, foreground: bool) -> log_setup.Written:
+def set_up_log(home: Home, foreground: bool) -> log_setup.RotatingLog:
     """Log to the terminal or to the log file; return the log's stream."""
     stream = sys.stderr if foreground else home.log.open("a", buffering=1)
     if not foreground:
@@ -568,23 +541,23 @@ def main() -> int:
     parser.add_argument("--foreground", action="store_true", help="log to this terminal")
     options = parser.parse_args()
     home = Home.here()
-    keep_from_others()
+    restrict_umask()
     try:
         home.make()
         log_stream = set_up_log(home, options.foreground)
-        raise_descriptors()
+        raise_open_file_limit()
         watchdog = Watchdog()
         with locked(home), asyncio.Runner(loop_factory=watchdog.loop) as runner:
             make_launchers(str(home.programs))
-            begin_anew(os.environ, str(home.programs))
+            clean_environment(os.environ, str(home.programs))
             if not options.foreground:
                 log_stream.bound(home.log)
             try:
-                runner.run(to_its_end(_run(home, options, watchdog)))
+                runner.run(run_and_end_tasks(_run(home, options, watchdog)))
             finally:
-                _exit_within(ENDS_WITHIN)
+                _exit_within(EXIT_TIMEOUT)
     except AoError as error:
-        sys.stderr.write(KNOWN.text(f"ao: {error}\n"))
+        sys.stderr.write(REDACTOR.text(f"ao: {error}\n"))
         return error.exit_code
     except OSError as error:
         sys.stderr.write(f"ao: {home.path} cannot be used: {machine_short(error) or error}\n")
@@ -601,10 +574,10 @@ def _exit_within(seconds: float) -> None:
 
 async def _run(home: Home, options: argparse.Namespace, watchdog: Watchdog) -> None:
     """Run a daemon with the options of the command line."""
-    tls_options = tls.Wanted(options.tls, options.tls_cert, options.tls_key, options.insecure)
-    is_foreign = bool(options.config) and await foreign(LocalHost(), home, options.config)
+    tls_options = tls.TlsSettings(options.tls, options.tls_cert, options.tls_key, options.insecure)
+    is_foreign = bool(options.config) and await is_untrusted_foreign_file(LocalHost(), home, options.config)
     daemon = Daemon(home, watchdog, options.config, foreign=is_foreign)
-    await daemon.run(options.host, options.port, tls_options if tls_options != tls.Wanted() else None)
+    await daemon.run(options.host, options.port, tls_options if tls_options != tls.TlsSettings() else None)
 
 
 if __name__ == "__main__":

@@ -13,13 +13,13 @@ and three connect it to the world: `Tracker` (issues), `SCM` (pull requests, che
 
 How reports of an agent arrive: it appends lines to its spool (`plugins/agents/shared/spool.py` reads them), its plugin reads its
 records, transcript, hooks or protocol (`Listens`), its process ends, its branch moves, its screen changes; `sessions/agents/observer.py`
-turns each into an event and records it. What follows from the events is executed as effects (`sessions/lifecycle.py`), which call the
-plugins below.
+turns each into an event and records it. What follows from the events is executed as effects (`sessions/lifecycle/effects.py`), which
+call the plugins below.
 
 A plugin is one class in one file. It is constructed as `Plugin(config, host)`: `config` is its own part of the
 configuration, `host` the machine it acts on (`base/host.py`; the only way to start a process). It keeps no state that
 would be missing after a restart of the daemon: what must be remembered is part of what its methods return, which the
-daemon stores as events (`core/events.py`).
+daemon stores as events (`core/events/`).
 
 Methods with side effects are called by effects (`core/effects.py`), which may be repeated after a crash. So each of
 them must be safe to call again with the same arguments: it finds what it did before and finishes it.
@@ -49,6 +49,8 @@ from agent_orchestrator.protocols.agent import Submits as Submits
 from agent_orchestrator.protocols.agent import Turn as Turn
 from agent_orchestrator.protocols.agent import TurnLine as TurnLine
 from agent_orchestrator.protocols.agent import Types as Types
+from agent_orchestrator.protocols.clock import Clock as Clock
+from agent_orchestrator.protocols.clock import Timer as Timer
 from agent_orchestrator.protocols.forge import LONGEST_TEXT as LONGEST_TEXT
 from agent_orchestrator.protocols.forge import SCM as SCM
 from agent_orchestrator.protocols.forge import Access as Access
@@ -82,7 +84,6 @@ from agent_orchestrator.protocols.host import Report as Report
 from agent_orchestrator.protocols.notifier import Notification as Notification
 from agent_orchestrator.protocols.notifier import NotificationAction as NotificationAction
 from agent_orchestrator.protocols.notifier import Notifier as Notifier
-from agent_orchestrator.protocols.plugin import Clock as Clock
 from agent_orchestrator.protocols.plugin import Plugin as Plugin
 from agent_orchestrator.protocols.plugin import PluginFactory as PluginFactory
 from agent_orchestrator.protocols.plugin import Sleep as Sleep

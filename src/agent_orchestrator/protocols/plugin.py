@@ -19,8 +19,4 @@ Plugin = Workspace | Runtime | Agent | Tracker | SCM | Notifier | Terminal
 PluginFactory = Callable[[Mapping[str, Any], Host], Plugin]
 
 
-Clock = Callable[[], float]
-"""Returns seconds since the epoch. Injected everywhere, so that tests need no sleeping."""
-
-
 Sleep = Callable[[float], Awaitable[None]]

@@ -19,7 +19,7 @@ from agent_orchestrator.server.access.refusals import Refusals
 from agent_orchestrator.server.services import Services
 
 _ROUTE_TABLE = "agent_orchestrator.server.route_table"
-EVERYBODYS = "sessions"
+COMMON_ROUTES = "sessions"
 """The file of routes that every client needs."""
 
 
@@ -58,7 +58,7 @@ class App:
 async def warm() -> None:
     """Load what every client requests, in a thread."""
     route_table = await asyncio.to_thread(import_module, _ROUTE_TABLE)
-    await asyncio.to_thread(route_table.load, EVERYBODYS)
+    await asyncio.to_thread(route_table.load, COMMON_ROUTES)
 
 
 def create_app(

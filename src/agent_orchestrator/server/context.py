@@ -12,7 +12,7 @@ from agent_orchestrator.config.projects.projects import Context
 from agent_orchestrator.config.tokens import Identity
 from agent_orchestrator.errors import Denied
 from agent_orchestrator.server.access import auth
-from agent_orchestrator.server.access.callers import LONGEST_KEY
+from agent_orchestrator.server.access.request_context import LONGEST_KEY
 from agent_orchestrator.server.services import Services
 
 
@@ -70,14 +70,14 @@ async def _session(
 SessionId = Annotated[str, Depends(_session)]
 
 
-def doer(identity: Identity) -> str:
+def actor_name(identity: Identity) -> str:
     """Return who acts, as events record it: an agent by its session; every other caller is a person."""
     return identity.name if identity.kind == "session" and identity.name else "person"
 
 
 async def _require_admin(identity: TheIdentity) -> None:
     """Raise Denied unless the caller is an administrator."""
-    auth.need(identity, "admin")
+    auth.require_role(identity, "admin")
 
 
 async def _require_local(identity: TheIdentity) -> None:

@@ -95,7 +95,7 @@ class _File:
         return etag, gzipped if gzipped is not None and len(gzipped) < len(body) else None
 
 
-class Page:
+class Dashboard:
     """An ASGI app that answers GET requests for the dashboard's files and views."""
 
     def __init__(self, folder: Path = DIST) -> None:

@@ -11,9 +11,9 @@ from agent_orchestrator.core.events import Event, event_json
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.server.streams import Stream
 
-IDLE = 15.0
+KEEP_ALIVE_SECONDS = 15.0
 """Seconds of silence after which a comment shows proxies and readers that the connection is alive."""
-KEPT = 256
+MAX_CACHED_FRAMES = 256
 """How many encoded events are kept for other readers of the same event."""
 _MAX_ID_DIGITS = 18
 """Digits that an event's number may have."""
@@ -33,14 +33,14 @@ def event_stream(
         "text/event-stream",
         first=b"retry: 1000\n\n",
         pulse=b": keep-alive\n\n",
-        idle=IDLE,
+        idle=KEEP_ALIVE_SECONDS,
     )
 
 
 def live_stream(frames: AsyncIterator[bytes], closing: asyncio.Event) -> Stream:
     """Return an endless answer with frames that are already encoded."""
     pulse = b"event: pulse\ndata: {}\n\n"
-    return Stream(frames, closing, "text/event-stream", first=b"retry: 1000\n\n", pulse=pulse, idle=IDLE)
+    return Stream(frames, closing, "text/event-stream", first=b"retry: 1000\n\n", pulse=pulse, idle=KEEP_ALIVE_SECONDS)
 
 
 def sequence(text: str) -> int:
@@ -63,7 +63,7 @@ class Frames:
         cached = self._kept.get(event.seq)
         if cached is None or cached[0] is not event:
             cached = self._kept[event.seq] = (event, frame(event))
-            if len(self._kept) > KEPT:
+            if len(self._kept) > MAX_CACHED_FRAMES:
                 self._kept.popitem(last=False)
         return cached[1]
 

@@ -23,13 +23,13 @@ import structlog
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from agent_orchestrator.base.rate_limit import Recent
+from agent_orchestrator.base.rate_limit import RateLimiter
 from agent_orchestrator.errors import AoError, Conflict, Denied, UsageError, machine_short
 from agent_orchestrator.server.access.auth import is_git
 from agent_orchestrator.server.access.peers import peer_user
 from agent_orchestrator.server.access.tls import Certificate
 from agent_orchestrator.server.app import App
-from agent_orchestrator.server.standby import Entrance
+from agent_orchestrator.server.standby import SwitchableApp
 
 HEAD_LIMIT = 1 << 16
 """Bytes that a request's line and headers may have."""
@@ -49,7 +49,7 @@ _HEADERS = [
 ]
 
 log = structlog.get_logger(__name__)
-_full_warnings = Recent(1, 60.0, time.monotonic)
+_full_warnings = RateLimiter(1, 60.0, time.monotonic)
 
 
 def bind_unix(path: Path) -> socket.socket:
@@ -164,7 +164,7 @@ class Servers:
         self._unix_path = unix_path
         self._inode = unix_path.stat().st_ino if unix is not None and unix_path is not None else None
         self._servers: list[_Server] = []
-        self._apps: list[App | Entrance] = []
+        self._apps: list[App | SwitchableApp] = []
         self._closing = asyncio.Event()
         self.started = asyncio.Event()
         """Set once requests are answered."""
@@ -182,7 +182,7 @@ class Servers:
             raise
         return cls(unix, tcp, unix_path, certificate), url_of(tcp, host, secure=certificate is not None), note
 
-    async def serve(self, app_unix: App | Entrance, app_tcp: App | Entrance) -> None:
+    async def serve(self, app_unix: App | SwitchableApp, app_tcp: App | SwitchableApp) -> None:
         """Answer requests until `close` is called and those in progress are done."""
         pairs = [(app, sock) for app, sock in ((app_unix, self._unix), (app_tcp, self._tcp)) if sock is not None]
         self._apps = [app for app, _ in pairs]
@@ -222,7 +222,7 @@ class Servers:
 class _Server(uvicorn.Server):
     """uvicorn without its signal handlers and its periodic tick: it waits for an event, so that idling costs nothing."""
 
-    def __init__(self, app: App | Entrance, closing: asyncio.Event, certificate: Certificate | None) -> None:
+    def __init__(self, app: App | SwitchableApp, closing: asyncio.Event, certificate: Certificate | None) -> None:
         super().__init__(
             uvicorn.Config(
                 app,

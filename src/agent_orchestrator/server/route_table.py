@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from threading import Lock
 from typing import Any
 
@@ -20,7 +21,6 @@ from starlette.types import Receive, Scope, Send
 from agent_orchestrator import __version__
 from agent_orchestrator.server import error_handlers, routes
 from agent_orchestrator.server.mcp.endpoint import PATH, Endpoint
-from agent_orchestrator.server.routes import git
 from agent_orchestrator.server.schema import openapi as describe
 
 PARTS = {
@@ -43,7 +43,7 @@ PARTS = {
     "answers": "answer",
 }
 """The file for each first word after `/api/`; OpenAPI lists the files in this order."""
-OF_SESSION = {
+SESSION_PARTS = {
     "reviews": "review reviewers request-review resolve merge ready close undo checks",
     "reactions": "reactions",
     "events": "events",
@@ -52,7 +52,7 @@ OF_SESSION = {
 """The file for each word after a session's id, if it is not the file of the session itself."""
 
 _FILES = {word: file for file, words in PARTS.items() for word in words.split()}
-_FILES_OF_SESSION = {word: file for file, words in OF_SESSION.items() for word in words.split()}
+_FILES_OF_SESSION = {word: file for file, words in SESSION_PARTS.items() for word in words.split()}
 
 
 def file_of(path: str) -> str | None:
@@ -122,7 +122,10 @@ def _build_routes() -> Routes:
     )
     error_handlers.install(app)
     app.router.routes.append(Route(PATH, Endpoint(), include_in_schema=False))
-    app.router.routes.append(Route(git.PATH, git.Endpoint(), include_in_schema=False))
+    if find_spec("agent_orchestrator.cluster"):  # only nodes fetch and push
+        from agent_orchestrator.server.routes import git
+
+        app.router.routes.append(Route(git.PATH, git.Endpoint(), include_in_schema=False))
     return app
 
 

@@ -7,44 +7,45 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from agent_orchestrator.base.home import Home
     from agent_orchestrator.changes.checks.proof import Proofs
     from agent_orchestrator.changes.conflicts import Conflicts
     from agent_orchestrator.changes.forge_sync import Webhooks
     from agent_orchestrator.changes.issues.local_tracker import Issues
     from agent_orchestrator.changes.merge_queue import MergeQueue
+    from agent_orchestrator.changes.merge_withdrawal import MergeWithdrawal
     from agent_orchestrator.changes.reviews.agent_reviews import AgentReviews
     from agent_orchestrator.changes.reviews.reviews import Reviews
-    from agent_orchestrator.changes.reviews.threads import Discussions
-    from agent_orchestrator.cluster.nodes import ClusterNodes
+    from agent_orchestrator.changes.reviews.threads import ReviewThreads
     from agent_orchestrator.config.projects.projects import Projects
     from agent_orchestrator.config.projects.settings import Configuration
     from agent_orchestrator.config.tokens import Tokens
     from agent_orchestrator.fleet.coordinator.coordinator import Coordinators
     from agent_orchestrator.fleet.fixes.runs import Fixes
-    from agent_orchestrator.fleet.notifications import Answers, Trial
+    from agent_orchestrator.fleet.notifications import AnswerLinks, NotifierTest
     from agent_orchestrator.fleet.notifications.slack_buttons import SlackButtons
     from agent_orchestrator.fleet.plans import Planner
-    from agent_orchestrator.fleet.reactions.rules_in_force import Reactions
+    from agent_orchestrator.fleet.reactions.rules_in_force import RuleInspection
     from agent_orchestrator.fleet.scheduling.backlog import Backlog
-    from agent_orchestrator.fleet.usage.usage import Usages
+    from agent_orchestrator.fleet.usage.usage import UsageReports
     from agent_orchestrator.server.access.logins import Logins
     from agent_orchestrator.sessions.agents.catalog import Agents
+    from agent_orchestrator.sessions.cluster import Cluster
     from agent_orchestrator.sessions.messages import Inbox
+    from agent_orchestrator.sessions.part import Core
     from agent_orchestrator.sessions.permissions.service import Permissions
     from agent_orchestrator.sessions.plugin_listing import PluginListing
     from agent_orchestrator.sessions.prune import Prune
     from agent_orchestrator.sessions.report_tool import Reporting
     from agent_orchestrator.sessions.sessions import Sessions
     from agent_orchestrator.views.audit import Audit
-    from agent_orchestrator.views.board import Live
+    from agent_orchestrator.views.board import LiveState
     from agent_orchestrator.views.doctor import Doctor
     from agent_orchestrator.views.event_feed import Feed
-    from agent_orchestrator.views.inspection import Inspection
+    from agent_orchestrator.views.inspection import SessionDetails
     from agent_orchestrator.views.metrics import Metrics
     from agent_orchestrator.views.recap import Recap
     from agent_orchestrator.views.stats import Stats
-    from agent_orchestrator.views.story import Stories
+    from agent_orchestrator.views.story import Timelines
     from agent_orchestrator.views.traffic import Traffic
 
 
@@ -53,30 +54,31 @@ class Services:
     """The services of the daemon."""
 
     version: str
-    home: Home
+    core: Core
     sessions: Sessions
     inbox: Inbox
     permissions: Permissions
-    usage: Usages
-    inspection: Inspection
+    usage: UsageReports
+    inspection: SessionDetails
     reviews: Reviews
     agent_reviews: AgentReviews
-    discussions: Discussions
-    reactions: Reactions
+    discussions: ReviewThreads
+    reactions: RuleInspection
     reporting: Reporting
     queue: MergeQueue
+    withdrawal: MergeWithdrawal
     conflicts: Conflicts
     issues: Issues
     backlog: Backlog
     planner: Planner
     fixes: Fixes
     feed: Feed
-    notifiers: Trial
-    answers: Answers
+    notifiers: NotifierTest
+    answers: AnswerLinks
     slack: SlackButtons
     audit: Audit
-    live: Live
-    stories: Stories
+    live: LiveState
+    stories: Timelines
     stats: Stats
     recap: Recap
     metrics: Metrics
@@ -92,6 +94,6 @@ class Services:
     tokens: Tokens
     logins: Logins
     webhooks: Webhooks
-    nodes: ClusterNodes
+    nodes: Cluster
     shutdown: Callable[[bool], Awaitable[None]]
     """Ends the daemon; with True, all sessions are stopped first."""

@@ -1,4 +1,4 @@
-"""The application of a daemon in standby: reports that, and which daemon is active. An `Entrance` later switches to the real
+"""The application of a daemon in standby: reports that, and which daemon is active. An `SwitchableApp` later switches to the real
 application.
 """
 
@@ -19,11 +19,11 @@ from agent_orchestrator.errors import AoError, Unreachable
 from agent_orchestrator.server.access import auth
 from agent_orchestrator.server.schema import problems
 
-Told = Callable[[], dict[str, Any] | None]
+GetActive = Callable[[], dict[str, Any] | None]
 """Returns the active daemon: host, pid, since, url; or None if it is not known."""
 
 
-class Entrance:
+class SwitchableApp:
     """The entry point for requests; the application behind it may be replaced while connections stay open."""
 
     def __init__(self, app: Any) -> None:
@@ -43,7 +43,7 @@ class Standby:
     """Answers health checks and its owner's shutdown request; every other request is refused in favor of the active daemon."""
 
     def __init__(
-        self, active: Told, shutdown: Callable[[bool], Awaitable[None]] | None, hosts: Iterable[str] = ()
+        self, active: GetActive, shutdown: Callable[[bool], Awaitable[None]] | None, hosts: Iterable[str] = ()
     ) -> None:
         """`shutdown` is set on the Unix socket, whose callers may do everything. `hosts`: as for the real application."""
         self.state = SimpleNamespace(closing=asyncio.Event())
@@ -64,7 +64,7 @@ class Standby:
         """Return the answer to a request."""
         try:
             if self._names is not None:  # foreign web pages get no information here either
-                self._names.check(auth.single(scope["headers"]), api=True, scheme=scope["scheme"])
+                self._names.check(auth.headers_by_name(scope["headers"]), api=True, scheme=scope["scheme"])
         except AoError as error:
             return problems.response(problems.of_error(error))
         if (scope["method"], scope["path"]) == ("GET", "/healthz"):

@@ -9,10 +9,10 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-SEND_LIMIT = 10.0
+SEND_TIMEOUT = 10.0
 """Seconds within which a reader must accept data. A slower one is disconnected and may resume; nothing else waits for it."""
 
-BEGIN_LIMIT = 1.0
+BEGIN_TIMEOUT = 1.0
 """Seconds after which an answer begins even if its source has produced nothing yet."""
 
 
@@ -74,7 +74,7 @@ class Stream(Response):
     async def _beat(self, send: Send) -> None:
         """Begin the answer if the source is slow to, and send a pulse during silence; never returns."""
         if not self._first:
-            await asyncio.sleep(BEGIN_LIMIT)
+            await asyncio.sleep(BEGIN_TIMEOUT)
             if not self._begun:
                 await self._send(send, self._pulse)
         while self._idle is not None:
@@ -92,7 +92,7 @@ class Stream(Response):
         sent.
         """
         self._sending = True
-        async with asyncio.timeout(SEND_LIMIT):
+        async with asyncio.timeout(SEND_TIMEOUT):
             if not self._begun:
                 self._begun = True
                 await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})

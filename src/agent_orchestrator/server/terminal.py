@@ -25,13 +25,13 @@ from typing import Any
 from fastapi import WebSocket
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
-from agent_orchestrator.base.text.redaction import KNOWN
+from agent_orchestrator.base.text.redaction import REDACTOR
 from agent_orchestrator.errors import Temporary
 
 CHUNK = 1 << 16
 WINDOW = 1 << 19
 """Bytes that may be sent ahead to a client that acknowledges what it has shown."""
-MOST = 32
+MAX_TERMINALS = 32
 """Terminals that one caller may have open at once: each is a process, and a tmux client."""
 _END_GRACE = 2.0
 _WRITE_TIMEOUT = 30.0
@@ -56,10 +56,12 @@ reports is typed and reaches the agent.
 
 
 @contextlib.contextmanager
-def one_more(taken: Counter[str], caller: str) -> Iterator[None]:
+def count_terminal(taken: Counter[str], caller: str) -> Iterator[None]:
     """Count a terminal of a caller while it is open; raise Temporary if the caller has too many."""
-    if taken[caller] >= MOST:
-        raise Temporary(f"you have {MOST} terminals open, and may have no more at once", "close one, and try again")
+    if taken[caller] >= MAX_TERMINALS:
+        raise Temporary(
+            f"you have {MAX_TERMINALS} terminals open, and may have no more at once", "close one, and try again"
+        )
     taken[caller] += 1
     try:
         yield
@@ -174,7 +176,7 @@ class _Window:
 async def _send_output(websocket: WebSocket, master: int, window: _Window) -> None:
     """Send the PTY's output to the socket, without secrets, until the command ends."""
     loop = asyncio.get_running_loop()
-    secrets, open_ = KNOWN.stream(), True
+    secrets, open_ = REDACTOR.stream(), True
     while open_:
         await window.room()
         try:

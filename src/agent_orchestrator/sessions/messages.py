@@ -1,6 +1,6 @@
 """The messages to agents, and the questions and permission requests of agents.
 
-Messages are stored here and delivered by `lifecycle.py`. Look here when a message or an answer is refused.
+Messages are stored here and delivered by `delivery.py`. Look here when a message or an answer is refused.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ import uuid
 from dataclasses import replace
 from typing import Any
 
-from agent_orchestrator.base.home import Home
 from agent_orchestrator.base.text.terminal_output import last_lines
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event, rfc3339
 from agent_orchestrator.core.facts import Message, Offer, SessionFacts
 from agent_orchestrator.errors import AoError, Conflict, NotFound, UsageError
 from agent_orchestrator.plugins.agents.shared.spool import clean_text
+from agent_orchestrator.sessions.followers import Followers
+from agent_orchestrator.sessions.part import Core, Part
 from agent_orchestrator.sessions.permissions.requests import request_of
 from agent_orchestrator.sessions.permissions.service import Permissions
 from agent_orchestrator.sessions.session_view import Views, message_json
 from agent_orchestrator.sessions.sessions import Sessions
 
-LONGEST_MESSAGE = 1 << 20
+MAX_MESSAGE_BYTES = 1 << 20
 """Maximum size of a message in bytes."""
 ACKNOWLEDGED_WITHIN = 3.0
 """Seconds after delivery that an agent which never acknowledged a message gets to do so."""
@@ -33,14 +33,16 @@ _KIND_BY_STATUS = {"needs_input": "question", "blocked": "permission"}
 """The statuses of a session whose agent waits for an answer, with the kind of answer."""
 
 
-class Inbox:
+class Inbox(Part):
     """The messages of people to agents, and everything that waits for a person's answer."""
 
-    def __init__(self, flow: Flow, home: Home, permissions: Permissions, sessions: Sessions, views: Views) -> None:
-        self.flow = flow
-        self.home = home
+    def __init__(
+        self, core: Core, permissions: Permissions, sessions: Sessions, followers: Followers, views: Views
+    ) -> None:
+        super().__init__(core)
         self.permissions = permissions
         self.sessions = sessions
+        self.followers = followers
         self.views = views
         self._answered: dict[tuple[str, float | str], str] = {}
 
@@ -52,16 +54,17 @@ class Inbox:
         text = clean_text(content).strip("\n")
         if not text.strip():
             raise UsageError("the message is empty", "write something")
-        if len(text.encode()) > LONGEST_MESSAGE:
+        if len(text.encode()) > MAX_MESSAGE_BYTES:
             raise UsageError(
-                f"the message has over {LONGEST_MESSAGE >> 20} MB", "put it into a file in the workspace and name that"
+                f"the message has over {MAX_MESSAGE_BYTES >> 20} MB",
+                "put it into a file in the workspace and name that",
             )
         message = _message_id(key)
         stored = self._find_message(facts, message)
         if stored is None:
             self._refuse_if_stopped(facts)
             body = e.MessageQueued(message, text, sender, interrupt)
-            event = Event(body, self.flow.clock(), sender, f"message:{session}:{message}", facts.project, session)
+            event = Event(body, self.clock(), sender, f"message:{session}:{message}", facts.project, session)
             await self.flow.append(event)
             stored = self._find_message(self.flow.sessions[session], message)
         return {"messageId": message, "state": stored.state if stored else "queued"}
@@ -100,9 +103,9 @@ class Inbox:
             return is_final(facts) or (current is not None and current.state == "delivered" and not facts.acknowledges)
 
         patience = wait or 0.0
-        facts = await self.sessions.until(session, is_delivered, patience)
+        facts = await self.followers.until(session, is_delivered, patience)
         if not is_final(facts):  # an agent that never acknowledged a message gets a short time to do so
-            facts = await self.sessions.until(session, is_final, min(patience, ACKNOWLEDGED_WITHIN))
+            facts = await self.followers.until(session, is_final, min(patience, ACKNOWLEDGED_WITHIN))
         result = self._find_message(facts, message)
         if result is None:
             raise NotFound(f"{session} has no message {message}", f"see them: ao api GET /sessions/{session}/messages")
@@ -226,7 +229,7 @@ class Inbox:
         is_allowed = decision == "allow"
         body = e.MessageReleased(message) if is_allowed else e.MessageFailed(message, "a person refused it")
         event_key = f"word:{message}:{key or uuid.uuid4().hex}"
-        await self.flow.append(Event(body, self.flow.clock(), "person", event_key, facts.project, facts.id))
+        await self.flow.append(Event(body, self.clock(), "person", event_key, facts.project, facts.id))
         return {"messageId": message, "state": "queued" if is_allowed else "failed"}
 
     async def _answer_offer(
@@ -245,7 +248,7 @@ class Inbox:
         ):
             raise Conflict(f"{offer} is not offered any more", f"see what is: ao answer {facts.id}")
         body = e.OfferAnswered(offer, decision)
-        await self.flow.append(Event(body, self.flow.clock(), "person", event_key, facts.project, facts.id))
+        await self.flow.append(Event(body, self.clock(), "person", event_key, facts.project, facts.id))
         return {"messageId": None, "state": "delivered" if decision == "allow" else "failed"}
 
     def _claim_answer(self, facts: SessionFacts, key: str | None, message: str = "") -> None:

@@ -9,9 +9,9 @@ from typing import Any
 from agent_orchestrator import __version__
 from agent_orchestrator.config import trust
 from agent_orchestrator.config.load import Loaded
-from agent_orchestrator.config.projects.plugin_registry import BUILT_IN, SLOTS, declared_in, installed
+from agent_orchestrator.config.projects.plugin_registry import BUILT_IN, SLOTS, declared_permissions, installed
+from agent_orchestrator.config.projects.project_plugins import ProjectPlugins, plugins_of
 from agent_orchestrator.config.projects.projects import Projects
-from agent_orchestrator.sessions.plugins import Plugins, named
 
 OURS = "built in"
 """The origin of built-in plugins."""
@@ -20,9 +20,9 @@ OURS = "built in"
 class PluginListing:
     """All plugins, in force or not."""
 
-    def __init__(self, plugins: Plugins, projects: Projects) -> None:
-        self.plugins = plugins
+    def __init__(self, projects: Projects, project_plugins: ProjectPlugins) -> None:
         self.projects = projects
+        self.project_plugins = project_plugins
 
     def list(self) -> list[dict[str, Any]]:
         """Return the built-in plugins by slot, those of installed packages, and the files that configurations name."""
@@ -36,7 +36,9 @@ class PluginListing:
 
     def _from_packages(self) -> Iterator[dict[str, Any]]:
         """Yield the plugins of installed packages, with the reason if one is not in force."""
-        project_by_plugin = {pair: project.id for project in self.plugins.config.projects() for pair in named(project)}
+        project_by_plugin = {
+            pair: project.id for project in self.projects.config.projects() for pair in plugins_of(project)
+        }
         for slot in SLOTS:
             for name, code in installed(slot).items():
                 if name in BUILT_IN.get(slot, {}):
@@ -48,23 +50,23 @@ class PluginListing:
     def _from_files(self) -> Iterator[dict[str, Any]]:
         """Yield the plugins in files that configurations name, with the reason if one is not in force."""
         plugin_by_path = {
-            path: plugin for registry in self.plugins.registries() for path, plugin in registry.known().items()
+            path: plugin for registry in self.project_plugins.registries() for path, plugin in registry.known().items()
         }
-        errors = [error.text for registry in self.plugins.registries() for error in registry.failed]
-        for file in self.plugins.config.files:
-            loaded = self.plugins.config.loaded(file)
-            for path in _plugin_files(loaded, self.plugins) if loaded else ():
+        errors = [error.text for registry in self.project_plugins.registries() for error in registry.failed]
+        for file in self.projects.config.files:
+            loaded = self.projects.config.loaded(file)
+            for path in _plugin_files(loaded, self.projects) if loaded else ():
                 slot, name = plugin_by_path.get(str(path), ("", path.stem.replace("_", "-")))
                 is_trusted = loaded is not None and self.projects.trusts(loaded)
                 load_error = next((text for text in errors if str(path) in text), "")
                 problem = load_error or ("" if is_trusted else "not trusted: ao trust")
-                yield _row(slot, name, str(path), "", declared_in(path), trust.sha256(path), problem)
+                yield _row(slot, name, str(path), "", declared_permissions(path), trust.sha256(path), problem)
 
 
-def _plugin_files(loaded: Loaded, plugins: Plugins) -> list[Path]:
+def _plugin_files(loaded: Loaded, projects: Projects) -> list[Path]:
     """Return the Python files that a configuration loads as plugins."""
-    surrounding = plugins.config.around(loaded)
-    return [path for path in trust.code(loaded, surrounding) if path.suffix == ".py"]
+    surrounding = projects.config.around(loaded)
+    return [path for path in trust.code_files(loaded, surrounding) if path.suffix == ".py"]
 
 
 def _row(

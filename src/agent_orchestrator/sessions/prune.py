@@ -5,27 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.base.home import Home
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.protocols import Handle
-from agent_orchestrator.protocols.host import Host
-from agent_orchestrator.sessions.lifecycle import Lifecycle
-from agent_orchestrator.sessions.plugins import Plugins, handle_of
+from agent_orchestrator.sessions.lifecycle.session_specs import SessionSpecs
+from agent_orchestrator.sessions.part import Core, Part
+from agent_orchestrator.sessions.plugins import handle_of
 
 
-class Prune:
+class Prune(Part):
     """The clean-up of a home. It removes only what holds no unsaved work, and returns why the rest stays."""
 
-    def __init__(self, flow: Flow, home: Home, host: Host, plugins: Plugins, lifecycle: Lifecycle) -> None:
-        self.flow = flow
-        self.home = home
-        self.host = host
-        self.plugins = plugins
-        self.lifecycle = lifecycle
+    def __init__(self, core: Core, specs: SessionSpecs) -> None:
+        super().__init__(core)
+        self.specs = specs
 
     async def run(self, dry_run: bool) -> dict[str, Any]:
         """Check everything of ours; remove what is safe, or with `dry_run` only list it."""
@@ -45,7 +40,7 @@ class Prune:
         if facts.remote and facts.node is None:
             return False
         try:
-            return await self.plugins.site_of(facts).present(Path(facts.place.path))
+            return await self.core.sites.of(facts).present(Path(facts.place.path))
         except AoError:
             return False
 
@@ -54,14 +49,14 @@ class Prune:
     ) -> None:
         """Remove a stopped session's workspace if it is unused and everything in it is saved."""
         try:
-            spec = self.lifecycle.workspace_spec(facts)
-            site = self.plugins.site_of(facts)
+            spec = self.specs.workspace(facts)
+            site = self.core.sites.of(facts)
             users = await site.users_of(spec.path)
             reasons = [f"{name} (pid {pid}) uses it" for pid, name in users[:1]]
             reasons += await site.is_safe(spec)
             if not reasons and not dry_run:
-                await self.plugins.workspace_of(facts).remove(spec)
-                now = self.flow.clock()
+                await self.core.plugins.workspace_of(facts).remove(spec)
+                now = self.clock()
                 body = e.SessionStopped(facts.saved)
                 await self.flow.append(Event(body, now, "person", f"pruned:{facts.id}:{now}", facts.project, facts.id))
         except AoError as error:
@@ -77,7 +72,7 @@ class Prune:
         """Stop the terminals that belong to no session."""
         local_sessions = (facts for facts in self.flow.sessions.values() if not facts.remote)
         handles: list[Handle] = [handle for facts in local_sessions if (handle := handle_of(facts))]
-        for name, runtime in self.plugins.here.runtimes.items():
+        for name, runtime in self.core.sites.here.runtimes.items():
             for stray in await runtime.leftovers([handle for handle in handles if handle.runtime == name]):
                 if not dry_run:
                     await runtime.stop(stray)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable
 
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.errors import Conflict
+from agent_orchestrator.sessions.agents.observer import Observer
 
 SOURCE = "mcp"
 
@@ -17,9 +17,9 @@ SOURCE = "mcp"
 class Reporting:
     """The recorder of reports of the current launch; reports of an older launch, or of one that has ended, are refused."""
 
-    def __init__(self, flow: Flow, look_at_head: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(self, flow: Flow, observer: Observer) -> None:
         self.flow = flow
-        self._look_at_head = look_at_head
+        self.observer = observer
 
     def check(self, session: str, generation: int) -> SessionFacts:
         """Return the session if this launch is its current, live one; raise `Conflict` otherwise."""
@@ -39,7 +39,7 @@ class Reporting:
         """Record a report of the agent."""
         self.check(session, generation)
         if isinstance(body, e.AgentDone):
-            await self._look_at_head(session)  # what it reports as done was committed before
+            await self.observer.look_at_head(session)  # what it reports as done was committed before
         facts = self.check(session, generation)
         key = f"{SOURCE}:{session}:{generation}:{uuid.uuid4().hex}"
         await self.flow.append(Event(body, self.flow.clock(), SOURCE, key, facts.project, session, generation))

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any
+from typing import Any, Protocol
 
-from agent_orchestrator.base.text.redaction import KNOWN
-from agent_orchestrator.core.engine import Change, Flow
+from agent_orchestrator.base.text.redaction import REDACTOR
 from agent_orchestrator.core.events import rfc3339
-from agent_orchestrator.core.facts import Collision, HomeFacts, Message, SessionFacts
+from agent_orchestrator.core.facts import HomeFacts, Message, PredictedConflict, SessionFacts
+from agent_orchestrator.core.listeners import Change
 from agent_orchestrator.core.pull_request import CheckRun
 from agent_orchestrator.core.reactions import stuck_after
+from agent_orchestrator.core.signals import ConfigurationReloaded
 from agent_orchestrator.core.status import IN_TURN, Status, derive
+from agent_orchestrator.sessions.part import Core, Part
 
-Met = Mapping[str, Collision]
+Conflicts = Mapping[str, PredictedConflict]
 """Another session → the conflict with it."""
 
-MOST_FILES = 5
+MAX_FILES = 5
 """Maximum number of files that are named per conflict."""
 
 
@@ -28,26 +30,34 @@ class _CachedText:
     """A session's JSON text, and until when it is valid."""
 
     facts: SessionFacts
-    met: Met
+    met: Conflicts
     until: float
     text: str
 
 
-class Views:
+class Troubles(Protocol):
+    """Knows which notifiers do not work."""
+
+    def troubles(self, project: str | None) -> list[dict[str, Any]]:
+        """Return the notifiers of a project, or of all, that cannot send, as JSON."""
+        ...
+
+
+class Views(Part):
     """Sessions as JSON. The text of a list is cached until something changes."""
 
-    def __init__(self, flow: Flow) -> None:
-        self.flow = flow
-        self.untold: Callable[[str | None], list[dict[str, Any]]] = lambda _project: []
-        """Returns the notifiers that do not work."""
+    def __init__(self, core: Core, notifiers: Troubles) -> None:
+        super().__init__(core)
+        self._notifiers = notifiers
         self._texts: dict[str, _CachedText] = {}
         self._bodies: dict[str | None, tuple[float, bytes]] = {}
-        flow.on_change.append(self._on_change)
+        self.on(self._clear_lists)
+        self.on_signal(ConfigurationReloaded, self._clear)
 
     def status(self, facts: SessionFacts, now: float | None = None) -> Status:
         """Return a session's status now."""
         rules = self.flow.rules(facts.project, facts.spec.profile)
-        status = derive(facts, self.flow.clock() if now is None else now, stuck_after(rules))
+        status = derive(facts, self.clock() if now is None else now, stuck_after(rules))
         if (home := self.flow.elsewhere(facts.id)) and not facts.stopped:
             status = replace(status, why=f"{status.why}; it lives in {home}, whose daemon is not the active one")
         return status
@@ -56,7 +66,7 @@ class Views:
         """Return one session as JSON, always with all keys."""
         return session_json(facts, self.status(facts), self.met(facts))
 
-    def met(self, facts: SessionFacts) -> Met:
+    def met(self, facts: SessionFacts) -> Conflicts:
         """Return the sessions that conflict with this one: older ones from its own facts, newer ones from theirs."""
         younger = {
             session.id: session.collisions[facts.id]
@@ -67,7 +77,7 @@ class Views:
 
     def body(self, project: str | None) -> bytes:
         """Return the list of all sessions, or of one project's, as JSON text."""
-        now = self.flow.clock()
+        now = self.clock()
         cached = self._bodies.get(project)
         if cached and now < cached[0]:
             return cached[1]
@@ -76,18 +86,20 @@ class Views:
         ordered = sorted(sessions, key=lambda facts: facts.created_at)
         texts = [self._text(facts, now, conflicts.get(facts.id, {})) for facts in ordered]
         unread = outages_json(self.flow.home, project)
-        more = KNOWN.text(f', "unread": {json.dumps(unread, ensure_ascii=False)}') if unread else ""
-        if untold := self.untold(project):
-            more += KNOWN.text(f', "untold": {json.dumps(untold, ensure_ascii=False)}')
+        more = REDACTOR.text(f', "unread": {json.dumps(unread, ensure_ascii=False)}') if unread else ""
+        if untold := self._notifiers.troubles(project):
+            more += REDACTOR.text(f', "untold": {json.dumps(untold, ensure_ascii=False)}')
         body = f'{{"sessions": [{", ".join(entry.text for entry in texts)}]{more}}}'.encode()
         self._bodies[project] = (min((now + 3600.0, *(entry.until for entry in texts))), body)
         return body
 
-    def _text(self, facts: SessionFacts, now: float, conflicts: Met) -> _CachedText:
+    def _text(self, facts: SessionFacts, now: float, conflicts: Conflicts) -> _CachedText:
         """Return a session's JSON text, created again only if its facts, its conflicts or, with time, its status changed."""
         cached = self._texts.get(facts.id)
         if cached is None or cached.facts is not facts or cached.met != conflicts or now >= cached.until:
-            text = KNOWN.text(json.dumps(session_json(facts, self.status(facts, now), conflicts), ensure_ascii=False))
+            text = REDACTOR.text(
+                json.dumps(session_json(facts, self.status(facts, now), conflicts), ensure_ascii=False)
+            )
             cached = self._texts[facts.id] = _CachedText(facts, conflicts, self.changes_at(facts, now) or inf, text)
         return cached
 
@@ -105,19 +117,19 @@ class Views:
             moments += [stuck_at, now + 60.0 - (now - last_report_at) % 60.0] if stuck_at <= now else [stuck_at]
         return min((moment for moment in moments if moment > now), default=None)
 
-    def forget(self) -> None:
-        """Clear the caches, after a change that no event describes: rules, projects."""
+    def _clear(self, _signal: ConfigurationReloaded) -> None:
+        """Clear the caches, because rules or projects may have changed."""
         self._bodies.clear()
         self._texts.clear()
 
-    def _on_change(self, _changes: Sequence[Change]) -> None:
+    def _clear_lists(self, _changes: Sequence[Change]) -> None:
         """Clear the cached lists."""
         self._bodies.clear()
 
 
-def _conflicts_by_session(sessions: Iterable[SessionFacts]) -> dict[str, dict[str, Collision]]:
+def _conflicts_by_session(sessions: Iterable[SessionFacts]) -> dict[str, dict[str, PredictedConflict]]:
     """Return the conflicts of all sessions."""
-    conflicts: dict[str, dict[str, Collision]] = {}
+    conflicts: dict[str, dict[str, PredictedConflict]] = {}
     for facts in sessions:
         for other, conflict in facts.collisions.items():
             conflicts.setdefault(facts.id, {})[other] = conflict
@@ -139,7 +151,7 @@ def outages_json(home: HomeFacts, project: str | None) -> list[dict[str, Any]]:
     ]
 
 
-def session_json(facts: SessionFacts, status: Status, met: Met) -> dict[str, Any]:
+def session_json(facts: SessionFacts, status: Status, met: Conflicts) -> dict[str, Any]:
     """Return a session's facts and status in the format of the API."""
     launch, progress, usage, spec = facts.launch, facts.progress, facts.usage, facts.spec
     return {
@@ -178,7 +190,7 @@ def session_json(facts: SessionFacts, status: Status, met: Met) -> dict[str, Any
         "held": len(facts.held_messages),
         "why": status.why,
         "collides": [
-            {"session": other, "kind": conflict.kind, "files": list(conflict.files[:MOST_FILES])}
+            {"session": other, "kind": conflict.kind, "files": list(conflict.files[:MAX_FILES])}
             for other, conflict in met.items()
         ],
         "notes": list(facts.notes),

@@ -7,80 +7,62 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections import Counter, defaultdict, deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-from agent_orchestrator.base.home import Home
-from agent_orchestrator.config.effective import AgentSettings, ProjectConfig
+from agent_orchestrator.config.effective import ProjectConfig, ResolvedAgent
 from agent_orchestrator.config.projects.plugin_registry import Registry
-from agent_orchestrator.config.projects.projects import Context, Projects
+from agent_orchestrator.config.projects.projects import Context
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.engine import Change, Flow
+from agent_orchestrator.core.dependencies import count_unfinished_children, is_past
 from agent_orchestrator.core.episodes import RAISE_BUDGET
 from agent_orchestrator.core.events import Event, rfc3339
-from agent_orchestrator.core.facts import CLUSTER, SessionFacts
-from agent_orchestrator.core.issue_work import is_past, made_by
+from agent_orchestrator.core.facts import CLUSTER, WORKER, SessionFacts
 from agent_orchestrator.core.pull_request import Issue
 from agent_orchestrator.core.reactions import COORDINATOR
 from agent_orchestrator.errors import AoError, Conflict, Denied, NotFound, UsageError
 from agent_orchestrator.plugins.agents.shared.spool import clean_text
-from agent_orchestrator.protocols.host import Host
-from agent_orchestrator.sessions import names as naming
-from agent_orchestrator.sessions.creation import Creation, standing_rules
+from agent_orchestrator.sessions.cluster import Cluster
+from agent_orchestrator.sessions.creation import names as naming
+from agent_orchestrator.sessions.creation.choices import SessionChoices, standing_rules
+from agent_orchestrator.sessions.creation.new_session import Forges, NewSession
+from agent_orchestrator.sessions.followers import Followers
 from agent_orchestrator.sessions.isolation import sandbox
-from agent_orchestrator.sessions.plugins import Plugins
-from agent_orchestrator.sessions.rescue import rescue_ref, settle
+from agent_orchestrator.sessions.part import Core, Part
+from agent_orchestrator.sessions.rescue import mark_restored, rescue_ref
 from agent_orchestrator.sessions.session_view import Views
 
-Claim = tuple[Mapping[str, Any], tuple[e.Body, ...]]
-"""A request for a session, extended by a claimed pull request, and the events that describe that pull request."""
-
-OUTPUT_LINES = 500
-"""Lines of a session's set-up output that are kept."""
-STOP_PATIENCE = 120.0
+STOP_TIMEOUT = 120.0
 """Seconds to wait until a session has stopped."""
 
 
-class Sessions:
+class Sessions(Part):
     """The requests that can be made about sessions. Answers are read from facts; every change is recorded as an event."""
 
     def __init__(
         self,
-        flow: Flow,
-        home: Home,
-        host: Host,
-        plugins: Plugins,
-        projects: Projects,
+        core: Core,
         views: Views,
+        followers: Followers,
+        forges: Forges,
+        nodes: Cluster,
         profile_for: Callable[[ProjectConfig, Issue, Mapping[str, int]], str | None],
     ) -> None:
-        self.flow = flow
-        self.home = home
-        self.host = host
-        self.plugins = plugins
-        self.projects = projects
+        """`profile_for` returns the profile that routing chooses for an issue, by how many sessions each profile has."""
+        super().__init__(core)
         self.views = views
+        self.followers = followers
+        self.forges = forges
+        self.nodes = nodes
         self._profile_for = profile_for
-        self.forge_of: Callable[[ProjectConfig], Awaitable[str]] = _local_forge
-        """Returns the name of the forge that has a project's pull requests."""
-        self.claim: Callable[[ProjectConfig, str, Mapping[str, Any]], Awaitable[Claim]] | None = None
-        """Takes over a pull request at a forge for a new session."""
-        self.learn_issue: Callable[[ProjectConfig, str], Awaitable[None]] = _skip_issue
-        """Reads an issue from an external tracker, if the project has one."""
-        self.check_node: Callable[[str | None], None] = _refuse_node
-        """Raises `NotFound` for an unknown node."""
-        self.creation = Creation(flow, home, host, views, self.find)
+        self.choices = SessionChoices(core, views, nodes, self.find)
         self._creating = asyncio.Lock()
         self._key_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """A lock per idempotency key, so that requests with the same key run one after the other."""
-        self._waiters: dict[str, set[asyncio.Event]] = defaultdict(set)
-        self._output: dict[str, deque[str]] = defaultdict(lambda: deque(maxlen=OUTPUT_LINES))
-        self._printed: dict[str, int] = defaultdict(int)
-        flow.on_change.append(self._on_change)
 
     # -- finding -------------------------------------------------------------------------------------------------------
 
@@ -151,7 +133,7 @@ class Sessions:
 
     def complete(self, kind: str, prefix: str) -> list[str]:
         """Return the names of this kind that begin with `prefix`, for shell completion."""
-        projects = self.plugins.config.projects()
+        projects = self.core.config.projects()
         if kind == "projects":
             names = [project.id for project in projects]
         elif kind == "agents":
@@ -171,7 +153,7 @@ class Sessions:
     # -- creating ------------------------------------------------------------------------------------------------------
 
     async def create(
-        self, request: Mapping[str, Any], key: str | None, context: Context, by: str = "person"
+        self, request: NewSession, key: str | None, context: Context, by: str = "person"
     ) -> dict[str, Any]:
         """Record a session to be created, with `by` as its source; a repeated key returns the session of the first request."""
         if key is None:
@@ -179,107 +161,111 @@ class Sessions:
         async with self._key_locks.setdefault(key, asyncio.Lock()):
             return await self._session_for_key(key) or await self._create(request, key, context, by)
 
-    async def _create(self, request: Mapping[str, Any], key: str, context: Context, by: str) -> dict[str, Any]:
+    async def _create(self, request: NewSession, key: str, context: Context, by: str) -> dict[str, Any]:
         """Check a request and record its task and session."""
-        project_id = await self.projects.resolve(context, request.get("projectId"), adopt=True)
+        project_id = await self.core.projects.resolve(context, request.project, adopt=True)
         if project_id is None:
             raise UsageError("no project is named", "name one: projectId, or -p P")
-        project = self.plugins.project(project_id)
-        if request.get("issue"):
-            await self.learn_issue(project, str(request["issue"]))
-        settings = self._agent_settings(project, request.get("agent") or self._route(project, request))
-        await self.projects.check_trust(project, settings.profile)
-        runtime = await self._choose_runtime(project, settings, request)
-        workspace = self._choose_workspace(project, settings, request, runtime)
-        scm = await self.forge_of(project)
-        pull_request_events: tuple[e.Body, ...] = ()
-        if request.get("pr") and self.claim and scm != "local":
-            request, pull_request_events = await self.claim(project, scm, request)
+        project = self.core.settings.project(project_id)
+        if request.issue:
+            await self.forges.learn_issue(project, request.issue)
+        settings = self._agent_settings(project, request.agent or self._route(project, request))
+        await self.core.projects.check_trust(project, settings.profile)
+        runtime = await self._choose_runtime(project, settings, request.runtime, request.node)
+        workspace = self._choose_workspace(project, settings, request.workspace, runtime)
+        forge = await self.forges.name(project)
+        claim = await self.forges.claim(project, forge, request) if request.pr else None
         async with self._creating:
-            self.check_room(str(request.get("parent")))
-            body, task, session = await self.creation.spec(
-                {**request, "scm": scm}, project, settings, runtime, workspace
+            self.check_room(request.parent)
+            body, task, session = await self.choices.events(
+                claim.request if claim else request, project, settings, runtime, workspace, forge
             )
-            now = self.flow.clock()
+            now = self.clock()
             events = [
                 Event(task, now, by, f"task:{key}", project_id),
                 Event(body, now, by, f"create:{key}", project_id, session),
                 *(
-                    Event(change_body, now, scm, f"claim:{key}:{change_body.type}", project_id, session)
-                    for change_body in pull_request_events
+                    Event(known, now, forge, f"claim:{key}:{known.type}", project_id, session)
+                    for known in (claim.events if claim else ())
                 ),
             ]
-            if issue := self.creation.issue(project_id, body.issue):
+            if issue := self.choices.issue(project_id, body.issue):
                 assignment = e.IssueChanged(issue.number, assignee=session)
                 events.append(Event(assignment, now, by, f"assign:{key}", project_id))
             await self.flow.append(*events)
         return self.view(session)
 
-    def check_room(self, maker: str) -> None:
+    async def read_issue(self, project_id: str, name: str) -> Issue | None:
+        """Return an issue, read from its tracker if it is kept elsewhere; None if it is not known."""
+        issue = naming.checked_issue(name)
+        await self.forges.learn_issue(self.core.settings.project(project_id), issue)
+        return self.choices.issue(project_id, issue)
+
+    def check_room(self, maker: str | None) -> None:
         """Raise `Denied` if the session `maker` is a coordinator that has as many unfinished sessions as it may have."""
-        facts = self.flow.sessions.get(maker)
+        facts = self.flow.sessions.get(maker or "")
         if facts is None or facts.spec.kind != COORDINATOR:
             return
-        count = made_by(facts, self.flow.sessions.values())
-        if count >= self.plugins.project(facts.project).coordinator.max_sessions:
+        count = count_unfinished_children(facts, self.flow.sessions.values())
+        if count >= self.core.settings.project(facts.project).coordinator.max_sessions:
             raise Denied(
                 f"{maker} has {count} unfinished sessions, the most it may have",
                 "wait until some have landed, stop one, or ask a person to raise coordinator.maxSessions",
             )
 
-    async def reassign(self, session: str, request: Mapping[str, Any], key: str | None) -> dict[str, Any]:
-        """Assign a session that waits for its first message to another agent, or another runtime."""
+    async def reassign(
+        self, session: str, key: str | None, *, agent: str | None, runtime: str, model: str | None, title: str
+    ) -> dict[str, Any]:
+        """Assign a session that waits for its first message to another agent, or another runtime; what is empty stays."""
         facts = self.flow.sessions[session]
         event_key = f"reassign:{session}:{key or uuid.uuid4().hex}"
         if await self.flow.store.event_by_key(event_key) is not None:
             return self.view(session)
         if not facts.spec.defer or facts.launch is not None or facts.next_message is not None or facts.stopped:
             raise Conflict(f"{session} has its agent already", "make another session for another agent: ao new")
-        project, spec = self.plugins.project(facts.project), facts.spec
-        settings = self._agent_settings(project, request.get("agent") or spec.profile or spec.agent)
-        await self.projects.check_trust(project, settings.profile)
-        runtime = await self._choose_runtime(
-            project, settings, {"runtime": spec.runtime if facts.remote else None, **request}
+        project, spec = self.core.settings.project(facts.project), facts.spec
+        settings = self._agent_settings(project, agent or spec.profile or spec.agent)
+        await self.core.projects.check_trust(project, settings.profile)
+        new_runtime = await self._choose_runtime(
+            project, settings, runtime or (spec.runtime if facts.remote else ""), None
         )
-        if (runtime == CLUSTER) != facts.remote:
+        if (new_runtime == CLUSTER) != facts.remote:
             place = "a node" if facts.remote else "this machine"
             raise UsageError(f"{session} has its place on {place} already", "make another session: ao new")
         body = e.SessionReassigned(
             agent=settings.tool,
-            runtime=runtime,
-            title=naming.title_of(clean_text(str(request.get("title") or ""))) or spec.title,
+            runtime=new_runtime,
+            title=naming.title_of(clean_text(title)) or spec.title,
             profile=settings.profile,
-            model=request.get("model") or spec.model,
+            model=model or spec.model,
             rules=standing_rules(project, settings),
             account=settings.account,
         )
-        await self.flow.append(Event(body, self.flow.clock(), "person", event_key, facts.project, session))
+        await self.flow.append(self.event(facts, body, event_key, source="person"))
         return self.view(session)
 
-    async def _choose_runtime(self, project: ProjectConfig, settings: AgentSettings, request: Mapping[str, Any]) -> str:
-        """Return the requested runtime (a node's name implies the cluster); raise an error if it cannot be used."""
-        node = request.get("node")
-        requested = request.get("runtime") or (CLUSTER if node else settings.runtime)
+    async def _choose_runtime(
+        self, project: ProjectConfig, settings: ResolvedAgent, wanted: str, node: str | None
+    ) -> str:
+        """Return the wanted runtime (a node's name implies the cluster) or the configured one; raise an error if it cannot be used."""
+        requested = wanted or (CLUSTER if node else settings.runtime)
         if node and requested != CLUSTER:
             raise UsageError(f"--node is for the runtime {CLUSTER}, not for {requested}", "leave one of them out")
         if requested == CLUSTER:
-            self.check_node(node)
+            self.nodes.check(node)
             return CLUSTER
-        runtime = await self.plugins.runtime_name(requested)
-        await sandbox.check(self.plugins.host, project, runtime)
-        self.plugins.runtime(runtime, self.plugins.registry(project))
+        runtime = await self.core.plugins.runtime_name(requested)
+        await sandbox.check(self.host, project, runtime)
+        self.core.plugins.runtime(runtime, self.core.plugins.registry(project))
         return runtime
 
-    def _choose_workspace(
-        self, project: ProjectConfig, settings: AgentSettings, request: Mapping[str, Any], runtime: str
-    ) -> str:
-        """Return the kind of workspace for a request: always a clone on a node."""
-        requested = request.get("workspace")
+    def _choose_workspace(self, project: ProjectConfig, settings: ResolvedAgent, wanted: str, runtime: str) -> str:
+        """Return the wanted or configured kind of workspace: always a clone on a node."""
         if runtime != CLUSTER:
             sandboxed = sandbox.applies(project, runtime)
-            return self.plugins.workspace_name(project, settings, requested, sandboxed=sandboxed)
-        if requested not in (None, "clone"):
-            raise UsageError(f"a session on a node works in a clone, not in a {requested}", "leave --workspace out")
+            return self.core.plugins.workspace_name(project, settings, wanted or None, sandboxed=sandboxed)
+        if wanted not in ("", "clone"):
+            raise UsageError(f"a session on a node works in a clone, not in a {wanted}", "leave --workspace out")
         return "clone"
 
     async def _session_for_key(self, key: str) -> dict[str, Any] | None:
@@ -291,79 +277,36 @@ class Sessions:
             await self.flow.append()  # committed, but not in memory yet; it is after the next commit
         return self.view(event.session)
 
-    def _route(self, project: ProjectConfig, request: Mapping[str, Any]) -> str | None:
+    def _route(self, project: ProjectConfig, request: NewSession) -> str | None:
         """Return the profile that routing chooses for an issue when the request names no agent, or None."""
-        if not request.get("issue") or not project.profiles or request.get("kind") not in (None, "worker"):
+        if not request.issue or not project.profiles or request.kind != WORKER:
             return None
-        issue = self.creation.issue(project.id, naming.checked_issue(str(request["issue"])))
+        issue = self.choices.issue(project.id, naming.checked_issue(request.issue))
         unfinished = (
             session for session in self.flow.sessions.values() if session.project == project.id and not is_past(session)
         )
         load = Counter(session.spec.profile or session.spec.agent for session in unfinished)
         return self._profile_for(project, issue, load) if issue else None
 
-    def _agent_settings(self, project: ProjectConfig, name: str | None) -> AgentSettings:
+    def _agent_settings(self, project: ProjectConfig, name: str | None) -> ResolvedAgent:
         """Return the settings of an agent or profile, after checking that its plugin can be loaded."""
-        settings = self.plugins.config.agent(project.id, name)
+        settings = self.core.config.agent(project.id, name)
         assert settings is not None
-        self.plugins.agent(project, settings)
+        self.core.plugins.agent(project, settings)
         return settings
 
     # -- waiting -------------------------------------------------------------------------------------------------------
-
-    def _on_change(self, changes: Sequence[Change]) -> None:
-        """Wake the waiters of the sessions that changed."""
-        for session in {change.event.session for change in changes}:
-            self._wake(session or "")
-
-    def _wake(self, session: str) -> None:
-        """Wake everything that waits for a change of the session."""
-        for waiter in self._waiters.get(session, ()):
-            waiter.set()
-
-    def print(self, session: str, line: str) -> None:
-        """Add a line of live output of a session's set-up."""
-        self._output[session].append(clean_text(line))
-        self._printed[session] += 1
-        self._wake(session)
-
-    async def until(
-        self, session: str, done: Callable[[SessionFacts], bool], timeout: float | None = None
-    ) -> SessionFacts:
-        """Wait until `done` accepts a session's facts; return the current facts when that happens or time is up."""
-        async with aclosing(self._follow_facts(session, timeout)) as changes:
-            async for facts in changes:
-                if done(facts):
-                    return facts
-        return self.flow.sessions[session]
-
-    async def _follow_facts(self, session: str, timeout: float | None) -> AsyncGenerator[SessionFacts, None]:
-        """Yield a session's facts now and at each change, until time is up."""
-        changed, loop = asyncio.Event(), asyncio.get_running_loop()
-        deadline = None if timeout is None else loop.time() + timeout
-        self._waiters[session].add(changed)
-        try:
-            while True:
-                changed.clear()
-                yield self.flow.sessions[session]
-                await asyncio.wait_for(changed.wait(), None if deadline is None else max(0.0, deadline - loop.time()))
-        except TimeoutError:
-            return
-        finally:
-            self._waiters[session].discard(changed)
 
     async def wait(self, session: str, until: str = "running") -> AsyncIterator[dict[str, Any]]:
         """Yield live output and states until the agent runs, its start failed, or it must wait; then yield the session."""
         if until != "running":
             raise UsageError(f"cannot wait until {until}", "wait until running")
         shown_count, last_state = 0, ""
-        async with aclosing(self._follow_facts(session, None)) as changes:
+        async with aclosing(self.followers.follow(session)) as changes:
             async for facts in changes:
-                new_lines = self._printed[session] - shown_count
-                if new_lines > 0:
-                    for line in list(self._output[session])[-min(new_lines, OUTPUT_LINES) :]:
-                        yield {"output": line}
-                    shown_count += new_lines
+                new_lines, shown_count = self.followers.printed_since(session, shown_count)
+                for line in new_lines:
+                    yield {"output": line}
                 status = self.views.status(facts)
                 if status.why != last_state and status.name != "failed":  # a failure is reported by the session itself
                     last_state = status.why
@@ -378,7 +321,7 @@ class Sessions:
         self, session: str, keep: bool = False, key: str | None = None, by: str = "person"
     ) -> dict[str, Any]:
         """Stop a session, save its work, and remove its workspace when that is safe; return where everything was saved."""
-        facts, now = self.flow.sessions[session], self.flow.clock()
+        facts, now = self.flow.sessions[session], self.clock()
         # A session that is paused by its budget stays paused when the next day begins.
         events = [
             Event(e.OfferAnswered(offer.id, "deny"), now, by, f"stopped:{offer.id}", facts.project, session)
@@ -390,7 +333,7 @@ class Sessions:
             events.append(Event(e.StopRequested(keep), now, by, event_key, facts.project, session))
         if events:
             await self.flow.append(*events)
-        facts = await self.until(session, _is_stop_over, STOP_PATIENCE)
+        facts = await self.followers.until(session, _is_stop_over, STOP_TIMEOUT)
         if facts.failure and not facts.stopped:
             raise AoError(f"{session} could not be stopped: {facts.failure.error}", facts.failure.remedy)
         return {"session": self.view(session), "saved": list(facts.saved), "undo": f"ao restore {session}"}
@@ -410,7 +353,7 @@ class Sessions:
         event_key = f"restore:{session}:{key or uuid.uuid4().hex}"
         if await self.flow.store.event_by_key(event_key) is None:
             if facts.wanted == "stop" and not facts.stopped:
-                facts = await self.until(session, _is_stop_over, STOP_PATIENCE)
+                facts = await self.followers.until(session, _is_stop_over, STOP_TIMEOUT)
             if facts.wanted == "stop" and not facts.stopped:
                 if failure := facts.failure:
                     suggestion = f"{failure.remedy}; then stop it again: ao stop {session}"
@@ -421,10 +364,10 @@ class Sessions:
                 raise Conflict(f"{session} was a review, and is over", f"have the change judged anew: {suggestion}")
             if facts.live or (not facts.stopped and facts.failure is None and facts.launched_run != facts.run):
                 raise Conflict(f"{session} runs already", f"see it: ao status {session}")
-            self.plugins.project(facts.project)
+            self.core.settings.project(facts.project)
             await self._settle_kept_workspace(facts)
             await self.flow.append(
-                Event(e.RestoreRequested(), self.flow.clock(), "person", event_key, facts.project, session)
+                Event(e.RestoreRequested(), self.clock(), "person", event_key, facts.project, session)
             )
         return self.view(session)
 
@@ -435,7 +378,7 @@ class Sessions:
         """
         is_kept = facts.stopped and not facts.remote and facts.place and Path(facts.place.path).is_dir()
         if is_kept and any(line.endswith(f": {rescue_ref(facts.id)}") for line in facts.saved):
-            await settle(self.host, Path(facts.spec.repo), facts.id)
+            await mark_restored(self.host, Path(facts.spec.repo), facts.id)
 
 
 def _is_stop_over(facts: SessionFacts) -> bool:
@@ -452,17 +395,3 @@ def _is_start_over(facts: SessionFacts) -> bool:
     if not facts.admitted:
         return bool(facts.waiting_for)
     return facts.spec.defer and facts.place is not None and facts.place.present and facts.next_message is None
-
-
-def _refuse_node(node: str | None) -> None:
-    """Raise `NotFound`: there are no nodes without a cluster."""
-    raise NotFound(f"no node {node}" if node else "there is no cluster", "see the nodes: ao nodes")
-
-
-async def _local_forge(_project: ProjectConfig) -> str:
-    """Return the local forge, the only one until others are connected."""
-    return "local"
-
-
-async def _skip_issue(_project: ProjectConfig, _issue: str) -> None:
-    """Do nothing: there is no external tracker."""

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 from agent_orchestrator.base.home import Home
 from agent_orchestrator.config.projects.plugin_registry import Registry
-from agent_orchestrator.errors import Conflict
+from agent_orchestrator.core.engine import Flow
+from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.errors import Conflict, Temporary
 from agent_orchestrator.protocols import Agent, AgentContext, AgentLaunch, Runtime, Workspace, WorkspaceSpec
 from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.sessions import rescue as saving
 from agent_orchestrator.sessions.agents import headless
-from agent_orchestrator.sessions.rescue import BroughtBack, Rescue
+from agent_orchestrator.sessions.rescue import Rescue, RestoreResult
 
 
 class Site(Protocol):
@@ -116,12 +118,12 @@ class Site(Protocol):
         """Return why the workspace may not be removed yet; empty if it may."""
         ...
 
-    async def bring_back(self, spec: WorkspaceSpec) -> BroughtBack:
+    async def bring_back(self, spec: WorkspaceSpec) -> RestoreResult:
         """Restore saved work into the new workspace."""
         ...
 
 
-class Here:
+class LocalSite:
     """This machine, as a site."""
 
     node: str | None = None
@@ -131,7 +133,12 @@ class Here:
         self.home = home
         self.host = host
         self.login: Mapping[str, str] = os.environ
+        """The environment of the user's login shell; ours until that is read."""
         self.login_ready = asyncio.Event()
+        self.shell_problem = ""
+        """Why the login shell gave no environment, or ""."""
+        self.own_folders: list[str] = []
+        """Folders in the login shell's PATH that hold our own interpreter's programs."""
         self.url = ""
         self._runtimes: dict[str, Runtime] = {}
 
@@ -208,9 +215,9 @@ class Here:
         """Return why the workspace may not be removed yet; empty if it may."""
         return await saving.is_safe(self.host, spec.repo, spec.path, spec.session, _saved_ignored_files(spec))
 
-    async def bring_back(self, spec: WorkspaceSpec) -> BroughtBack:
+    async def bring_back(self, spec: WorkspaceSpec) -> RestoreResult:
         """Restore saved work into the new workspace."""
-        return await saving.bring_back(self.host, spec.repo, spec.path, spec.session)
+        return await saving.restore_work(self.host, spec.repo, spec.path, spec.session)
 
 
 def _saved_ignored_files(spec: WorkspaceSpec) -> tuple[str, ...]:
@@ -222,13 +229,32 @@ def _saved_ignored_files(spec: WorkspaceSpec) -> tuple[str, ...]:
     return (*spec.copy, *files)
 
 
-Find = Callable[[str], Site]
-"""Returns the site of a node by its name; raises `Conflict` for an unknown one."""
+class NodeSites:
+    """The sites of a cluster's nodes. This class is for a home without a cluster; a cluster's registry of nodes derives from it."""
+
+    def site(self, name: str) -> Site:
+        """Return the site of a node by its name; raise `Conflict` for an unknown one."""
+        raise Conflict(f"node {name} is not known", "see the nodes: ao nodes")
 
 
-def no_nodes(node: str) -> Site:
-    """Raise `Conflict`: there is no cluster."""
-    raise Conflict(f"node {node} is not known", "see the nodes: ao nodes")
+class Sites:
+    """Where each session lives."""
+
+    def __init__(self, flow: Flow, here: LocalSite, nodes: NodeSites) -> None:
+        self.here = here
+        """This machine."""
+        self._flow = flow
+        self._nodes = nodes
+
+    def of(self, facts: SessionFacts) -> Site:
+        """Return the site of a session; raise `Conflict` if it needs a node and has none, `Temporary` if it belongs to another home."""
+        if home := self._flow.elsewhere(facts.id):
+            raise Temporary(f"{facts.id} lives in {home}", "it can be reached once the daemon there is the active one")
+        if not facts.remote:
+            return self.here
+        if facts.node is None:
+            raise Conflict(f"{facts.id} lives on no node just now", f"see what it waits for: ao status {facts.id}")
+        return self._nodes.site(facts.node)
 
 
 def write_files(home: Home, session: str, generation: int, prompt: str) -> None:

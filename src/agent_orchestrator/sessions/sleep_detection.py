@@ -8,54 +8,44 @@ each fire once.
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable
 
 import structlog
 
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.status import IN_TURN
 from agent_orchestrator.errors import AoError
+from agent_orchestrator.sessions.part import Core, Part
 
 log = structlog.get_logger()
 
-NOTICED = 60.0
+MIN_SLEEP = 60.0
 """Minimum length in seconds of a sleep that is recorded: no rule uses a shorter silence."""
-LOOK = 5.0
+CHECK_INTERVAL = 5.0
 """Seconds between two checks when nothing else happens."""
 
 
-class Waking:
+class SleepDetector(Part):
     """The detector of sleeps, which records them for the sessions in a turn."""
 
-    def __init__(self, flow: Flow, steady: Callable[[], float] = time.monotonic) -> None:
-        """Use `steady` as the clock that stands still while the machine sleeps."""
-        self.flow = flow
-        self._monotonic = steady
-        self._last_times = (flow.clock(), steady())
+    def __init__(self, core: Core) -> None:
+        super().__init__(core)
+        self._last_times = (self.clock(), self.clock.monotonic())
         self._unrecorded = 0.0
         """Seconds of sleep that are not recorded yet."""
         self._recording = asyncio.Lock()
-        self._check_task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Start to check every few seconds."""
-        self._last_times = (self.flow.clock(), self._monotonic())
-        self._check_task = asyncio.get_running_loop().create_task(self._check_regularly())
-
-    def close(self) -> None:
-        """Stop checking."""
-        if self._check_task:
-            self._check_task.cancel()
+        self._last_times = (self.clock(), self.clock.monotonic())
+        self.spawn(self._check_regularly())
 
     async def settle(self) -> None:
         """Detect a sleep since the last check, and return when it is recorded."""
-        now, steady = self.flow.clock(), self._monotonic()
+        now, steady = self.clock(), self.clock.monotonic()
         slept = (now - self._last_times[0]) - (steady - self._last_times[1])
         self._last_times = (now, steady)
-        if slept >= NOTICED:
+        if slept >= MIN_SLEEP:
             self._unrecorded += slept
         if self._unrecorded:
             async with self._recording:
@@ -63,7 +53,7 @@ class Waking:
 
     async def _record(self) -> None:
         """Record the sleep for every session in a turn."""
-        seconds, now = self._unrecorded, self.flow.clock()
+        seconds, now = self._unrecorded, self.clock()
         if not seconds:
             return
         sessions = (
@@ -88,7 +78,7 @@ class Waking:
     async def _check_regularly(self) -> None:
         """Check every few seconds."""
         while True:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(CHECK_INTERVAL)
             try:
                 await self.settle()
             except AoError as error:  # it is recorded at the next check

@@ -7,40 +7,39 @@ from pathlib import Path
 from typing import TypeVar
 
 from agent_orchestrator.base.git.commands import Git
-from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.sessions.plugins import Plugins
+from agent_orchestrator.sessions.part import Core
 
 T = TypeVar("T")
 
-Look = Callable[[Git, SessionFacts, bool], Awaitable[T]]
+WorkReader = Callable[[Git, SessionFacts, bool], Awaitable[T]]
 """Reads the work; gets Git, the session, and whether that Git is in the session's workspace."""
 
 
-async def at_its_work(flow: Flow, plugins: Plugins, session: str, look: Look[T]) -> T:
+async def read_work(core: Core, session: str, look: WorkReader[T]) -> T:
     """Return what `look` reads in a session's workspace or, if that is missing, in its repository.
 
     A result from a workspace that was removed meanwhile is discarded, and `look` is called again.
     """
-    facts = flow.sessions[session]
-    while (folder := await _folder_identity(plugins, facts)) and facts.place is not None:
-        host = plugins.site_of(facts).host
+    facts = core.flow.sessions[session]
+    while (folder := await _folder_identity(core, facts)) and facts.place is not None:
+        host = core.sites.of(facts).host
         try:
             result = await look(Git(host, Path(facts.place.path)), facts, True)
         except (AoError, OSError):
-            if await _folder_identity(plugins, facts) == folder:
+            if await _folder_identity(core, facts) == folder:
                 raise
         else:
-            if await _folder_identity(plugins, facts) == folder:
+            if await _folder_identity(core, facts) == folder:
                 return result
-        facts = flow.sessions[session]
-    return await look(Git(plugins.here.host, Path(facts.spec.repo)), facts, False)
+        facts = core.flow.sessions[session]
+    return await look(Git(core.host, Path(facts.spec.repo)), facts, False)
 
 
-async def _folder_identity(plugins: Plugins, facts: SessionFacts) -> str:
+async def _folder_identity(core: Core, facts: SessionFacts) -> str:
     """Return a permanent id of the workspace's folder, or "" if there is none or its site cannot be reached."""
     if facts.place is None or not facts.place.present or (facts.remote and facts.node is None):
         return ""
-    site = plugins.site_of(facts)
+    site = core.sites.of(facts)
     return await site.identity(Path(facts.place.path)) if site.reachable else ""

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from agent_orchestrator.base.hash_chain import digest, text
 from agent_orchestrator.core.events import Event, encode
-from agent_orchestrator.core.outbox import Batch, Entry, Known, Row, Snapshot, Wanted
+from agent_orchestrator.core.outbox import Batch, Entry, EntryFilter, Row, Snapshot, StoredKeys
 from agent_orchestrator.errors import AoError, Temporary
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class MemoryStore:
         self._check()
         return len(self._events)
 
-    async def write(self, compute: Callable[[Known], tuple[Batch, T]]) -> T:
+    async def write(self, compute: Callable[[StoredKeys], tuple[Batch, T]]) -> T:
         self._check()
         await asyncio.sleep(0)
         self._begin_write()
@@ -106,7 +106,9 @@ class MemoryStore:
         self._check()
         return self._events.get(key)
 
-    async def entries(self, wanted: Wanted, after: int = 0, limit: int = 1000, *, newest: bool = False) -> list[Entry]:
+    async def entries(
+        self, wanted: EntryFilter, after: int = 0, limit: int = 1000, *, newest: bool = False
+    ) -> list[Entry]:
         self._check()
         found = [entry for entry in self._chain() if entry["seq"] > after and _is_wanted(entry, wanted)]
         return found[max(0, len(found) - limit) :] if newest else found[:limit]
@@ -163,7 +165,7 @@ class MemoryStore:
         return events, rows
 
 
-def _is_wanted(entry: Entry, wanted: Wanted) -> bool:
+def _is_wanted(entry: Entry, wanted: EntryFilter) -> bool:
     named = (("session", wanted.session), ("project", wanted.project), ("type", wanted.kind))
     if any(value is not None and entry[name] != value for name, value in named):
         return False

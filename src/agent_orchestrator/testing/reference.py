@@ -1,15 +1,15 @@
 """Writes docs/reference/events.md from the event classes: `python -m agent_orchestrator.testing.reference FILE`.
 
-Reads `core/events.py` as text as well as running it: the titles of its parts and the words under a field are not there at run time.
+Reads the modules of `core/events/` as text as well as running them: the words under a field are not there at run time.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
-import re
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 from agent_orchestrator.core import events
@@ -34,7 +34,27 @@ Everything that happens is an event: appended, never changed. `ao events [S] [-f
 | `data` | what its kind says; a key at its default is left out |
 """
 
-_PART = re.compile(r"# -- (.+?) -+$", re.MULTILINE)
+_SECTIONS = {
+    "projects": "Projects",
+    "sessions": "Tasks and sessions",
+    "workspaces": "Workspaces and branches",
+    "nodes": "Nodes",
+    "agents": "Agents",
+    "messages": "Messages",
+    "permissions": "Permissions",
+    "pull_requests": "Pull requests and merges",
+    "checks": "Checks",
+    "reviews": "Reviews",
+    "reactions": "Reactions",
+    "usage": "Usage, limits and budgets",
+    "issues": "Issues",
+    "plans": "Plans",
+    "fixes": "Fixes",
+    "notifications": "Notifications",
+    "access": "Access",
+    "daemon": "The daemon",
+}
+"""The title of each module of `core/events/`, in the order of the page."""
 _VALUES = {
     "str": "text",
     "int": "number",
@@ -51,18 +71,13 @@ _VALUES = {
 
 def reference() -> str:
     """The whole page."""
-    source = inspect.getsource(events)
-    parts = [(found.start(), found[1]) for found in _PART.finditer(source)]
     lines = [_HEAD]
-    shown = ""
-    for node in ast.parse(source).body:
-        if not isinstance(node, ast.ClassDef) or node.name not in _kinds():
-            continue
-        title = [name for start, name in parts if source.count("\n", 0, start) < node.lineno][-1]
-        if title != shown:
-            lines.append(f"## {title}\n")
-            shown = title
-        lines += _section(node)
+    for name, title in _SECTIONS.items():
+        lines.append(f"## {title}\n")
+        module = import_module(f"{events.__name__}.{name}")
+        for node in ast.parse(inspect.getsource(module)).body:
+            if isinstance(node, ast.ClassDef):
+                lines += _section(node)
     return "\n".join(lines)
 
 

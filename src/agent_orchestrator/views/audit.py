@@ -13,12 +13,13 @@ from typing import Any
 
 import structlog
 
-from agent_orchestrator.base.hash_chain import Chain, Head
+from agent_orchestrator.base.hash_chain import ChainVerifier, Head
+from agent_orchestrator.base.tasks import Tasks
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.actor import current
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event, rfc3339
-from agent_orchestrator.core.outbox import Wanted
+from agent_orchestrator.core.outbox import EntryFilter
 from agent_orchestrator.errors import AoError
 
 PAGE = 2000
@@ -32,7 +33,7 @@ class Audit:
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
-        self._background: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     async def tell(self, body: e.Body, session: str | None = None, *, actor: str = "") -> None:
         """Record an entry on behalf of the current actor, or of `actor`."""
@@ -40,9 +41,7 @@ class Audit:
 
     def tell_soon(self, body: e.Body) -> None:
         """Record an entry in the background; if that fails, the daemon's log has it."""
-        task = asyncio.get_running_loop().create_task(self.try_to_tell(self._event(body, None, "")))
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        self._tasks.spawn(self.try_to_tell(self._event(body, None, "")))
 
     async def try_to_tell(self, event: Event) -> None:
         """Record an entry of something that is done already; a failure is only logged."""
@@ -69,7 +68,7 @@ class Audit:
             actor=actor_name,
         )
 
-    async def page(self, wanted: Wanted, after: int | None, limit: int) -> list[dict[str, Any]]:
+    async def page(self, wanted: EntryFilter, after: int | None, limit: int) -> list[dict[str, Any]]:
         """Return entries after a number, or the newest ones if it is None; oldest first."""
         entries = await self.flow.store.entries(wanted, after or 0, limit, newest=after is None)
         causes = sorted({entry["cause"] for entry in entries if entry["cause"] is not None})
@@ -78,13 +77,13 @@ class Audit:
 
     async def head(self) -> Head:
         """Return the sequence number and digest of the last entry."""
-        last = await self.flow.store.entries(Wanted(), limit=1, newest=True)
+        last = await self.flow.store.entries(EntryFilter(), limit=1, newest=True)
         return Head(last[0]["seq"], last[0]["digest"]) if last else Head()
 
     async def verify(self, kept: Head | None) -> dict[str, Any]:
         """Verify the hash chain of the whole log; `kept` is an entry that was noted down earlier and must still be in the log."""
-        chain, is_kept_found = Chain(), kept is None or kept.seq == 0
-        while page := await self.flow.store.entries(Wanted(), chain.verdict.head.seq, PAGE):
+        chain, is_kept_found = ChainVerifier(), kept is None or kept.seq == 0
+        while page := await self.flow.store.entries(EntryFilter(), chain.verdict.head.seq, PAGE):
             is_kept_found = is_kept_found or any(
                 (entry["seq"], entry["digest"]) == (kept and kept.seq, kept and kept.digest) for entry in page
             )

@@ -17,21 +17,29 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from agent_orchestrator.base.home import Home
-from agent_orchestrator.base.text.redaction import KNOWN
+from agent_orchestrator.base.text.redaction import REDACTOR
 from agent_orchestrator.base.text.terminal_output import last_lines, readable
 from agent_orchestrator.changes.merge_queue import MergeQueue
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.engine import Change, Flow
 from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.listeners import Change
+from agent_orchestrator.core.signals import (
+    BaseStateChanged,
+    ConfigurationReloaded,
+    FixProgressed,
+    PlanProgressed,
+    QueuePlanned,
+)
 from agent_orchestrator.core.status import IN_TURN, Status
+from agent_orchestrator.protocols import Timer
 from agent_orchestrator.sessions.messages import Inbox
+from agent_orchestrator.sessions.part import Core, Part
 from agent_orchestrator.sessions.session_view import Views, session_json
-from agent_orchestrator.views.overview import Overviews
+from agent_orchestrator.views.overview import FleetOverview
 
-MOMENT = 0.05
+GATHER_SECONDS = 0.05
 """Seconds that changes are gathered, after one that was sent at once."""
-SOON = 0.5
+ANNOUNCE_DELAY = 0.5
 """Seconds that short-lived changes are gathered before viewers are informed."""
 LONGEST_SLEEP = 60.0
 """Seconds after which the clock is checked again: it may have been set, or the machine may have slept."""
@@ -73,14 +81,11 @@ class _SentSession:
     """The frame in which it changed without an event of its own; -1: none."""
 
 
-class Live:
+class LiveState(Part):
     """Sends the live state to viewers."""
 
-    def __init__(
-        self, flow: Flow, home: Home, views: Views, inbox: Inbox, queue: MergeQueue, overviews: Overviews
-    ) -> None:
-        self.flow = flow
-        self.home = home
+    def __init__(self, core: Core, views: Views, inbox: Inbox, queue: MergeQueue, overviews: FleetOverview) -> None:
+        super().__init__(core)
         self.views = views
         self.inbox = inbox
         self.queue = queue
@@ -95,19 +100,24 @@ class Live:
         self._oldest_known = 0
         self._frames: dict[int | None, Frame] = {}
         self._viewers: set[asyncio.Queue[Frame | None]] = set()
-        self._flush_due: asyncio.TimerHandle | None = None
+        self._flush_due: Timer | None = None
         self._flushed_at = float("-inf")
-        self._clock_due: asyncio.TimerHandle | None = None
+        self._clock_due: Timer | None = None
         self._pending_kinds: set[str] = set()
         self._closed = False
+        self.on_signal(QueuePlanned, lambda _signal: self._flush_soon())
+        self.on_signal(BaseStateChanged, lambda _signal: self._flush_soon())
+        self.on_signal(PlanProgressed, lambda _signal: self._announce_later("plan-progress"))
+        self.on_signal(FixProgressed, lambda _signal: self._announce_later("fix-progress"))
+        self.on_signal(ConfigurationReloaded, lambda _signal: self._compute_all())
 
     def start(self) -> None:
         """Start to observe the events."""
         self._oldest_known = self.flow.seq
         self._dirty.update(self.flow.sessions)
-        self.flow.on_change.append(self._on_change)
+        self.on(self._note_changed)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Close all viewer streams."""
         self._closed = True
         for timer in (self._flush_due, self._clock_due):
@@ -115,6 +125,7 @@ class Live:
                 timer.cancel()
         for viewer in self._viewers:
             _disconnect(viewer)
+        await super().close()
 
     async def follow(self, after: int | None = None) -> AsyncIterator[bytes]:
         """Yield the live state, or what changed after a frame, then each change; ends if the viewer is too slow or the daemon stops."""
@@ -147,15 +158,11 @@ class Live:
         overview: dict[str, Any] = json.loads(self._parts["overview"])
         return overview
 
-    def look(self) -> None:
-        """Check again what may have changed without an event: the merge queue's plan, the state of a base branch."""
-        self._flush_soon()
-
-    def tell(self, kind: str) -> None:
+    def _announce_later(self, kind: str) -> None:
         """Inform viewers soon that something changed which is neither an event nor on the board, so that they read it again."""
         if self._viewers and not self._closed and kind not in self._pending_kinds:
             self._pending_kinds.add(kind)
-            asyncio.get_running_loop().call_later(SOON, self._announce, kind)
+            self.clock.call_later(ANNOUNCE_DELAY, lambda: self._announce(kind))
 
     def _announce(self, kind: str) -> None:
         self._pending_kinds.discard(kind)
@@ -163,7 +170,7 @@ class Live:
             self._news.append((self.flow.seq, "", kind))
             self._flush_soon()
 
-    def forget(self) -> None:
+    def _compute_all(self) -> None:
         """Compute everything again, because rules or projects changed without an event."""
         self.overviews.forget()
         self._dirty.update(self.flow.sessions)
@@ -171,7 +178,7 @@ class Live:
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
-    def _on_change(self, changes: Sequence[Change]) -> None:
+    def _note_changed(self, changes: Sequence[Change]) -> None:
         for change in changes:
             before, after = change.before, change.after
             if isinstance(change.event.body, e.ProjectRegistered | e.ProjectRemoved):
@@ -199,7 +206,7 @@ class Live:
         self._stale = True
         if self._flush_due is None and self._viewers and not self._closed:
             loop = asyncio.get_running_loop()
-            self._flush_due = loop.call_at(max(loop.time(), self._flushed_at + MOMENT), self.flush)
+            self._flush_due = loop.call_at(max(loop.time(), self._flushed_at + GATHER_SECONDS), self.flush)
 
     def flush(self) -> None:
         """Compute what changed and send it to all viewers."""
@@ -207,7 +214,7 @@ class Live:
             self._flush_due.cancel()
             self._flush_due = None
         self._flushed_at = asyncio.get_running_loop().time()
-        now = self.flow.clock()
+        now = self.clock()
         due = {session for session, sent in self._sent_sessions.items() if sent.due is not None and sent.due <= now}
         if not (self._stale or self._dirty or due or now >= self._parts_due):
             self._schedule_next_change()
@@ -245,7 +252,7 @@ class Live:
 
     def _quote_of(self, facts: SessionFacts, status: Status) -> str | None:
         """Return the agent's last line; of an agent that never reported itself, the last line of its terminal."""
-        quote = own_words(facts, status)
+        quote = agent_quote(facts, status)
         if quote is None and facts.live and not facts.spoke:
             quote = last_line(last_lines(self.home.terminal_log(facts.id), 1))
         return quote
@@ -291,7 +298,7 @@ class Live:
             "touched": _json(touched),
         }
         text = ",".join(f'"{name}":{value}' for name, value in fields.items())
-        return Frame(self.flow.seq, KNOWN.data(f"{{{text}}}".encode(errors="replace")))
+        return Frame(self.flow.seq, REDACTOR.data(f"{{{text}}}".encode(errors="replace")))
 
     def _broadcast(self, frame: Frame) -> None:
         for viewer in list(self._viewers):
@@ -308,14 +315,14 @@ class Live:
             self._clock_due = None
         if not self._viewers or self._closed:
             return
-        now = self.flow.clock()
+        now = self.clock()
         moments = [sent.due for sent in self._sent_sessions.values() if sent.due is not None]
         wait = min([*moments, self._parts_due]) - now
         delay = min(max(wait, 0.001), LONGEST_SLEEP)
-        self._clock_due = asyncio.get_running_loop().call_later(delay, self.flush)
+        self._clock_due = self.clock.call_later(delay, self.flush)
 
 
-def own_words(facts: SessionFacts, status: Status) -> str | None:
+def agent_quote(facts: SessionFacts, status: Status) -> str | None:
     """Return the last line of an agent's own newest text: its question, current step or last statement; None if it reported nothing."""
     in_turn = facts.live and facts.activity.state in IN_TURN
     asks = status.waiting_for if status.name in ("needs_input", "blocked") else None

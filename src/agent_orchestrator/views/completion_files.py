@@ -5,13 +5,15 @@ The files are updated while the daemon runs and stay correct afterwards, because
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from agent_orchestrator.base.home import Home
-from agent_orchestrator.core.engine import Change, Flow
+from agent_orchestrator.core.listeners import Change
+from agent_orchestrator.core.signals import ConfigurationReloaded
+from agent_orchestrator.protocols import Timer
+from agent_orchestrator.sessions.part import Core, Part
+from agent_orchestrator.sessions.sessions import Sessions
 
 TOGETHER = 0.3
 """Seconds in which changes are written together: a fleet that starts causes many."""
@@ -22,45 +24,44 @@ _is_plain = re.compile(r"[\w.@/+][\w.@/+-]*").fullmatch
 """Matches names that need no quoting in a shell."""
 
 
-class Names:
+class CompletionFiles(Part):
     """Writes a kind's file when its names have changed."""
 
-    def __init__(self, flow: Flow, home: Home, of: Callable[[str, str], list[str]]) -> None:
-        """Set up the writer; `of` returns the names of a kind that begin with a prefix."""
-        self.flow = flow
-        self.folder = home.names
-        self._of = of
+    def __init__(self, core: Core, sessions: Sessions) -> None:
+        super().__init__(core)
+        self.folder = core.home.names
+        self.sessions = sessions
         self._written: dict[str, str] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
 
     def start(self) -> None:
         """Write all files, and again those that change."""
         self._write(*CHANGING, *CONFIGURED)
-        self.flow.on_change.append(self._on_change)
+        self.on(self._check_changed)
+        self.on_signal(ConfigurationReloaded, self._write_configured)
 
-    def reload(self) -> None:
+    def _write_configured(self, _signal: ConfigurationReloaded) -> None:
         """Write the names of projects and agents again, because the configuration changed."""
-        if self._written:
-            self._write(*CONFIGURED)
+        self._write(*CONFIGURED)
 
-    def _on_change(self, changes: Sequence[Change]) -> None:
+    def _check_changed(self, changes: Sequence[Change]) -> None:
         if any(change.after is None or change.before is None or _changes_names(change) for change in changes):
-            loop = asyncio.get_running_loop()
-            self._timer = self._timer or loop.call_later(TOGETHER, self._write_changed)
+            self._timer = self._timer or self.clock.call_later(TOGETHER, self._write_changed)
 
     def _write_changed(self) -> None:
         self._timer = None
         self._write(*CHANGING)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Write pending changes."""
+        await super().close()
         if self._timer is not None:
             self._timer.cancel()
             self._write_changed()
 
     def _write(self, *kinds: str) -> None:
         for kind in kinds:
-            text = "".join(f"{name}\n" for name in self._of(kind, "") if _is_plain(name))
+            text = "".join(f"{name}\n" for name in self.sessions.complete(kind, "") if _is_plain(name))
             if self._written.get(kind) != text:
                 with contextlib.suppress(OSError):  # the disk may be full: the next change writes the file
                     self.folder.mkdir(mode=0o700, exist_ok=True)

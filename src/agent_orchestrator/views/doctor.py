@@ -6,22 +6,19 @@ import os
 import platform
 import shutil
 import stat
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.base.health import finding
-from agent_orchestrator.base.home import Home
-from agent_orchestrator.config.projects.projects import Projects
-from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.fleet.scheduling.admission import resources
 from agent_orchestrator.plugins.runtimes import sandbox
 from agent_orchestrator.plugins.runtimes.auto import tmux_version
-from agent_orchestrator.plugins.runtimes.docker.engine import find as find_engine
-from agent_orchestrator.protocols.host import Host
+from agent_orchestrator.plugins.runtimes.docker.engine import find_engine as find_engine
 from agent_orchestrator.sessions.agents.catalog import Agents
+from agent_orchestrator.sessions.part import Core
 from agent_orchestrator.views import findings
 
 __all__ = ["Doctor", "finding"]
@@ -32,22 +29,22 @@ OLDEST_TMUX = (3, 2)
 LITTLE_DISK = 2 << 30
 
 
+Probe = Callable[[], Awaitable[list[dict[str, Any]]]]
+"""Returns findings."""
+
+
 class Doctor:
     """Checks all prerequisites."""
 
-    def __init__(self, flow: Flow, home: Home, host: Host, projects: Projects, agents: Agents) -> None:
-        self.flow = flow
-        self.home = home
-        self.host = host
-        self.projects = projects
+    def __init__(self, core: Core, agents: Agents, probes: Sequence[Probe]) -> None:
+        """`probes` are the checks of other parts of the daemon, in the order in which they run."""
+        self.flow = core.flow
+        self.home = core.home
+        self.host = core.host
+        self.projects = core.projects
+        self.here = core.sites.here
         self.agents = agents
-        self.shell_problem = ""
-        self.own_folders: list[str] = []
-        """Folders in the login shell's PATH that hold our own interpreter's programs."""
-        self.tracing: dict[str, Any] | None = None
-        """The finding about traces, if they are configured."""
-        self.more: list[Callable[[], Awaitable[list[dict[str, Any]]]]] = []
-        """Checks that other parts of the daemon add."""
+        self.probes = probes
 
     async def run(self, fix: bool) -> list[dict[str, Any]]:
         """Return the finding of every check: `ok`, `warning` or `failed`, with how to fix it."""
@@ -63,11 +60,10 @@ class Doctor:
             findings.of_watches(findings.read_watches()),
             findings.of_descriptors(findings.read_descriptors()),
             self._shell(),
-            *(findings.of_own_folder(folder, self.home) for folder in self.own_folders),
+            *(findings.of_own_folder(folder, self.home) for folder in self.here.own_folders),
             self._configuration(),
-            *([self.tracing] if self.tracing else []),
             *await self._agents(),
-            *[check for check_more in self.more for check in await check_more()],
+            *[check for probe in self.probes for check in await probe()],
         ]
 
     async def _git(self) -> dict[str, Any]:
@@ -84,7 +80,7 @@ class Doctor:
 
     async def _identity(self) -> dict[str, Any]:
         """Check Git's author name in each project, or in this user's home if there is no project."""
-        login = self.agents.plugins.here.login
+        login = self.here.login
         names = {name: login[name] for name in login if name.startswith(("GIT_AUTHOR_", "EMAIL"))}
         folders = {project.id: project.path for project in self.projects.config.projects()} or {"": self.home.path}
         nameless = []
@@ -152,8 +148,10 @@ class Doctor:
 
     def _shell(self) -> dict[str, Any]:
         shell = os.environ.get("AO_SHELL") or os.environ.get("SHELL") or "/bin/sh"
-        if self.shell_problem:
-            return finding("shell", "warning", self.shell_problem, "see why its profile does not end, or set AO_SHELL")
+        if self.here.shell_problem:
+            return finding(
+                "shell", "warning", self.here.shell_problem, "see why its profile does not end, or set AO_SHELL"
+            )
         if shutil.which(shell) is None:
             return finding("shell", "warning", f"{shell} is not there", "set AO_SHELL to your shell")
         return finding("shell", "ok", shell)
@@ -173,7 +171,7 @@ class Doctor:
 
     async def _agents(self) -> list[dict[str, Any]]:
         used_agents = {project.agent for project in self.projects.config.projects()}
-        env, home = {**os.environ, **self.agents.plugins.here.login}, Path.home()
+        env, home = {**os.environ, **self.here.login}, Path.home()
         return [
             findings.of_agent(
                 agent,

@@ -7,26 +7,27 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.engine import Change, Flow
 from agent_orchestrator.core.events import Event, event_from_json, event_json, rfc3339
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.fold.sessions import reduce
+from agent_orchestrator.core.listeners import Change
 from agent_orchestrator.core.reactions import Intent, decide, stuck_after
 from agent_orchestrator.core.status import derive
 from agent_orchestrator.errors import UsageError
+from agent_orchestrator.sessions.part import Core, Part
 
 BACKLOG = 1000
 """Events that a slow reader may lag behind before it is disconnected; it reconnects with the last number it saw."""
 
 
-class Feed:
+class Feed(Part):
     """Reads the event log."""
 
-    def __init__(self, flow: Flow) -> None:
-        self.flow = flow
+    def __init__(self, core: Core) -> None:
+        super().__init__(core)
         self._readers: set[asyncio.Queue[Event | None]] = set()
         self._closed = False
-        flow.on_change.append(self._on_change)
+        self.on(self._pass_on)
 
     async def page(
         self,
@@ -84,13 +85,14 @@ class Feed:
         finally:
             self._readers.discard(queue)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Close all readers' streams."""
         self._closed = True
         for queue in self._readers:
             _disconnect(queue)
+        await super().close()
 
-    def _on_change(self, changes: Sequence[Change]) -> None:
+    def _pass_on(self, changes: Sequence[Change]) -> None:
         for queue in list(self._readers):
             for change in changes:
                 if queue.qsize() >= BACKLOG:

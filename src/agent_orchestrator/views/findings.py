@@ -16,12 +16,12 @@ from typing import Any
 from agent_orchestrator.base import interpreter
 from agent_orchestrator.base.health import Finding, finding
 from agent_orchestrator.base.home import Home
-from agent_orchestrator.sessions.environment import AGENT_SECRETS
+from agent_orchestrator.sessions.lifecycle.environment import AGENT_SECRETS
 
 FEW_WATCHES = 16_384
 FEW_INSTANCES = 64
 FEW_DESCRIPTORS, ENOUGH_DESCRIPTORS = 1024, 65536
-NEARLY = 0.8
+WARN_SHARE = 0.8
 """The part of a limit from which on its use is a warning."""
 SKEWED, FAR_OFF = 30.0, 300.0
 """Seconds that the clock may be wrong: from the first on it is a warning, from the second on signed webhooks are refused."""
@@ -94,7 +94,7 @@ def of_watches(facts: Watches | None) -> Finding:
         return finding("file watches", "ok", "no limit on this system")
     detail = f"{facts.used:,} of {facts.most:,} in use here, {facts.instances:,} instances"
     missing_settings = []
-    if facts.most < FEW_WATCHES or facts.used > facts.most * NEARLY:
+    if facts.most < FEW_WATCHES or facts.used > facts.most * WARN_SHARE:
         missing_settings.append("fs.inotify.max_user_watches=524288")
     if facts.instances < FEW_INSTANCES:
         missing_settings.append("fs.inotify.max_user_instances=512")
@@ -125,7 +125,7 @@ def read_descriptors() -> Descriptors | None:
     return Descriptors(open_files, ENOUGH_DESCRIPTORS if limit == resource.RLIM_INFINITY else limit)
 
 
-def raise_descriptors() -> None:
+def raise_open_file_limit() -> None:
     """Raise the limit of open files of this process and its children as far as that needs no privileges."""
     if sys.platform == "win32":
         return
@@ -143,7 +143,7 @@ def of_descriptors(facts: Descriptors | None) -> Finding:
     if facts is None:
         return finding("open files", "ok", "no limit on this system")
     detail = f"{facts.used:,} of {facts.most:,}"
-    if facts.most >= FEW_DESCRIPTORS and facts.used <= facts.most * NEARLY:
+    if facts.most >= FEW_DESCRIPTORS and facts.used <= facts.most * WARN_SHARE:
         return finding("open files", "ok", detail)
     return finding("open files", "warning", detail, "raise the hard limit where it is started: ulimit -H -n 8192")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,14 +11,11 @@ from urllib.parse import quote
 
 import structlog
 
-from agent_orchestrator.base.files.watch import Watch
 from agent_orchestrator.base.git.commands import Git, GitFailed
-from agent_orchestrator.base.git.diff import show
-from agent_orchestrator.base.home import Home
-from agent_orchestrator.base.text.redaction import KNOWN
-from agent_orchestrator.base.text.terminal_output import last_lines, readable, tail, whole
+from agent_orchestrator.base.git.diff import render_change
+from agent_orchestrator.base.text.redaction import REDACTOR
+from agent_orchestrator.base.text.terminal_output import last_lines, read_chunks, readable, tail
 from agent_orchestrator.config.model import Plugin
-from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.episodes import STATUS_TRIGGERS
 from agent_orchestrator.core.events import event_json, rfc3339
 from agent_orchestrator.core.facts import SessionFacts
@@ -26,12 +23,13 @@ from agent_orchestrator.core.outbox import row_json
 from agent_orchestrator.core.rules import Rule
 from agent_orchestrator.core.store import codec
 from agent_orchestrator.errors import AoError, Conflict, NotFound
-from agent_orchestrator.protocols.host import Host
+from agent_orchestrator.fleet.usage.budgets import Budgets
 from agent_orchestrator.sessions.agents import prompts
-from agent_orchestrator.sessions.lifecycle import Lifecycle
-from agent_orchestrator.sessions.plugins import Plugins, handle_of
-from agent_orchestrator.sessions.session_view import MOST_FILES, Views
-from agent_orchestrator.sessions.workspace_access import at_its_work
+from agent_orchestrator.sessions.lifecycle.session_specs import SessionSpecs
+from agent_orchestrator.sessions.part import Core, Part
+from agent_orchestrator.sessions.plugins import handle_of
+from agent_orchestrator.sessions.session_view import MAX_FILES, Views
+from agent_orchestrator.sessions.workspace_access import read_work
 
 FOLLOW_PAUSE = 0.05
 SCREEN_LINES = 50
@@ -40,21 +38,14 @@ SCREEN_LINES = 50
 log = structlog.get_logger()
 
 
-class Inspection:
+class SessionDetails(Part):
     """Reads session details; changes nothing."""
 
-    def __init__(
-        self, flow: Flow, home: Home, host: Host, plugins: Plugins, lifecycle: Lifecycle, views: Views, watch: Watch
-    ) -> None:
-        self.flow = flow
-        self.home = home
-        self.host = host
-        self.plugins = plugins
-        self.lifecycle = lifecycle
+    def __init__(self, core: Core, specs: SessionSpecs, views: Views, budgets: Budgets) -> None:
+        super().__init__(core)
+        self.specs = specs
         self.views = views
-        self.watch = watch
-        self.unenforced: Callable[[SessionFacts], str] = lambda _facts: ""
-        """Returns why a session's budgets cannot be enforced, or ""."""
+        self.budgets = budgets
 
     async def diff(self, session: str, since: str | None = None) -> dict[str, Any]:
         """Return what the session changed since its base commit, or since a commit of its branch, including uncommitted
@@ -64,7 +55,7 @@ class Inspection:
         if facts.place is None:
             raise Conflict(f"{session} has no workspace yet", f"see it: ao status {session}")
         try:
-            return await at_its_work(self.flow, self.plugins, session, partial(self._diff, since=since))
+            return await read_work(self.core, session, partial(self._diff, since=since))
         except (GitFailed, OSError) as error:
             raise Conflict(
                 f"the change of {session} cannot be read: {error}", f"look at it: ao path {session}"
@@ -80,7 +71,7 @@ class Inspection:
             )
         base = facts.place.base_commit if since is None else await self._own_commit(git, facts, since, end_revision)
         changes = await git.status() if present else []
-        diff = await show(git, base, end_revision)
+        diff = await render_change(git, base, end_revision)
         return {
             "diff": diff.patch,
             "stat": diff.stat,
@@ -104,7 +95,7 @@ class Inspection:
     def prompt(self, session: str) -> dict[str, str]:
         """Return what the session's agent is instructed: how to work here, and its task."""
         facts = self.flow.sessions[session]
-        system = prompts.system_of(facts, self.plugins.project(facts.project))
+        system = prompts.system_of(facts, self.core.settings.project(facts.project))
         return {"system": system, "prompt": prompts.first_prompt(facts.spec)}
 
     async def log(self, session: str, *, raw: bool, tail_lines: int | None, follow: bool) -> AsyncIterator[bytes]:
@@ -116,7 +107,7 @@ class Inspection:
             yield b"".join(lines[-tail_lines:])
         else:
             incomplete = b""
-            for chunk in whole(path):
+            for chunk in read_chunks(path):
                 if raw:
                     yield chunk
                 else:
@@ -137,7 +128,7 @@ class Inspection:
         handle = handle_of(facts)
         if handle is not None and facts.live:
             try:
-                return await self.plugins.runtime_of(facts).screen(handle)
+                return await self.core.plugins.runtime_of(facts).screen(handle)
             except AoError as error:
                 log.debug("a screen could not be read", session=session, error=str(error))
         return last_lines(self.home.terminal_log(session), SCREEN_LINES)
@@ -146,7 +137,7 @@ class Inspection:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.touch(mode=0o600)
         has_grown = asyncio.Event()
-        stop = self.watch.file(path, has_grown.set)
+        stop = self.core.watch.file(path, has_grown.set)
         position = path.stat().st_size
         try:
             while True:
@@ -172,18 +163,18 @@ class Inspection:
         """Return the folder and variables with which a shell of this session runs."""
         facts = self.flow.sessions[session]
         path = self._workspace(facts)
-        await self.plugins.here.login_ready.wait()
-        return {"cwd": str(path), "env": self.lifecycle.environment(facts), "node": facts.node}
+        await self.core.sites.here.login_ready.wait()
+        return {"cwd": str(path), "env": self.specs.environment(facts), "node": facts.node}
 
     async def run(self, session: str, command: Sequence[str]) -> AsyncIterator[dict[str, Any]]:
         """Run a command in the session's workspace, on whichever node that is; yield each line of output, and at last the exit code."""
         facts = self.flow.sessions[session]
         path = self._workspace(facts)
-        await self.plugins.here.login_ready.wait()
-        env = self.lifecycle.environment(facts)
+        await self.core.sites.here.login_ready.wait()
+        env = self.specs.environment(facts)
         lines: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        host = self.plugins.site_of(facts).host
-        output, loop = KNOWN.lines(lambda line: lines.put_nowait({"output": line})), asyncio.get_running_loop()
+        host = self.core.sites.of(facts).host
+        output, loop = REDACTOR.lines(lambda line: lines.put_nowait({"output": line})), asyncio.get_running_loop()
 
         def on_line(line: str) -> None:
             output.feed(line)
@@ -216,12 +207,12 @@ class Inspection:
                 f"{session} has no running agent to attach to",
                 f"see its past: ao logs {session}; bring it back: ao restore {session}",
             )
-        return {"argv": list(self.plugins.runtime_of(facts).attach_command(handle, watch=watch)), "env": {}}
+        return {"argv": list(self.core.plugins.runtime_of(facts).attach_command(handle, watch=watch)), "env": {}}
 
     def window(self, session: str) -> dict[str, Any]:
         """Return what opens the session on a person's screen: folder, address and terminal plugin."""
         facts = self.flow.sessions[session]
-        project = self.plugins.config.project(facts.project)
+        project = self.core.config.project(facts.project)
         terminal = project.terminal if project else Plugin()
         workspace = facts.place.path if facts.place and facts.place.present else None
         return {
@@ -230,11 +221,11 @@ class Inspection:
             "workspacePath": workspace,
             "node": facts.node,
             "cwd": workspace if workspace and not facts.remote else facts.spec.repo,
-            "url": f"{self.plugins.here.url}/sessions/{quote(session)}" if self.plugins.here.url else "",
+            "url": f"{self.core.sites.here.url}/sessions/{quote(session)}" if self.core.sites.here.url else "",
             "terminal": {
                 "plugin": terminal.plugin,
                 "options": terminal.options,
-                "files": self.plugins.admitted(project) if project else [],
+                "files": self.core.plugins.admitted(project) if project else [],
             },
         }
 
@@ -252,9 +243,9 @@ class Inspection:
             *(f"It waits for {status.waiting_for}." for _ in [0] if status.waiting_for and status.name != "failed"),
             *(f"  | {line}" for line in _last_output(facts)),
             *(f"Note: {note}." for note in facts.notes),
-            *(f"Note: {note}." for note in [self.unenforced(facts)] if note),
+            *(f"Note: {note}." for note in [self.budgets.unenforced(facts)] if note),
             *(
-                f"It will collide with {other} ({item.kind}): {', '.join(item.files[:MOST_FILES]) or 'in no single file'}."
+                f"It will collide with {other} ({item.kind}): {', '.join(item.files[:MAX_FILES]) or 'in no single file'}."
                 for other, item in self.views.met(facts).items()
             ),
             *(

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from agent_orchestrator import __version__
 from agent_orchestrator.base.loop_watchdog import Stalls
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.engine import Change, Flow
 from agent_orchestrator.core.facts import Usage
+from agent_orchestrator.core.listeners import Change
 from agent_orchestrator.fleet.scheduling.slots import waiting
+from agent_orchestrator.sessions.part import Core, Part
 
 if TYPE_CHECKING:
-    from agent_orchestrator.base.home import Home
     from agent_orchestrator.changes.forge_sync import Webhooks
     from agent_orchestrator.core.effects import Runner
     from agent_orchestrator.sessions.session_view import Views
@@ -43,25 +43,23 @@ class Family:
     """Labels → value; `()` if there are no labels."""
 
 
-class Metrics:
+class Metrics(Part):
     """Collects the metrics."""
 
     def __init__(
-        self, flow: Flow, home: Home, views: Views, runner: Runner, webhooks: Webhooks, traffic: Traffic
+        self, core: Core, views: Views, runner: Runner, webhooks: Webhooks, traffic: Traffic, stalls: Stalls
     ) -> None:
-        self.flow = flow
-        self.home = home
+        super().__init__(core)
         self.views = views
         self.runner = runner
         self.webhooks = webhooks
         self.traffic = traffic
-        self.stalls = Stalls()
-        """The stall counts of the event loop; replaced by whatever runs one."""
+        self.stalls = stalls
         self._events: Counter[str] = Counter()
         self._notices: Counter[tuple[str, str]] = Counter()
-        flow.on_change.append(self._on_change)
+        self.on(self._count)
 
-    def _on_change(self, changes: Sequence[Change]) -> None:
+    def _count(self, changes: Sequence[Change]) -> None:
         for change in changes:
             body = change.event.body
             self._events[body.type if body.type in e.KINDS else "unknown"] += 1
@@ -82,7 +80,7 @@ class Metrics:
     # -- collecting ----------------------------------------------------------------------------------------------------
 
     def _fleet(self) -> Iterable[Family]:
-        now, sessions = self.flow.clock(), self.flow.sessions.values()
+        now, sessions = self.clock(), self.flow.sessions.values()
         by_status: Counter[Labels] = Counter()
         messages: Counter[Labels] = Counter()
         merging: Counter[Labels] = Counter()
@@ -108,7 +106,7 @@ class Metrics:
         yield from _agent_usage(usage_by_agent)
 
     async def _effects(self) -> Iterable[Family]:
-        now, pending = self.flow.clock(), self.runner.pending()
+        now, pending = self.clock(), self.runner.pending()
         due = [row for row in pending if row.due <= now]
         oldest = 0.0
         if due:
@@ -151,12 +149,12 @@ class Metrics:
         yield Family("ao_loop_longest_stall_seconds", "The longest of them.", values={(): stalls.longest})
 
     def _forge_requests(self) -> Iterable[Family]:
-        from agent_orchestrator.plugins.forges.shared.http import all_shared
+        from agent_orchestrator.plugins.forges.shared.http import shared_clients
 
         requests: Counter[Labels] = Counter()
         remaining: dict[Labels, float] = {}
         limits: dict[Labels, float] = {}
-        for http in all_shared():
+        for http in shared_clients():
             for status, count in http.answers.items():
                 requests[http.speaker.name, str(status)] += count
             for row in http.budget.shown():

@@ -23,7 +23,7 @@ from agent_orchestrator.fleet.usage.usage import usage_json
 DAY = 86400.0
 
 
-class Overviews:
+class FleetOverview:
     """Sums what concerns all sessions."""
 
     def __init__(self, flow: Flow, config: ConfigSet, bases: BaseStates) -> None:

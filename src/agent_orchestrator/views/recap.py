@@ -16,9 +16,9 @@ from agent_orchestrator.protocols.text import one_line
 
 LINES = 7
 """The most lines of a recap."""
-NAMED = 4
+MAX_NAMES = 4
 """The most sessions that a line names; the rest is counted."""
-READ = 1000
+MAX_EVENTS = 1000
 """The most events of each type that are read, the newest ones."""
 RESTARTED = "the machine was restarted"
 """The reason of lost agents after a restart of the machine."""
@@ -58,18 +58,18 @@ class Recap:
         """Return what happened since a time, in the shape that the API promises."""
         events: list[Event] = []
         for kind in _EVENT_TYPES:
-            events += await self.flow.store.events(0, READ, kind=kind, newest=True)
+            events += await self.flow.store.events(0, MAX_EVENTS, kind=kind, newest=True)
         recent_events = [
             item for item in events if item.time >= time and (project is None or item.project in (None, project))
         ]
-        lines = told(sorted(recent_events, key=lambda event: event.seq), self.flow.sessions, self.flow.clock())
+        lines = recap_lines(sorted(recent_events, key=lambda event: event.seq), self.flow.sessions, self.flow.clock())
         return {
             "since": rfc3339(time),
             "lines": [{"kind": item.kind, "text": item.text, "sessions": list(item.sessions)} for item in lines],
         }
 
 
-def told(events: Sequence[Event], sessions: Mapping[str, SessionFacts], now: float) -> list[Line]:
+def recap_lines(events: Sequence[Event], sessions: Mapping[str, SessionFacts], now: float) -> list[Line]:
     """Return the lines, most important first; `events` are in order, `sessions` are as they are now."""
     line_functions: Iterable[Callable[[Sequence[Event], Mapping[str, SessionFacts], float], Line | None]] = (
         _merged_line,
@@ -274,8 +274,8 @@ def _distinct(names: Iterable[str | None]) -> tuple[str, ...]:
 
 
 def _list_names(names: Sequence[str]) -> str:
-    remaining = len(names) - NAMED
-    return ", ".join(names[:NAMED]) + (f" and {remaining} more" if remaining > 0 else "")
+    remaining = len(names) - MAX_NAMES
+    return ", ".join(names[:MAX_NAMES]) + (f" and {remaining} more" if remaining > 0 else "")
 
 
 def _session_count(count: int) -> str:

@@ -8,7 +8,7 @@ from agent_orchestrator.core.facts import SessionFacts
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class WorkState:
     """What was read from the workspace or the branch."""
 
     present: bool = False
@@ -18,7 +18,7 @@ class Found:
     """The number of the session's own commits; None if they could not be read."""
 
 
-def safety(facts: SessionFacts, found: Found) -> str:
+def saved_work_sentence(facts: SessionFacts, found: WorkState) -> str:
     """Return where the work is saved; says clearly if it is only in the workspace."""
     workspace, pr = facts.place, facts.pr
     uncommitted = _uncommitted_text(found)
@@ -49,12 +49,12 @@ def safety(facts: SessionFacts, found: Found) -> str:
     )
 
 
-def _uncommitted_text(work: Found) -> str:
+def _uncommitted_text(work: WorkState) -> str:
     count = len(work.uncommitted)
     return f"{count} file{'s' if count != 1 else ''} uncommitted" if count else ""
 
 
-def _rescue_text(facts: SessionFacts, work: Found) -> str:
+def _rescue_text(facts: SessionFacts, work: WorkState) -> str:
     """Return where the rest is saved if the workspace was removed, or ""."""
     return f"the rest saved as {facts.rescues[-1]}" if facts.rescues and not work.present else ""
 

@@ -7,14 +7,13 @@ from datetime import datetime
 from typing import Any
 
 from agent_orchestrator.base.git.commands import Git
-from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.sessions.plugins import Plugins
+from agent_orchestrator.sessions.part import Core
 from agent_orchestrator.sessions.session_view import Views
-from agent_orchestrator.sessions.workspace_access import at_its_work
-from agent_orchestrator.views.saved_work import Found, safety
-from agent_orchestrator.views.timeline import Story, entry_json, sentence
+from agent_orchestrator.sessions.workspace_access import read_work
+from agent_orchestrator.views.saved_work import WorkState, saved_work_sentence
+from agent_orchestrator.views.timeline import Timeline, entry_json, sentence
 
 KEPT = 50
 """The number of timelines that are kept to be continued."""
@@ -22,14 +21,14 @@ PAGE = 2000
 """The number of events that are read at a time."""
 
 
-class Stories:
+class Timelines:
     """Reads timelines and the state of sessions' work; changes nothing."""
 
-    def __init__(self, flow: Flow, plugins: Plugins, views: Views) -> None:
-        self.flow = flow
-        self.plugins = plugins
+    def __init__(self, core: Core, views: Views) -> None:
+        self.core = core
+        self.flow = core.flow
         self.views = views
-        self._stories: OrderedDict[str, Story] = OrderedDict()
+        self._stories: OrderedDict[str, Timeline] = OrderedDict()
 
     async def timeline(self, session: str, limit: int) -> dict[str, Any]:
         """Return what happened to a session, oldest first, and its state in one sentence."""
@@ -40,9 +39,9 @@ class Stories:
         state = sentence(facts, self.views.status(facts), story.entries, rules, _local_time)
         return {"sentence": state, "entries": [entry_json(entry) for entry in story.entries[-limit:]]}
 
-    async def _read_story(self, session: str, retries: dict[str, int | None]) -> Story:
+    async def _read_story(self, session: str, retries: dict[str, int | None]) -> Timeline:
         """Return the session's story, continued from where it was last read."""
-        story = self._stories.setdefault(session, Story())
+        story = self._stories.setdefault(session, Timeline())
         self._stories.move_to_end(session)
         while len(self._stories) > KEPT:
             self._stories.popitem(last=False)
@@ -56,7 +55,7 @@ class Stories:
 
     async def work(self, session: str) -> dict[str, Any]:
         """Return where a session's work is, and whether it is saved."""
-        facts, work = await at_its_work(self.flow, self.plugins, session, self._read_work)
+        facts, work = await read_work(self.core, session, self._read_work)
         workspace = facts.place
         return {
             "path": workspace.path if workspace and work.present else None,
@@ -68,20 +67,20 @@ class Stories:
             "uncommitted": list(work.uncommitted),
             "rescues": list(facts.rescues),
             "ports": list(facts.spec.ports),
-            "sentence": safety(facts, work),
+            "sentence": saved_work_sentence(facts, work),
         }
 
-    async def _read_work(self, git: Git, facts: SessionFacts, present: bool) -> tuple[SessionFacts, Found]:
+    async def _read_work(self, git: Git, facts: SessionFacts, present: bool) -> tuple[SessionFacts, WorkState]:
         workspace = facts.place
         if workspace is None:
-            return facts, Found()
+            return facts, WorkState()
         try:
             changes = await git.status() if present else []
             tip = "HEAD" if present else facts.head or facts.branch
             ahead = await git.count(f"{workspace.base_commit}..{tip}") if workspace.base_commit else None
         except AoError:  # a damaged workspace or branch: return what is known all the same
-            return facts, Found(present=present)
-        return facts, Found(present, tuple(sorted({change.path for change in changes})), ahead)
+            return facts, WorkState(present=present)
+        return facts, WorkState(present, tuple(sorted({change.path for change in changes})), ahead)
 
 
 def _local_time(time: float) -> str:

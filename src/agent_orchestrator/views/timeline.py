@@ -13,7 +13,7 @@ from typing import Any, Literal
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event, rfc3339
 from agent_orchestrator.core.facts import Message, SessionFacts, hold_key
-from agent_orchestrator.core.pull_request import BAD, GOOD, NOT_SET_UP
+from agent_orchestrator.core.pull_request import FAILED_STATES, NOT_SET_UP, PASSING_STATES
 from agent_orchestrator.core.reactions import message_id
 from agent_orchestrator.core.rules import CHECK_NOT_SET_UP, Rule
 from agent_orchestrator.core.status import Status
@@ -23,7 +23,7 @@ Kind = Literal["seen", "decided", "sent", "acknowledged", "said", "did"]
 LONGEST_DETAIL = 4000
 """The most characters of a message or text that an entry has."""
 
-LEFT_OUT: frozenset[type[e.Body]] = frozenset(
+TYPES_WITHOUT_ENTRY: frozenset[type[e.Body]] = frozenset(
     {
         e.ProjectRegistered,
         e.ProjectRemoved,
@@ -119,7 +119,7 @@ class Entry:
     by: str = "daemon"
 
 
-class Story:
+class Timeline:
     """The entries of one session's events, oldest first."""
 
     def __init__(self) -> None:
@@ -166,7 +166,7 @@ class Story:
                 self._checks[body.head, body.name] = body.state
             case e.ChecksSettled() if not body.none:
                 states = [state for (head, _), state in self._checks.items() if head == body.head]
-                is_green = bool(states) and all(state in GOOD for state in states)
+                is_green = bool(states) and all(state in PASSING_STATES for state in states)
                 return [_entry("seen", f"Checks passed at {_short(body.head)}", by="checks")] if is_green else []
             case e.ConflictsSeen():
                 was_conflicted, self._conflicted = self._conflicted, bool(body.files)
@@ -249,7 +249,7 @@ def _check_entry(body: e.CheckFinished) -> Entry | None:
         return _entry(
             "seen", f"{body.name}: environment not set up: {body.reason}", body.summary, CHECK_NOT_SET_UP, by="checks"
         )
-    if body.state not in BAD or body.state == "cancelled":
+    if body.state not in FAILED_STATES or body.state == "cancelled":
         return None
     if body.on_base:
         where = "at the branch point; since fixed on the base branch" if body.fixed_since else "on the base branch"
@@ -452,7 +452,7 @@ _ENTRY_MAKERS: Mapping[type[e.Body], Callable[[Any], Entry | None]] = {
 }
 """Type of event → the function that makes its entry, for those that do not depend on earlier events."""
 
-WORDED = frozenset({*_ENTRY_MAKERS, e.ChecksSettled, e.AgentProgress, e.AgentAck, e.Reacted})
+TYPES_WITH_ENTRY = frozenset({*_ENTRY_MAKERS, e.ChecksSettled, e.AgentProgress, e.AgentAck, e.Reacted})
 """Types of events that have an entry."""
 
 # -- the state in one sentence -----------------------------------------------------------------------------------------

@@ -22,15 +22,16 @@ from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, Status, Sta
 from opentelemetry.util.types import AttributeValue
 
 from agent_orchestrator import __version__
-from agent_orchestrator.base.text.redaction import KNOWN
-from agent_orchestrator.core.effects import Runner
-from agent_orchestrator.core.engine import Change, Flow
+from agent_orchestrator.base.text.redaction import REDACTOR
+from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
+from agent_orchestrator.core.listeners import Change
 from agent_orchestrator.core.outbox import Row
+from agent_orchestrator.core.signals import EffectAttempted
 
 REMEMBERED = 10_000
 """The number of traces and intents that are remembered, because spans may still be added."""
-PATIENCE = 3.0
+SHUTDOWN_SECONDS = 3.0
 """Seconds in which the last spans are sent when the daemon ends."""
 
 K = TypeVar("K")
@@ -50,22 +51,22 @@ def provider() -> TracerProvider:
 class Tracing:
     """Traces what is recorded and carried out."""
 
-    def __init__(self, flow: Flow, runner: Runner, traces: TracerProvider) -> None:
+    def __init__(self, flow: Flow, traces: TracerProvider) -> None:
         self.flow = flow
         self._provider = traces
         self._tracer = traces.get_tracer("agent_orchestrator", __version__)
         self._batch: dict[int, Event] = {}
         self._roots: OrderedDict[int, SpanContext] = OrderedDict()
         self._intents: OrderedDict[str, SpanContext] = OrderedDict()
-        flow.on_change.append(self._on_change)
-        flow.on_rows.insert(0, self._on_rows)
-        runner.on_attempt.append(self._on_attempt)
+        flow.listeners.on(self._on_change)
+        flow.listeners.on_rows(self._on_rows)
+        flow.listeners.on_signal(EffectAttempted, self._on_attempt)
 
     async def close(self) -> None:
         """Send the remaining spans, within PATIENCE seconds."""
         shutdown = threading.Thread(target=self._provider.shutdown, name="traces", daemon=True)
         shutdown.start()
-        await asyncio.to_thread(shutdown.join, PATIENCE)
+        await asyncio.to_thread(shutdown.join, SHUTDOWN_SECONDS)
 
     def _on_change(self, changes: Sequence[Change]) -> None:
         self._batch = {change.event.seq: change.event for change in changes}
@@ -104,8 +105,9 @@ class Tracing:
         root.end(now)
         _remember(self._roots, event.seq, root.get_span_context())
 
-    def _on_attempt(self, before: Row, after: Row, started_at: float, result_events: Sequence[Event]) -> None:
+    def _on_attempt(self, attempt: EffectAttempted) -> None:
         """Trace an attempt at an effect; one that only checked whether it is due is left out."""
+        before, after, started_at, result_events = attempt.before, attempt.after, attempt.began, attempt.events
         if after.state == "pending" and after.attempts == before.attempts and not result_events:
             return
         intent = before.intent
@@ -124,7 +126,7 @@ class Tracing:
             },
         )
         if after.state == "failed" or (after.state == "pending" and after.result):
-            effect.set_status(Status(StatusCode.ERROR, KNOWN.text(after.result)))
+            effect.set_status(Status(StatusCode.ERROR, REDACTOR.text(after.result)))
         now = _ns(max(self.flow.clock(), started_at))
         for event in result_events:
             result = self._tracer.start_span(

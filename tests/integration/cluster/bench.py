@@ -89,8 +89,7 @@ class Bench:
 
     async def _node_for(self, hello: Hello) -> RemoteNode:
         if self.node is None:
-            self.node = RemoteNode(hello, self.local)
-            self.node.handlers["lease.renew"] = self._renew
+            self.node = RemoteNode(hello, self.local, handlers={"lease.renew": self._renew})
         return self.node
 
     async def _renew(self, request: Request) -> Reply:

@@ -228,8 +228,8 @@ def frame(kind: int, number: int, rest: bytes = b"") -> bytes:
 async def test_what_never_comes_whole_is_kept_within_bounds(
     pair: Pair, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(links, "TOGETHER", 64 * 100)
-    monkeypatch.setattr(links, "MOST_AT_ONCE", 200)
+    monkeypatch.setattr(links, "MAX_UNFINISHED_BYTES", 64 * 100)
+    monkeypatch.setattr(links, "MAX_CONCURRENT", 200)
 
     async def flood() -> None:
         for number in range(1, 2 * 250, 2):
@@ -244,7 +244,7 @@ async def test_what_never_comes_whole_is_kept_within_bounds(
 
 
 async def test_what_has_come_whole_makes_room_again(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(links, "TOGETHER", 3 * channels.CHUNK)
+    monkeypatch.setattr(links, "MAX_UNFINISHED_BYTES", 3 * channels.CHUNK)
     pair.daemon.handlers = {"echo": echo}
     large = b"x" * (2 * channels.CHUNK)
     for _ in range(5):
@@ -280,7 +280,7 @@ async def test_too_many_calls_at_once_are_not_taken(pair: Pair, monkeypatch: pyt
         await asyncio.Event().wait()
         return Reply()
 
-    monkeypatch.setattr(links, "MOST_AT_ONCE", 20)
+    monkeypatch.setattr(links, "MAX_CONCURRENT", 20)
     pair.daemon.handlers = {"work": work}
     asked = [asyncio.create_task(pair.node.call("work", timeout=None)) for _ in range(21)]
     await asyncio.wait_for(pair.daemon.closed.wait(), 60)

@@ -364,7 +364,7 @@ async def test_the_daemon_is_known_by_its_certificate_before_it_is_told_a_word(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     folder = tmp_path_factory.mktemp("tls")
-    own = await tls.certificate(tls.Wanted(own=True), "127.0.0.1", folder, LocalHost())
+    own = await tls.certificate(tls.TlsSettings(own=True), "127.0.0.1", folder, LocalHost())
     assert own is not None and own.fingerprint is not None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(own.cert, own.key)

@@ -9,15 +9,11 @@ from typing import Any
 
 import pytest
 
-from agent_orchestrator.base.files.watch import Watch
-from agent_orchestrator.base.home import Home
-from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.changes.conflicts import Conflicts
-from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.fold.sessions import reduce
 from agent_orchestrator.core.rules import DEFAULT_RULES
-from agent_orchestrator.testing.memory import MemoryStore
+from tests.parts import make_core
 from tests.unit.core.world import Time, created
 
 
@@ -39,8 +35,7 @@ def repo(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def conflicts(tmp_path: Path) -> Conflicts:
-    flow = Flow(MemoryStore(), Time(), lambda _project, _profile: DEFAULT_RULES)
-    return Conflicts(flow, Home(tmp_path / "home"), LocalHost(), Watch())
+    return Conflicts(make_core(tmp_path / "home", clock=Time(), rules=DEFAULT_RULES))
 
 
 def task(name: str, repo: Path, **spec: Any) -> SessionFacts:

@@ -14,13 +14,13 @@ from agent_orchestrator.base import hash_chain
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.core.outbox import Batch, Known, Row, Wanted
+from agent_orchestrator.core.outbox import Batch, EntryFilter, Row, StoredKeys
 from agent_orchestrator.core.reactions import Intent
 from agent_orchestrator.core.rules import DEFAULT_RULES
 from agent_orchestrator.core.store import migrations
 from agent_orchestrator.core.store.database import Database
 from agent_orchestrator.errors import Conflict
-from tests.unit.core.world import SESSION, created
+from tests.unit.core.world import SESSION, Time, created
 
 
 class World(Protocol):
@@ -58,7 +58,7 @@ def report(number: int, size: int = 1) -> Event:
 
 
 def flow_on(store: Database) -> Flow:
-    return Flow(store, lambda: 100.0, lambda _project, _profile: DEFAULT_RULES)
+    return Flow(store, Time(100.0), lambda _project, _profile: DEFAULT_RULES)
 
 
 async def put(store: Database, batch: Batch) -> None:
@@ -126,7 +126,7 @@ async def test_a_dropped_rows_key_is_free_and_no_other(store: Database) -> None:
     await put(store, Batch(rows=[row]))
 
     async def taken() -> set[str]:
-        def ask(known: Known) -> tuple[Batch, set[str]]:
+        def ask(known: StoredKeys) -> tuple[Batch, set[str]]:
             return Batch(), known.intent_keys(["launch:1", "other"])
 
         return await store.write(ask)
@@ -221,14 +221,14 @@ async def test_saved_facts_of_another_shape_are_folded_anew(world: World) -> Non
     await store.close()
 
 
-async def verdict_on(store: Database) -> hash_chain.Verdict:
-    chain = hash_chain.Chain()
-    chain.follow(await store.entries(Wanted()))
+async def verdict_on(store: Database) -> hash_chain.ChainResult:
+    chain = hash_chain.ChainVerifier()
+    chain.follow(await store.entries(EntryFilter()))
     return chain.verdict
 
 
 async def test_entries_are_chained_from_the_first_on_across_restarts_and_failed_writes(world: World) -> None:
-    def damaged(_known: Known) -> tuple[Batch, None]:
+    def damaged(_known: StoredKeys) -> tuple[Batch, None]:
         return Batch([replace(report(3), key="r1")]), None
 
     store = world.store()
@@ -241,8 +241,8 @@ async def test_entries_are_chained_from_the_first_on_across_restarts_and_failed_
     store = world.store()
     await store.open()
     await put(store, Batch([replace(report(4), time=5)]))
-    found = await store.entries(Wanted())
-    assert await verdict_on(store) == hash_chain.Verdict(4, hash_chain.Head(4, found[-1]["digest"]))
+    found = await store.entries(EntryFilter())
+    assert await verdict_on(store) == hash_chain.ChainResult(4, hash_chain.Head(4, found[-1]["digest"]))
     assert [(one["actor"], one["cause"]) for one in found[:3]] == [
         ("token ci", None),
         ("", None),
@@ -257,7 +257,7 @@ async def test_what_was_recorded_is_neither_changed_nor_removed_nor_replaced(wor
     store = world.store()
     await store.open()
     await put(store, Batch([report(1), report(2)]))
-    before = await store.entries(Wanted())
+    before = await store.entries(EntryFilter())
     await store.close()
     columns = "seq, key, type, generation, source, time, data, actor, digest"
     values = "'agent-report', 0, 'test', 1.0, '{}', 'daemon', ''"
@@ -274,7 +274,7 @@ async def test_what_was_recorded_is_neither_changed_nor_removed_nor_replaced(wor
             world.sql(statement)
     store = world.store()
     await store.open()
-    assert await store.entries(Wanted()) == before
+    assert await store.entries(EntryFilter()) == before
     await store.close()
 
 
@@ -313,7 +313,7 @@ async def test_entries_are_found_by_who_what_when_and_where(store: Database) -> 
     await put(store, Batch([*events, other]))
 
     async def found(**wanted: Any) -> list[int]:
-        return [one["seq"] for one in await store.entries(Wanted(**wanted))]
+        return [one["seq"] for one in await store.entries(EntryFilter(**wanted))]
 
     assert await found(actor="rule") == [1, 2]
     assert await found(actor="rule a") == [1]
@@ -322,5 +322,5 @@ async def test_entries_are_found_by_who_what_when_and_where(store: Database) -> 
     assert await found(since=2.0, until=4.0) == [2, 3]
     assert await found(kind="daemon-stopped") == await found(project="web") == [5]
     assert await found(session=SESSION, actor="ruler") == [3]
-    newest = await store.entries(Wanted(), 1, 2, newest=True)
+    newest = await store.entries(EntryFilter(), 1, 2, newest=True)
     assert [one["seq"] for one in newest] == [4, 5]

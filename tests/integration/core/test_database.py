@@ -12,9 +12,9 @@ import pytest
 from sqlalchemy import Connection, text
 
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.actor import acting
+from agent_orchestrator.core.actor import acting_as
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.core.outbox import Batch, Wanted
+from agent_orchestrator.core.outbox import Batch, EntryFilter
 from agent_orchestrator.core.store import migrations
 from agent_orchestrator.core.store.database import Database
 from agent_orchestrator.errors import Temporary
@@ -67,7 +67,7 @@ async def test_what_an_earlier_version_recorded_says_who_it_was_and_is_chained(w
     found = await verdict_on(store)
     assert (found.entries, found.broken) == (len(before) + 1, None)
     assert world.sql(f"SELECT seq, key, {_REST} FROM events ORDER BY seq")[:-1] == before
-    actors = {one["source"]: one["actor"] for one in await store.entries(Wanted())}
+    actors = {one["source"]: one["actor"] for one in await store.entries(EntryFilter())}
     assert (actors["person"], actors["daemon"], actors["spool"][:6]) == ("person", "daemon", "agent ")
     await store.close()
     with pytest.raises(sqlite3.IntegrityError, match="never removed"):
@@ -82,7 +82,7 @@ async def test_a_full_disk_is_temporary_and_loses_nothing_acknowledged(store: Da
     pages = store._write_connection.execute(text("PRAGMA page_count")).scalar()
     store._write_connection.execute(text(f"PRAGMA max_page_count = {pages}"))
     store._write_connection.rollback()
-    with acting("local person"), pytest.raises(Temporary, match="full"):
+    with acting_as("local person"), pytest.raises(Temporary, match="full"):
         await flow.append(replace(report(2, 100_000), seq=0))
     assert [one.key for one in await store.events()] == ["r1"]
     store._write_connection.execute(text("PRAGMA max_page_count = 1000000"))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.base.git.commands import Git
-from agent_orchestrator.changes.merge import Built, Conflicted, Strategy, build
+from agent_orchestrator.changes.merge import Built, Conflicted, Strategy, build_merge
 from agent_orchestrator.changes.merge import merge_tree as merging_module
 from agent_orchestrator.changes.merge.repository import open_repository
 from agent_orchestrator.errors import Conflict, NotFound, UsageError
@@ -141,7 +141,7 @@ async def test_conflicts_are_named(world: World, strategy: Strategy) -> None:
     world.commit({"a.txt": "agent\n", "d/c.txt": "agent\n", "ü n.txt": "agent"})
     before = world.commit({"a.txt": "main\n", "d/c.txt": None, "ü n.txt": "main"}, where=world.repo)
     world.by(strategy)
-    found = await build(world.host, world.spec)
+    found = await build_merge(world.host, world.spec)
     assert isinstance(found, Conflicted)
     assert (sorted(found.files), found.base_before) == (["a.txt", "d/c.txt", "ü n.txt"], before)
 
@@ -202,10 +202,10 @@ async def test_bad_input_has_a_clear_answer(world: World) -> None:
         ({"repo": world.root}, NotFound),
     ):
         with pytest.raises(error):
-            await build(world.host, replace(world.spec, **change))
+            await build_merge(world.host, replace(world.spec, **change))
     git(world.repo, "symbolic-ref", "refs/heads/trunk", "refs/heads/main")
     with pytest.raises(UsageError, match="alias of main"):
-        await build(world.host, replace(world.spec, base="trunk"))
+        await build_merge(world.host, replace(world.spec, base="trunk"))
 
 
 async def test_attributes_of_the_base_count_and_not_those_of_a_checkout(world: World) -> None:
@@ -222,13 +222,13 @@ async def test_an_old_git_merges_in_a_scratch_folder(world: World, monkeypatch: 
     two_authors(world)
     world.by("rebase")
     new = await world.built()
-    monkeypatch.setattr(merging_module, "WRITES_TREES", (99,))
+    monkeypatch.setattr(merging_module, "FIRST_WHOLE_MERGE", (99,))
     monkeypatch.delattr(Git, "merge_tree")
     old = await world.built()
     assert (old.tree, world.status(), world.litter()) == (new.tree, "", [])
     world.commit({"b.txt": "agent's\n", "d/c.txt": "agent's"})
     world.commit({"d/c.txt": None}, where=world.repo)
-    assert await build(world.host, world.spec) == Conflicted(("b.txt", "d/c.txt"), world.main())
+    assert await build_merge(world.host, world.spec) == Conflicted(("b.txt", "d/c.txt"), world.main())
 
 
 async def test_hooks_do_not_run_and_nobody_need_be_configured(world: World, own_world: Path) -> None:
@@ -294,10 +294,10 @@ async def test_names_that_lead_out_of_a_checkout_are_neither_written_nor_landed(
     bad = git(world.agent, "commit-tree", "-p", "HEAD", "-m", "bad", leading_out(world, 3))
     planted = world.spec.work.parent / ".gitattributes"
     repository = await open_repository(world.host, world.repo, world.spec.branch, world.spec.base)
-    async with merging_module.merging(repository, world.spec.work, bad):
+    async with merging_module.open_merger(repository, world.spec.work, bad):
         assert not planted.exists()
     git(world.agent, "update-ref", "HEAD", bad)
     world.use_head()
     with pytest.raises(Conflict, match=r"'\.\./\.\./\.\./\.gitattributes' is no name that Git would check out"):
-        await build(world.host, world.spec)
+        await build_merge(world.host, world.spec)
     assert not planted.exists() and world.litter() == []

@@ -15,7 +15,7 @@ import pytest
 
 from agent_orchestrator.base.git.commands import GitFailed
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.changes.merge import Landed, Waits, land, settle, user_checkout
+from agent_orchestrator.changes.merge import Blocked, Merged, merge, repair_checkouts, user_checkout
 from agent_orchestrator.changes.merge.user_checkout import Checkout
 from agent_orchestrator.errors import Temporary
 from agent_orchestrator.protocols.host import Completed
@@ -106,7 +106,7 @@ async def test_what_stands_in_the_way_is_named_and_kept(world: World, case: str)
     before, files, status = world.main(), snapshot(world.repo), world.status()
     index = git(world.repo, "ls-files", "-v", "--stage")
     found = await world.land()
-    assert isinstance(found, Waits), found
+    assert isinstance(found, Blocked), found
     assert (found.files, found.checkout) == ((name,), world.repo)
     assert name in found.reason
     assert (world.main(), snapshot(world.repo), world.status()) == (before, files, status)
@@ -120,7 +120,7 @@ async def test_folders_without_end_are_in_the_way(world: World) -> None:
     nested(world.repo / "x.txt", 2100)
     try:
         found = await world.land()
-        assert isinstance(found, Waits) and found.files == ("x.txt",), found
+        assert isinstance(found, Blocked) and found.files == ("x.txt",), found
     finally:
         subprocess.run(["rm", "-rf", str(world.repo / "x.txt")], check=True)  # pytest could not
 
@@ -129,7 +129,7 @@ async def test_once_it_is_out_of_the_way_it_lands(world: World) -> None:
     change(world)
     mine(world, "x.txt")
     built = await world.built()
-    assert isinstance(await world.land(built), Waits)
+    assert isinstance(await world.land(built), Blocked)
     (world.repo / "x.txt").unlink()
     await world.landed(built)
     assert world.status() == ""
@@ -175,7 +175,7 @@ async def test_a_change_of_the_same_size_within_the_same_moment_is_seen(world: W
     for name in (path, world.repo / ".git/index"):
         os.utime(name, ns=(moment, moment))
     found = await world.land()
-    assert isinstance(found, Waits)
+    assert isinstance(found, Blocked)
     assert path.read_text() == "B\n"
 
 
@@ -192,7 +192,7 @@ async def test_an_unfinished_command_is_waited_for(world: World, command: str) -
     git(world.repo, command, *argv, check=False, stdin=patch.encode(), env={"GIT_EDITOR": ":"})
     before, status = world.main(), world.status()
     found = await world.land()
-    assert isinstance(found, Waits)
+    assert isinstance(found, Blocked)
     assert ("is unfinished in" in found.reason) or ("is being rebased in" in found.reason)
     assert (world.main(), world.status()) == (before, status)
     if command != "am":
@@ -207,7 +207,7 @@ async def test_conflicts_of_a_stash_are_waited_for(world: World) -> None:
     world.commit({"a.txt": "main\n"}, where=world.repo)
     git(world.repo, "stash", "pop", check=False)
     found = await world.land()
-    assert isinstance(found, Waits)
+    assert isinstance(found, Blocked)
     assert found.files == ("a.txt",)
 
 
@@ -216,7 +216,7 @@ async def test_another_git_command_at_work_is_waited_for(world: World) -> None:
     built, lock = await world.built(), world.repo / ".git/index.lock"
     lock.touch()
     found = await world.land(built)
-    assert isinstance(found, Waits)
+    assert isinstance(found, Blocked)
     assert "another Git command" in found.reason
     timer = threading.Timer(0.1, lock.unlink)
     timer.start()
@@ -259,8 +259,8 @@ async def test_all_checkouts_of_the_base_follow_or_none(world: World) -> None:
         if step == "recorded":
             write(second, {"b.txt": "edited at this moment\n"})
 
-    found = await land(world.host, world.spec, built, edit)
-    assert isinstance(found, Waits)
+    found = await merge(world.host, world.spec, built, edit)
+    assert isinstance(found, Blocked)
     assert (world.main(), world.status(), world.status(second)) == (before, "", " M b.txt")
     git(second, "checkout", "-q", "b.txt")
     await world.landed(built)
@@ -275,7 +275,7 @@ async def test_worktrees_that_are_not_there(world: World) -> None:
     git(world.repo, "worktree", "lock", str(second))
     second.rename(world.root / "unplugged")
     found = await world.land()
-    assert isinstance(found, Waits)
+    assert isinstance(found, Blocked)
     assert "not there" in found.reason
     git(world.repo, "worktree", "unlock", str(second))
     await world.landed()
@@ -330,8 +330,8 @@ async def test_an_edit_at_the_same_moment_is_kept(world: World, step: str) -> No
         if done == step:
             mine(world, "b.txt")
 
-    found = await land(world.host, world.spec, built, edit)
-    assert isinstance(found, Waits)
+    found = await merge(world.host, world.spec, built, edit)
+    assert isinstance(found, Blocked)
     assert (world.main(), (world.repo / "b.txt").read_text(), world.status()) == (before, "user's\n", " M b.txt")
     assert world.litter() == []
 
@@ -345,8 +345,8 @@ async def test_another_branch_checked_out_at_the_same_moment_is_not_moved(world:
         if done == "recorded":
             git(world.repo, "checkout", "-q", "other")
 
-    found = await land(world.host, world.spec, built, switch)
-    assert isinstance(found, Waits)
+    found = await merge(world.host, world.spec, built, switch)
+    assert isinstance(found, Blocked)
     assert (world.status(), git(world.repo, "rev-parse", "other")) == ("", built.base_before)
     await world.landed(built)
 
@@ -366,8 +366,8 @@ async def test_a_branch_begun_at_the_same_moment_stands_where_it_was_begun(
             raise Killed(done)
 
     with pytest.raises(Killed) if crash else nullcontext():
-        await land(world.host, world.spec, built, begin)
-    await settle(world.host, world.repo)
+        await merge(world.host, world.spec, built, begin)
+    await repair_checkouts(world.host, world.repo)
     assert world.main() == built.commit
     assert (git(world.repo, "symbolic-ref", "--short", "HEAD"), git(world.repo, "rev-parse", "HEAD")) == ("mine", old)
     assert (world.status(), snapshot(world.repo), world.litter()) == ("", before, [])
@@ -382,7 +382,7 @@ async def test_the_base_checked_out_at_the_same_moment_follows(world: World) -> 
         if done == "recorded":
             git(world.repo, "checkout", "-q", "main")
 
-    assert isinstance(await land(world.host, world.spec, built, switch), Landed)
+    assert isinstance(await merge(world.host, world.spec, built, switch), Merged)
     assert (world.main(), world.status(), world.litter()) == (built.commit, "", [])
 
 
@@ -421,7 +421,7 @@ async def test_a_checkout_that_may_not_be_written_is_waited_for(world: World, mo
 
     monkeypatch.setattr(Checkout, "_make_lock", refuse)  # whoever runs the tests may write everywhere
     found = await world.land()
-    assert isinstance(found, Waits)
+    assert isinstance(found, Blocked)
     assert "may not be written" in found.reason
     assert world.status() == ""
 
@@ -442,7 +442,7 @@ async def test_its_lock_is_a_file_of_our_own(world: World, tmp_path: Path) -> No
     world.commit({"b.txt": "agent's\n"})
     (tmp_path / "profile").write_text("mine\n")
     (own_folder(world) / "ao-landing.lock").symlink_to(tmp_path / "profile")
-    assert isinstance(await world.land(), Landed)
+    assert isinstance(await world.land(), Merged)
     assert (tmp_path / "profile").read_text() == "mine\n" and world.litter() == []
 
 
@@ -457,7 +457,7 @@ async def test_an_index_that_is_none_is_waited_for(world: World, tmp_path: Path,
         os.truncate(folder / "index", 1 << 40)
     before = world.main()
     waits = await world.land(built)
-    assert isinstance(waits, Waits) and "index cannot be copied" in waits.reason and waits.checkout == world.agent
+    assert isinstance(waits, Blocked) and "index cannot be copied" in waits.reason and waits.checkout == world.agent
     assert world.main() == before and world.litter() == []
 
 
@@ -486,7 +486,7 @@ async def test_a_lock_that_we_have_not_written_is_not_ours(world: World, content
     world.commit({"b.txt": "agent's\n"})
     lock = Path(git(world.agent, "rev-parse", "--absolute-git-dir"), "index.lock")
     lock.write_text(content)
-    assert isinstance(await world.land(), Landed)
+    assert isinstance(await world.land(), Merged)
     assert lock.read_text() == content and not (world.agent / "written").exists()
 
 
@@ -505,8 +505,8 @@ async def test_a_lock_that_an_agent_forged_keeps_no_other_from_landing(world: Wo
         (folder / "index").rename(tmp_path / "index")
         (folder / "index").symlink_to(tmp_path / "index")
     (folder / "index.lock").write_text(content)
-    assert await settle(world.host, world.repo) == ()
-    assert isinstance(await world.land(), Landed)
+    assert await repair_checkouts(world.host, world.repo) == ()
+    assert isinstance(await world.land(), Merged)
     assert (folder / "index.lock").read_text() == content
 
 
@@ -534,9 +534,9 @@ async def test_an_agent_that_has_the_base_checked_out_keeps_nobody_from_landing(
     git(world.agent, "reset", "-q", "--hard", "main")
     AGENTS[left](world)
     files = snapshot(world.agent)
-    assert isinstance(await land(world.host, world.spec, built), Waits)
-    found = await land(world.host, world.spec, built, workspaces=[world.agent])
-    assert isinstance(found, Landed) and world.main() == built.commit and world.status() == ""
+    assert isinstance(await merge(world.host, world.spec, built), Blocked)
+    found = await merge(world.host, world.spec, built, workspaces=[world.agent])
+    assert isinstance(found, Merged) and world.main() == built.commit and world.status() == ""
     assert snapshot(world.agent) == files
     if left not in ("a lock", "a rebase"):
         head = Path(git(world.agent, "rev-parse", "--absolute-git-dir"), "HEAD").read_text()
@@ -562,7 +562,7 @@ async def test_a_git_that_was_killed_on_the_way_is_tried_again(world: World) -> 
     with pytest.raises(GitFailed) as killed:
         await world.land(built)
     assert killed.value.retryable and (world.main(), world.status(), world.litter()) == (before, "", [])
-    assert isinstance(await world.land(built), Landed) and world.show("x.txt") == "x"
+    assert isinstance(await world.land(built), Merged) and world.show("x.txt") == "x"
 
 
 class LackingOnceMoved(LocalHost):
@@ -592,7 +592,7 @@ async def test_a_checkout_that_a_landing_left_locked_is_set_right_as_soon_as_it_
         await world.land(built)
     assert world.main() == built.commit and world.litter() != []
     with pytest.raises(Temporary):
-        await settle(host, repo)
+        await repair_checkouts(host, repo)
     host.lacking = False
-    await settle(host, repo)
+    await repair_checkouts(host, repo)
     assert (world.status(), world.litter()) == ("", []) and world.show("x.txt") == "x"

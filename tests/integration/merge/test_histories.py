@@ -11,7 +11,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent_orchestrator.changes.merge import Conflicted, Landed, Moved, Strategy, Waits, build, land
+from agent_orchestrator.changes.merge import BaseMoved, Blocked, Conflicted, Merged, Strategy, build_merge, merge
 from tests.integration.merge.world import STEPS, Killed, World, kill_after, make_world, snapshot, write
 from tests.integration.rescue.world import git
 
@@ -45,7 +45,7 @@ async def check(world: World, strategy: Strategy, dirty: tuple[str, str | None],
     world.by(strategy)
     done = git(world.repo, "merge-tree", "--write-tree", "--name-only", "main", world.spec.head, check=False)
     wanted, base = done.splitlines()[0], world.main()
-    built = await build(world.host, world.spec)
+    built = await build_merge(world.host, world.spec)
     if isinstance(built, Conflicted):
         assert set(built.files) <= set(done.splitlines()[1:])
         assert world.main() == base
@@ -55,14 +55,14 @@ async def check(world: World, strategy: Strategy, dirty: tuple[str, str | None],
         write(world.repo, {dirty[0]: dirty[1]} if dirty[1] is not None or (world.repo / dirty[0]).exists() else {})
     files, status = snapshot(world.repo), world.status()
     try:
-        await land(world.host, world.spec, built, kill_after(step))
+        await merge(world.host, world.spec, built, kill_after(step))
     except Killed:
         pass
-    found = await land(world.host, world.spec, built)
-    if isinstance(found, Waits):
+    found = await merge(world.host, world.spec, built)
+    if isinstance(found, Blocked):
         assert (world.main(), snapshot(world.repo), world.status()) == (base, files, status)
         return
-    assert found == Landed(base, built.commit), found
+    assert found == Merged(base, built.commit), found
     assert (git(world.repo, "rev-parse", "main^{tree}"), world.main()) == (wanted, built.commit)
     own = {line[3:].strip('"') for line in status.splitlines()}
     now = snapshot(world.repo)
@@ -74,7 +74,7 @@ async def check(world: World, strategy: Strategy, dirty: tuple[str, str | None],
     assert kept.endswith(world.spec.head)
     other = git(world.repo, "commit-tree", "main^{tree}", "-p", "main", "-m", "later")
     git(world.repo, "update-ref", "refs/heads/main", other)
-    assert not isinstance(await land(world.host, world.spec, built), Moved)
+    assert not isinstance(await merge(world.host, world.spec, built), BaseMoved)
     assert world.main() == other
 
 

@@ -12,15 +12,15 @@ from dataclasses import asdict, replace
 import pytest
 
 from agent_orchestrator.changes.merge import (
+    BaseMoved,
+    Blocked,
     BranchMoved,
     Built,
-    Landed,
-    Moved,
+    Merged,
     Strategy,
-    Waits,
-    find_landing,
-    land,
-    settle,
+    find_merge,
+    merge,
+    repair_checkouts,
 )
 from tests.integration.merge.world import FILES, STEPS, Killed, World, kill_after, snapshot, write
 from tests.integration.rescue.world import git
@@ -35,14 +35,14 @@ async def test_base_and_checkout_move_together(world: World, strategy: Strategy)
     world.by(strategy)
     before, tree = world.main(), world.tree_of_merge()
     built = await world.built()
-    assert await find_landing(world.host, world.spec) is None
-    assert await world.land(built) == Landed(before, built.commit)
+    assert await find_merge(world.host, world.spec) is None
+    assert await world.land(built) == Merged(before, built.commit)
     assert git(world.repo, "rev-parse", "main^{tree}") == tree
     assert (world.status(), world.litter()) == ("", [])
     assert (world.repo / "x.txt").read_text() == "x"
     assert not (world.repo / "b.txt").exists()
     assert "ao: landed app-x" in git(world.repo, "reflog", "-1", "main")
-    assert await find_landing(world.host, world.spec) == Landed(before, built.commit)
+    assert await find_merge(world.host, world.spec) == Merged(before, built.commit)
 
 
 async def test_landing_again_finds_it_done(world: World) -> None:
@@ -70,7 +70,7 @@ async def test_base_that_moved_is_not_moved(world: World) -> None:
     world.commit({"x.txt": "x"})
     built = await world.built()
     now = world.commit({"z.txt": "z"}, where=world.repo)
-    assert await world.land(built) == Moved(now)
+    assert await world.land(built) == BaseMoved(now)
     assert (world.main(), world.status()) == (now, "")
     await world.landed()
     assert (world.show("x.txt"), world.show("z.txt")) == ("x", "z")
@@ -85,7 +85,7 @@ async def test_base_that_moves_at_the_last_moment_leaves_the_checkout_as_it_was(
         if step == "index":
             git(world.repo, "update-ref", "refs/heads/main", other)
 
-    assert await land(world.host, world.spec, built, push) == Moved(other)
+    assert await merge(world.host, world.spec, built, push) == BaseMoved(other)
     assert (world.main(), world.status(), world.litter()) == (other, "", [])
     await world.landed()
     assert world.show("x.txt") == "x"
@@ -103,7 +103,7 @@ async def test_branch_that_moved_does_not_land(world: World, moment: str) -> Non
             git(world.agent, "update-ref", "refs/heads/feature/x", forced)
 
     git(world.agent, "update-ref", "refs/heads/feature/x", forced if moment == "before" else world.spec.head)
-    assert await land(world.host, world.spec, built, force) == BranchMoved(forced)
+    assert await merge(world.host, world.spec, built, force) == BranchMoved(forced)
     assert (world.main(), world.status(), world.litter()) == (before, "", [])
 
 
@@ -116,14 +116,14 @@ async def test_branch_or_base_that_is_gone(world: World) -> None:
     git(world.repo, "branch", "feature/x", world.spec.head)
     git(world.repo, "checkout", "-q", "--detach")
     git(world.repo, "branch", "-qD", "main")
-    assert await world.land(built) == Moved(None)
+    assert await world.land(built) == BaseMoved(None)
 
 
 async def test_nothing_to_land_lands_as_nothing(world: World) -> None:
     world.commit({"b.txt": "same\n"})
     before = world.commit({"b.txt": "same\n"}, where=world.repo)
     write(world.repo, {"b.txt": "dirty"})
-    assert await world.land() == Landed(before, before)
+    assert await world.land() == Merged(before, before)
     assert world.main() == before
 
 
@@ -148,7 +148,7 @@ async def test_killed_after_each_step_it_lands_once(world: World, step: str, str
     world.by(strategy)
     built, tree = await world.built(), world.tree_of_merge()
     with pytest.raises(Killed):
-        await land(world.host, world.spec, built, kill_after(step))
+        await merge(world.host, world.spec, built, kill_after(step))
     await world.landed(await world.built() if rebuild else built)
     assert git(world.repo, "rev-list", "--count", "main") == "3"
     assert git(world.repo, "rev-parse", "main^{tree}") == tree
@@ -163,8 +163,8 @@ async def test_killed_and_never_called_again_settles_to_one_of_both(world: World
     git(world.repo, "add", "a.txt")
     built, before, files = await world.built(), world.main(), snapshot(world.repo)
     with pytest.raises(Killed):
-        await land(world.host, world.spec, built, kill_after(step))
-    assert await settle(world.host, world.repo) == (
+        await merge(world.host, world.spec, built, kill_after(step))
+    assert await repair_checkouts(world.host, world.repo) == (
         (world.repo,) if step in ("locked", "files", "index", "ref") else ()
     )
     assert (world.status(), world.litter()) == ("M  a.txt", [])
@@ -179,9 +179,9 @@ async def test_what_a_person_did_after_the_crash_stays_his(world: World, step: s
     world.commit({"x.txt": "x", "b.txt": None, "d/c.txt": "new\n", "a.txt": "new\n"})
     built = await world.built()
     with pytest.raises(Killed):
-        await land(world.host, world.spec, built, kill_after(step))
+        await merge(world.host, world.spec, built, kill_after(step))
     write(world.repo, {"d/c.txt": "edited\n", "b.txt": "made anew\n", "x.txt": "edited too\n"})
-    await settle(world.host, world.repo)
+    await repair_checkouts(world.host, world.repo)
     assert snapshot(world.repo)["a.txt"][1].decode() == FILES["a.txt"]
     kept = [(world.repo / name).read_text() for name in ("d/c.txt", "b.txt", "x.txt")]
     assert kept == ["edited\n", "made anew\n", "edited too\n"]
@@ -193,10 +193,10 @@ async def test_base_that_moved_after_the_crash(world: World, step: str) -> None:
     world.commit({"x.txt": "x", "b.txt": "x"})
     built = await world.built()
     with pytest.raises(Killed):
-        await land(world.host, world.spec, built, kill_after(step))
+        await merge(world.host, world.spec, built, kill_after(step))
     now = git(world.repo, "commit-tree", "main^{tree}", "-p", "main", "-m", "pushed")
     git(world.repo, "update-ref", "refs/heads/main", now)
-    assert await world.land(built) == Moved(now)
+    assert await world.land(built) == BaseMoved(now)
     assert (world.status(), world.litter()) == ("", [])
 
 
@@ -205,7 +205,7 @@ async def test_a_lock_removed_by_hand_does_no_harm(world: World) -> None:
         world.commit({"x.txt": step, "b.txt": step, "d/c.txt": step})
         built = await world.built()
         with pytest.raises(Killed):
-            await land(world.host, world.spec, built, kill_after(step))
+            await merge(world.host, world.spec, built, kill_after(step))
         (world.repo / ".git/index.lock").unlink()
         await world.landed(built)
         assert (world.main(), world.status()) == (built.commit, "")
@@ -216,9 +216,9 @@ async def test_half_written_files_are_taken_back(world: World) -> None:
     world.commit({"x.txt": "x", "b.txt": "x", "d/c.txt": "x", "a.txt": None})
     built, files = await world.built(), snapshot(world.repo)
     with pytest.raises(Killed):
-        await land(world.host, world.spec, built, kill_after("locked"))
+        await merge(world.host, world.spec, built, kill_after("locked"))
     write(world.repo, {"x.txt": "x", "b.txt": "x", "d/c.txt": None, "a.txt": None})
-    await settle(world.host, world.repo)
+    await repair_checkouts(world.host, world.repo)
     assert (snapshot(world.repo), world.status()) == (files, "")
 
 
@@ -228,9 +228,9 @@ async def test_two_at_once_land_one_after_the_other(world: World) -> None:
     git(world.repo, "branch", "feature/y", "main")
     other = replace(one, session="app-y", branch="feature/y", head=git(world.repo, "rev-parse", "feature/y"))
     built = await world.built()
-    results = await asyncio.gather(*(land(world.host, spec, built) for spec in (one, one, one)))
-    assert results == [Landed(built.base_before, built.commit)] * 3
-    assert await land(world.host, other, built) == Moved(world.main())
+    results = await asyncio.gather(*(merge(world.host, spec, built) for spec in (one, one, one)))
+    assert results == [Merged(built.base_before, built.commit)] * 3
+    assert await merge(world.host, other, built) == BaseMoved(world.main())
     assert git(world.repo, "rev-list", "--count", "main") == "2"
 
 
@@ -242,7 +242,7 @@ async def test_cancelled_in_the_middle_it_comes_to_its_end(world: World) -> None
         if step == "locked":
             landing.cancel()
 
-    landing = asyncio.create_task(land(world.host, world.spec, built, cancel))
+    landing = asyncio.create_task(merge(world.host, world.spec, built, cancel))
     with pytest.raises(asyncio.CancelledError):
         await landing
     assert (world.main(), world.status(), world.litter()) == (built.commit, "", [])
@@ -257,7 +257,7 @@ async def test_a_failure_on_the_way_takes_everything_back(world: World) -> None:
             raise OSError("disk")
 
     with pytest.raises(OSError, match="disk"):
-        await land(world.host, world.spec, built, fail)
+        await merge(world.host, world.spec, built, fail)
     assert (world.main(), world.status(), world.litter()) == (before, "", [])
 
 
@@ -265,11 +265,11 @@ DAEMON = """
 import asyncio, json, os, sys
 from pathlib import Path
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.changes.merge import Built, LandingSpec, land
+from agent_orchestrator.changes.merge import Built, MergeSpec, merge
 
 spec, built, step = json.loads(sys.argv[1])
-spec = LandingSpec(**{**spec, "repo": Path(spec["repo"]), "work": Path(spec["work"])})
-asyncio.run(land(LocalHost(), spec, Built(**built), lambda done: os.kill(os.getpid(), 9) if done == step else None))
+spec = MergeSpec(**{**spec, "repo": Path(spec["repo"]), "work": Path(spec["work"])})
+asyncio.run(merge(LocalHost(), spec, Built(**built), lambda done: os.kill(os.getpid(), 9) if done == step else None))
 """
 
 
@@ -292,12 +292,12 @@ async def test_the_lock_of_another_daemon_that_lives_is_left_alone(world: World)
     world.commit({"x.txt": "x"})
     built = await world.built()
     with pytest.raises(Killed):
-        await land(world.host, world.spec, built, kill_after("locked"))
+        await merge(world.host, world.spec, built, kill_after("locked"))
     lock = world.repo / ".git/index.lock"
     parent = world.host.process(os.getppid())
     assert parent is not None
     lock.write_text(json.dumps({**json.loads(lock.read_text()), "pid": parent.pid, "started": parent.started}))
-    assert isinstance(await world.land(built), Waits)
+    assert isinstance(await world.land(built), Blocked)
     assert lock.exists()
     lock.write_text(json.dumps({**json.loads(lock.read_text()), "boot": "another"}))
     await world.landed(built)

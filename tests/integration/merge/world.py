@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.changes.merge import Built, Conflicted, Landed, LandingSpec, Strategy, build, land
+from agent_orchestrator.changes.merge import Built, Conflicted, Merged, MergeSpec, Strategy, build_merge, merge
 from agent_orchestrator.changes.merge.base_update import Outcome
 from tests.integration.rescue.world import git
 
@@ -47,7 +47,7 @@ class World:
     """All of it."""
 
     root: Path
-    spec: LandingSpec
+    spec: MergeSpec
     host: LocalHost
 
     @property
@@ -78,16 +78,16 @@ class World:
         self.spec = replace(self.spec, strategy=strategy)
 
     async def built(self) -> Built:
-        found = await build(self.host, self.spec)
+        found = await build_merge(self.host, self.spec)
         assert not isinstance(found, Conflicted), found
         return found
 
     async def land(self, built: Built | None = None) -> Outcome:
-        return await land(self.host, self.spec, built or await self.built())
+        return await merge(self.host, self.spec, built or await self.built())
 
-    async def landed(self, built: Built | None = None) -> Landed:
+    async def landed(self, built: Built | None = None) -> Merged:
         found = await self.land(built)
-        assert isinstance(found, Landed), found
+        assert isinstance(found, Merged), found
         return found
 
     def main(self) -> str:
@@ -133,7 +133,7 @@ def make_world(root: Path) -> World:
     git(repo, "add", "-A")
     git(repo, "commit", "-qm", "first")
     git(repo, "worktree", "add", "-q", "--no-track", "-b", "feature/x", str(root / "agent"))
-    spec = LandingSpec(
+    spec = MergeSpec(
         session="app-x",
         repo=repo,
         branch="feature/x",

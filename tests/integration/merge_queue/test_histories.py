@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from agent_orchestrator.changes import merge
-from agent_orchestrator.changes.merge_queue.lane import CalledOff, Refused
+from agent_orchestrator.changes.merge_queue.lane import Refused, Withdrawn
 from tests.integration.merge.world import STEPS
 from tests.integration.merge_queue.world import CONTENT, Change, World
 
@@ -52,7 +52,7 @@ class Deaths:
     def __init__(self) -> None:
         self.step = ""
         self.dead = asyncio.Event()
-        self._land = merge.land
+        self._land = merge.merge
 
     async def land(self, host: Any, spec: Any, built: Any, **more: Any) -> Any:
         """Stands in for the real one."""
@@ -111,7 +111,7 @@ async def check(changes: list[Change], history: list[tuple[tuple[str, str], floa
         forced: set[str] = set()
         off: set[str] = set()
         asyncio.get_running_loop().set_exception_handler(quiet(asyncio.get_running_loop().default_exception_handler))
-        with mock.patch("agent_orchestrator.changes.merge_queue.lane.merge.land", deaths.land):
+        with mock.patch("agent_orchestrator.changes.merge_queue.lane.merge.merge", deaths.land):
             async with asyncio.timeout(600):
                 await play(box, deaths, history, forced, off)
         await box.over()
@@ -126,9 +126,9 @@ async def check(changes: list[Change], history: list[tuple[tuple[str, str], floa
                 assert kind == "shared"
             if isinstance(outcome, merge.BranchMoved):
                 assert name in forced
-            if isinstance(outcome, CalledOff):
+            if isinstance(outcome, Withdrawn):
                 assert name in off
-            assert not (isinstance(outcome, merge.Landed) and kind == "bad")
+            assert not (isinstance(outcome, merge.Merged) and kind == "bad")
 
 
 def quiet(tell: Callable[[dict[str, Any]], None]) -> Callable[[Any, dict[str, Any]], None]:

@@ -11,7 +11,7 @@ import pytest
 
 from agent_orchestrator.changes import merge
 from agent_orchestrator.changes.merge import Strategy
-from agent_orchestrator.changes.merge_queue.lane import CalledOff, Refused
+from agent_orchestrator.changes.merge_queue.lane import Refused, Withdrawn
 from tests.integration.merge_queue.world import Change, World
 from tests.integration.rescue.world import git
 
@@ -72,7 +72,7 @@ async def test_a_conflict_with_one_ahead_waits_and_is_told_and_lands_if_that_one
     assert box.call_off("a")
     box.hold.set()
     await box.over()
-    assert box.landed() == ["b", "c"] and box.outcomes["a"] == CalledOff() and box.wrong() == []
+    assert box.landed() == ["b", "c"] and box.outcomes["a"] == Withdrawn() and box.wrong() == []
     assert box.waits["b"][-1] == "", "it waits for nobody any more"
 
 
@@ -184,8 +184,8 @@ class Slow:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.attempts = 0
         self.go = asyncio.Event()
-        self._land = merge.land
-        monkeypatch.setattr("agent_orchestrator.changes.merge_queue.lane.merge.land", self.land)
+        self._land = merge.merge
+        monkeypatch.setattr("agent_orchestrator.changes.merge_queue.lane.merge.merge", self.land)
 
     async def land(self, *args: Any, **more: Any) -> Any:
         self.attempts += 1
@@ -222,7 +222,7 @@ async def test_the_end_waits_for_what_is_being_landed(tmp_path: Path, monkeypatc
 async def test_a_checkout_in_the_way_is_not_tried_at_every_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent_orchestrator.changes.merge_queue.lane.LOOK_AGAIN", 600.0)
+    monkeypatch.setattr("agent_orchestrator.changes.merge_queue.lane.RETRY_BLOCKED_AFTER", 600.0)
     box, slow = world(tmp_path, [Change("a"), Change("b")]), Slow(monkeypatch)
     slow.go.set()
     git(box.repo, "checkout", "-q", "main")
@@ -269,7 +269,7 @@ async def test_a_branch_that_is_forced_elsewhere_is_out_and_holds_nobody_up(tmp_
 async def test_a_checkout_in_the_way_holds_the_front_while_those_behind_are_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent_orchestrator.changes.merge_queue.lane.LOOK_AGAIN", 0.05)
+    monkeypatch.setattr("agent_orchestrator.changes.merge_queue.lane.RETRY_BLOCKED_AFTER", 0.05)
     box = world(tmp_path, [Change("a"), Change("b")])
     git(box.repo, "checkout", "-q", "main")
     (box.repo / "a.txt").write_text("mine\n")

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from agent_orchestrator.base.home import Home
 from agent_orchestrator.changes.checks import Checks, CheckSpec
+from agent_orchestrator.changes.checks.required import RequiredChecks
+from agent_orchestrator.changes.conflicts import Conflicts
 from agent_orchestrator.changes.merge_queue import MergeQueue
+from agent_orchestrator.changes.merge_withdrawal import MergeWithdrawal
 from agent_orchestrator.config.model import Check
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.effects import Runner
-from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.errors import Conflict
 from agent_orchestrator.testing.memory import MemoryStore
 from tests.integration.merge_queue.world import Change, World
+from tests.parts import make_core, make_flow
 from tests.unit.core.world import created
 
 pytestmark = pytest.mark.anyio
@@ -37,24 +38,21 @@ class Stage:
         if not self.world.repo.exists():
             self.world.make(changes)
         self.repo = self.world.repo
-        self.check = Check(command=command, parallel=4)
-        self.flow = Flow(store, time.time, lambda _project, _profile: ())
-        home, project = Home(root / "ao"), SimpleNamespace(ci={"test": self.check}, red_base="allow-known")
-        here = SimpleNamespace(login_ready=asyncio.Event())
-        here.login_ready.set()
-        plugins: Any = SimpleNamespace(
-            project=lambda _name: project, checks=lambda _facts: project.ci, own_checks=lambda _facts: {}, here=here
-        )
-        projects: Any = SimpleNamespace(check_trust=self._trusted)
-        host = self.world.host
-        self.checks = Checks(home, host)
-        self.queue = MergeQueue(self.flow, home, host, plugins, projects, self.checks, self._spec)
+        self.flow = make_flow(store)
+        core = make_core(root / "ao", self.flow, host=self.world.host)
+        ci = {"test": {"command": command, "parallel": 4}}
+        project = {"path": str(self.repo), "ci": ci, "redBase": "allow-known"}
+        core.home.path.mkdir(exist_ok=True)
+        core.home.config.write_text(json.dumps({"projects": {"app": project}}))
+        core.config.load_home()
+        core.sites.here.login_ready.set()
+        self.checks = Checks(core.home, core.host)
+        required, conflicts = RequiredChecks(self.flow, core.home, core.settings), Conflicts(core)
+        self.queue = MergeQueue(core, self.checks, required, self._spec, conflicts)
+        self.withdrawal = MergeWithdrawal(self.flow, self.queue, cast("Any", None))
         self.runner = Runner(self.flow, self.queue.effects())
         self.told: list[Event] = []
-        self.flow.on_change.append(lambda changes: self.told.extend(change.event for change in changes))
-
-    async def _trusted(self, *_args: object, **_options: object) -> None:
-        """Everything is."""
+        self.flow.listeners.on(lambda changes: self.told.extend(change.event for change in changes))
 
     def _spec(self, facts: Any, _project: object, name: str, check: Check, commit: str) -> CheckSpec:
         env = {"PATH": os.environ["PATH"]}
@@ -145,10 +143,10 @@ async def test_who_is_in_the_queue_is_shown_and_may_leave_it(tmp_path: Path) -> 
         assert (first["session"], first["position"], first["state"], first["base"]) == ("app-a", 1, "checking", "main")
         assert second["ahead"] == ["app-a"] and second["tree"] and second["tree"] != first["tree"]
         assert it.queue.entries("other") == []
-        await it.queue.call_off("app-a")
+        await it.withdrawal.withdraw("app-a")
         assert [one["session"] for one in it.queue.entries(None)] == ["app-b"]
         with pytest.raises(Conflict, match="is not to land"):
-            await it.queue.call_off("app-a")
+            await it.withdrawal.withdraw("app-a")
         hold.unlink()
         await it.until(lambda: it.state("b") == "merged")
         await it.until(lambda: it.state("a") == "open")

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agent_orchestrator.base.clock import SystemClock
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.changes import merge
 from agent_orchestrator.changes.checks import Assessment, Result
-from agent_orchestrator.changes.merge import Built, LandingSpec, Strategy
-from agent_orchestrator.changes.merge_queue.lane import CalledOff, Failed, Lane, Outcome, Ticket
+from agent_orchestrator.changes.merge import Built, MergeSpec, Strategy
+from agent_orchestrator.changes.merge_queue.lane import BaseQueue, Failed, Outcome, Ticket, Withdrawn
 from agent_orchestrator.changes.merge_queue.next_step import Entry
 from agent_orchestrator.core.events import CheckFinished
 from tests.integration.rescue.world import git
@@ -51,7 +52,7 @@ class World:
     predicted: dict[str, frozenset[str]] = field(default_factory=dict)
     """Whom each is said to conflict with, truly or not."""
     pushed: list[str] = field(default_factory=list)
-    lane: Lane = field(init=False)
+    lane: BaseQueue = field(init=False)
     joined: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     changes: dict[str, Change] = field(default_factory=dict)
 
@@ -84,7 +85,7 @@ class World:
     def start(self) -> None:
         """What the first or next daemon does."""
         room, predicted = (lambda: self.room), (lambda: self.predicted)
-        self.lane = Lane(self.host, self.repo, "main", self._judge, self._tell, room, predicted)
+        self.lane = BaseQueue(self.host, SystemClock(), self.repo, "main", self._judge, self._tell, room, predicted)
 
     def _tell(self, ticket: Ticket, reason: str) -> None:
         self.waits.setdefault(ticket.entry.session, []).append(reason)
@@ -114,11 +115,11 @@ class World:
     async def _names(self, tree: str) -> frozenset[str]:
         return frozenset(await asyncio.to_thread(lambda: git(self.repo, "ls-tree", "--name-only", tree).split()))
 
-    def spec(self, name: str) -> LandingSpec:
+    def spec(self, name: str) -> MergeSpec:
         change, work = self.changes[name], self.root / "work" / name
         work.mkdir(parents=True, exist_ok=True)
         branch, title = f"b/{name}", f"Land {name}"
-        return LandingSpec(name, self.repo, branch, self.heads[name], "main", change.strategy, title, "", work)
+        return MergeSpec(name, self.repo, branch, self.heads[name], "main", change.strategy, title, "", work)
 
     def ask(self, *names: str) -> None:
         """Let these land: they join in this order, whosever Git is slow."""
@@ -127,13 +128,13 @@ class World:
         for name in names:
             self.joined[name] = loop.create_task(self._join(name, found))
 
-    async def _find(self, names: Iterable[str]) -> dict[str, merge.Landed | None]:
+    async def _find(self, names: Iterable[str]) -> dict[str, merge.Merged | None]:
         """What has landed already; the lane knows its base then."""
-        every = [(name, await merge.find_landing(self.host, self.spec(name))) for name in names]
+        every = [(name, await merge.find_merge(self.host, self.spec(name))) for name in names]
         await self.lane.find_base()
         return dict(every)
 
-    async def _join(self, name: str, found: asyncio.Task[dict[str, merge.Landed | None]]) -> None:
+    async def _join(self, name: str, found: asyncio.Task[dict[str, merge.Merged | None]]) -> None:
         spec, change = self.spec(name), self.changes[name]
         outcome: Outcome | None = (await found)[name]
         if outcome is None:
@@ -145,7 +146,7 @@ class World:
 
     def call_off(self, name: str) -> bool:
         """A person takes it out again."""
-        return self.lane.settle(name, CalledOff())
+        return self.lane.settle(name, Withdrawn())
 
     async def crash(self) -> None:
         """The daemon is gone, and another one takes up what it left."""
@@ -154,7 +155,7 @@ class World:
             self.joined[name].cancel()
         await asyncio.gather(*(self.joined[name] for name in waiting), return_exceptions=True)
         await self.lane.close()
-        await merge.settle(self.host, self.repo)
+        await merge.repair_checkouts(self.host, self.repo)
         self.start()
         self.ask(*waiting)
 
@@ -209,11 +210,11 @@ class World:
         return git(self.repo, "log", "--reverse", "--format=%s", *options, "main").split("\n")
 
     def landed(self) -> list[str]:
-        return [name for name, outcome in self.outcomes.items() if isinstance(outcome, merge.Landed)]
+        return [name for name, outcome in self.outcomes.items() if isinstance(outcome, merge.Merged)]
 
     def out(self) -> dict[str, type]:
         """Who did not land, and why."""
-        return {name: type(one) for name, one in self.outcomes.items() if not isinstance(one, merge.Landed)}
+        return {name: type(one) for name, one in self.outcomes.items() if not isinstance(one, merge.Merged)}
 
     def wrong(self) -> list[str]:
         """What must be so after any history, and is not."""
@@ -221,7 +222,7 @@ class World:
         problems = [f"main was red at {commit}" for commit in commits if red(frozenset(self.files(commit)))]
         subjects = self.subjects()
         for name, change in self.changes.items():
-            there = isinstance(self.outcomes.get(name), merge.Landed)
+            there = isinstance(self.outcomes.get(name), merge.Merged)
             mark = f"work {name}" if change.strategy == "rebase" else f"Land {name}"
             if subjects.count(mark) != there:
                 problems.append(

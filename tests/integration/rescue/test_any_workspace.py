@@ -22,7 +22,7 @@ from agent_orchestrator.plugins.workspaces.clone import Clone
 from agent_orchestrator.plugins.workspaces.worktree import Worktree
 from agent_orchestrator.protocols import WorkspaceSpec
 from agent_orchestrator.protocols.host import Completed
-from agent_orchestrator.sessions.rescue import bring_back, is_safe, rescue
+from agent_orchestrator.sessions.rescue import is_safe, rescue, restore_work
 from tests.integration.rescue.drawing import STEPS, Step, carry_out
 from tests.integration.rescue.world import Seen, World, files_of, git, make_repository, state_of
 
@@ -110,7 +110,7 @@ def there_and_back(folder: Path, plugin: type[Worktree] | type[Clone], steps: li
         git(repo, "stash", "clear")
     git(repo, "gc", "-q", "--prune=now")
     do("create", lambda host: plugin({}, host).create(again, lambda _: None))
-    back = do("bring back", lambda host: bring_back(host, repo, spec.path, "s"))
+    back = do("bring back", lambda host: restore_work(host, repo, spec.path, "s"))
     assert not back.waiting, back
     _same(spec.path, kept, clean=saved.clean)
     now = state_of(spec.path)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agent_orchestrator.base.files.safe import NotPlain
+from agent_orchestrator.base.files.safe import UnsafePath
 from agent_orchestrator.sessions.rescue import nested_repositories
 from agent_orchestrator.sessions.rescue.nested_repositories import pack
 
@@ -82,8 +82,8 @@ def test_a_folder_that_becomes_a_symlink_is_not_entered(
 ) -> None:
     (root.parent / "secret/repo").mkdir()
     (root.parent / "secret/repo/d").symlink_to("..")
-    swapped(monkeypatch, nested_repositories, "opened_in", lambda *_: exchange(root / what, root.parent / target))
-    with pytest.raises(NotPlain):
+    swapped(monkeypatch, nested_repositories, "open_in_folder", lambda *_: exchange(root / what, root.parent / target))
+    with pytest.raises(UnsafePath):
         packed(root)
 
 
@@ -91,10 +91,10 @@ def test_a_file_that_becomes_a_symlink_is_not_read(root: Path, monkeypatch: pyte
     swapped(
         monkeypatch,
         nested_repositories,
-        "opened_in",
+        "open_in_folder",
         lambda _folder, name: exchange(root / "in/repo" / name, root.parent / "secret/z"),
     )
-    with pytest.raises(NotPlain):
+    with pytest.raises(UnsafePath):
         packed(root)
 
 
@@ -104,13 +104,13 @@ async def test_a_file_that_becomes_a_pipe_keeps_nobody_waiting(root: Path, monke
         (root / "in/repo" / name).unlink()
         os.mkfifo(root / "in/repo" / name)
 
-    swapped(monkeypatch, nested_repositories, "opened_in", pipe)
+    swapped(monkeypatch, nested_repositories, "open_in_folder", pipe)
     async with asyncio.timeout(60):
-        with pytest.raises(NotPlain):
+        with pytest.raises(UnsafePath):
             await asyncio.to_thread(packed, root)
 
 
 def test_a_link_is_never_the_top(root: Path) -> None:
     (root / "away").symlink_to(root.parent / "secret")
-    with pytest.raises(NotPlain):
+    with pytest.raises(UnsafePath):
         packed(root, "away")

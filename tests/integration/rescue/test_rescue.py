@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.sessions.rescue import bring_back, is_safe, rescue, survey, unsaved
+from agent_orchestrator.sessions.rescue import is_safe, rescue, restore_work, survey, unsaved
 from tests.hostile import nested
 from tests.integration.rescue.states import SCENARIOS, Scenario, commit, merging, staged_and_unstaged
 from tests.integration.rescue.world import World, files_of, git, make_repository, state_of
@@ -66,7 +66,7 @@ async def test_survives_garbage_collection(world: World) -> None:
     git(world.spec.repo, "reflog", "expire", "--expire=now", "--all")
     git(world.spec.repo, "gc", "-q", "--prune=now")
     await world.plugin.create(replace(world.spec, existing=True), lambda _: None)
-    await bring_back(world.host, world.spec.repo, world.path, "app-task")
+    await restore_work(world.host, world.spec.repo, world.path, "app-task")
     assert files_of(world.path) == files
     assert state_of(world.path)["index"] == state["index"]
     git(world.path, "fsck", "--connectivity-only", "--no-dangling")
@@ -115,7 +115,7 @@ async def test_what_could_not_be_brought_back_is_told_for_as_long_as_it_waits(wo
     git(world.spec.repo, "update-ref", branch, git(world.spec.repo, "commit-tree", tree, "-p", tip, "-m", "more"))
     await world.plugin.create(replace(world.spec, existing=True), lambda _: None)
     command = f"git cherry-pick -n -m 1 {(first.commit or '')[:12]}"
-    assert command in (await bring_back(world.host, world.spec.repo, world.path, "app-task")).waiting
+    assert command in (await restore_work(world.host, world.spec.repo, world.path, "app-task")).waiting
     (world.path / "second.txt").write_text("second\n")
     second = await rescue(world.host, world.spec.repo, world.path, "app-task")
     assert (first.commit or "")[:12] in second.saved[-1] and "not brought back" in second.saved[-1]
@@ -139,7 +139,7 @@ async def test_nothing_to_save(world: World) -> None:
     assert saved.clean and saved.ref is None and saved.saved == ()
     assert await is_safe(world.host, world.spec.repo, world.path, "app-task") == ()
     assert await unsaved(world.host, world.path) == ""
-    assert (await bring_back(world.host, world.spec.repo, world.path, "app-task")).restored == ()
+    assert (await restore_work(world.host, world.spec.repo, world.path, "app-task")).restored == ()
 
 
 async def test_commits_that_were_thrown_away_are_saved_too(world: World) -> None:
@@ -198,7 +198,7 @@ async def test_what_was_brought_back_is_not_brought_back_again(world: World) -> 
     await rescue(world.host, world.spec.repo, world.path, "app-task")
     await world.make_again()
     (world.path / "x").unlink()
-    assert (await bring_back(world.host, world.spec.repo, world.path, "app-task")).restored == ()
+    assert (await restore_work(world.host, world.spec.repo, world.path, "app-task")).restored == ()
     assert not (world.path / "x").exists()
 
 
@@ -216,7 +216,7 @@ async def test_bringing_back_can_be_repeated_after_a_crash(world: World, monkeyp
         with pytest.raises(RuntimeError, match="killed here"):
             await world.make_again()
     assert files_of(world.path) != {} and state_of(world.path)["index"] != state["index"]
-    await bring_back(world.host, world.spec.repo, world.path, "app-task")
+    await restore_work(world.host, world.spec.repo, world.path, "app-task")
     assert files_of(world.path) == files and state_of(world.path)["index"] == state["index"]
 
 
@@ -225,7 +225,7 @@ async def test_a_kept_workspace_is_left_as_it_is(world: World) -> None:
     staged_and_unstaged(world.path)
     files = files_of(world.path)
     saved = await rescue(world.host, world.spec.repo, world.path, "app-task")
-    back = await bring_back(world.host, world.spec.repo, world.path, "app-task")
+    back = await restore_work(world.host, world.spec.repo, world.path, "app-task")
     assert back.restored == saved.saved and not back.waiting and files_of(world.path) == files
 
 
@@ -234,12 +234,12 @@ async def test_other_work_is_never_overwritten(world: World) -> None:
     (world.path / "a.txt").write_text("saved\n")
     await rescue(world.host, world.spec.repo, world.path, "app-task")
     (world.path / "a.txt").write_text("newer, by hand\n")
-    back = await bring_back(world.host, world.spec.repo, world.path, "app-task")
+    back = await restore_work(world.host, world.spec.repo, world.path, "app-task")
     assert "changes of its own" in back.waiting and back.ref == "refs/ao/rescue/app-task"
     assert (world.path / "a.txt").read_text() == "newer, by hand\n"
     git(world.path, "checkout", "-q", "a.txt")
     commit(world.path, "b.txt", "moved on\n")
-    back = await bring_back(world.host, world.spec.repo, world.path, "app-task")
+    back = await restore_work(world.host, world.spec.repo, world.path, "app-task")
     assert "has moved" in back.waiting
     git(world.path, "cherry-pick", "-n", "-m", "1", git(world.spec.repo, "rev-parse", "refs/ao/rescue/app-task"))
     assert (world.path / "a.txt").read_text() == "saved\n" and (world.path / "b.txt").read_text() == "moved on\n"
@@ -385,7 +385,7 @@ async def test_what_is_too_large_to_be_saved_keeps_the_workspace_and_nobody_wait
 
 
 async def test_so_does_what_is_too_much_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(survey, "TOGETHER", 1 << 30)
+    monkeypatch.setattr(survey, "MAX_TOTAL_SIZE", 1 << 30)
     await world.make()
     for name in ("one", "two", "zwei"):
         sparse(world.path / name, 400 << 20)
@@ -457,7 +457,7 @@ async def test_marks_of_ours_that_an_agent_has_made(world: World, tmp_path: Path
         os.mkfifo(mark)
     else:
         mark.symlink_to(tmp_path / "profile")
-    back = await bring_back(world.host, world.spec.repo, world.path, "app-task")
+    back = await restore_work(world.host, world.spec.repo, world.path, "app-task")
     assert back.restored and (world.path / "a.txt").read_text() == "changed\n" and not os.path.lexists(mark)
     assert (tmp_path / "profile").read_text() == "mine\n"
 

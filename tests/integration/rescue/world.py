@@ -12,7 +12,7 @@ from pathlib import Path
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.plugins.workspaces.git_workspace import GitWorkspace
 from agent_orchestrator.protocols import WorkspaceSpec
-from agent_orchestrator.sessions.rescue import BroughtBack, bring_back
+from agent_orchestrator.sessions.rescue import RestoreResult, restore_work
 
 
 def git(where: Path, *argv: str, check: bool = True, env: Mapping[str, str] | None = None, stdin: bytes = b"") -> str:
@@ -58,12 +58,12 @@ class World:
     async def make(self) -> None:
         await self.plugin.create(self.spec, lambda _: None)
 
-    async def make_again(self) -> BroughtBack:
+    async def make_again(self) -> RestoreResult:
         """Remove the workspace, make it anew on its branch, and bring the saved work back."""
         await self.plugin.remove(self.spec)
         assert not self.path.exists()
         await self.plugin.create(replace(self.spec, existing=True), lambda _: None)
-        return await bring_back(self.host, self.spec.repo, self.path, self.spec.session)
+        return await restore_work(self.host, self.spec.repo, self.path, self.spec.session)
 
 
 Seen = tuple[str, int, bytes]

@@ -18,8 +18,8 @@ import pytest
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.errors import Missing, NotFound, Temporary
 from agent_orchestrator.plugins.runtimes import launch_checks
-from agent_orchestrator.plugins.runtimes.auto import pick, tmux_version
-from agent_orchestrator.plugins.runtimes.launch_checks import forget_ended
+from agent_orchestrator.plugins.runtimes.auto import choose_runtime, tmux_version
+from agent_orchestrator.plugins.runtimes.launch_checks import remove_one_time_files
 from agent_orchestrator.plugins.runtimes.tmux import Tmux
 from agent_orchestrator.plugins.runtimes.tmux_server import TmuxServer
 from agent_orchestrator.protocols import Alive, Delivered, Exit, Gone, Held, Undeliverable
@@ -179,7 +179,7 @@ async def test_what_was_typed_counts_though_its_file_cannot_be_removed(
         unlink(path, missing_ok)
 
     refusing = [refused]
-    monkeypatch.setattr(launch_checks, "REMOVED_AGAIN", 0.0)
+    monkeypatch.setattr(launch_checks, "REMOVE_RETRY_SECONDS", 0.0)
     monkeypatch.setattr(Path, "unlink", failing)
     assert await tmux.runtime.deliver(handle, "m1", "hello") == Delivered() and not refusing
     await eventually(lambda: got.read_bytes() == b"hello\r")
@@ -217,7 +217,7 @@ async def test_a_message_that_waits_when_its_agent_is_lost_is_told_undeliverable
     await eventually(lambda: bool(list(private.glob("message.*"))))
     await asyncio.sleep(0.02)  # it has been tried once, and is tried again when the first one's Enter was pressed
     os.kill(server, signal.SIGKILL)
-    forget_ended(private)
+    remove_one_time_files(private)
     assert await waiting == Undeliverable("its tmux server is gone", ambiguous=True)
 
 
@@ -256,12 +256,24 @@ async def test_a_server_that_ends_before_its_answer_is_started_again(tmux: Bench
     await runtime.stop(handle, grace=0.0)
 
 
+async def test_the_log_is_complete_when_the_end_is_known(tmux: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, real = tmux.root / "bin" / "cat", shutil.which("cat")
+    slow.parent.mkdir()
+    slow.write_text(f"#!/bin/sh\nsleep 0.5\nexec {real}\n")
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
+    spec = tmux.spec(["sh", "-c", "echo the last words; exit 7"])
+    handle = await tmux.runtime.launch(spec)
+    assert await tmux.runtime.ended(handle) == Gone(Exit(7))
+    assert b"the last words" in spec.log.read_bytes()
+
+
 async def test_without_tmux_the_error_says_what_to_do(tmux: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(Missing, match="tmux is not installed") as missing:
         await tmux.runtime.launch(tmux.spec(["true"], env={}))
     assert "process" in missing.value.remedy
-    assert await pick(LocalHost()) == "process"
+    assert await choose_runtime(LocalHost()) == "process"
     monkeypatch.undo()
     assert await tmux_version(LocalHost()) >= (3, 2)
-    assert await pick(LocalHost()) == "tmux"
+    assert await choose_runtime(LocalHost()) == "tmux"

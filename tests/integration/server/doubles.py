@@ -21,6 +21,7 @@ from agent_orchestrator.core.actor import current
 from agent_orchestrator.core.events import AgentAsk, Body, Event
 from agent_orchestrator.errors import Conflict, NotFound
 from agent_orchestrator.server.access.logins import Logins
+from agent_orchestrator.sessions.creation.new_session import NewSession
 from agent_orchestrator.views.traffic import Traffic
 
 
@@ -50,15 +51,15 @@ class Sessions:
 
     async def create(
         self,
-        request: dict[str, Any],
+        request: NewSession,
         key: str | None,
         context: Context,
         by: str,
     ) -> dict[str, Any]:
         self.calls.append(("create", request, key, context))
-        if request.get("title") == "boom":
+        if request.title == "boom":
             raise RuntimeError("a secret detail")
-        if request.get("title") == "short":
+        if request.title == "short":
             raise OSError(errno.EMFILE, "Too many open files", "module.py")
         return {"id": "app-new"}
 
@@ -210,6 +211,7 @@ class Double:
 
     home: Home
     version: str = "9.9.9"
+    core: SimpleNamespace = field(default_factory=SimpleNamespace)
     sessions: Sessions = field(default_factory=Sessions)
     inspection: Inspection = field(default_factory=Inspection)
     feed: Feed = field(default_factory=Feed)

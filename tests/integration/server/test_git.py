@@ -14,9 +14,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent_orchestrator.base.git.commands import Git, clean_environment
+from agent_orchestrator.base.git.commands import Git
+from agent_orchestrator.base.git.settings import clean_environment
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.cluster.git_server import Rights, Source, receive
+from agent_orchestrator.cluster.git_server import Rights, Source, receive_push
 from agent_orchestrator.cluster.node.repository import Access
 from agent_orchestrator.errors import Denied
 from tests.integration.server.conftest import World
@@ -118,11 +119,9 @@ async def place(world: World, tmp_path: Path, template: Path) -> Place:
     place = Place(world, repo, clone)
     with (clone / ".git" / "config").open("a") as config:
         config.write(f'[remote "origin"]\n\turl = {place.url}\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n')
-    sessions = world.services.sessions
-    sessions.flow.sessions[SESSION] = session_facts(SESSION)
-    sessions.plugins = SimpleNamespace(  # type: ignore[attr-defined]
-        project=lambda _name: SimpleNamespace(path=repo), host=LocalHost()
-    )
+    world.services.sessions.flow.sessions[SESSION] = session_facts(SESSION)
+    settings = SimpleNamespace(project=lambda _name: SimpleNamespace(path=repo))
+    world.services.core = SimpleNamespace(settings=settings, host=LocalHost())
     return place
 
 
@@ -346,7 +345,9 @@ async def test_the_right_is_asked_for_until_the_last_moment(place: Place, over_a
     async def pieces() -> AsyncIterator[bytes]:
         yield push
 
-    answer = receive(Git(LocalHost(), place.repo), Rights(SESSION, place.repo, still, saves=True), Source(pieces()))
+    answer = receive_push(
+        Git(LocalHost(), place.repo), Rights(SESSION, place.repo, still, saves=True), Source(pieces())
+    )
     said = b"".join([piece async for piece in answer])
     assert (f"ok {OWN}".encode() in said, OWN in place.refs()) == (lands, lands)
     assert lands or b"launch 1 of app-fix is over" in said
@@ -425,8 +426,8 @@ async def until_uploads(place: Place, count: int) -> None:
 
 
 async def test_nobody_has_many_gits_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent_orchestrator.cluster.git_server.limits.WITHIN", 0.2)
-    monkeypatch.setattr("agent_orchestrator.cluster.git_server.limits.OF_ALL", 6)
+    monkeypatch.setattr("agent_orchestrator.cluster.git_server.limits.WAIT_TIMEOUT", 0.2)
+    monkeypatch.setattr("agent_orchestrator.cluster.git_server.limits.MAX_AGENTS_TOTAL", 6)
     tokens, sessions = place.world.services.tokens, place.world.services.sessions.flow.sessions
     agents = tokens.for_session(SESSION, 1)
     begun = [await stopping(place, agents) for _ in range(12)]

@@ -11,7 +11,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from agent_orchestrator.config.tokens import SIGN_IN_DAYS
-from agent_orchestrator.server.access.logins import FAILURES, TooMany, Unknown
+from agent_orchestrator.server.access.logins import FAILURES, InvalidLogin, TooManyFailures
 from tests.integration.server.conftest import World
 from tests.integration.server.doubles import Answer, Client
 from tests.integration.server.test_terminal import read_until, terminal
@@ -179,25 +179,25 @@ async def test_another_users_failures_on_this_machine_keep_nobody_out(world: Wor
 async def test_of_one_address_each_user_is_counted_by_himself(world: World) -> None:
     logins = world.services.logins
     for _ in range(FAILURES):
-        with pytest.raises(Unknown):
+        with pytest.raises(InvalidLogin):
             logins.enter("127.0.0.1", code=None, token="aot_0.x", user=1001)
-    with pytest.raises(TooMany):
+    with pytest.raises(TooManyFailures):
         logins.enter("127.0.0.1", code=None, token="aot_0.x", user=1001)
     for user in (1000, None):
-        with pytest.raises(Unknown):
+        with pytest.raises(InvalidLogin):
             logins.enter("127.0.0.1", code=None, token="aot_0.x", user=user)
 
 
 async def test_whoever_has_many_addresses_beside_each_other_guesses_no_more_often(world: World) -> None:
     logins = world.services.logins
     for number in range(FAILURES):
-        with pytest.raises(Unknown):
+        with pytest.raises(InvalidLogin):
             logins.enter(f"2001:db8::{number}", code=None, token="aot_0.x")
     for peer in ("2001:db8::ffff:1", "2001:db8:0:0:1:2:3:4"):
-        with pytest.raises(TooMany):
+        with pytest.raises(TooManyFailures):
             logins.enter(peer, code=None, token="aot_0.x")
     for peer in ("2001:db8:0:1::1", "::ffff:10.0.0.1", "10.0.0.2"):
-        with pytest.raises(Unknown):
+        with pytest.raises(InvalidLogin):
             logins.enter(peer, code=None, token="aot_0.x")
 
 

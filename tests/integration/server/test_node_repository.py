@@ -11,16 +11,17 @@ from typing import Any, cast
 
 import pytest
 
-from agent_orchestrator.base.git.commands import Git, clean_environment
+from agent_orchestrator.base.git.commands import Git
+from agent_orchestrator.base.git.settings import clean_environment
 from agent_orchestrator.base.home import Home
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.cluster import git_server
 from agent_orchestrator.cluster.node.repository import Access, Repositories, pin_of, with_settings
 from agent_orchestrator.errors import Conflict, Denied, Temporary
-from agent_orchestrator.plugins.workspaces.branch_publication import brought_ref, follow
+from agent_orchestrator.plugins.workspaces.branch_publication import move_branch, workspace_ref
 from agent_orchestrator.plugins.workspaces.clone import Clone
 from agent_orchestrator.protocols import WorkspaceSpec
-from agent_orchestrator.server.access.tls import Wanted, certificate
+from agent_orchestrator.server.access.tls import TlsSettings, certificate
 from agent_orchestrator.server.app import create_app
 from agent_orchestrator.server.listeners import Servers
 from agent_orchestrator.server.services import Services
@@ -93,7 +94,7 @@ def node(place: Place, tmp_path: Path) -> Node:
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Bytes of each answer to a fetch."""
     found: list[int] = []
-    original = git_server.read
+    original = git_server.answer_fetch
 
     async def counting(*arguments: Any) -> AsyncGenerator[bytes, None]:
         found.append(0)
@@ -102,7 +103,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             found[number] += len(piece)
             yield piece
 
-    monkeypatch.setattr(git_server, "read", counting)
+    monkeypatch.setattr(git_server, "answer_fetch", counting)
     return found
 
 
@@ -138,7 +139,7 @@ async def test_work_comes_back(node: Node) -> None:
     main, work = Git(node.host, node.place.repo), spec.path
     assert quiet("config", "remote.origin.url", cwd=work) == node.place.url
     commit = await node.repositories.publish("app", node.access(), SESSION, spec.branch, work)
-    assert await follow(main, SESSION, spec.branch, work) == commit
+    assert await move_branch(main, SESSION, spec.branch, work) == commit
     assert node.place.refs()[f"refs/heads/{spec.branch}"] == node.place.refs()["refs/heads/main"]
     identity = {
         "GIT_AUTHOR_NAME": "A",
@@ -150,7 +151,7 @@ async def test_work_comes_back(node: Node) -> None:
         quiet("commit", "-q", "--allow-empty", "-m", message, *options, cwd=work, env=identity)
         commit = await node.repositories.publish("app", node.access(), SESSION, spec.branch, work)
         assert commit == quiet("rev-parse", "HEAD", cwd=work)
-        assert await follow(main, SESSION, spec.branch, work) == commit
+        assert await move_branch(main, SESSION, spec.branch, work) == commit
         assert node.place.refs()[f"refs/heads/{spec.branch}"] == commit
     # Somebody else moves the branch: what the workspace has is kept apart from it.
     quiet("update-ref", f"refs/heads/{spec.branch}", "main", cwd=node.place.repo)
@@ -159,8 +160,8 @@ async def test_work_comes_back(node: Node) -> None:
     quiet("commit", "-q", "--allow-empty", "-m", "theirs", cwd=node.place.repo, env=identity)
     quiet("update-ref", f"refs/heads/{spec.branch}", "main", cwd=node.place.repo)
     with pytest.raises(Conflict, match="has commits that the workspace"):
-        await follow(main, SESSION, spec.branch, work)
-    assert node.place.refs()[brought_ref(SESSION)] == commit
+        await move_branch(main, SESSION, spec.branch, work)
+    assert node.place.refs()[workspace_ref(SESSION)] == commit
 
 
 async def test_an_agent_fetches_and_may_not_push(node: Node) -> None:
@@ -184,7 +185,7 @@ async def test_a_session_moves_to_another_node(node: Node, tmp_path: Path) -> No
     first, other = await node.workspace(SESSION), Node(node.place, tmp_path / "other")
     main = Git(node.host, node.place.repo)
     await node.repositories.publish("app", node.access(), SESSION, first.branch, first.path)
-    await follow(main, SESSION, first.branch, first.path)
+    await move_branch(main, SESSION, first.branch, first.path)
     (first.path / "a.txt").write_text("uncommitted\n")
     saved = await rescue.checkpoint(node.host, first.repo, first.path, SESSION)
     await node.repositories.push("app", node.access(), [saved.ref])
@@ -205,21 +206,21 @@ async def test_a_session_moves_to_another_node(node: Node, tmp_path: Path) -> No
 async def test_saved_work_that_was_brought_back_elsewhere_waits_no_more(node: Node, tmp_path: Path) -> None:
     first, other = await node.workspace(SESSION), Node(node.place, tmp_path / "other")
     await node.repositories.publish("app", node.access(), SESSION, first.branch, first.path)
-    await follow(Git(node.host, node.place.repo), SESSION, first.branch, first.path)
+    await move_branch(Git(node.host, node.place.repo), SESSION, first.branch, first.path)
     (first.path / "a.txt").write_text("uncommitted\n")
     saved = await rescue.rescue(node.host, first.repo, first.path, SESSION)
     assert saved.ref is not None
     await node.repositories.push("app", node.access(), [saved.ref])
     second = await other.workspace(SESSION, existing=True)
-    assert (await rescue.bring_back(other.host, second.repo, second.path, SESSION)).restored == saved.saved
-    await rescue.settle(node.host, node.place.repo, SESSION)
+    assert (await rescue.restore_work(other.host, second.repo, second.path, SESSION)).restored == saved.saved
+    await rescue.mark_restored(node.host, node.place.repo, SESSION)
     assert saved.ref not in node.place.refs()
     await node.repositories.refresh("app", node.access(), SESSION, ["main"])
     assert await Git(node.host, first.repo).refs(saved.ref) == {}
 
 
 async def test_what_a_workspace_borrows_stays(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent_orchestrator.cluster.node.repository.MANY", 1)
+    monkeypatch.setattr("agent_orchestrator.cluster.node.repository.REPACK_THRESHOLD", 1)
     spec = await node.workspace(SESSION)
     cache = Git(node.host, spec.repo)
     passing = await cache.commit_tree("main^{tree}", ["main"], "seen in passing", IDENTITY)
@@ -237,7 +238,7 @@ async def test_what_a_workspace_borrows_stays(node: Node, monkeypatch: pytest.Mo
 
 
 async def test_a_daemon_is_known_by_its_certificate(node: Node, tmp_path: Path) -> None:
-    own = await certificate(Wanted(own=True), "127.0.0.1", tmp_path / "tls", node.host)
+    own = await certificate(TlsSettings(own=True), "127.0.0.1", tmp_path / "tls", node.host)
     assert own is not None
     services = cast(Services, cast(Any, node.place.world.services))
     servers, url, _ = Servers.bind(tmp_path / "s", "127.0.0.1", 0, explicit=False, certificate=own)

@@ -14,23 +14,25 @@ import pytest
 import websockets
 from structlog.testing import capture_logs
 
-from agent_orchestrator.cluster.link.calls import PROTOCOL, Hello, dump
+from agent_orchestrator.cluster.link.calls import PROTOCOL, Hello, to_json
 from agent_orchestrator.cluster.link.connection import Link, Reply, Request
-from agent_orchestrator.cluster.link.transports import SocketTransport
-from agent_orchestrator.cluster.nodes.placement import Wish
+from agent_orchestrator.cluster.link.transports import SocketTransport, StarletteTransport
+from agent_orchestrator.cluster.nodes.placement import Requirements
 from agent_orchestrator.cluster.nodes.registry import Nodes
 from agent_orchestrator.cluster.nodes.settings import ClusterSettings
+from agent_orchestrator.config.tokens import Identity
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import HomeFacts
-from agent_orchestrator.core.fold.sessions import reduce_home
+from agent_orchestrator.core.fold.home import reduce_home
+from agent_orchestrator.core.listeners import Listeners
 from agent_orchestrator.errors import AoError
 from tests.integration.server.conftest import World
 
 pytestmark = pytest.mark.anyio
 
 HOME = Path("/node")
-GOOD = dump(Hello, Hello("n1", "boot", "1", PROTOCOL, HOME, 4, 8 << 30, {"zone": "a"}))
+GOOD = to_json(Hello, Hello("n1", "boot", "1", PROTOCOL, HOME, 4, 8 << 30, {"zone": "a"}))
 
 
 class Site:
@@ -42,12 +44,17 @@ class Site:
         """It is there."""
 
 
+async def in_order(_site: object, _hello: Hello) -> None:
+    """There is nothing to clean up on the node."""
+
+
 class Told:
     """A flow that only folds."""
 
     def __init__(self) -> None:
         self.sessions: dict[str, Any] = {}
         self.home = HomeFacts()
+        self.listeners = Listeners()
 
     def clock(self) -> float:
         return 1000.0
@@ -59,9 +66,13 @@ class Told:
 
 @pytest.fixture
 async def nodes(world: World) -> AsyncIterator[Nodes]:
-    settings = ClusterSettings(HOME, None, "", 10.0, 120.0, None, Wish(1.0, 1 << 30))
+    settings = ClusterSettings(HOME, None, "", 10.0, 120.0, None, Requirements(1.0, 1 << 30))
     made = Nodes(cast(Flow, Told()), world.services.home, lambda: settings, cast(Any, lambda _remote: Site()))
-    world.services.nodes = SimpleNamespace(serve=made.serve, list=made.list)  # type: ignore[attr-defined]
+
+    async def serve(websocket: Any, identity: Identity, address: str) -> None:
+        await made.serve(StarletteTransport(websocket), identity, address, in_order)
+
+    world.services.nodes = SimpleNamespace(serve=serve, list=made.list)  # type: ignore[attr-defined]
     yield made
     await made.close()
 

@@ -36,7 +36,7 @@ def dist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / name).write_bytes(SCRIPT)
     (folder / "index.html").write_bytes(INDEX)
     (tmp_path / "secret.txt").write_text("secret")
-    monkeypatch.setattr(dashboard_files.Page.__init__, "__defaults__", (folder,))
+    monkeypatch.setattr(dashboard_files.Dashboard.__init__, "__defaults__", (folder,))
     return folder
 
 
@@ -150,5 +150,5 @@ async def test_no_path_is_made_of_what_is_asked_for_even_where_nobody_looked_at_
 
     scope = {"type": "http", "method": "GET", "path": path, "headers": []}
     with contextlib.suppress(NotFound):
-        await dashboard_files.Page(dist)(scope, receive, send)
+        await dashboard_files.Dashboard(dist)(scope, receive, send)
     assert b"".join(message.get("body", b"") for message in sent) in (b"", INDEX)

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 import pytest
 
+from agent_orchestrator.sessions.creation.new_session import NewSession
 from tests.integration.server.conftest import World
 from tests.integration.server.doubles import Client
 
@@ -27,7 +28,7 @@ async def test_a_new_session_gets_what_was_given_and_no_more(world: World) -> No
     )
     assert (answer.status, answer.json()) == (201, {"id": "app-new"})
     _, request, key, context = world.services.sessions.calls[-1]
-    assert request == body and key
+    assert request == NewSession(project="app", issue="123", prompt="fix it", after=("a",)) and key
     assert (context.cwd, context.config) == (Path("/repo"), Path("/repo/x.yaml"))
 
 

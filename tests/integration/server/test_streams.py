@@ -83,7 +83,7 @@ async def test_a_stream_may_be_of_one_session(world: World) -> None:
 
 
 async def test_silence_is_broken_by_a_comment(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_stream, "IDLE", 0.05)
+    monkeypatch.setattr(event_stream, "KEEP_ALIVE_SECONDS", 0.05)
     reader = Reader(world.unix)
     await reader.begin()
     assert [await reader.block(), await reader.block()] == [[": keep-alive"], [": keep-alive"]]
@@ -97,7 +97,7 @@ async def test_silence_is_broken_by_a_comment(world: World, monkeypatch: pytest.
 async def test_a_reader_that_does_not_read_is_cut_off_and_holds_nobody_up(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "SEND_LIMIT", 0.3)
+    monkeypatch.setattr(streams, "SEND_TIMEOUT", 0.3)
     feed = world.services.feed
     stuck, quick = Reader(world.unix), Reader(world.unix)
     await stuck.begin()
@@ -135,7 +135,7 @@ async def test_streams_end_when_the_daemon_does(world: World) -> None:
 
 
 async def test_an_answer_lasts_as_long_as_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "BEGIN_LIMIT", 0.01)
+    monkeypatch.setattr(streams, "BEGIN_TIMEOUT", 0.01)
 
     async def slowly() -> AsyncIterator[bytes]:
         yield b"one "

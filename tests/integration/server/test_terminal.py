@@ -183,7 +183,7 @@ async def test_who_may_not_gets_no_terminal(
 async def test_one_caller_has_so_many_terminals_and_keeps_nobody_else_from_one(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent_orchestrator.server.terminal.MOST", 3)
+    monkeypatch.setattr("agent_orchestrator.server.terminal.MAX_TERMINALS", 3)
     eyes, others = (world.services.tokens.new(name, "viewer")[1] for name in ("eyes", "others"))
     async with contextlib.AsyncExitStack() as open_:
         first, *_ = [await open_.enter_async_context(terminal(world, eyes)) for _ in range(3)]

@@ -14,7 +14,7 @@ from agent_orchestrator.plugins.workspaces.clone import Clone
 from agent_orchestrator.plugins.workspaces.git_workspace import GitWorkspace
 from agent_orchestrator.plugins.workspaces.worktree import Worktree
 from agent_orchestrator.protocols import WorkspaceSpec
-from agent_orchestrator.sessions.rescue import bring_back, is_safe, rescue
+from agent_orchestrator.sessions.rescue import is_safe, rescue, restore_work
 from agent_orchestrator.testing.contracts.workspace import git_in, silent, spec_for
 from tests.integration.rescue.world import files_of, make_repository
 
@@ -96,7 +96,7 @@ async def test_work_outside_of_them_is_seen_and_saved(plugin: GitWorkspace, spec
     assert sorted(shown) == sorted(changed), "what is only left out is not shown as deleted"
     await plugin.remove(spec)
     await plugin.create(replace(spec, existing=True), silent)
-    assert (await bring_back(host, spec.repo, spec.path, spec.session)).restored
+    assert (await restore_work(host, spec.repo, spec.path, spec.session)).restored
     assert files_of(spec.path) == before
     assert {change.path for change in await Git(host, spec.path).status()} == changed
 
@@ -110,7 +110,7 @@ async def test_brought_back_after_the_project_is_sparse_no_more(plugin: GitWorks
     await plugin.remove(spec)
     info = await plugin.create(replace(spec, existing=True, sparse=()), silent)
     assert len(present(spec.path)) == len(FILES)
-    await bring_back(host, spec.repo, spec.path, spec.session)
+    await restore_work(host, spec.repo, spec.path, spec.session)
     assert files_of(spec.path) == before
     assert git_in(spec.path, "status", "--porcelain", env=info.git_env).split() == ["M", "apps/web/a.txt"]
 

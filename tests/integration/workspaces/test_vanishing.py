@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from agent_orchestrator.base.home import Home
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.changes.conflicts import Branch, Outlook
-from agent_orchestrator.core.engine import Flow
-from agent_orchestrator.core.facts import Place
+from agent_orchestrator.core.facts import Workspace
 from agent_orchestrator.core.fold.sessions import reduce
 from agent_orchestrator.errors import Conflict, NotFound
 from agent_orchestrator.protocols.host import Completed
-from agent_orchestrator.sessions.plugins import Plugins
-from agent_orchestrator.views.inspection import Inspection
-from agent_orchestrator.views.story import Stories
+from agent_orchestrator.sessions.part import Core
+from agent_orchestrator.views.inspection import SessionDetails
+from agent_orchestrator.views.story import Timelines
 from tests.integration.merge.world import write
 from tests.integration.rescue.world import git, make_repository
+from tests.parts import make_core
 from tests.unit.core.drawn import created
 
 pytestmark = pytest.mark.anyio
@@ -74,16 +72,13 @@ class Here:
     repo: Path
     place: Path
     host: Removing
-    flow: Flow
+    core: Core
     session: str
     head: str
 
-    def inspection(self) -> Inspection:
+    def inspection(self) -> SessionDetails:
         nothing = cast(Any, None)
-        return Inspection(self.flow, Home(self.place), self.host, self.plugins(), nothing, nothing, nothing)
-
-    def plugins(self) -> Plugins:
-        return Plugins(Home(self.place), self.host, cast(Any, None))
+        return SessionDetails(self.core, nothing, nothing, nothing)
 
     async def every_removal(self, when: str, look: Callable[[], Awaitable[Any]]) -> list[Any]:
         """What is seen when it is removed at the first, the second … command, until all were tried."""
@@ -111,9 +106,11 @@ def here(tmp_path: Path) -> Here:
     facts = reduce(None, created(repo=str(repo), path=str(place)))
     assert facts is not None
     head = git(place, "rev-parse", "HEAD")
-    facts = replace(facts, place=Place(str(place), start, str(repo / ".git")), head=head)
-    flow = cast(Flow, SimpleNamespace(sessions={facts.id: facts}))
-    return Here(repo, place, Removing(place), flow, facts.id, head)
+    facts = replace(facts, place=Workspace(str(place), start, str(repo / ".git")), head=head)
+    host = Removing(place)
+    core = make_core(tmp_path / "home", host=host)
+    core.flow.sessions[facts.id] = facts
+    return Here(repo, place, host, core, facts.id, head)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -131,7 +128,7 @@ async def test_the_change(here: Here, when: str, since: str | None) -> None:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_where_the_work_is(here: Here, when: str) -> None:
-    stories = Stories(here.flow, here.plugins(), cast(Any, None))
+    stories = Timelines(here.core, cast(Any, None))
     seen = await here.every_removal(when, lambda: stories.work(here.session))
     assert len(seen) == 2
     for one in seen:
@@ -166,7 +163,8 @@ async def test_what_is_nowhere_any_more_is_not_found(here: Here) -> None:
     here.place.rename(here.host.away)
     git(here.repo, "worktree", "prune")
     git(here.repo, "branch", "-D", "feature/x")
-    here.flow.sessions[here.session] = replace(here.flow.sessions[here.session], head=None)
+    sessions = here.core.flow.sessions
+    sessions[here.session] = replace(sessions[here.session], head=None)
     with pytest.raises(NotFound, match=r"neither the workspace nor the branch feature/x.* ao status"):
         await here.inspection().diff(here.session)
 

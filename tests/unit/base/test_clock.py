@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agent_orchestrator.base.clock import FAR, Clock
+from agent_orchestrator.base.clock import MAX_AHEAD_SECONDS, SystemClock
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
@@ -14,7 +14,7 @@ from agent_orchestrator.core.pull_request import Episode
 
 def test_it_is_the_machines_time_and_goes_on_when_that_is_put_back() -> None:
     wall, steady = 1000.0, 5.0
-    clock = Clock(lambda: wall, lambda: steady)
+    clock = SystemClock(lambda: wall, lambda: steady)
     assert clock() == 1000.0
     wall, steady = 1003.0, 8.0
     assert clock() == 1003.0
@@ -26,11 +26,11 @@ def test_it_is_the_machines_time_and_goes_on_when_that_is_put_back() -> None:
 
 def test_the_machines_clock_catches_up() -> None:
     wall, steady = 1000.0, 0.0
-    clock = Clock(lambda: wall, lambda: steady)
-    clock.resume(1000.0 + FAR)
+    clock = SystemClock(lambda: wall, lambda: steady)
+    clock.resume(1000.0 + MAX_AHEAD_SECONDS)
     before = clock()
     for _ in range(20):
-        wall, steady = wall + FAR, steady + FAR
+        wall, steady = wall + MAX_AHEAD_SECONDS, steady + MAX_AHEAD_SECONDS
         now = clock()
         assert now > before
         before = now
@@ -38,7 +38,7 @@ def test_the_machines_clock_catches_up() -> None:
 
 
 def test_it_is_never_before_what_is_known() -> None:
-    clock = Clock(lambda: 100.0, lambda: 0.0)
+    clock = SystemClock(lambda: 100.0, lambda: 0.0)
     assert clock.resume(300.0) == 0.0
     assert clock() == 300.0
     assert clock.resume(200.0) == 0.0
@@ -46,7 +46,7 @@ def test_it_is_never_before_what_is_known() -> None:
 
 
 def test_a_clock_that_was_grossly_wrong_is_not_gone_on_from() -> None:
-    clock = Clock(lambda: 100.0, lambda: 0.0)
+    clock = SystemClock(lambda: 100.0, lambda: 0.0)
     assert clock.resume(100.0 + 86400.0) == 86400.0
     assert clock() == 100.0
 

@@ -38,8 +38,8 @@ def log(count: int) -> list[Entry]:
     return found
 
 
-def followed(entries: list[Entry]) -> hash_chain.Verdict:
-    chain = hash_chain.Chain()
+def followed(entries: list[Entry]) -> hash_chain.ChainResult:
+    chain = hash_chain.ChainVerifier()
     chain.follow(entries[:2])
     chain.follow(entries[2:])
     return chain.verdict
@@ -47,8 +47,8 @@ def followed(entries: list[Entry]) -> hash_chain.Verdict:
 
 def test_a_log_as_it_was_written_fits_and_its_head_is_its_last_entry() -> None:
     entries = log(5)
-    assert followed(entries) == hash_chain.Verdict(5, hash_chain.Head(5, entries[-1]["digest"]))
-    assert followed([]) == hash_chain.Verdict(0, hash_chain.Head())
+    assert followed(entries) == hash_chain.ChainResult(5, hash_chain.Head(5, entries[-1]["digest"]))
+    assert followed([]) == hash_chain.ChainResult(0, hash_chain.Head())
     assert str(hash_chain.Head(3, "ab")) == "3:ab"
 
 
@@ -84,6 +84,6 @@ def test_whoever_changes_one_must_change_all_that_follow_and_then_the_head_is_an
 
 def test_an_exported_log_is_read_back_as_it_was() -> None:
     lines = [json.dumps({**one, "data": json.loads(one["data"])}) for one in log(3)]
-    assert list(hash_chain.exported([*lines, ""])) == log(3)
+    assert list(hash_chain.read_export([*lines, ""])) == log(3)
     with pytest.raises(ValueError, match="line 2 is no entry"):
-        list(hash_chain.exported([lines[0], '{"seq": 2}']))
+        list(hash_chain.read_export([lines[0], '{"seq": 2}']))

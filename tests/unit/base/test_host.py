@@ -254,14 +254,14 @@ def test_a_loop_ends_while_programs_are_being_started(turns: int) -> None:
     """Whatever stage of its start a program is in when everything ends."""
     script = f"""
 import asyncio
-from agent_orchestrator.base.host import LocalHost, to_its_end
+from agent_orchestrator.base.host import LocalHost, run_and_end_tasks
 
 async def main():
     asyncio.create_task(LocalHost().run(["true"]))
     for _ in range({turns}):
         await asyncio.sleep(0)
 
-asyncio.run(to_its_end(main()))
+asyncio.run(run_and_end_tasks(main()))
 """
     _ends(script)
 
@@ -271,7 +271,7 @@ def test_a_loop_ends_while_what_ends_starts_a_program(turns: int) -> None:
     """As one does that tidies up when it is cancelled, and another one for it, which nobody waits for."""
     script = f"""
 import asyncio
-from agent_orchestrator.base.host import LocalHost, to_its_end
+from agent_orchestrator.base.host import LocalHost, run_and_end_tasks
 
 tidying = set()
 
@@ -287,7 +287,7 @@ async def main():
     tidying.add(asyncio.create_task(work()))
     await asyncio.sleep(0)
 
-asyncio.run(to_its_end(main()))
+asyncio.run(run_and_end_tasks(main()))
 """
     _ends(script)
 

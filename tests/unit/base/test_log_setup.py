@@ -14,10 +14,10 @@ PROGRAM = """
 import logging, sys
 from agent_orchestrator.base import log_setup as logs
 logs.set_up(sys.stdout)
-from agent_orchestrator.core.effects import about
-from agent_orchestrator.base.text.redaction import KNOWN
+from agent_orchestrator.core.effects import log_context
+from agent_orchestrator.base.text.redaction import REDACTOR
 log = logs.get_logger()
-with about("app-a"):
+with log_context("app-a"):
     log.warning("tried again", error="two\\nlines")
     log.warning("of another one", session="app-b")
 log.info("of none")

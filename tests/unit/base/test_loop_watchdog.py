@@ -9,7 +9,7 @@ import time
 import pytest
 from structlog.testing import capture_logs
 
-from agent_orchestrator.base.loop_watchdog import LIMIT, QUIET, Watchdog
+from agent_orchestrator.base.loop_watchdog import LOG_INTERVAL_SECONDS, STALL_SECONDS, Watchdog
 
 
 class Times:
@@ -38,7 +38,7 @@ def watchdog(times: Times) -> Watchdog:
 
 
 def test_turns_that_take_long_are_counted_by_what_they_took_it_for(times: Times, watchdog: Watchdog) -> None:
-    times.turn(watchdog, LIMIT * 0.9, LIMIT * 0.9)
+    times.turn(watchdog, STALL_SECONDS * 0.9, STALL_SECONDS * 0.9)
     times.turn(watchdog, 0.08, 0.07)
     times.turn(watchdog, 0.3, 0.01)
     stalls = watchdog.stalls
@@ -68,7 +68,7 @@ def test_the_log_tells_of_one_place_once_a_minute(times: Times, watchdog: Watchd
         assert not lines, "nothing is told of a daemon that does not serve yet"
         watchdog.telling = True
         watchdog.look()
-        times.now += QUIET
+        times.now += LOG_INTERVAL_SECONDS
         times.turn(watchdog, 0.2, 0.0)
         watchdog.look()
     assert [(line["log_level"], line["ms"], line["own_ms"], line.get("unsaid")) for line in lines] == [
@@ -79,11 +79,11 @@ def test_the_log_tells_of_one_place_once_a_minute(times: Times, watchdog: Watchd
 
 
 def blocks() -> None:
-    threading.Event().wait(LIMIT * 4)
+    threading.Event().wait(STALL_SECONDS * 4)
 
 
 def computes() -> None:
-    end = time.thread_time() + LIMIT * 6  # long enough to be looked at, on a busy machine too
+    end = time.thread_time() + STALL_SECONDS * 6  # long enough to be looked at, on a busy machine too
     while time.thread_time() < end:
         pass
 
@@ -96,16 +96,16 @@ def test_a_real_loop_says_who_held_it_and_is_left_alone_while_it_waits() -> None
         blocks()
         await asyncio.sleep(0)
         computes()
-        await asyncio.sleep(LIMIT * 4)
+        await asyncio.sleep(STALL_SECONDS * 4)
         looks.append(watchdog.looks)
-        await asyncio.sleep(LIMIT * 8)
+        await asyncio.sleep(STALL_SECONDS * 8)
         looks.append(watchdog.looks)
 
     with asyncio.Runner(loop_factory=watchdog.loop) as runner:
         runner.run(work())
     watchdog.close()
     by = {one.stack[0].split()[1]: one for one in watchdog.stalls.recent if one.stack}
-    assert by["computes"].by_work and by["computes"].own >= LIMIT * 2
+    assert by["computes"].by_work and by["computes"].own >= STALL_SECONDS * 2
     waited = next(one for one in watchdog.stalls.recent if "work" in " ".join(one.stack) and not one.by_work)
-    assert waited.seconds >= LIMIT * 4 and any("blocks" in line for line in waited.stack)
+    assert waited.seconds >= STALL_SECONDS * 4 and any("blocks" in line for line in waited.stack)
     assert looks[1] - looks[0] <= 3, "the thread looks on although the loop only waits"

@@ -21,6 +21,7 @@ from agent_orchestrator.changes.pull_requests import branch_watch
 from agent_orchestrator.config.load import load
 from agent_orchestrator.config.tokens import Tokens
 from agent_orchestrator.core.events import BaseMoved, Event
+from agent_orchestrator.core.listeners import Listeners
 from agent_orchestrator.errors import Temporary
 from agent_orchestrator.plugins.agents.shared.spool import SpoolReader
 from agent_orchestrator.plugins.runtimes.process import Process
@@ -29,6 +30,7 @@ from agent_orchestrator.protocols import Handle, WorkspaceSpec
 from agent_orchestrator.protocols.host import ProcessId
 from agent_orchestrator.testing.contracts.workspace import git_in
 from agent_orchestrator.testing.terminals import eventually
+from tests.parts import HandSetClock
 
 pytestmark = pytest.mark.anyio
 
@@ -133,7 +135,7 @@ async def test_a_base_that_cannot_be_looked_at_is_looked_at_later(
 ) -> None:
     git_in(tmp_path, "init", "-q", "-b", "main")
     git_in(tmp_path, "commit", "-q", "--allow-empty", "-m", "first")
-    monkeypatch.setattr(branch_watch, "TRY_AGAIN", 0.01)
+    monkeypatch.setattr(branch_watch, "RETRY_AFTER", 0.01)
     told: list[Event] = []
 
     async def append(*events: Event) -> None:
@@ -142,12 +144,22 @@ async def test_a_base_that_cannot_be_looked_at_is_looked_at_later(
     pull = SimpleNamespace(state="open", base="main")
     spec = SimpleNamespace(repo=str(tmp_path), scm="local")
     facts = SimpleNamespace(
-        id="app-x", project="app", pr=pull, spec=spec, branch="feature/x", base_head="", live=True, place=None, head=""
+        id="app-x",
+        project="app",
+        pr=pull,
+        spec=spec,
+        branch="feature/x",
+        base_head="",
+        live=True,
+        place=None,
+        head="",
+        has_remote_forge=False,
     )
-    flow: Any = SimpleNamespace(sessions={"app-x": facts}, on_change=[], clock=lambda: 1.0, append=append)
-    watch: Any = SimpleNamespace(entry=lambda _path, _call: None)
+    flow = SimpleNamespace(sessions={"app-x": facts}, listeners=Listeners(), clock=HandSetClock(), append=append)
+    watch = SimpleNamespace(entry=lambda _path, _call: None)
+    core: Any = SimpleNamespace(flow=flow, watch=watch, home=None, host=None)
     with no_descriptors():
-        branch_watch.Bases(flow, watch).start()
+        branch_watch.BranchWatch(core).start()
         await asyncio.sleep(0.03)
         assert not told
     await eventually(lambda: bool(told))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.config.detection.repository import Detected, detect, parse_remote
-from agent_orchestrator.config.edit import get_value, initial, set_value
+from agent_orchestrator.config.edit import get_value, initial_text, set_value
 from agent_orchestrator.config.load import load, load_text
 from agent_orchestrator.errors import ConfigError, Denied, UsageError
 
@@ -133,7 +133,7 @@ def test_getting(file: Path) -> None:
     ],
 )
 def test_a_repository_is_written_with_its_host(tmp_path: Path, host: str, name: str, repo: str | None) -> None:
-    text = initial("app", Detected("main", name, host))
+    text = initial_text("app", Detected("main", name, host))
     assert load_text(text, tmp_path / "x.yaml", {}).config.projects["app"].repo == repo
     assert name in text
 
@@ -142,15 +142,15 @@ def test_the_first_file_loads(tmp_path: Path) -> None:
     found = Detected(
         "trunk", "owner/app", "github.com", ("uv sync", "echo '#'"), "make test: all", commands=("make lint",)
     )
-    config = load_text(initial("my-app", found, "codex", "app"), tmp_path / "x.yaml", {}).config
+    config = load_text(initial_text("my-app", found, "codex", "app"), tmp_path / "x.yaml", {}).config
     project = config.projects["my-app"]
     assert (project.path, project.repo, project.default_branch) == (".", "owner/app", "trunk")
     assert (project.session_prefix, project.ci["default"].command) == ("app", "make test: all")
     assert (project.post_create, project.commands) == (("uv sync", "echo '#'"), ("make lint",))
     assert config.defaults.agent == "codex"
-    bare = load_text(initial("123", Detected()), tmp_path / "x.yaml", {}).config
+    bare = load_text(initial_text("123", Detected()), tmp_path / "x.yaml", {}).config
     assert (list(bare.projects), bare.projects["123"].ci) == (["123"], {})
-    two = load_text(initial("x", Detected(test_command="a", lint="b ${c}: #")), tmp_path / "x.yaml", {}).config
+    two = load_text(initial_text("x", Detected(test_command="a", lint="b ${c}: #")), tmp_path / "x.yaml", {}).config
     assert {name: check.command for name, check in two.projects["x"].ci.items()} == {"test": "a", "lint": "b ${c}: #"}
 
 
@@ -186,7 +186,7 @@ def test_detection(tmp_path: Path) -> None:
 def test_what_lints_and_builds(tmp_path: Path, name: str, content: str, found: tuple[str, ...]) -> None:
     (tmp_path / name).write_text(content)
     assert detect(tmp_path).commands == found
-    config = load_text(initial("app", detect(tmp_path)), tmp_path / "x.yaml", {}).config
+    config = load_text(initial_text("app", detect(tmp_path)), tmp_path / "x.yaml", {}).config
     assert config.projects["app"].commands == found
 
 

@@ -9,6 +9,7 @@ import pytest
 from agent_orchestrator.config.load import Loaded, load
 from agent_orchestrator.config.scope import ConfigSet
 from agent_orchestrator.core.rules import Rule
+from tests.parts import TrustsEverything
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 ENVIRON = {"HOME": "/home/someone"}
@@ -23,7 +24,7 @@ def rules_of(name: str, tmp_path: Path, project: str = "shop") -> dict[str, Rule
     (repo / ".git").mkdir(parents=True)
     file = repo / "agent-orchestrator.yaml"
     file.write_bytes((SAMPLES / f"{name}.yaml").read_bytes())
-    configs = ConfigSet(tmp_path / "home" / "config.yaml", ENVIRON)
+    configs = ConfigSet(tmp_path / "home" / "config.yaml", ENVIRON, trust=TrustsEverything())
     configs.add(file)
     return {rule.name: rule for rule in configs.rules(project)}
 
@@ -53,7 +54,7 @@ def test_event_routing(tmp_path: Path) -> None:
 def test_first_run(tmp_path: Path) -> None:
     file = tmp_path / "agent-orchestrator.yaml"
     file.write_bytes((SAMPLES / "first-run.yaml").read_bytes())
-    configs = ConfigSet(tmp_path / "home" / "config.yaml", ENVIRON, started_with=file)
+    configs = ConfigSet(tmp_path / "home" / "config.yaml", ENVIRON, started_with=file, trust=TrustsEverything())
     configs.add(file)
     project = configs.project("my-app")
     assert project is not None

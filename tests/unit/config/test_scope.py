@@ -12,6 +12,7 @@ from agent_orchestrator.config.effective import ProjectConfig, project_config
 from agent_orchestrator.config.load import Loaded
 from agent_orchestrator.config.scope import ConfigSet, slug
 from agent_orchestrator.errors import ConfigError
+from tests.parts import TrustsBy, TrustsEverything
 
 
 class World:
@@ -22,7 +23,7 @@ class World:
         self.home = folder / "ao" / "config.yaml"
         self.home.parent.mkdir()
         self.environ = {"HOME": str(folder)}
-        self.configs = ConfigSet(self.home, self.environ)
+        self.configs = ConfigSet(self.home, self.environ, trust=TrustsEverything())
 
     def file(self, name: str, text: str) -> Path:
         (self.folder / name / ".git").mkdir(parents=True, exist_ok=True)
@@ -139,7 +140,7 @@ def test_a_file_without_projects_is_about_its_repository(world: World) -> None:
 def test_what_concerns_the_daemon_counts_in_its_own_files_only(world: World) -> None:
     world.home.write_text("port: 4000\nhost: 0.0.0.0\n")
     started = world.file("a", "port: 5000\n")
-    configs = ConfigSet(world.home, world.environ, started_with=started)
+    configs = ConfigSet(world.home, world.environ, started_with=started, trust=TrustsEverything())
     assert configs.load_home().warnings == ()
     assert configs.add(started).warnings == ()
     other = configs.add(world.file("b", "port: 6000\npower: {preventIdleSleep: false}\n"))
@@ -217,8 +218,7 @@ def test_what_nobody_foresaw_is_that_files_alone(world: World, monkeypatch: pyte
         return project_config(name, *given)
 
     monkeypatch.setattr("agent_orchestrator.config.scope.project_config", worked_out)
-    world.configs = ConfigSet(world.home, Trap(world.environ))
-    world.configs.trusts = trusts
+    world.configs = ConfigSet(world.home, Trap(world.environ), trust=TrustsBy(trusts))
     world.configs.add(world.file("shop", "port: 1\n"))
     name = '"${TRAP}"' if when == "read" else "x"
     odd = world.file("odd", f"projects: {{odd: {{path: ., name: {name}}}}}\n")

@@ -19,17 +19,18 @@ from agent_orchestrator.config.merge import rules
 from agent_orchestrator.config.scope import ConfigSet
 from agent_orchestrator.config.trust import (
     KEYS,
-    Around,
     Power,
-    code,
-    content,
+    TrustContext,
+    code_digest,
+    code_files,
+    daemon_settings,
     digest,
-    harmless,
     powers,
-    started_with,
     walls,
+    without_powers,
 )
 from agent_orchestrator.errors import ConfigError
+from tests.parts import TrustsBy, TrustsEverything
 
 
 def loaded(text: str, environ: dict[str, str] | None = None) -> Loaded:
@@ -37,7 +38,7 @@ def loaded(text: str, environ: dict[str, str] | None = None) -> Loaded:
 
 
 def found(text: str, own: str = "") -> dict[str, Any]:
-    return powers(loaded(text), Around(Path("/repo"), loaded(own).config if own else m.Config()))
+    return powers(loaded(text), TrustContext(Path("/repo"), loaded(own).config if own else m.Config()))
 
 
 HARMLESS = """
@@ -58,7 +59,7 @@ reactions:
 def test_nothing_that_runs_or_opens_needs_no_trust() -> None:
     assert found(HARMLESS) == {}
     assert digest({}) == ""
-    assert harmless(loaded(HARMLESS)) == loaded(HARMLESS).config
+    assert without_powers(loaded(HARMLESS)) == loaded(HARMLESS).config
 
 
 POWERS = [
@@ -146,7 +147,7 @@ def test_everything_that_runs_or_opens_is_told_and_out_of_force(text: str) -> No
     told = found(text)
     assert told and json.loads(json.dumps(told)) == told and len(digest(told)) == 64
     file = loaded(text)
-    left = powers(Loaded(file.path, harmless(file, Around(Path("/repo")))), Around(Path("/repo")))
+    left = powers(Loaded(file.path, without_powers(file, TrustContext(Path("/repo")))), TrustContext(Path("/repo")))
     assert left == {} or _only_guarded(left), f"still in force: {left}"
 
 
@@ -332,8 +333,8 @@ BOUNDED = "defaults: {agent: mine}\nagents: {mine: {tool: codex, budget: {perDay
 def test_what_the_users_own_file_says_of_an_agent_or_a_rule_is_changed_by_trust_alone(own: str, text: str) -> None:
     mine = loaded(own).config
     assert found(text, own)
-    around = Around(Path("/repo"), mine)
-    left = Loaded(Path("/repo/ao.yaml"), harmless(loaded(text), around))
+    around = TrustContext(Path("/repo"), mine)
+    left = Loaded(Path("/repo/ao.yaml"), without_powers(loaded(text), around))
     assert powers(left, around) == {}
     for reactions in (left.config.reactions, (left.config.project or m.Project()).reactions):
         assert rules(mine.reactions, reactions) == rules(mine.reactions)
@@ -345,7 +346,7 @@ def test_a_profile_lands_nothing_unseen_by_a_rule_of_its_files_project() -> None
     assert found(f"project: {{{land}}}") == {} == found(f"project: {{{land.replace('land:', 'other:')}}}\n{over}")
     for text in (f"project: {{{land}}}\n{over}", f"projects: {{b: {{path: x, {land}}}, c: {{path: y}}}}\n{over}"):
         assert found(text)["agents"]["a"]["reactions"] == {"land": {"trigger": "conflicts-seen"}}
-        assert harmless(loaded(text)).agents["a"].reactions == {}
+        assert without_powers(loaded(text)).agents["a"].reactions == {}
 
 
 def test_words_for_an_agent_or_a_rule_of_the_users_are_in_force_at_once() -> None:
@@ -388,7 +389,7 @@ def test_a_repository_is_looked_for_where_its_forge_is(tmp_path: Path) -> None:
     def asked(origin: str, text: str, own: str = "{}") -> bool:
         (tmp_path / ".git" / "config").write_text(f'[remote "origin"]\n\turl = {origin}\n')
         file = load_text(text, tmp_path / "ao.yaml", {})
-        return bool(powers(file, Around(tmp_path, loaded(own).config)))
+        return bool(powers(file, TrustContext(tmp_path, loaded(own).config)))
 
     ours = "defaults: {scm: {plugin: github, apiUrl: 'https://git.example.com/api/v3'}}"
     assert not asked("git@git.example.com:o/a.git", "project: {repo: o/a}", ours)
@@ -417,7 +418,7 @@ def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(tmp_path: Path) -> N
     os.mkfifo(tmp_path / "pipe")
     for name in ("Makefile", "package.json", "plugin.py"):
         (tmp_path / name).symlink_to("pipe")
-    looking = threading.Thread(target=lambda: (detect(tmp_path), content(tmp_path / "plugin.py")), daemon=True)
+    looking = threading.Thread(target=lambda: (detect(tmp_path), code_digest(tmp_path / "plugin.py")), daemon=True)
     looking.start()
     looking.join(60)
     assert not looking.is_alive()
@@ -427,15 +428,15 @@ def test_code_too_long_to_be_read_is_never_trusted(tmp_path: Path) -> None:
     with (tmp_path / "Dockerfile").open("wb") as file:
         file.truncate(17 << 20)
     (tmp_path / "link").symlink_to("Dockerfile")
-    assert content(tmp_path / "Dockerfile") != content(tmp_path / "Dockerfile")
-    assert content(tmp_path / "link") != content(tmp_path / "link")
+    assert code_digest(tmp_path / "Dockerfile") != code_digest(tmp_path / "Dockerfile")
+    assert code_digest(tmp_path / "link") != code_digest(tmp_path / "link")
 
 
 def test_what_is_filled_in_from_the_environment_needs_trust() -> None:
     text = "project: {agentRules: 'Say ${SECRET}'}\nreactions: {agent-idle: {action: send-to-agent, message: 'x ${SECRET}'}}"
     file = loaded(text, {"SECRET": "hunter2"})
     assert powers(file) == {"variables": ["SECRET"]}
-    assert "hunter2" not in str(harmless(file).reactions), "a running agent is not told"
+    assert "hunter2" not in str(without_powers(file).reactions), "a running agent is not told"
     assert loaded("project: {agentRules: '$${SECRET}'}", {"SECRET": "x"}).variables == ()
     assert loaded("project: {agentRules: '${SECRET:-none}'}").variables == ()
 
@@ -443,15 +444,14 @@ def test_what_is_filled_in_from_the_environment_needs_trust() -> None:
 def test_what_concerns_the_whole_daemon_is_asked_about_by_itself() -> None:
     file = loaded("host: 0.0.0.0\ndatabase: postgresql://evil.example/x\nport: 4000\n")
     assert powers(file) == {}
-    assert set(started_with(file)) == {"host", "database"}
+    assert set(daemon_settings(file)) == {"host", "database"}
 
 
 def test_a_committed_file_has_no_say_in_what_concerns_the_daemon(tmp_path: Path) -> None:
     file = tmp_path / "agent-orchestrator.yaml"
     file.write_text("host: 0.0.0.0\ntls: {own: true}\ndatabase: postgresql://evil.example/x\nport: 4000\n")
     for foreign, host in ((False, "0.0.0.0"), (True, "127.0.0.1")):
-        config = ConfigSet(tmp_path / "home.yaml", {}, file)
-        config.foreign = foreign
+        config = ConfigSet(tmp_path / "home.yaml", {}, file, trust=TrustsEverything(), foreign=foreign)
         config.add(file)
         assert (config.daemon.host, config.daemon.port) == (host, 4000)
         assert config.daemon.database.startswith("postgresql" if not foreign else "sqlite")
@@ -461,21 +461,21 @@ def test_code_is_trusted_with_its_content(tmp_path: Path) -> None:
     plugin, file = tmp_path / "p.py", tmp_path / "ao.yaml"
     plugin.write_text("x = 1")
     named = load_text("plugins: [./p.py]\nproject: {docker: {dockerfile: ci/Dockerfile}}", file, {})
-    assert code(named, Around(tmp_path)) == [plugin, tmp_path / "ci" / "Dockerfile"]
-    before = content(plugin)
+    assert code_files(named, TrustContext(tmp_path)) == [plugin, tmp_path / "ci" / "Dockerfile"]
+    before = code_digest(plugin)
     plugin.write_text("x = 2")
-    assert content(plugin) != before != content(tmp_path / "ci" / "Dockerfile")
+    assert code_digest(plugin) != before != code_digest(tmp_path / "ci" / "Dockerfile")
 
 
 def test_projects_elsewhere_are_not_taken_before_trust(tmp_path: Path) -> None:
     (tmp_path / "repo").mkdir()
     file = tmp_path / "repo" / "ao.yaml"
     file.write_text("projects: {mine: {path: .}, yours: {path: ../private, agentRules: Push it.}}")
-    config = ConfigSet(tmp_path / "home.yaml", {})
-    config.trusts = lambda _loaded: False
+    trusted = False
+    config = ConfigSet(tmp_path / "home.yaml", {}, trust=TrustsBy(lambda _loaded: trusted))
     config.add(file)
     assert [one.id for one in config.projects()] == ["mine"]
-    config.trusts = lambda _loaded: True
+    trusted = True
     config.reload(file)
     assert [one.id for one in config.projects()] == ["mine", "yours"]
 
@@ -488,15 +488,15 @@ def test_without_trust_nobody_sees_the_powers(tmp_path: Path) -> None:
         "orchestrator: {coordinator: {may: [merge]}}\n"
     )
     (tmp_path / ".git").mkdir()
-    config = ConfigSet(tmp_path / "home.yaml", {})
-    config.trusts = lambda _loaded: False
+    trusted = False
+    config = ConfigSet(tmp_path / "home.yaml", {}, trust=TrustsBy(lambda _loaded: trusted))
     config.add(file)
     [one] = config.projects()
     assert (one.trusted_authors, one.commands, one.env, one.plugins) == ((), (), {}, ())
     assert (one.scm.plugin, one.scm.options, one.unsandboxed, one.coordinator.may) == ("github", {}, False, ())
     assert set(one.notifiers) == {"desktop"}
     assert not any(rule.command for rule in config.rules(one.id))
-    config.trusts = lambda _loaded: True
+    trusted = True
     config.trust_changed()
     [one] = config.projects()
     assert (one.trusted_authors, one.commands, one.env) == (("mallory",), ("x",), {"A_URL": "b"})

@@ -7,4 +7,4 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent_orchestrator.core.engine.TRY_AGAIN", 0.0)
+    monkeypatch.setattr("agent_orchestrator.core.engine.WRITE_RETRY_SECONDS", 0.0)

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 import pytest
 
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.actor import acting, actor_by, current
+from agent_orchestrator.core.actor import acting_as, actor_of_source, current
 from agent_orchestrator.core.effects import Effect, Runner
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.outbox import Row
 from agent_orchestrator.core.reactions import Intent
 from agent_orchestrator.testing.memory import MemoryStore
+from tests.unit.core.world import Time
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +25,7 @@ def told(key: str, source: str = "person", session: str | None = None) -> Event:
 
 
 async def started() -> Flow:
-    flow = Flow(MemoryStore(), lambda: 100.0, lambda _project, _profile: ())
+    flow = Flow(MemoryStore(), Time(100.0), lambda _project, _profile: ())
     await flow.start()
     return flow
 
@@ -44,7 +45,7 @@ async def test_it_holds_for_tasks_begun_within_and_ends_with_the_request() -> No
         await ended.wait()
         await flow.append(told("later"))
 
-    with acting("token ci", 7) as behalf:
+    with acting_as("token ci", 7) as behalf:
         await asyncio.create_task(within())
         outliving = asyncio.create_task(later())
         await flow.append(told("mine"))
@@ -60,7 +61,7 @@ async def test_each_of_those_who_share_a_commit_keeps_his_own_name() -> None:
     flow = await started()
 
     async def ask(name: str) -> None:
-        with acting(f"token {name}"):
+        with acting_as(f"token {name}"):
             await flow.append(told(name))
 
     await asyncio.gather(*(ask(name) for name in "abc"))
@@ -88,7 +89,7 @@ async def test_what_an_effect_records_is_the_rules_or_the_daemons_because_of_the
 
 async def test_a_node_that_tells_of_an_agent_does_not_take_its_place() -> None:
     flow = await started()
-    with acting("node far"):
+    with acting_as("node far"):
         await flow.append(told("said", "spool", "app-x"), told("joined", "node"))
     assert await recorded(flow) == {"said": ("agent app-x", None), "joined": ("node far", None)}
     await flow.stop()
@@ -106,4 +107,4 @@ async def test_a_node_that_tells_of_an_agent_does_not_take_its_place() -> None:
     ],
 )
 def test_who_it_was_as_far_as_the_source_tells(source: str, actor: str) -> None:
-    assert actor_by(source, "app-x") == actor
+    assert actor_of_source(source, "app-x") == actor

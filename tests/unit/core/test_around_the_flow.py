@@ -16,18 +16,27 @@ from agent_orchestrator.config.scope import Limit
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event, event_json
-from agent_orchestrator.core.facts import Failure, Launch, Place, SessionFacts
+from agent_orchestrator.core.facts import Failure, Launch, SessionFacts, Workspace
 from agent_orchestrator.core.fold.sessions import reduce
 from agent_orchestrator.core.pull_request import Issue, PullRequest
 from agent_orchestrator.core.rules import DEFAULT_RULES
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.fleet.scheduling.slots import LEAST_DISK, LEAST_MEMORY, Resources, Verdict, admit, holds_slot
-from agent_orchestrator.sessions import names
+from agent_orchestrator.fleet.notifications.health import Health
+from agent_orchestrator.fleet.scheduling.slots import (
+    LEAST_DISK,
+    LEAST_MEMORY,
+    Resources,
+    StartDecision,
+    admit,
+    holds_slot,
+)
 from agent_orchestrator.sessions import session_view as view_module
+from agent_orchestrator.sessions.creation import names
 from agent_orchestrator.sessions.session_view import Views
 from agent_orchestrator.testing.memory import MemoryStore
 from agent_orchestrator.views import event_feed as feed_module
 from agent_orchestrator.views.event_feed import Feed
+from tests.parts import make_core
 from tests.unit.core.test_facts_properties import begun, step
 from tests.unit.core.world import SESSION, Time, created
 
@@ -80,8 +89,8 @@ def at_work(name: str) -> SessionFacts:
 def test_the_limit_counts_who_works_and_whom_it_just_let_in() -> None:
     limit = Limit(frozenset({"app"}), 2, "file")
     verdicts = admit([at_work("a"), waiting("b", 1.0), waiting("c", 2.0)], [limit], PLENTY)
-    assert verdicts == [Verdict("b"), Verdict("c", "a free place (2 of 2 agents at work)")]
-    assert admit([waiting("d")], [Limit(frozenset({"other"}), 0, "file")], PLENTY) == [Verdict("d")]
+    assert verdicts == [StartDecision("b"), StartDecision("c", "a free place (2 of 2 agents at work)")]
+    assert admit([waiting("d")], [Limit(frozenset({"other"}), 0, "file")], PLENTY) == [StartDecision("d")]
 
 
 def test_one_that_waits_for_a_person_has_failed_or_is_stopped_holds_no_slot() -> None:
@@ -108,27 +117,30 @@ def test_the_urgent_come_first_then_the_oldest_whatever_happened_since() -> None
 
 def test_named_ones_without_a_task_take_no_place_from_others() -> None:
     sessions = [waiting("named", 1.0, defer=True, prompt=""), waiting("task", 2.0)]
-    assert admit(sessions, [Limit(frozenset({"app"}), 1, "file")], PLENTY) == [Verdict("named"), Verdict("task")]
+    assert admit(sessions, [Limit(frozenset({"app"}), 1, "file")], PLENTY) == [
+        StartDecision("named"),
+        StartDecision("task"),
+    ]
 
 
 def test_after_waits_until_the_other_is_done() -> None:
     last = waiting("last", after=("first",))
     first = at_work("first")
-    assert admit([first, last], [], PLENTY) == [Verdict("last", "first to be done")]
+    assert admit([first, last], [], PLENTY) == [StartDecision("last", "first to be done")]
     ended = Launch(1, {}, 1.0, ended=True, code=0)
     for done in (replace(first, done="all"), replace(first, launch=ended), replace(first, done="all", stopped=True)):
-        assert admit([done, last], [], PLENTY) == [Verdict("last")]
+        assert admit([done, last], [], PLENTY) == [StartDecision("last")]
 
 
 def test_after_waits_until_a_change_has_landed() -> None:
     last = waiting("last", after=("first",))
-    place = Place("/w", "base", "/w/.git")
+    place = Workspace("/w", "base", "/w/.git")
     first = replace(at_work("first"), done="all", place=place, head="mine")
-    assert admit([first, last], [], PLENTY) == [Verdict("last", "first to be done")]
+    assert admit([first, last], [], PLENTY) == [StartDecision("last", "first to be done")]
     closed = "your word: the pull request of first was closed"
     for state, waits in (("open", "first to be done"), ("merged", ""), ("closed", closed)):
         changed = replace(first, pr=PullRequest(1, "x", "main", state=state))
-        assert admit([changed, last], [], PLENTY) == [Verdict("last", waits)]
+        assert admit([changed, last], [], PLENTY) == [StartDecision("last", waits)]
 
 
 def test_a_session_waits_for_what_its_issue_comes_after() -> None:
@@ -136,16 +148,19 @@ def test_a_session_waits_for_what_its_issue_comes_after() -> None:
     foreign = replace(before, project="other")
     issues = {"app#1": before, "app#2": mine, "other#1": foreign}
     session = waiting("s", issue="2")
-    assert admit([session], [], PLENTY, issues) == [Verdict("s", "issue 1 to be closed")]
+    assert admit([session], [], PLENTY, issues) == [StartDecision("s", "issue 1 to be closed")]
     closed = {**issues, "app#1": replace(before, state="closed")}
-    assert admit([session], [], PLENTY, closed) == [Verdict("s")]
-    assert admit([waiting("s", issue="LIN-3"), waiting("t")], [], PLENTY, issues) == [Verdict("s"), Verdict("t")]
+    assert admit([session], [], PLENTY, closed) == [StartDecision("s")]
+    assert admit([waiting("s", issue="LIN-3"), waiting("t")], [], PLENTY, issues) == [
+        StartDecision("s"),
+        StartDecision("t"),
+    ]
 
 
 def test_scarce_memory_and_disk_hold_everybody() -> None:
     assert "memory (1 MB free)" in admit([waiting("a")], [], Resources(1 << 20, 1 << 40))[0].reason
     assert "disk space" in admit([waiting("a")], [], Resources(1 << 40, LEAST_DISK - 1))[0].reason
-    assert admit([waiting("a")], [], Resources(LEAST_MEMORY, LEAST_DISK)) == [Verdict("a")]
+    assert admit([waiting("a")], [], Resources(LEAST_MEMORY, LEAST_DISK)) == [StartDecision("a")]
 
 
 # -- names -------------------------------------------------------------------------------------------------------------
@@ -226,6 +241,16 @@ async def flow() -> AsyncIterator[Flow]:
     await flow.stop()
 
 
+@pytest.fixture
+def views(flow: Flow, tmp_path: Path) -> Views:
+    return Views(make_core(tmp_path, flow), Health())
+
+
+@pytest.fixture
+def feed(flow: Flow, tmp_path: Path) -> Feed:
+    return Feed(make_core(tmp_path, flow))
+
+
 def report(number: int) -> Event:
     return Event(e.AgentReport(str(number)), 1.0, "test", f"r{number}", "app", SESSION)
 
@@ -247,8 +272,7 @@ def shown(views: Views) -> dict[str, Any]:
 
 
 @pytest.mark.anyio
-async def test_a_session_has_every_key_from_its_first_moment(flow: Flow) -> None:
-    views = Views(flow)
+async def test_a_session_has_every_key_from_its_first_moment(flow: Flow, views: Views) -> None:
     await flow.append(created())
     assert shown(views).keys() >= KEYS
     assert shown(views) == views.session(flow.sessions[SESSION])
@@ -258,8 +282,8 @@ async def test_a_session_has_every_key_from_its_first_moment(flow: Flow) -> None
 
 
 @pytest.mark.anyio
-async def test_the_list_is_kept_until_facts_or_time_change_it(flow: Flow) -> None:
-    views, time = Views(flow), flow.clock
+async def test_the_list_is_kept_until_facts_or_time_change_it(flow: Flow, views: Views) -> None:
+    time = flow.clock
     assert isinstance(time, Time)
     await launch(flow)
     first = views.body(None)
@@ -277,8 +301,8 @@ async def test_the_list_is_kept_until_facts_or_time_change_it(flow: Flow) -> Non
 
 
 @pytest.mark.anyio
-async def test_a_limit_ends_in_the_list_when_its_time_has_come(flow: Flow) -> None:
-    views, time = Views(flow), flow.clock
+async def test_a_limit_ends_in_the_list_when_its_time_has_come(flow: Flow, views: Views) -> None:
+    time = flow.clock
     assert isinstance(time, Time)
     await launch(flow)
     await flow.append(Event(e.AgentLimit(1100.0), 1001.0, "spool", "l", "app", SESSION, 1))
@@ -288,8 +312,10 @@ async def test_a_limit_ends_in_the_list_when_its_time_has_come(flow: Flow) -> No
 
 
 @pytest.mark.anyio
-async def test_a_change_has_one_session_of_the_list_written_anew(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
-    views, written = Views(flow), list[str]()
+async def test_a_change_has_one_session_of_the_list_written_anew(
+    flow: Flow, views: Views, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = list[str]()
     real = view_module.session_json
 
     def counted(facts: SessionFacts, *more: Any) -> dict[str, Any]:
@@ -312,8 +338,7 @@ async def take(stream: AsyncIterator[Sequence[Event]]) -> list[int]:
 
 
 @pytest.mark.anyio
-async def test_a_reader_gets_the_past_then_the_present_without_gap_or_double(flow: Flow) -> None:
-    feed = Feed(flow)
+async def test_a_reader_gets_the_past_then_the_present_without_gap_or_double(flow: Flow, feed: Feed) -> None:
     await flow.append(*(report(number) for number in range(10)))
     stream = feed.subscribe(after=3)
     assert await take(stream) == list(range(4, 11))
@@ -323,17 +348,16 @@ async def test_a_reader_gets_the_past_then_the_present_without_gap_or_double(flo
     await asyncio.sleep(0)
     await flow.append(report(15))
     assert await waiting == [16]
-    feed.close()
+    await feed.close()
     async with asyncio.timeout(60):
         assert [event async for event in stream] == []
 
 
 @pytest.mark.anyio
 async def test_a_slow_reader_is_cut_off_and_comes_back_without_a_gap(
-    flow: Flow, monkeypatch: pytest.MonkeyPatch
+    flow: Flow, feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feed_module, "BACKLOG", 5)
-    feed = Feed(flow)
     await flow.append(report(0))
     stream = feed.subscribe(after=0)
     seen = await take(stream)
@@ -348,14 +372,14 @@ async def test_a_slow_reader_is_cut_off_and_comes_back_without_a_gap(
 
 
 @pytest.mark.anyio
-async def test_a_replay_tells_what_today_would_be_done(flow: Flow) -> None:
+async def test_a_replay_tells_what_today_would_be_done(flow: Flow, feed: Feed) -> None:
     await launch(flow)
     log = [event_json(event) for event in await flow.store.events()]
-    steps = await Feed(flow).replay(log, None)
+    steps = await feed.replay(log, None)
     assert [step["status"] for step in steps] == ["queued", "starting", "starting", "starting", "working"]
     kinds = [intent["kind"] for step in steps for intent in step["intents"]]
     assert kinds == ["prepare", "launch", "silence"]
-    assert [step["intents"] for step in await Feed(flow).replay([{**log[0], "type": "new-thing"}], None)] == [[]]
+    assert [step["intents"] for step in await feed.replay([{**log[0], "type": "new-thing"}], None)] == [[]]
 
 
 @pytest.mark.anyio
@@ -371,15 +395,15 @@ async def test_a_replay_tells_what_today_would_be_done(flow: Flow) -> None:
         None,
     ],
 )
-async def test_a_log_that_cannot_be_replayed_is_refused_by_the_number_of_its_event(flow: Flow, bad: Any) -> None:
+async def test_a_log_that_cannot_be_replayed_is_refused_by_the_number_of_its_event(feed: Feed, bad: Any) -> None:
     with pytest.raises(UsageError, match="event 2 of the log"):
-        await Feed(flow).replay([event_json(created()), bad], None)
+        await feed.replay([event_json(created()), bad], None)
 
 
 @pytest.mark.anyio
-async def test_a_log_written_by_hand_needs_no_keys(flow: Flow) -> None:
+async def test_a_log_written_by_hand_needs_no_keys(feed: Feed) -> None:
     line = {"type": "agent-done", "time": "2026-11-15T10:00:00Z", "session": SESSION, "source": "spool"}
-    steps = await Feed(flow).replay([event_json(created()), line], None)
+    steps = await feed.replay([event_json(created()), line], None)
     assert [step["type"] for step in steps] == ["session-created", "agent-done"]
 
 
@@ -423,4 +447,4 @@ def test_the_tail_begins_with_a_line_if_there_is_one(tmp_path: Path) -> None:
     assert terminal_output.last_lines(log, 2) == "second\nthird"
     log.write_bytes(b"x" * 100)
     assert terminal_output.tail(log, 10) == b"x" * 10
-    assert b"".join(terminal_output.whole(log, 7)) == b"x" * 100
+    assert b"".join(terminal_output.read_chunks(log, 7)) == b"x" * 100

@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.authors import Words, free, held
-from agent_orchestrator.core.episodes import open_comment
+from agent_orchestrator.core.authors import Author, approval_reason, is_trusted_text
+from agent_orchestrator.core.episodes import newest_open_comment
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.reactions import needed
+from agent_orchestrator.core.reactions import lifecycle_intents
 from agent_orchestrator.core.status import derive
 from tests.unit.core.test_facts_properties import ALL, begun, step
 
-ANN, BOB, EVE = Words("ann"), Words("bob", "no"), Words("eve", "unknown")
+ANN, BOB, EVE = Author("ann"), Author("bob", "no"), Author("eve", "unknown")
 
 
 @pytest.mark.parametrize(
@@ -27,18 +27,18 @@ ANN, BOB, EVE = Words("ann"), Words("bob", "no"), Words("eve", "unknown")
         ([EVE], [], "words of eve, of whom it is not known whether they may write to the repository"),
         ([BOB, EVE], ["EVE"], "words of bob, who may not write to the repository"),
         ([BOB, EVE], ["Bob", "eve"], ""),
-        ([Words("Do as I say (5b1)", "no"), BOB], [], "words of somebody, bob, who may not write to the repository"),
-        ([Words("x", "perhaps")], [], "words of x, of whom it is not known whether they may write to the repository"),
+        ([Author("Do as I say (5b1)", "no"), BOB], [], "words of somebody, bob, who may not write to the repository"),
+        ([Author("x", "perhaps")], [], "words of x, of whom it is not known whether they may write to the repository"),
     ],
 )
-def test_who_is_held(words: list[Words], trusted: list[str], reason: str) -> None:
-    assert held(words, trusted) == reason
+def test_who_is_held(words: list[Author], trusted: list[str], reason: str) -> None:
+    assert approval_reason(words, trusted) == reason
 
 
 @ALL
 @given(st.lists(st.sampled_from([ANN, BOB, EVE])), st.lists(st.sampled_from(["ann", "bob", "eve"])))
-def test_all_words_are_free_or_the_message_is_held(words: list[Words], trusted: list[str]) -> None:
-    assert (held(words, trusted) == "") == all(free(one, trusted) for one in words)
+def test_all_words_are_free_or_the_message_is_held(words: list[Author], trusted: list[str]) -> None:
+    assert (approval_reason(words, trusted) == "") == all(is_trusted_text(one, trusted) for one in words)
 
 
 def told(facts: SessionFacts, *bodies: e.Body, at: float = 1001.0) -> SessionFacts:
@@ -48,7 +48,7 @@ def told(facts: SessionFacts, *bodies: e.Body, at: float = 1001.0) -> SessionFac
 
 
 def deliveries(facts: SessionFacts) -> list[str]:
-    return [intent.args["message"] for intent in needed(facts) if intent.kind == "deliver"]
+    return [intent.args["message"] for intent in lifecycle_intents(facts) if intent.kind == "deliver"]
 
 
 def test_a_held_message_waits_and_the_next_one_does_not() -> None:
@@ -72,8 +72,8 @@ def test_a_held_message_outlives_the_agent_but_not_the_session() -> None:
     held_one = told(begun(), e.MessageQueued("m1", "x", hold="why"), e.MessageQueued("m2", "y"))
     ended = told(held_one, e.AgentExited(0), at=1002.0)
     assert [one.state for one in ended.messages] == ["held", "failed"]
-    assert [intent.kind for intent in needed(ended)] == []
-    assert [intent.kind for intent in needed(told(ended, e.MessageReleased("m1")))] == ["launch"]
+    assert [intent.kind for intent in lifecycle_intents(ended)] == []
+    assert [intent.kind for intent in lifecycle_intents(told(ended, e.MessageReleased("m1")))] == ["launch"]
     assert [one.state for one in told(ended, e.SessionStopped()).messages] == ["failed", "failed"]
 
 
@@ -89,6 +89,6 @@ def test_a_strangers_judgement_is_but_a_comment() -> None:
     )
     assert facts.pr is not None
     assert (facts.pr.verdict("c1"), len(facts.pr.reviews)) == ("none", 2)
-    found = open_comment(facts, facts.pr)
+    found = newest_open_comment(facts, facts.pr)
     assert found is not None and found.id == "c1"
     assert told(facts, e.ReviewSubmitted("v3", "approved", "c1", "ann")).pr.verdict("c1") == "approved"  # type: ignore[union-attr]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.core.reactions import decide, needed, still_needed
+from agent_orchestrator.core.reactions import decide, lifecycle_intents, still_needed
 from agent_orchestrator.core.rules import DEFAULT_RULES
 from agent_orchestrator.core.status import STUCK_AFTER, derive
 from tests.unit.core.drawn import SESSION, events
@@ -61,7 +61,7 @@ def test_one_step_at_a_time_each_under_a_key_of_its_own(sequence: list[Event]) -
     recorded: dict[str, str] = {}
     for event in sequence:
         before, facts = facts, step(facts, event)
-        intents = needed(facts, DEFAULT_RULES)
+        intents = lifecycle_intents(facts, DEFAULT_RULES)
         keys = [intent.key for intent in intents]
         assert len(set(keys)) == len(keys)
         assert all(still_needed(intent, facts) for intent in intents)
@@ -75,13 +75,17 @@ def test_one_step_at_a_time_each_under_a_key_of_its_own(sequence: list[Event]) -
             if intent.kind == "launch":
                 assert not facts.live and intent.generation == facts.generation + 1
             if intent.kind == "deliver":
-                assert intent.args["message"] == next(message.id for message in facts.messages if message.pending)
+                assert intent.args["message"] == next(
+                    message.id for message in facts.messages if message.pending and not message.needs_word
+                )
         if facts.stopped:
             assert intents == []
         if facts.wanted == "stop":
             assert set(kinds) <= {"stop", "clean-up"}
         lifecycle = [one for one in decide(before, facts, DEFAULT_RULES, NOW) if one.kind not in ("react", "escalate")]
-        assert {one.key for one in lifecycle} == set(keys) - {one.key for one in needed(before, DEFAULT_RULES)}
+        assert {one.key for one in lifecycle} == set(keys) - {
+            one.key for one in lifecycle_intents(before, DEFAULT_RULES)
+        }
         again = decide(facts, facts, DEFAULT_RULES, facts.updated_at)
         assert again == []
 
@@ -118,9 +122,9 @@ def test_a_turn_that_somebody_interrupts_is_no_exit_and_a_lost_process_is() -> N
 def test_a_limit_met_again_is_waited_for_again() -> None:
     limit = told(e.AgentLimit(1500.0), 1010.0, "l1")
     facts = step(begun(), limit)
-    key = next(one.key for one in needed(facts) if one.kind == "limit")
+    key = next(one.key for one in lifecycle_intents(facts) if one.kind == "limit")
     free = step(facts, told(e.AgentActivity("active"), 1020.0, "a"))
-    assert key not in [one.key for one in needed(free)]
+    assert key not in [one.key for one in lifecycle_intents(free)]
     again = step(free, told(e.AgentLimit(1500.0), 1030.0, "l2"))
     assert key in [one.key for one in decide(free, again, DEFAULT_RULES, 1030.0)]
 
@@ -129,9 +133,9 @@ def test_messages_go_one_after_the_other_the_oldest_first_and_the_task_before_al
     facts = begun()
     for name in ("first", "second"):
         facts = step(facts, told(e.MessageQueued(name, name), 1001.0, name, "person"))
-    assert [one.args["message"] for one in needed(facts) if one.kind == "deliver"] == ["first"]
+    assert [one.args["message"] for one in lifecycle_intents(facts) if one.kind == "deliver"] == ["first"]
     facts = step(facts, told(e.MessageQueued("task", "do it", task=True), 1002.0, "task", "daemon"))
-    assert [one.args["message"] for one in needed(facts) if one.kind == "deliver"] == ["task"]
+    assert [one.args["message"] for one in lifecycle_intents(facts) if one.kind == "deliver"] == ["task"]
     for name in ("task", "first"):
         facts = step(facts, told(e.MessageDelivered(name), 1003.0, f"d:{name}", "daemon"))
-    assert [one.args["message"] for one in needed(facts) if one.kind == "deliver"] == ["second"]
+    assert [one.args["message"] for one in lifecycle_intents(facts) if one.kind == "deliver"] == ["second"]

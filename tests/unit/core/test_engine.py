@@ -12,16 +12,17 @@ import pytest
 import structlog
 
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.actor import acting
-from agent_orchestrator.core.effects import Effect, Runner, patient
-from agent_orchestrator.core.engine import Change, Flow
+from agent_orchestrator.core.actor import acting_as
+from agent_orchestrator.core.effects import Effect, Runner, retry_until_done
+from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
+from agent_orchestrator.core.listeners import Change
 from agent_orchestrator.core.outbox import Batch, Row, Snapshot
 from agent_orchestrator.core.reactions import Intent
 from agent_orchestrator.core.rules import DEFAULT_RULES
 from agent_orchestrator.errors import NotFound, Temporary
 from agent_orchestrator.testing.memory import MemoryStore
-from tests.unit.core.world import SESSION, World, created
+from tests.unit.core.world import SESSION, Time, World, created
 
 pytestmark = pytest.mark.anyio
 
@@ -178,7 +179,7 @@ async def test_what_is_recorded_between_a_start_and_the_first_effect_is_carried_
     await world.end()
     world.store = world.store.clone()
     world.flow = Flow(world.store, world.time, lambda _project, _profile: DEFAULT_RULES)
-    world.runner = Runner(world.flow, world.effects(), world.time.call_later)
+    world.runner = Runner(world.flow, world.effects())
     pending = await world.flow.start()
     await world.tell(world.event(e.AgentStopped(0), f"ended:{SESSION}:1", 1))
     assert [row.intent.kind for row in pending if row.intent.kind != "silence"] == ["stop"]
@@ -196,7 +197,7 @@ async def test_the_same_thing_told_twice_is_stored_once(world: World) -> None:
 
 async def test_appends_that_come_together_share_a_commit_and_keep_their_order() -> None:
     store = MemoryStore()
-    flow = Flow(store, lambda: 5.0, lambda _project, _profile: DEFAULT_RULES)
+    flow = Flow(store, Time(5.0), lambda _project, _profile: DEFAULT_RULES)
     await flow.start()
     stored = await asyncio.gather(
         *(flow.append(Event(e.AgentReport(str(n)), 1.0, "test", f"k{n}", "app", SESSION)) for n in range(50))
@@ -208,10 +209,10 @@ async def test_appends_that_come_together_share_a_commit_and_keep_their_order() 
 
 async def test_a_failing_write_is_told_to_all_it_concerns_and_keeps_nothing() -> None:
     store = MemoryStore()
-    flow = Flow(store, lambda: 5.0, lambda _project, _profile: DEFAULT_RULES)
+    flow = Flow(store, Time(5.0), lambda _project, _profile: DEFAULT_RULES)
     await flow.start()
     store.fail_at(1)
-    with pytest.raises(Temporary, match="full"), acting("local me"):
+    with pytest.raises(Temporary, match="full"), acting_as("local me"):
         await flow.append(created())
     assert flow.sessions == {} and await store.events() == []
     assert [event.seq for event in await flow.append(created())] == [1]
@@ -220,7 +221,7 @@ async def test_a_failing_write_is_told_to_all_it_concerns_and_keeps_nothing() ->
 
 async def test_what_nobody_would_say_again_is_written_as_soon_as_that_is_possible() -> None:
     store = MemoryStore()
-    flow = Flow(store, lambda: 5.0, lambda _project, _profile: DEFAULT_RULES)
+    flow = Flow(store, Time(5.0), lambda _project, _profile: DEFAULT_RULES)
     await flow.start()
     store.fail_at(1)
     store.fail_at(2)
@@ -231,7 +232,7 @@ async def test_what_nobody_would_say_again_is_written_as_soon_as_that_is_possibl
 
 async def test_a_store_that_stays_away_keeps_nobody_from_ending() -> None:
     store = MemoryStore()
-    flow = Flow(store, lambda: 5.0, lambda _project, _profile: DEFAULT_RULES)
+    flow = Flow(store, Time(5.0), lambda _project, _profile: DEFAULT_RULES)
     await flow.start()
     for write in range(1, 100_000):
         store.fail_at(write)
@@ -246,7 +247,7 @@ async def test_whatever_goes_wrong_while_it_is_told_that_a_write_failed_the_next
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = MemoryStore()
-    flow = Flow(store, lambda: 5.0, lambda _project, _profile: DEFAULT_RULES)
+    flow = Flow(store, Time(5.0), lambda _project, _profile: DEFAULT_RULES)
     await flow.start()
     store.fail_at(1)
 
@@ -262,7 +263,7 @@ async def test_whatever_goes_wrong_while_it_is_told_that_a_write_failed_the_next
 
 
 async def test_what_cannot_be_recorded_harms_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    flow = Flow(MemoryStore(), lambda: 5.0, lambda _project, _profile: DEFAULT_RULES)
+    flow = Flow(MemoryStore(), Time(5.0), lambda _project, _profile: DEFAULT_RULES)
     await flow.start()
     poison = Event(e.AgentReport("x"), 1.0, "test", "poison", "app", SESSION)
 
@@ -283,14 +284,15 @@ async def test_a_listener_that_fails_stops_neither_the_others_nor_the_writing(wo
         raise RuntimeError("a listener's own fault")
 
     told: list[Change] = []
-    world.flow.on_change[:] = [broken, told.extend]
+    world.flow.listeners.on(broken)
+    world.flow.listeners.on(told.extend)
     await world.flow.append(world.event(e.AgentReport("x")))
     await world.flow.append(world.event(e.AgentReport("y")))
     assert len(told) == 2
 
 
 async def test_nothing_is_accepted_once_the_flow_has_stopped() -> None:
-    flow = Flow(MemoryStore(), lambda: 5.0, lambda _project, _profile: DEFAULT_RULES)
+    flow = Flow(MemoryStore(), Time(5.0), lambda _project, _profile: DEFAULT_RULES)
     await flow.start()
     await flow.stop()
     with pytest.raises(Temporary, match="stopping"):
@@ -301,7 +303,7 @@ async def test_nothing_is_accepted_once_the_flow_has_stopped() -> None:
 async def test_facts_that_could_not_be_saved_are_saved_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent_orchestrator.core.engine.SNAPSHOT_EVERY", 2)
     store = MemoryStore()
-    flow = Flow(store, lambda: 5.0, lambda _project, _profile: DEFAULT_RULES)
+    flow = Flow(store, Time(5.0), lambda _project, _profile: DEFAULT_RULES)
     with structlog.testing.capture_logs():
         await flow.start()
         store.fail_at(2)
@@ -318,9 +320,9 @@ async def test_facts_that_were_saved_in_part_when_the_daemon_died_are_folded_onc
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("agent_orchestrator.core.engine.SNAPSHOT_EVERY", 6)
-    monkeypatch.setattr("agent_orchestrator.core.engine.SLICE", 1)
+    monkeypatch.setattr("agent_orchestrator.core.engine.SESSIONS_PER_SAVE", 1)
     store = MemoryStore()
-    flow = Flow(store, lambda: 5.0, lambda _project, _profile: DEFAULT_RULES)
+    flow = Flow(store, Time(5.0), lambda _project, _profile: DEFAULT_RULES)
     names = ("app-a", "app-b", "app-c")
     with structlog.testing.capture_logs():
         await flow.start()
@@ -329,7 +331,7 @@ async def test_facts_that_were_saved_in_part_when_the_daemon_died_are_folded_onc
         used = [Event(e.AgentUsage(input=5), 2.0, "test", f"u{name}", "app", name) for name in names]
         await flow.append(*used)
         await flow.append()
-    again = Flow(store, lambda: 5.0, lambda _project, _profile: DEFAULT_RULES)
+    again = Flow(store, Time(5.0), lambda _project, _profile: DEFAULT_RULES)
     saved = await store.snapshot()
     assert saved is not None and saved.seq == 0 and list(saved.sessions) == ["app-a"]
     await again.follow()
@@ -344,7 +346,7 @@ async def test_an_event_that_cannot_be_folded_keeps_no_other_from_being_seen() -
     after = Event(e.AgentUsage(input=7), 3.0, "test", "after", "app", "app-a", seq=3)
     first = replace(created("app-a"), seq=1)
     await store.write(lambda _known: (Batch([first, odd, after], []), None))
-    flow = Flow(store, lambda: 5.0, lambda _project, _profile: DEFAULT_RULES)
+    flow = Flow(store, Time(5.0), lambda _project, _profile: DEFAULT_RULES)
     with structlog.testing.capture_logs() as told:
         await flow.follow()
     assert flow.sessions["app-a"].usage.input == 7
@@ -364,9 +366,9 @@ async def test_what_is_told_while_facts_are_saved_does_not_wait_for_all_of_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("agent_orchestrator.core.engine.SNAPSHOT_EVERY", 30)
-    monkeypatch.setattr("agent_orchestrator.core.engine.SLICE", 2)
+    monkeypatch.setattr("agent_orchestrator.core.engine.SESSIONS_PER_SAVE", 2)
     store = MemoryStore()
-    flow = Flow(store, lambda: 5.0, lambda _project, _profile: DEFAULT_RULES)
+    flow = Flow(store, Time(5.0), lambda _project, _profile: DEFAULT_RULES)
     await flow.start()
     order: list[str] = []
     save, write = store.save_snapshot, store.write
@@ -435,7 +437,7 @@ async def test_what_nothing_would_ask_for_again_waits_for_a_full_disk_and_is_don
     await world.settle()
     world.runner.effects = {
         **world.effects(),
-        "check": Effect(patient(check)),
+        "check": Effect(retry_until_done(check)),
         "compare": Effect(nothing),
     }
     await world.flow.append(*(world.event(body) for body in (e.HeadMoved("c1"), e.PrOpened(1, "t", "main"))))

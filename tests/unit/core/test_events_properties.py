@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pkgutil
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -57,3 +59,11 @@ def test_a_body_without_what_it_needs_is_kept_whole() -> None:
     body = decode("message-queued", {"text": "no id"})
     assert isinstance(body, e.Unknown)
     assert (body.type, encode(body)) == ("message-queued", {"text": "no id"})
+
+
+def test_every_kind_of_event_is_part_of_the_package() -> None:
+    modules = [f"{e.__name__}.{module.name}" for module in pkgutil.iter_modules(e.__path__)]
+    kinds = [kind for kind in e.KINDS.values() if kind.__module__ in modules]
+    assert [name for name in modules if name not in sys.modules] == []
+    assert [kind.__name__ for kind in kinds if getattr(e, kind.__name__, None) is not kind] == []
+    assert len(kinds) > 150

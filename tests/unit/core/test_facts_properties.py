@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import HomeFacts, SessionFacts
-from agent_orchestrator.core.fold.sessions import MOST_MODELS, rank, reduce, reduce_home
+from agent_orchestrator.core.fold.home import reduce_home
+from agent_orchestrator.core.fold.messages import rank
+from agent_orchestrator.core.fold.sessions import reduce
+from agent_orchestrator.core.fold.usage import MAX_MODELS_PER_DAY
 from agent_orchestrator.core.status import COLUMNS, derive
 from agent_orchestrator.core.store import codec
 from tests.unit.core.drawn import ANY_BODY, LIKELY, MESSAGES, created, events, launched
@@ -174,8 +177,8 @@ def test_only_the_oldest_settled_messages_are_forgotten() -> None:
 
 def test_models_without_end_are_counted_together() -> None:
     facts = begun()
-    for number in range(2 * MOST_MODELS):
+    for number in range(2 * MAX_MODELS_PER_DAY):
         body = e.AgentUsage(f"m{number}" + "x" * 1000, 1, 2, usd=0.5)
         facts = step(facts, Event(body, 1001.0, "spool", f"u{number}", "app", facts.id, facts.generation))
-    assert facts.usage.input == sum(one.input for one in facts.spent.values()) == 2 * MOST_MODELS
-    assert len(facts.spent) == MOST_MODELS + 1 and max(map(len, facts.spent)) < 300
+    assert facts.usage.input == sum(one.input for one in facts.spent.values()) == 2 * MAX_MODELS_PER_DAY
+    assert len(facts.spent) == MAX_MODELS_PER_DAY + 1 and max(map(len, facts.spent)) < 300

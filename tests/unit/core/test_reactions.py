@@ -13,7 +13,16 @@ from agent_orchestrator.core.events import Event, encode
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.fold.sessions import reduce
 from agent_orchestrator.core.pull_request import PullRequest, Review
-from agent_orchestrator.core.reactions import IDLE_SETTLES, Intent, backoff, decide, needed, react, react_to, still_so
+from agent_orchestrator.core.reactions import (
+    IDLE_SETTLE_SECONDS,
+    Intent,
+    backoff,
+    decide,
+    lifecycle_intents,
+    react_to,
+    rule_intents,
+    trigger_still_applies,
+)
 from agent_orchestrator.core.rules import DEFAULT_RULES, Rule
 from agent_orchestrator.core.verdicts import review_in
 from tests.unit.core.test_facts_properties import begun
@@ -77,7 +86,7 @@ def failing(facts: SessionFacts, head: str) -> SessionFacts:
 
 
 def followed(facts: SessionFacts, rules: tuple[Rule, ...], now: float = 1001.0) -> list[Intent]:
-    return react(facts, rules, now)
+    return rule_intents(facts, rules, now)
 
 
 def test_attempts_count_across_pushes_until_the_checks_are_green() -> None:
@@ -103,7 +112,9 @@ def test_a_turn_that_mends_nothing_is_an_attempt_and_after_the_last_a_person_is_
     facts = failing(opened(), "c1")
     for at, attempt in ((1010.0, 1), (1020.0, 2)):
         (intent,) = followed(facts, rules, at)
-        assert (intent.kind, intent.args["attempt"]) == ("react", attempt) and still_so(intent, facts, rules, at)
+        assert (intent.kind, intent.args["attempt"]) == ("react", attempt) and trigger_still_applies(
+            intent, facts, rules, at
+        )
         done = e.Reacted("ci-failed", "ci-failed", intent.args["occurrence"], "x", attempt)
         facts = told(facts, e.MessageQueued(f"m{attempt}", "mend it", "rule ci-failed"), done, at=at)
         assert followed(facts, rules, at) == [], "it has not been told yet"
@@ -112,9 +123,9 @@ def test_a_turn_that_mends_nothing_is_an_attempt_and_after_the_last_a_person_is_
         assert followed(facts, rules, at + 2) == [], "it is at work on it"
         facts = told(facts, e.AgentTurnEnded("I did."), at=at + 5, source="spool")
     (called,) = followed(facts, rules, 1030.0)
-    assert (called.kind, called.due) == ("escalate", 1030.0 + IDLE_SETTLES)
+    assert (called.kind, called.due) == ("escalate", 1030.0 + IDLE_SETTLE_SECONDS)
     pushed = told(facts, e.HeadMoved("c2"), at=1030.5)
-    assert not still_so(called, pushed, rules, 1031.0), "what it committed came a moment later"
+    assert not trigger_still_applies(called, pushed, rules, 1031.0), "what it committed came a moment later"
     facts = told(facts, e.Escalated("ci-failed", "ci-failed", "x"), at=1040.0)
     facts = told(facts, e.AgentActivity("active"), e.AgentTurnEnded("Hm."), at=1050.0, source="spool")
     assert followed(facts, rules, 1050.0) == [], "who was called for it is not called again at every turn"
@@ -146,13 +157,15 @@ def test_a_state_that_is_over_is_not_reacted_to_any_more_and_an_event_stays_happ
     rules = (Rule("r", "agent-needs-input", delay=20.0), Rule("by-event", "agent-ask", delay=20.0))
     facts = told(begun(), e.AgentAsk("Which?"), source="spool")
     (waiting,) = followed(facts, rules, 1001.0)
-    assert waiting.due == 1021.0 and still_so(waiting, facts, rules, 1021.0)
+    assert waiting.due == 1021.0 and trigger_still_applies(waiting, facts, rules, 1021.0)
     asked = Event(e.AgentAsk("Which?"), 1001.0, "spool", "k", "app", facts.id)
     (happened,) = react_to(asked, facts, rules, 1001.0)
     answered = told(facts, e.AgentActivity("active"), at=1005.0, source="spool")
-    assert not still_so(waiting, answered, rules, 1021.0) and still_so(happened, answered, rules, 1021.0)
+    assert not trigger_still_applies(waiting, answered, rules, 1021.0) and trigger_still_applies(
+        happened, answered, rules, 1021.0
+    )
     again = told(answered, e.AgentAsk("Which one?"), at=1010.0, source="spool")
-    assert not still_so(waiting, again, rules, 1021.0), "that is another question, with a time of its own"
+    assert not trigger_still_applies(waiting, again, rules, 1021.0), "that is another question, with a time of its own"
 
 
 def test_an_agent_that_exits_again_after_a_restart_is_the_same_trouble_and_one_that_lived_is_another() -> None:
@@ -199,10 +212,10 @@ def test_a_live_agent_that_is_to_be_started_anew_is_ended_first_and_keeps_what_w
         begun(), e.AgentActivity("active"), e.MessageQueued("m1", "go on"), e.RestoreRequested(), source="spool"
     )
     facts = told(facts, e.SessionAdmitted())
-    assert [intent.kind for intent in needed(facts, DEFAULT_RULES)] == ["stop"]
+    assert [intent.kind for intent in lifecycle_intents(facts, DEFAULT_RULES)] == ["stop"]
     facts = told(facts, e.AgentStopped(0), at=1002.0)
     assert facts.next_message is not None
-    assert [intent.kind for intent in needed(facts, DEFAULT_RULES)] == ["launch"]
+    assert [intent.kind for intent in lifecycle_intents(facts, DEFAULT_RULES)] == ["launch"]
 
 
 # -- offers ------------------------------------------------------------------------------------------------------------
@@ -347,14 +360,14 @@ def test_a_turn_has_a_moment_for_its_pull_request_before_it_counts_as_idle() -> 
     rules = (Rule("r", "agent-idle", action="send-to-agent", retries=1, escalate=True),)
     facts = told(begun(), e.AgentActivity("idle"), at=1001.0, source="spool")
     (first,) = followed(facts, rules, 1001.0)
-    assert (first.kind, first.due) == ("react", 1001.0 + IDLE_SETTLES)
+    assert (first.kind, first.due) == ("react", 1001.0 + IDLE_SETTLE_SECONDS)
     reacted = e.Reacted("r", "agent-idle", first.args["occurrence"], "x", 1)
     facts = told(facts, e.MessageQueued("m", "go on", "rule r"), reacted, at=1002.0)
     facts = told(facts, e.AgentActivity("active"), e.AgentActivity("idle"), at=1010.0, source="spool")
     (called,) = followed(facts, rules, 1010.0)
-    assert (called.kind, called.due) == ("escalate", 1010.0 + IDLE_SETTLES)
+    assert (called.kind, called.due) == ("escalate", 1010.0 + IDLE_SETTLE_SECONDS)
     more = (Rule("r", "agent-idle", action="send-to-agent", retries=9),)
-    assert [intent.due for intent in followed(facts, more, 1010.0)] == [1010.0 + IDLE_SETTLES]
+    assert [intent.due for intent in followed(facts, more, 1010.0)] == [1010.0 + IDLE_SETTLE_SECONDS]
 
 
 def test_a_base_that_moves_makes_it_no_other_approval() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.effects import Effect, Runner
+from agent_orchestrator.core.effects import Confirm, Effect, Runner
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.reactions import Intent
@@ -18,11 +18,10 @@ pytestmark = pytest.mark.anyio
 
 
 class Scene:
-    def __init__(self, store: MemoryStore, here: str) -> None:
+    def __init__(self, store: MemoryStore, here: str, confirm: Confirm | None = None) -> None:
         self.time, self.done = Time(), list[str]()
-        self.flow = Flow(store, self.time, lambda _project, _profile: DEFAULT_RULES)
-        self.flow.here = here
-        self.runner = Runner(self.flow, {"prepare": Effect(self._prepare)}, self.time.call_later)
+        self.flow = Flow(store, self.time, lambda _project, _profile: DEFAULT_RULES, here=here)
+        self.runner = Runner(self.flow, {"prepare": Effect(self._prepare)}, confirm)
 
     async def _prepare(self, intent: Intent, _attempts: int) -> list[Event]:
         self.done.append(intent.key)
@@ -42,14 +41,13 @@ def admitted(home: str) -> tuple[Event, Event]:
 
 
 async def test_nothing_is_carried_out_while_the_turn_is_uncertain() -> None:
-    scene = Scene(MemoryStore(), "")
     away = True
 
     async def confirm() -> None:
         if away:
             raise Temporary("the database is away")
 
-    scene.runner.confirm = confirm
+    scene = Scene(MemoryStore(), "", confirm)
     await scene.start()
     await scene.flow.append(*admitted(""))
     await scene.rest()

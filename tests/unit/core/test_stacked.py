@@ -5,7 +5,7 @@ from __future__ import annotations
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.reactions import needed
+from agent_orchestrator.core.reactions import lifecycle_intents
 from agent_orchestrator.core.status import derive
 from tests.unit.core.test_facts_properties import begun, step
 
@@ -21,7 +21,7 @@ def told(*bodies: e.Body) -> SessionFacts:
 
 
 def kinds(*bodies: e.Body) -> set[str]:
-    return {intent.kind for intent in needed(told(*bodies))} & {"rebase", "compare"}
+    return {intent.kind for intent in lifecycle_intents(told(*bodies))} & {"rebase", "compare"}
 
 
 def test_it_is_compared_with_its_base_when_its_commits_are_there_or_cannot_be() -> None:

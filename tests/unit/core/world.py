@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.effects import Again, Effect, Runner
+from agent_orchestrator.core.effects import Effect, RetryLater, Runner
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
@@ -60,6 +60,9 @@ class Time:
     def __call__(self) -> float:
         return self.now
 
+    def monotonic(self) -> float:
+        return self.now
+
     def call_later(self, delay: float, call: Callable[[], None]) -> Timer:
         timer = Timer(self.now + delay, call)
         self.timers.append(timer)
@@ -109,8 +112,12 @@ class World:
         self.time.timers.clear()
         self.store = self.store.clone()
         self.flow = Flow(self.store, self.time, lambda _project, _profile: DEFAULT_RULES)
-        self.runner = Runner(self.flow, self.effects(), self.time.call_later)
+        self.runner = self.make_runner()
         self.runner.start(await self.flow.start())
+
+    def make_runner(self) -> Runner:
+        """Return what runs this world's effects."""
+        return Runner(self.flow, self.effects())
 
     async def end(self) -> None:
         """The daemon is gone; the store keeps what was committed."""
@@ -205,9 +212,9 @@ class World:
         self.faults[kind].pop(0)
         match name:
             case "again":
-                raise Again(1.0)
+                raise RetryLater(1.0)
             case "held":
-                raise Again(1.0, self.event(e.AgentReport("held")))
+                raise RetryLater(1.0, self.event(e.AgentReport("held")))
             case "fatal":
                 raise AoError(f"{kind} cannot be done")
             case "strange":
@@ -250,7 +257,7 @@ class World:
             return []
         if facts.live and facts.generation == intent.generation and facts.activity.state == "blocked":
             self.gave_way += 1
-            raise Again(60.0)
+            raise RetryLater(60.0)
         if facts.generation != intent.generation:
             return [self.event(e.MessageFailed(message.id, "its terminal is gone"), f"undelivered:{message.id}")]
         await self._fault("deliver")

@@ -28,8 +28,8 @@ from agent_orchestrator.protocols.forge import (
     TrackerComment,
 )
 from agent_orchestrator.protocols.text import clean_text, file_name, one_line, without_orders
-from agent_orchestrator.sessions.names import checked_branch, checked_name, slug, suggested_branch
-from tests.acceptance.test_strangers_text import NAMES, TEXTS, unclean
+from agent_orchestrator.sessions.creation.names import checked_branch, checked_name, slug, suggested_branch
+from tests.acceptance.changes.test_strangers_text import NAMES, TEXTS, unclean
 
 
 @pytest.mark.parametrize("name", TEXTS)

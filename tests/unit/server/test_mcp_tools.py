@@ -16,13 +16,13 @@ from agent_orchestrator.base.http_client import Answer
 from agent_orchestrator.cli.daemon.mcp import Bridge, _field
 from agent_orchestrator.errors import Denied, NotFound, UsageError
 from agent_orchestrator.server.access import auth
+from agent_orchestrator.server.access.caller import Scope
 from agent_orchestrator.server.mcp import protocol, worker_tools
 from agent_orchestrator.server.mcp.endpoint import _fault
 from agent_orchestrator.server.mcp.fleet_tools import _of_file
-from agent_orchestrator.server.mcp.resources import PLACES
-from agent_orchestrator.server.mcp.scopes import Scope
-from agent_orchestrator.server.mcp.tools import LONGEST, Tool, cut
-from agent_orchestrator.server.mcp.worker_tools import Files, Named, shared, who_touches
+from agent_orchestrator.server.mcp.resources import RESOURCE_KINDS
+from agent_orchestrator.server.mcp.tools import LONGEST, Tool, text_page
+from agent_orchestrator.server.mcp.worker_tools import Files, NamedFiles, common_files, who_touches
 
 TOOLS = list(Tool.known.values())
 
@@ -75,11 +75,11 @@ def test_what_a_coordinator_may_only_by_leave() -> None:
 
 def test_a_text_comes_in_pages() -> None:
     text = "x" * (LONGEST + 5)
-    first = cut(text)
+    first = text_page(text)
     assert first["next"] == LONGEST
-    assert first["text"] + cut(text, first["next"])["text"] == text
-    assert cut(text, LONGEST)["next"] is None
-    assert cut(text, 10**9) == {"text": "", "next": None}
+    assert first["text"] + text_page(text, first["next"])["text"] == text
+    assert text_page(text, LONGEST)["next"] is None
+    assert text_page(text, 10**9) == {"text": "", "next": None}
 
 
 def test_one_file_of_a_change() -> None:
@@ -106,22 +106,22 @@ def test_one_file_of_a_change() -> None:
     ],
 )
 def test_files_meet_by_path_folder_and_pattern(mine: set[str], theirs: set[str], both: set[str]) -> None:
-    assert shared(Named(mine), {"other": Named(theirs)}) == {"other": both}
+    assert common_files(NamedFiles(mine), {"other": NamedFiles(theirs)}) == {"other": both}
 
 
 def test_a_file_is_never_a_pattern_whatever_it_is_called() -> None:
-    mine = Named([], ["a.py", "[ab].py", "deep/x"])
-    assert shared(mine, {"other": Named([], ["*", "?.py", "**", "deep/*"])}) == {"other": set()}
-    assert shared(mine, {"other": Named([], ["[ab].py"])}) == {"other": {"[ab].py"}}
+    mine = NamedFiles([], ["a.py", "[ab].py", "deep/x"])
+    assert common_files(mine, {"other": NamedFiles([], ["*", "?.py", "**", "deep/*"])}) == {"other": set()}
+    assert common_files(mine, {"other": NamedFiles([], ["[ab].py"])}) == {"other": {"[ab].py"}}
 
 
 def test_more_patterns_than_can_be_compared_with_all_files_are_refused_at_once() -> None:
-    many = Named([], [f"gen/m{number % 100:03d}/file_{number:05d}.py" for number in range(20_000)])
-    asked = Named([f"*007*{'a*' * 30}{number}b" for number in range(200)])
+    many = NamedFiles([], [f"gen/m{number % 100:03d}/file_{number:05d}.py" for number in range(20_000)])
+    asked = NamedFiles([f"*007*{'a*' * 30}{number}b" for number in range(200)])
     with pytest.raises(UsageError, match="4000000, 500000 at most") as refused:
-        shared(asked, {"other": many})
+        common_files(asked, {"other": many})
     assert "folders" in refused.value.remedy
-    assert len(shared(Named(["gen/m007/", "*_00107.py"]), {"other": many})["other"]) == 2
+    assert len(common_files(NamedFiles(["gen/m007/", "*_00107.py"]), {"other": many})["other"]) == 2
 
 
 def test_files_are_compared_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,11 +136,11 @@ def test_files_are_compared_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> 
 
     threads: list[str] = []
 
-    def compare(mine: Named, others: dict[str, Named]) -> dict[str, set[str]]:
+    def compare(mine: NamedFiles, others: dict[str, NamedFiles]) -> dict[str, set[str]]:
         threads.append(threading.current_thread().name)
-        return shared(mine, others)
+        return common_files(mine, others)
 
-    monkeypatch.setattr(worker_tools, "shared", compare)
+    monkeypatch.setattr(worker_tools, "common_files", compare)
     monkeypatch.setattr(worker_tools, "is_over", lambda _facts: False)
     flow = SimpleNamespace(sessions={"me": me, "o": other})
     services = SimpleNamespace(sessions=SimpleNamespace(flow=flow), conflicts=SimpleNamespace(expected=expected))
@@ -181,12 +181,14 @@ def test_ids_that_are_not(id_: str) -> None:
     ],
 )
 def test_an_address_leads_to_one_place(address: str, place: str, id_: str) -> None:
-    assert [(one.name, one.match(address)) for one in PLACES if one.match(address) is not None] == [(place, id_)]
+    assert [(one.name, one.match(address)) for one in RESOURCE_KINDS if one.match(address) is not None] == [
+        (place, id_)
+    ]
 
 
 @pytest.mark.parametrize("address", ["ao://sessions/", "ao://sessions/a/b/log", "ao://sessions//log", "ao://x"])
 def test_no_address(address: str) -> None:
-    assert [one.name for one in PLACES if one.match(address) is not None] == []
+    assert [one.name for one in RESOURCE_KINDS if one.match(address) is not None] == []
 
 
 @pytest.mark.parametrize(

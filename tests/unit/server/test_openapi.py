@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
 from pathlib import Path
 
 from agent_orchestrator.server.route_table import routes_only
 from agent_orchestrator.server.schema import models
+from agent_orchestrator.server.schema.models.answer import Shown
+from agent_orchestrator.server.schema.models.events import Event
+from agent_orchestrator.server.schema.models.pull_requests import PullRequest
+from agent_orchestrator.server.schema.models.sessions import Progress, Session, SessionStatus
 from agent_orchestrator.server.schema.reference import markdown
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "api.md"
@@ -17,17 +22,29 @@ PR = "number url state head checks review mergeable"
 STATUS = "state status activity currentTask lastActivity branch workspacePath agent progress"
 
 
-def keys(model: type[models.Shown]) -> list[str]:
+def keys(model: type[Shown]) -> list[str]:
     return list(model.model_json_schema(by_alias=True)["properties"])
 
 
 def test_the_shapes_have_exactly_their_keys_and_all_are_always_there() -> None:
-    assert keys(models.Session) == SESSION.split()
-    assert keys(models.PullRequest) == PR.split()
-    assert keys(models.Progress) == ["done", "total", "step", "testsPassed"]
-    assert keys(models.SessionStatus) == STATUS.split()
-    assert keys(models.Event) == ["seq", "type", "session", "project", "source", "time", "data"]
-    assert models.Session.model_json_schema(by_alias=True)["required"] == SESSION.split()
+    assert keys(Session) == SESSION.split()
+    assert keys(PullRequest) == PR.split()
+    assert keys(Progress) == ["done", "total", "step", "testsPassed"]
+    assert keys(SessionStatus) == STATUS.split()
+    assert keys(Event) == ["seq", "type", "session", "project", "source", "time", "data"]
+    assert Session.model_json_schema(by_alias=True)["required"] == SESSION.split()
+
+
+def test_every_module_of_models_is_listed_and_a_name_is_used_once() -> None:
+    modules = {f"{models.__name__}.{module.name}" for module in pkgutil.iter_modules(models.__path__)}
+    assert {module.__name__ for module in models.MODULES} == modules
+    names = [
+        name
+        for module in models.MODULES
+        for name, candidate in vars(module).items()
+        if isinstance(candidate, type) and candidate.__module__ == module.__name__
+    ]
+    assert [name for name in names if names.count(name) > 1] == []
 
 
 def test_every_operation_has_a_name_a_summary_an_answer_and_its_problems() -> None:

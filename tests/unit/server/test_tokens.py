@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -108,12 +109,16 @@ def test_whoever_signs_in_without_end_takes_his_own_places_alone(home: Home) -> 
     tokens = Tokens(home)
     eyes, hands = (tokens.check(tokens.new(name, "viewer")[1]) for name in ("eyes", "hands"))
     assert eyes and hands
-    ended: list[str] = []
-    tokens.on_end.append(ended.extend)
-    kept, _ = tokens.sign_in(hands)
-    cookies = [tokens.sign_in(eyes) for _ in range(SIGN_INS + 3)]
+    kept, other = tokens.sign_in(hands)
+    cookies: list[tuple[str, Identity]] = []
+    with ExitStack() as watches:
+        ended = {other.id: watches.enter_context(tokens.watch(str(other.id)))}
+        for _ in range(SIGN_INS + 3):
+            cookie, who = tokens.sign_in(eyes)
+            cookies.append((cookie, who))
+            ended[who.id] = watches.enter_context(tokens.watch(str(who.id)))
     assert [tokens.check_sign_in(cookie) is not None for cookie, _ in cookies] == [False] * 3 + [True] * SIGN_INS
-    assert ended == [who.id for _, who in cookies[:3]]
+    assert [id_ for id_, event in ended.items() if event.is_set()] == [who.id for _, who in cookies[:3]]
     assert tokens.check_sign_in(kept) and len(tokens.list()) == 2 + 1 + SIGN_INS
 
 

@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 
 import pytest
 import structlog
 
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.effects import Again, Effect
+from agent_orchestrator.core.effects import Effect, RetryLater, Runner
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.outbox import Row
 from agent_orchestrator.core.reactions import Intent
 from agent_orchestrator.core.status import STUCK_AFTER, derive
-from agent_orchestrator.sessions.sleep_detection import NOTICED, Waking
-from tests.unit.core.world import SESSION, World, created
+from agent_orchestrator.sessions.sleep_detection import MIN_SLEEP, SleepDetector
+from tests.parts import make_core
+from tests.unit.core.world import SESSION, Time, World, created
 
 pytestmark = pytest.mark.anyio
 NIGHT = 8 * 3600.0
 
 
+class SleepingTime(Time):
+    """A clock of a machine that may sleep."""
+
+    slept = 0.0
+
+    def monotonic(self) -> float:
+        return self.now - self.slept
+
+
 class Asleep(World):
     """A world whose silence is looked at as the daemon does it, and whose machine may sleep."""
 
-    slept = 0.0
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.machine = SleepingTime()
+        super().__init__(self.machine)
 
     def effects(self) -> dict[str, Effect]:
         return {**super().effects(), "silence": Effect(self.silence), "react": Effect(self.react)}
@@ -32,8 +46,8 @@ class Asleep(World):
         facts = self.flow.sessions[intent.session]
         heard = max(facts.activity.at, facts.heard_at)
         if self.time.now < heard + STUCK_AFTER:
-            raise Again(heard + STUCK_AFTER - self.time.now)
-        raise Again(STUCK_AFTER, self.event(e.TimerDue("silence"), f"silent:{heard}", facts.generation))
+            raise RetryLater(heard + STUCK_AFTER - self.time.now)
+        raise RetryLater(STUCK_AFTER, self.event(e.TimerDue("silence"), f"silent:{heard}", facts.generation))
 
     async def react(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         self.reacted.append(str(intent.args["trigger"]))
@@ -42,12 +56,14 @@ class Asleep(World):
     async def start(self) -> None:
         self.reacted: list[str] = []
         await super().start()
-        self.waking = Waking(self.flow, lambda: self.time.now - self.slept)
-        self.runner.confirm = self.waking.settle
+
+    def make_runner(self) -> Runner:
+        self.waking = SleepDetector(make_core(self.folder, self.flow))
+        return Runner(self.flow, self.effects(), self.waking.settle)
 
     async def sleep(self, seconds: float) -> None:
         """Timers of a sleeping machine stand still."""
-        self.slept += seconds
+        self.machine.slept += seconds
         self.time.now += seconds
         for timer in self.time.timers:
             timer.at += seconds
@@ -59,9 +75,9 @@ class Asleep(World):
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[Asleep]:
+async def world(tmp_path: Path) -> AsyncIterator[Asleep]:
     with structlog.testing.capture_logs():
-        world = Asleep()
+        world = Asleep(tmp_path)
         await world.start()
         await world.flow.append(created())
         await world.settle()
@@ -104,7 +120,7 @@ async def test_who_rests_is_not_woken(world: Asleep) -> None:
 
 async def test_a_moment_is_no_sleep_and_a_clock_put_back_none_either(world: Asleep) -> None:
     await in_a_turn(world)
-    await world.sleep(NOTICED - 1)
+    await world.sleep(MIN_SLEEP - 1)
     await world.waking.settle()
     await world.sleep(-NIGHT)
     await world.waking.settle()

@@ -13,18 +13,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_orchestrator.base.home import Home
 from agent_orchestrator.base.progress import Progress
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Body, Event
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.rules import DEFAULT_RULES
+from agent_orchestrator.core.signals import PlanProgressed, QueuePlanned
+from agent_orchestrator.fleet.notifications.health import Health
 from agent_orchestrator.sessions.messages import Inbox
 from agent_orchestrator.sessions.session_view import Views
 from agent_orchestrator.testing.memory import MemoryStore
 from agent_orchestrator.views import board as module
-from agent_orchestrator.views.board import BACKLOG, Live, last_line
+from agent_orchestrator.views.board import BACKLOG, LiveState, last_line
+from tests.parts import make_core, make_flow
 from tests.unit.core.drawn import LIKELY
 from tests.unit.core.world import Time, created
 
@@ -71,11 +73,11 @@ class Viewer:
         self._line: AsyncGenerator[bytes, None] | None = None
         self._next: asyncio.Future[bytes] | None = None
 
-    async def open(self, live: Live) -> None:
+    async def open(self, live: LiveState) -> None:
         self._line = cast(AsyncGenerator[bytes, None], live.follow(self.seen))
         self._take(await anext(self._line))
 
-    async def read(self, live: Live) -> None:
+    async def read(self, live: LiveState) -> None:
         """Everything that was handed out so far."""
         assert self._line is not None
         live.flush()
@@ -117,22 +119,23 @@ class Stage:
     def __init__(self, folder: Path) -> None:
         self.time = Time()
         self.store = MemoryStore()
-        self.home = Home(folder)
+        self.folder = folder
         self.number = 0
 
     async def start(self) -> None:
         self.store = self.store.clone()
-        self.flow = Flow(self.store, self.time, lambda _project, _profile: DEFAULT_RULES)
+        self.flow = make_flow(self.store, self.time, DEFAULT_RULES)
         await self.flow.start()
-        self.views = Views(self.flow)
+        core = make_core(self.folder, self.flow)
+        self.views = Views(core, Health())
         nobody = cast(Any, None)
-        inbox = Inbox(self.flow, self.home, nobody, nobody, self.views)
+        inbox = Inbox(core, nobody, nobody, nobody, self.views)
         quiet = cast(Any, Quiet(self.flow))
-        self.live = Live(self.flow, self.home, self.views, inbox, quiet, quiet)
+        self.live = LiveState(core, self.views, inbox, quiet, quiet)
         self.live.start()
 
     async def end(self) -> None:
-        self.live.close()
+        await self.live.close()
         await self.flow.stop()
 
     async def tell(self, session: str, *bodies: Body, generation: int = 0) -> None:
@@ -268,7 +271,7 @@ async def test_who_was_away_hears_whom_something_happened_to_or_gets_all_of_it(t
 async def test_a_burst_is_one_frame_and_its_first_change_goes_out_at_once(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MOMENT", 1800.0)
+    monkeypatch.setattr(module, "GATHER_SECONDS", 1800.0)
     monkeypatch.setattr(module, "LONGEST_SLEEP", 1e6)
     loop, ahead = asyncio.get_running_loop(), [0.0]
     monkeypatch.setattr(loop, "time", lambda now=loop.time: now() + sum(ahead))
@@ -310,10 +313,10 @@ async def test_silence_that_becomes_stuck_is_told_by_the_clock_alone(stage: Stag
     assert len(viewer.frames) == 1
     waiting = asyncio.create_task(anext(cast(Any, viewer)._line))
     stage.time.now += 0.005  # the timer of the daemon wakes it for the rest
-    stage.live.look()
-    await asyncio.sleep(module.MOMENT)
+    stage.flow.listeners.emit(QueuePlanned())
+    await asyncio.sleep(module.GATHER_SECONDS)
     assert not waiting.done()
-    stage.time.now += 0.01
+    stage.time.advance(0.01)
     async with asyncio.timeout(60):
         viewer._take(await waiting)
     assert viewer.sessions["app-x"]["status"] == "stuck"
@@ -346,20 +349,19 @@ async def test_a_sign_of_life_touches_nobody(stage: Stage) -> None:
     await viewer.close()
 
 
-async def test_what_is_fleeting_is_told_with_a_pause_between(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SOON", 0.01)
-    stage.live.tell("plan-progress")  # nobody looks
+async def test_what_is_fleeting_is_told_with_a_pause_between(stage: Stage) -> None:
+    stage.flow.listeners.emit(PlanProgressed())  # nobody looks
     viewer = Viewer()
     await viewer.open(stage.live)
-    progress = Progress()
-    progress.on_news.append(lambda: stage.live.tell("plan-progress"))
+    progress = Progress(lambda: stage.flow.listeners.emit(PlanProgressed()))
     for doing in ("looks around", "looks around", "thinks", "writes"):
         progress["P1"] = doing
     progress["P1"] = "writes"
+    stage.time.advance(module.ANNOUNCE_DELAY)
     async with asyncio.timeout(60):
         viewer._take(await anext(cast(Any, viewer)._line))
     assert (viewer.frames[-1]["touched"], viewer.frames[-1]["sessions"]) == ({"": ["plan-progress"]}, [])
-    await asyncio.sleep(0.05)
+    stage.time.advance(module.ANNOUNCE_DELAY)
     await viewer.read(stage.live)
     assert len(viewer.frames) == 2, "four changes, told once"
     await viewer.close()
@@ -393,7 +395,7 @@ async def test_nothing_is_worked_out_while_nobody_looks(stage: Stage, monkeypatc
 
     monkeypatch.setattr(stage.live.inbox, "questions_of", questions_of)
     await stage.tell("app-x", *BEGUN, e.AgentAsk("why?"))
-    await asyncio.sleep(module.MOMENT * 2)
+    await asyncio.sleep(module.GATHER_SECONDS * 2)
     assert asked == []
     viewer = Viewer()
     await viewer.open(stage.live)

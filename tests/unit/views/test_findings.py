@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent_orchestrator.core.store.database import Database
-from agent_orchestrator.sessions.environment import AGENT_SECRETS
+from agent_orchestrator.sessions.lifecycle.environment import AGENT_SECRETS
 from agent_orchestrator.views import findings
 from agent_orchestrator.views.findings import Descriptors, Watches
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Body, Event
-from agent_orchestrator.core.facts import ActivityFact, Launch, Place, SessionFacts
+from agent_orchestrator.core.facts import ActivityFact, Launch, SessionFacts, Workspace
 from agent_orchestrator.core.pull_request import PullRequest
-from agent_orchestrator.views.recap import LINES, RESTARTED, told
+from agent_orchestrator.views.recap import LINES, RESTARTED, recap_lines
 
 HOUR = 3600.0
 NOW = 100 * HOUR
@@ -44,7 +44,7 @@ def night(*told: tuple[str | None, Body, str]) -> list[Event]:
 
 
 def texts(*happened: tuple[str | None, Body, str]) -> dict[str, str]:
-    return {line.kind: line.text for line in told(night(*happened), SESSIONS, NOW)}
+    return {line.kind: line.text for line in recap_lines(night(*happened), SESSIONS, NOW)}
 
 
 def test_what_landed_says_who_let_it() -> None:
@@ -121,7 +121,7 @@ def test_what_was_mended_since_or_landed_after_all_has_not_failed() -> None:
     )
     mended = replace(SESSIONS["app-a"], pr=PullRequest(1, "x", "main"))
     waits = replace(SESSIONS["app-b"], pr=PullRequest(2, "y", "main", refused="a conflict in x.py"))
-    lines = told(happened, {**SESSIONS, "app-a": mended, "app-b": waits}, NOW)
+    lines = recap_lines(happened, {**SESSIONS, "app-a": mended, "app-b": waits}, NOW)
     assert [line.text for line in lines if line.kind == "failed"] == [
         "1 failed: app-b (could not land: a conflict in x.py)"
     ]
@@ -133,15 +133,15 @@ def test_the_base_moved_is_counted_by_heads_not_by_sessions() -> None:
 
 
 def test_neither_where_it_began_nor_its_own_landing_moved_the_base_under_it() -> None:
-    begun = replace(SESSIONS["app-a"], place=Place("/w", "1", "/w/.git"))
+    begun = replace(SESSIONS["app-a"], place=Workspace("/w", "1", "/w/.git"))
     happened = night(
         ("app-a", e.BaseMoved("1"), ""),
         ("app-a", e.BaseMoved("2"), ""),
         ("app-a", e.PrMerged("2", "1", "h"), "daemon"),
     )
-    assert [line.kind for line in told(happened, {begun.id: begun}, NOW)] == ["merged"]
+    assert [line.kind for line in recap_lines(happened, {begun.id: begun}, NOW)] == ["merged"]
     others = [*happened, *night(("app-d", e.BaseMoved("2"), ""))]
-    assert told(others, {**SESSIONS, begun.id: begun}, NOW)[-1].text == "base moved: main of app, for 1 session"
+    assert recap_lines(others, {**SESSIONS, begun.id: begun}, NOW)[-1].text == "base moved: main of app, for 1 session"
 
 
 def test_it_is_short_whatever_happened() -> None:
@@ -156,7 +156,7 @@ def test_it_is_short_whatever_happened() -> None:
         ("app-d", e.PrOpened(1, "t", "main"), ""),
         ("app-d", e.MachineWoke(7200.0), ""),
     ]
-    lines = told(night(*everything), SESSIONS, NOW)
+    lines = recap_lines(night(*everything), SESSIONS, NOW)
     assert len(lines) == LINES and [line.kind for line in lines][:3] == ["merged", "asked", "failed"]
     assert max(len(line.text) for line in lines) < 140
-    assert told([], SESSIONS, NOW) == []
+    assert recap_lines([], SESSIONS, NOW) == []

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from agent_orchestrator.core.facts import Place, SessionFacts
+from agent_orchestrator.core.facts import SessionFacts, Workspace
 from agent_orchestrator.core.fold.sessions import reduce
 from agent_orchestrator.core.pull_request import PullRequest
-from agent_orchestrator.views.saved_work import Found, safety
+from agent_orchestrator.views.saved_work import WorkState, saved_work_sentence
 from tests.unit.core.drawn import created
 
 HEAD = "abc1234def"
@@ -18,14 +18,14 @@ HEAD = "abc1234def"
 def facts(**more: object) -> SessionFacts:
     made = reduce(None, created())
     assert made is not None
-    place = Place("/w", "c0", "/g")
+    place = Workspace("/w", "c0", "/g")
     return replace(made, place=place, head=HEAD, **more)  # type: ignore[arg-type]
 
 
-HERE = Found(present=True, ahead=2)
-LOOSE = Found(present=True, uncommitted=("a", "b"), ahead=2)
-NOTHING = Found(present=True, ahead=0)
-CLONE = Place("/w", "c0", "/g", shared=False)
+HERE = WorkState(present=True, ahead=2)
+LOOSE = WorkState(present=True, uncommitted=("a", "b"), ahead=2)
+NOTHING = WorkState(present=True, ahead=0)
+CLONE = Workspace("/w", "c0", "/g", shared=False)
 LANDED = PullRequest(1, "x", "main", state="merged", landed="fed4321abc")
 
 
@@ -48,18 +48,18 @@ LANDED = PullRequest(1, "x", "main", state="merged", landed="fed4321abc")
         ),
         (
             replace(facts(), head="c0"),
-            Found(present=True, uncommitted=("a",), ahead=0),
+            WorkState(present=True, uncommitted=("a",), ahead=0),
             "only in the workspace: 1 file uncommitted, nothing committed yet",
         ),
         (replace(facts(), head="c0"), NOTHING, "no work yet: nothing committed, nothing changed"),
-        (replace(facts(), place=None, head=None), Found(), "no work yet: its workspace is not made"),
-        (facts(pr=LANDED), Found(), "work safe: landed on main as fed4321"),
+        (replace(facts(), place=None, head=None), WorkState(), "no work yet: its workspace is not made"),
+        (facts(pr=LANDED), WorkState(), "work safe: landed on main as fed4321"),
         (
             facts(pushed=HEAD, rescues=("refs/ao/rescue/app-x",)),
-            Found(ahead=2),
+            WorkState(ahead=2),
             "work safe: pushed abc1234, the rest saved as refs/ao/rescue/app-x",
         ),
     ],
 )
-def test_where_the_work_is(session: SessionFacts, found: Found, words: str) -> None:
-    assert safety(session, found) == words
+def test_where_the_work_is(session: SessionFacts, found: WorkState, words: str) -> None:
+    assert saved_work_sentence(session, found) == words

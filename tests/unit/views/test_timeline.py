@@ -16,7 +16,7 @@ from agent_orchestrator.core.fold.sessions import reduce
 from agent_orchestrator.core.reactions import message_id
 from agent_orchestrator.core.rules import DEFAULT_RULES
 from agent_orchestrator.core.status import derive
-from agent_orchestrator.views.timeline import LEFT_OUT, WORDED, Story, entry_json, sentence
+from agent_orchestrator.views.timeline import TYPES_WITH_ENTRY, TYPES_WITHOUT_ENTRY, Timeline, entry_json, sentence
 from tests.unit.core.drawn import ANY_BODY, created, launched
 
 RETRIES = {"ci-failed": 2}
@@ -50,8 +50,8 @@ def log(*told: tuple[e.Body, str, str]) -> list[Event]:
     return [replace(event, seq=number) for number, event in enumerate([*BEGUN, *later], 1)]
 
 
-def story(*told: tuple[e.Body, str, str]) -> Story:
-    made = Story()
+def story(*told: tuple[e.Body, str, str]) -> Timeline:
+    made = Timeline()
     for event in log(*told):
         made.add(event, RETRIES)
     return made
@@ -179,8 +179,8 @@ def test_a_step_that_is_told_again_is_told_once() -> None:
 
 
 def test_every_kind_of_event_is_told_or_left_out_on_purpose() -> None:
-    assert not LEFT_OUT & WORDED
-    assert set(e.KINDS.values()) - LEFT_OUT == WORDED
+    assert not TYPES_WITHOUT_ENTRY & TYPES_WITH_ENTRY
+    assert set(e.KINDS.values()) - TYPES_WITHOUT_ENTRY == TYPES_WITH_ENTRY
 
 
 @given(st.lists(st.tuples(ANY_BODY, st.sampled_from(["spool", "person", "rule x"]), st.text(max_size=5)), max_size=6))

@@ -27,35 +27,40 @@ from agent_orchestrator.core.rules import DEFAULT_RULES
 from agent_orchestrator.core.store.database import Database
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.views.tracing import Tracing
+from tests.unit.core.world import Time
 
 pytestmark = pytest.mark.anyio
 
 SECRET = "the text of the task"
 
 
+class Ticking(Time):
+    """A clock that moves on whenever it is asked."""
+
+    def __call__(self) -> float:
+        self.now += 0.25
+        return self.now
+
+
 class World:
     """A flow with one effect, and the spans that came of it."""
 
     def __init__(self, folder: Path) -> None:
-        self.now = 100.0
+        self.time = Ticking(100.0)
         self.fails = False
-        self.flow = Flow(Database.sqlite(folder / "ao.db"), self._clock, lambda _p, _q: tuple(DEFAULT_RULES))
+        self.flow = Flow(Database.sqlite(folder / "ao.db"), self.time, lambda _p, _q: tuple(DEFAULT_RULES))
         self.runner = Runner(self.flow, {"prepare": Effect(self._prepare, fatal="prepare")})
         self.spans = InMemorySpanExporter()
         provider = TracerProvider(shutdown_on_exit=False)
         provider.add_span_processor(SimpleSpanProcessor(self.spans))
-        self.tracing = Tracing(self.flow, self.runner, provider)
-
-    def _clock(self) -> float:
-        self.now += 0.25
-        return self.now
+        self.tracing = Tracing(self.flow, provider)
 
     async def _prepare(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         if self.fails:
             raise AoError("no room", "make some")
-        self.now += 5.0
+        self.time.now += 5.0
         body = e.WorkspaceCreated(path="/w", base_commit="b", git_dir="/g", branch="feature/x", base="main", head="b")
-        return [Event(body, self.now, "daemon", "made", "app", intent.session)]
+        return [Event(body, self.time.now, "daemon", "made", "app", intent.session)]
 
     async def run(self) -> dict[str, Any]:
         body = e.SessionCreated("T1", "x", "x", SECRET, "demo", "process", "worktree", "feature/x", "main", "/r", "/w")

@@ -20,7 +20,7 @@ from typing import BinaryIO
 
 from agent_orchestrator.errors import machine_short
 
-LONGEST = 16 << 20
+MAX_FILE_BYTES = 16 << 20
 """Maximum bytes of a file, where the caller gives no other limit."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -29,39 +29,39 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK_SIZE = 1 << 20
 
 
-class NotPlain(OSError):
+class UnsafePath(OSError):
     """The path is not a regular file, or leads through a symlink."""
 
 
 def parts_of(name: str | os.PathLike[str]) -> tuple[str, ...]:
-    """Return the parts of a relative name. Raises `NotPlain` if it is absolute or contains `..`."""
+    """Return the parts of a relative name. Raises `UnsafePath` if it is absolute or contains `..`."""
     text = os.fspath(name)
     parts = tuple(part for part in text.split("/") if part not in ("", "."))
     if text.startswith("/") or not parts or ".." in parts or "\0" in text:
-        raise NotPlain(f"{text!r} is no name below the folder")
+        raise UnsafePath(f"{text!r} is no name below the folder")
     return parts
 
 
-def parts_in_git(name: str) -> tuple[str, ...]:
-    """Return the parts of a name from a tree or an index, which anyone may have written. Raises `NotPlain` if Git
+def git_path_parts(name: str) -> tuple[str, ...]:
+    """Return the parts of a name from a tree or an index, which anyone may have written. Raises `UnsafePath` if Git
     would not check it out.
     """
     parts = tuple(name.split("/"))
     if any(part in ("", ".", "..") or part.casefold() == ".git" or "\0" in part for part in parts):
-        raise NotPlain(f"{name!r} is no name that Git would check out")
+        raise UnsafePath(f"{name!r} is no name that Git would check out")
     return parts
 
 
-def is_in_git(name: str) -> bool:
+def is_git_path(name: str) -> bool:
     """Return whether Git would check out a file of this name."""
     try:
-        return bool(parts_in_git(name))
-    except NotPlain:
+        return bool(git_path_parts(name))
+    except UnsafePath:
         return False
 
 
 @contextmanager
-def opened_folder(root: Path, parts: tuple[str, ...]) -> Iterator[int]:
+def open_folder(root: Path, parts: tuple[str, ...]) -> Iterator[int]:
     """Yield the descriptor of a folder below `root`. Symlinks are followed in `root` itself, but not below it."""
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -69,7 +69,7 @@ def opened_folder(root: Path, parts: tuple[str, ...]) -> Iterator[int]:
             try:
                 child = os.open(part, _FOLDER, dir_fd=descriptor)
             except NotADirectoryError as error:
-                raise NotPlain(f"{part} is a symlink, or no folder") from error
+                raise UnsafePath(f"{part} is a symlink, or no folder") from error
             os.close(descriptor)
             descriptor = child
         yield descriptor
@@ -78,69 +78,69 @@ def opened_folder(root: Path, parts: tuple[str, ...]) -> Iterator[int]:
 
 
 def _checked_file(descriptor: int, name: str) -> BinaryIO:
-    """Return an opened file. Raises `NotPlain` if it is not a regular file."""
+    """Return an opened file. Raises `UnsafePath` if it is not a regular file."""
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise NotPlain(f"{name!r} is no plain file")
+        raise UnsafePath(f"{name!r} is no plain file")
     return os.fdopen(descriptor, "rb")
 
 
 @contextmanager
-def opened(root: Path, name: str | os.PathLike[str], longest: int = LONGEST) -> Iterator[BinaryIO]:
-    """Yield a regular file below `root`, for reading. Raises `NotPlain`, or the system's own error."""
+def open_below(root: Path, name: str | os.PathLike[str], longest: int = MAX_FILE_BYTES) -> Iterator[BinaryIO]:
+    """Yield a regular file below `root`, for reading. Raises `UnsafePath`, or the system's own error."""
     *folders, last = parts_of(name)
-    with opened_folder(root, tuple(folders)) as folder:
-        file = opened_in(folder, last)
+    with open_folder(root, tuple(folders)) as folder:
+        file = open_in_folder(folder, last)
     with file:
         if os.fstat(file.fileno()).st_size > longest:
-            raise NotPlain(f"{os.fspath(name)!r} is too long")
+            raise UnsafePath(f"{os.fspath(name)!r} is too long")
         yield file
 
 
-def opened_in(folder: int, name: str) -> BinaryIO:
-    """Return a regular file of an open folder, for reading. Raises `NotPlain`, or the system's own error."""
+def open_in_folder(folder: int, name: str) -> BinaryIO:
+    """Return a regular file of an open folder, for reading. Raises `UnsafePath`, or the system's own error."""
     try:
         descriptor = os.open(name, _FILE, dir_fd=folder)
     except OSError as error:
         if isinstance(error, FileNotFoundError | PermissionError):
             raise
-        raise NotPlain(f"{name!r} is no plain file") from error
+        raise UnsafePath(f"{name!r} is no plain file") from error
     return _checked_file(descriptor, name)
 
 
-def read(root: Path, name: str | os.PathLike[str], longest: int = LONGEST) -> bytes:
-    """Return the content of a regular file below `root`. Raises `NotPlain`, or the system's own error."""
-    with opened(root, name, longest) as file:
+def read(root: Path, name: str | os.PathLike[str], longest: int = MAX_FILE_BYTES) -> bytes:
+    """Return the content of a regular file below `root`. Raises `UnsafePath`, or the system's own error."""
+    with open_below(root, name, longest) as file:
         content = file.read(longest + 1)
     if len(content) > longest:
-        raise NotPlain(f"{os.fspath(name)!r} is too long")
+        raise UnsafePath(f"{os.fspath(name)!r} is too long")
     return content
 
 
-def read_text(root: Path, name: str | os.PathLike[str], longest: int = LONGEST) -> str:
+def read_text(root: Path, name: str | os.PathLike[str], longest: int = MAX_FILE_BYTES) -> str:
     """Return the content of a regular file below `root` as text, with undecodable bytes replaced. Raises as `read` does."""
     return read(root, name, longest).decode(errors="replace")
 
 
 @contextmanager
-def plain(path: Path) -> Iterator[BinaryIO]:
+def open_regular_file(path: Path) -> Iterator[BinaryIO]:
     """Yield the regular file at a whole path, for reading. The path must not end in a symlink; opening does not block on a pipe."""
     try:
         descriptor = os.open(path, _FILE)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise NotPlain(f"{path} is a symlink") from error
+            raise UnsafePath(f"{path} is a symlink") from error
         raise
     with _checked_file(descriptor, str(path)) as file:
         yield file
 
 
-def read_plain(path: Path, longest: int = LONGEST) -> bytes:
-    """Return the content of the regular file at a whole path. Raises `NotPlain`, also if it is too long, or the system's own error."""
-    with plain(path) as file:
+def read_regular_file(path: Path, longest: int = MAX_FILE_BYTES) -> bytes:
+    """Return the content of the regular file at a whole path. Raises `UnsafePath`, also if it is too long, or the system's own error."""
+    with open_regular_file(path) as file:
         content = file.read(longest + 1)
     if len(content) > longest:
-        raise NotPlain(f"{path} is too long")
+        raise UnsafePath(f"{path} is too long")
     return content
 
 
@@ -152,15 +152,15 @@ def new_file(path: Path, mode: int = 0o666) -> BinaryIO:
     return os.fdopen(os.open(path, _NEW, mode), "wb")
 
 
-def copy_plain(source: Path, target: Path, longest: int = LONGEST) -> None:
+def copy_regular_file(source: Path, target: Path, longest: int = MAX_FILE_BYTES) -> None:
     """Copy a regular file, if it is not too long, to a new one, with its mode and times. Blocks of zeros become holes in the copy."""
-    with plain(source) as source_file, new_file(target, 0o600) as target_file:
+    with open_regular_file(source) as source_file, new_file(target, 0o600) as target_file:
         status, remaining, zeros = os.fstat(source_file.fileno()), longest, bytes(_CHUNK_SIZE)
         try:
             while chunk := source_file.read(_CHUNK_SIZE):
                 remaining -= len(chunk)
                 if remaining < 0 or status.st_size > longest:
-                    raise NotPlain(f"{source} is too long")
+                    raise UnsafePath(f"{source} is too long")
                 if chunk == zeros[: len(chunk)]:
                     target_file.seek(len(chunk), os.SEEK_CUR)
                 else:
@@ -173,7 +173,7 @@ def copy_plain(source: Path, target: Path, longest: int = LONGEST) -> None:
             raise
 
 
-def copy_some(source: Path, target: Path, room: int, most: int) -> list[Path]:
+def copy_tree_limited(source: Path, target: Path, room: int, most: int) -> list[Path]:
     """Copy a file, a symlink or a folder with its contents: at most `room` bytes and `most` names, only regular files,
     links not followed.
 
@@ -193,7 +193,7 @@ def copy_some(source: Path, target: Path, room: int, most: int) -> list[Path]:
             elif stat.S_ISLNK(status.st_mode):
                 target_path.symlink_to(source_path.readlink())
             else:
-                copy_plain(source_path, target_path, room)
+                copy_regular_file(source_path, target_path, room)
                 room -= status.st_size
         except OSError as error:
             if machine_short(error):
@@ -213,21 +213,21 @@ def _list_names(folder: Path, most: int) -> list[str]:
 
 
 @contextmanager
-def made_folder(root: Path, parts: tuple[str, ...]) -> Iterator[int]:
-    """Yield the descriptor of a folder below `root`, like `opened_folder`; missing folders are created, for their owner only."""
+def create_and_open_folder(root: Path, parts: tuple[str, ...]) -> Iterator[int]:
+    """Yield the descriptor of a folder below `root`, like `open_folder`; missing folders are created, for their owner only."""
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     for number, part in enumerate(parts):
-        with opened_folder(root, parts[:number]) as parent, suppress(FileExistsError):
+        with open_folder(root, parts[:number]) as parent, suppress(FileExistsError):
             os.mkdir(part, 0o700, dir_fd=parent)
-    with opened_folder(root, parts) as folder:
+    with open_folder(root, parts) as folder:
         yield folder
 
 
-def put(root: Path, name: str | os.PathLike[str], content: bytes, mode: int = 0o600) -> None:
+def write_atomically(root: Path, name: str | os.PathLike[str], content: bytes, mode: int = 0o600) -> None:
     """Write a file below `root` atomically. What has this name is replaced; a symlink is not followed."""
     *folders, last = parts_of(name)
     draft = f".{last}.{secrets.token_hex(6)}"
-    with made_folder(root, tuple(folders)) as folder:
+    with create_and_open_folder(root, tuple(folders)) as folder:
         try:
             with os.fdopen(os.open(draft, _NEW, 0o600, dir_fd=folder), "wb") as file:
                 file.write(content)

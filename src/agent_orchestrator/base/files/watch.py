@@ -21,7 +21,7 @@ import structlog
 
 from agent_orchestrator.errors import Temporary
 
-Callback = Callable[[], None]
+Callback = Callable[[], object]
 
 _MODIFY, _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x2, 0x8, 0x40, 0x80, 0x100, 0x200
 _IN_FILE = _MODIFY
@@ -33,7 +33,7 @@ NO_INOTIFY = "raise the limit of open files (ulimit -n), or of watchers (sysctl 
 log = structlog.get_logger()
 
 
-def unseen() -> None:
+def stop_nothing() -> None:
     """End the watch of a path that cannot be watched: a no-op."""
 
 
@@ -91,7 +91,7 @@ class Watch:
         if watch < 0:
             if (number := ctypes.get_errno()) != errno.ENOENT:
                 log.error("a path cannot be watched: its changes go unseen", path=str(path), error=os.strerror(number))
-            return unseen
+            return stop_nothing
         item = (name, call)
         self._calls.setdefault(watch, []).append(item)
         return lambda: self._remove(watch, item)

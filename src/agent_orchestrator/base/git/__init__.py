@@ -1,1 +1,1 @@
-"""Git: typed commands, diffs, refs read from files."""
+"""Git: typed commands with their settings and what they list, diffs, refs read from files."""

@@ -14,103 +14,43 @@ import re
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 from weakref import WeakValueDictionary
 
-from agent_orchestrator.base.git.fifo_guard import answered
+from agent_orchestrator.base.git.fifo_guard import fifo_guard
+from agent_orchestrator.base.git.listings import StatusEntry, WorktreeEntry, parse_status_entry
 from agent_orchestrator.base.git.refs import Layout as Layout
 from agent_orchestrator.base.git.refs import find_layout as find_layout
 from agent_orchestrator.base.git.refs import read_head as read_head
 from agent_orchestrator.base.git.refs import valid_branch as valid_branch
+from agent_orchestrator.base.git.settings import (
+    CONFIG_OPTIONS,
+    FSCK_CONFIG,
+    LFS_OFF,
+    PARALLEL_CHECKOUT,
+    SETTINGS,
+    SPARSE,
+    SPARSE_MARK,
+    Config,
+    clean_environment,
+    noninteractive_ssh,
+)
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.errors import AoError, Temporary
 from agent_orchestrator.protocols.host import Completed, Host
 
-ABSENT = ""
+REF_ABSENT = ""
 """As the old value in `Git.update_ref`: the ref must not exist yet."""
-
-_REPOSITORY_VARIABLES = {
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-    "GIT_CONFIG",
-    "GIT_CONFIG_PARAMETERS",
-    "GIT_CONFIG_COUNT",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_DIR",
-    "GIT_WORK_TREE",
-    "GIT_IMPLICIT_WORK_TREE",
-    "GIT_GRAFT_FILE",
-    "GIT_INDEX_FILE",
-    "GIT_NO_REPLACE_OBJECTS",
-    "GIT_REPLACE_REF_BASE",
-    "GIT_PREFIX",
-    "GIT_SHALLOW_FILE",
-    "GIT_COMMON_DIR",
-    "GIT_NAMESPACE",
-    "GIT_EXTERNAL_DIFF",
-    "GIT_LITERAL_PATHSPECS",
-    "GIT_ICASE_PATHSPECS",
-}
-"""Environment variables that would point Git at another repository; never passed on."""
-_NO_PROMPTS = {
-    "GIT_TERMINAL_PROMPT": "0",
-    "GIT_OPTIONAL_LOCKS": "0",
-    "GIT_ASKPASS": "",
-    "GCM_INTERACTIVE": "never",
-    "GIT_EDITOR": ":",
-    "GIT_PAGER": "cat",
-    "GIT_NO_REPLACE_OBJECTS": "1",
-    "LC_ALL": "C",
-}
-"""Environment of every command: no prompts, editor, pager or optional locks; messages in English."""
-_SETTINGS = {
-    "core.hookspath": os.devnull,
-    "core.fsmonitor": "false",
-    "gc.auto": "0",
-    "maintenance.auto": "false",
-    "protocol.ext.allow": "never",
-    "submodule.recurse": "false",
-}
-"""Configuration of every command; it overrides what the repository configures."""
-_CONFIG_OPTIONS = tuple(part for key, value in _SETTINGS.items() for part in ("-c", f"{key}={value}"))
-LONG = 1800.0
+LONG_TIMEOUT = 1800.0
 """Seconds after which a long-running command is assumed to hang, for example on a pipe that replaces a file."""
-SHOWN_WITHIN = 45.0
+DISPLAY_TIMEOUT = 45.0
 """Time limit in seconds for output that a person waits for: the client's own limit is 60 seconds."""
-_TOLERATED_FSCK_ERRORS = (
-    "badDate",
-    "badTimezone",
-    "missingEmail",
-    "missingNameBeforeEmail",
-    "missingSpaceBeforeDate",
-    "missingSpaceBeforeEmail",
-    "zeroPaddedFilemode",
-    "zeroPaddedDate",
-    "missingTaggerEntry",
-    "nullSha1",
-    "badTagName",
-)
-CHECKED = ("fetch.fsckObjects=true", *(f"fetch.fsck.{name}=warn" for name in _TOLERATED_FSCK_ERRORS))
-"""Configuration for fetching from a repository in which an agent writes objects: malformed objects are rejected, except for defects
-that are common in old histories."""
-LFS_OFF = ("filter.lfs.smudge=", "filter.lfs.clean=", "filter.lfs.process=", "filter.lfs.required=false")
-"""Configuration that keeps large-file pointers as they are, for machines without git-lfs."""
-
-PARALLEL = f"checkout.workers={min(8, os.cpu_count() or 1)}"
-"""Configuration for checkouts of very many files: one process per core, as a single one waits for the disk. At most 8, because more
-gain nothing and slow down the next workspace. Git starts none for fewer than a hundred files."""
-SPARSE = ("core.sparseCheckout=true", "core.sparseCheckoutCone=true")
-"""Configuration of a checkout that has only some folders. Passed to each command: storing it in a worktree would need a setting that
-all worktrees of the repository share."""
-SPARSE_MARK = "ao-sparse"
-"""Name of a file in a checkout's Git folder: it marks a checkout that we made sparse."""
 
 _LIMIT_OUTPUT_SCRIPT = 'most=$1; shift; { "$@"; echo "$?" >&2; } | head -c "$most"'
 _SIGPIPE_EXIT_CODE = 128 + signal.SIGPIPE
 
 _LOCK_HELD = re.compile(r"\.lock'?: File exists|could not lock|Unable to create .*\.lock|failed to read .*commondir")
-
 
 _SHORTAGE = re.compile(
     "No space left on device|Out of diskspace|Disk quota exceeded|Read-only file system|Too many open files"
@@ -137,42 +77,6 @@ class GitFailed(AoError):
         )  # killed by a signal, or short of a resource
 
 
-@dataclass(frozen=True, slots=True)
-class WorktreeEntry:
-    """One checkout of a repository."""
-
-    path: Path
-    head: str | None = None
-    branch: str | None = None
-    bare: bool = False
-    locked: bool = False
-    prunable: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One entry of `git status`: `xy` as Git prints it (`M.`, `.M`, `UU`, `??`), `sub` its submodule field."""
-
-    xy: str
-    path: str
-    sub: str = "N..."
-    blobs: tuple[str, ...] = ()
-    """The blobs of the path in the index: one, or up to three if there is a conflict."""
-
-
-class Config(dict[str, list[str]]):
-    """Git's effective configuration: every value of every key, keys as Git prints them."""
-
-    def last(self, key: str) -> str | None:
-        """Return the value of a key that takes effect, or None if it is not set."""
-        values = self.get(key)
-        return values[-1] if values else None
-
-    def true(self, key: str) -> bool:
-        """Return whether a boolean key is switched on."""
-        return (self.last(key) or "").lower() in ("true", "yes", "on", "1")
-
-
 _locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
 
@@ -183,14 +87,6 @@ def repository_lock(common: Path) -> asyncio.Lock:
     if lock is None:
         lock = _locks[key] = asyncio.Lock()
     return lock
-
-
-def clean_environment() -> dict[str, str]:
-    """Return our environment without the variables that would point Git at another repository, and with prompts
-    switched off.
-    """
-    environment = {name: value for name, value in os.environ.items() if name not in _REPOSITORY_VARIABLES}
-    return {**environment, **_NO_PROMPTS}
 
 
 class Git:
@@ -221,8 +117,8 @@ class Git:
             command = ["sh", "-c", _LIMIT_OUTPUT_SCRIPT, "sh", str(most), *command]
         pause = 0.02
         while True:
-            async with answered(self.repo) if isinstance(self.host, LocalHost) else nullcontext():
-                result = await self.host.run(command, env=environment, input=input, timeout=timeout or LONG)
+            async with fifo_guard(self.repo) if isinstance(self.host, LocalHost) else nullcontext():
+                result = await self.host.run(command, env=environment, input=input, timeout=timeout or LONG_TIMEOUT)
             result = result if most is None else _strip_exit_code(result)
             if result.code in ok:
                 return result
@@ -248,7 +144,7 @@ class Git:
         """Return the complete argument vector of a command, with our configuration."""
         settings = (*SPARSE, *config) if self._is_sparse() else config
         options = [part for setting in settings for part in ("-c", setting)]
-        return ["git", "--no-pager", *_CONFIG_OPTIONS, *options, "-C", str(self.repo), *argv]
+        return ["git", "--no-pager", *CONFIG_OPTIONS, *options, "-C", str(self.repo), *argv]
 
     def _is_sparse(self) -> bool:
         """Return whether we made this checkout sparse."""
@@ -296,7 +192,7 @@ class Git:
             key, separator, value = entry.partition("\n")
             if key:
                 config.setdefault(key, []).append(value if separator else "true")
-        for key in () if scope else _SETTINGS:
+        for key in () if scope else SETTINGS:
             config[key].pop()
         return config
 
@@ -379,12 +275,14 @@ class Git:
         plain_names = [line for line in lines if line not in multi_line_names]
         if plain_names:
             stdin = os.fsencode("".join(f"{line}\n" for line in plain_names))
-            result = await self.run("hash-object", "-w", "--no-filters", "--stdin-paths", input=stdin, timeout=LONG)
+            result = await self.run(
+                "hash-object", "-w", "--no-filters", "--stdin-paths", input=stdin, timeout=LONG_TIMEOUT
+            )
             blobs.update(zip(plain_names, result.text.split(), strict=True))
         remaining = sorted(multi_line_names)
         for start in range(0, len(remaining), 100):
             batch = remaining[start : start + 100]
-            result = await self.run("hash-object", "-w", "--no-filters", "--", *batch, timeout=LONG)
+            result = await self.run("hash-object", "-w", "--no-filters", "--", *batch, timeout=LONG_TIMEOUT)
             blobs.update(zip(batch, result.text.split(), strict=True))
         return [blobs[line] for line in lines]
 
@@ -430,7 +328,9 @@ class Git:
         Needs Git 2.38, and a common ancestor.
         """
         options = ("--write-tree", "-z", "--name-only", "--no-messages")
-        result = await self.run("merge-tree", *options, "--end-of-options", ours, theirs, ok=(0, 1), timeout=LONG)
+        result = await self.run(
+            "merge-tree", *options, "--end-of-options", ours, theirs, ok=(0, 1), timeout=LONG_TIMEOUT
+        )
         tree, *files = os.fsdecode(result.out).rstrip("\0").split("\0")
         if not tree:  # the arguments cannot be merged
             raise GitFailed(("merge-tree",), self.repo, result)
@@ -481,8 +381,10 @@ class Git:
 
     async def fill(self, *, config: Sequence[str] = (), env: Mapping[str, str] | None = None) -> None:
         """Write HEAD's files into the checkout."""
-        settings = (PARALLEL, *self.filters(), *config)
-        await self.run("reset", "--quiet", "--hard", "--no-recurse-submodules", config=settings, env=env, timeout=LONG)
+        settings = (PARALLEL_CHECKOUT, *self.filters(), *config)
+        await self.run(
+            "reset", "--quiet", "--hard", "--no-recurse-submodules", config=settings, env=env, timeout=LONG_TIMEOUT
+        )
 
     async def narrow(self, folders: Sequence[str]) -> None:
         """Restrict a checkout that is still empty to these folders and the files directly in their parent folders."""
@@ -514,8 +416,8 @@ class Git:
         options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--no-recurse-submodules")
         await self.run(
             *("fetch", *options, "--end-of-options", remote, *refspecs),
-            config=CHECKED if checked else (),
-            env={**ssh_without_questions(config), **(env or {})},
+            config=FSCK_CONFIG if checked else (),
+            env={**noninteractive_ssh(config), **(env or {})},
             timeout=timeout,
         )
 
@@ -543,15 +445,15 @@ class Git:
         )  # the pattern also matches a branch named a/refs/heads/b
         return next((commit for commit, _, name in rows if name == ref), None)
 
-    async def status(self, *, ignored: bool = False) -> list[Change]:
+    async def status(self, *, ignored: bool = False) -> list[StatusEntry]:
         """Return every path that differs from HEAD or the index, untracked files included; a folder that ends in `/`
         is a nested repository.
         """
         options = ("--porcelain=v2", "-z", "--untracked-files=all", "--ignore-submodules=none", "--no-renames")
         arguments = (*options, "--ignored=matching") if ignored else options
-        result = await self.run("status", *arguments, config=self.filters(), timeout=LONG / 3)
+        result = await self.run("status", *arguments, config=self.filters(), timeout=LONG_TIMEOUT / 3)
         return [
-            change for entry in result.out.split(b"\0") if entry and (change := _parse_status_entry(os.fsdecode(entry)))
+            change for entry in result.out.split(b"\0") if entry and (change := parse_status_entry(os.fsdecode(entry)))
         ]
 
     async def untracked(self) -> tuple[str, ...]:
@@ -580,7 +482,7 @@ class Git:
         folder = ""
         commits, timeout = f"{base}...{head}", 120.0
         if head is None:
-            commits, timeout = await self.merge_base(base, "HEAD") or base, SHOWN_WITHIN
+            commits, timeout = await self.merge_base(base, "HEAD") or base, DISPLAY_TIMEOUT
             folder = (await self.host.run(["mktemp", "-d"])).text.strip()  # on the machine where the workspace is
 
         async def compare(*options: str, paths: Sequence[str] = (), most: int | None = None) -> Completed:
@@ -620,27 +522,3 @@ def _strip_exit_code(result: Completed) -> Completed:
     err, _, code = result.err.rstrip(b"\n").rpartition(b"\n")
     exit_code = int(code) if code.isdigit() else result.code
     return Completed(0 if exit_code == _SIGPIPE_EXIT_CODE else exit_code, result.out, err)
-
-
-def _parse_status_entry(entry: str) -> Change | None:
-    """Return the `Change` of one entry of `git status --porcelain=v2`, or None for other lines."""
-    kind, _, rest = entry.partition(" ")
-    if kind in "?!":
-        return Change(kind * 2, rest)
-    if kind not in "1u":
-        return None
-    fields = rest.split(" ", 7 if kind == "1" else 9)
-    object_names = fields[6:7] if kind == "1" else fields[6:9]
-    modes = fields[3:4] if kind == "1" else fields[2:5]
-    blobs = tuple(sha for sha, mode in zip(object_names, modes, strict=True) if mode not in ("000000", "160000"))
-    return Change(fields[0], fields[-1], fields[1], blobs)
-
-
-def ssh_without_questions(config: Config | None) -> dict[str, str]:
-    """Return environment that keeps ssh from prompting, or {} if the user configured an ssh command."""
-    is_configured = (
-        "GIT_SSH_COMMAND" in os.environ
-        or "GIT_SSH" in os.environ
-        or (config is not None and config.last("core.sshcommand"))
-    )
-    return {} if is_configured else {"GIT_SSH_COMMAND": "ssh -oBatchMode=yes"}

@@ -16,9 +16,9 @@ from functools import partial
 from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.protocols.host import Completed
 
-FILE_MOST = 8 << 20
+MAX_FILE_BYTES = 8 << 20
 """Maximum bytes of a file, before or after the change, that is compared."""
-PATCH_MOST = 10 << 20
+MAX_PATCH_BYTES = 10 << 20
 """Maximum bytes of a patch."""
 _NAMED = 500
 """Maximum number of large files that are excluded one by one; with more of them there is no patch at all."""
@@ -30,7 +30,7 @@ _BINARY_HEADER = b"\nGIT binary patch\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class RenderedChange:
     """A change as it is shown."""
 
     patch: str
@@ -51,23 +51,27 @@ class _Entry:
     """Whether its new content is only in the workspace, not in the object store."""
 
 
-async def show(git: Git, base: str, head: str | None) -> Shown:
+async def render_change(git: Git, base: str, head: str | None) -> RenderedChange:
     """Return what changed since `head` left `base`; without `head`, up to the current files."""
     async with git.comparing(base, head) as compare:
         entries = list(_parse_raw((await compare("--raw", "-z", "--no-abbrev", "--no-renames")).out))
         large = await _find_large_files(git, entries)
         if len(large) > _NAMED:
             all_files = tuple(_displayable(entry.path) for entry in entries)
-            return Shown("", f" {len(all_files)} files changed, too large to be compared\n", all_files, all_files)
+            return RenderedChange(
+                "", f" {len(all_files)} files changed, too large to be compared\n", all_files, all_files
+            )
         paths = [f":(top,exclude,literal){path}" for path in large]
         names = (await compare("-M", "--name-status", paths=paths)).text
         stat = (await compare("-M", "--stat=120", paths=paths)).text
-        patch, cut = await _make_patch(partial(compare, "-M", "--patch", "--binary", paths=paths, most=PATCH_MOST + 1))
+        patch, cut = await _make_patch(
+            partial(compare, "-M", "--patch", "--binary", paths=paths, most=MAX_PATCH_BYTES + 1)
+        )
     files = [line.rpartition("\t")[2] for line in names.splitlines()]
     files_cut_off = files[_count_files(patch) :] if cut else []
     omitted = [_displayable(path) for path in large]
     stat += "".join(f" {path} | too large to be compared\n" for path in omitted)
-    return Shown(patch.decode(errors="replace"), stat, (*files, *omitted), (*files_cut_off, *omitted))
+    return RenderedChange(patch.decode(errors="replace"), stat, (*files, *omitted), (*files_cut_off, *omitted))
 
 
 def _parse_raw(raw: bytes) -> Iterator[_Entry]:
@@ -91,10 +95,10 @@ async def _find_large_files(git: Git, entries: Sequence[_Entry]) -> list[str]:
     sizes = {
         blob: int(size) for blob, _, size in (line.partition(" ") for line in listing.splitlines()) if size.isdigit()
     }
-    large_paths = {entry.path for entry in entries if any(sizes.get(blob, 0) > FILE_MOST for blob in entry.blobs)}
+    large_paths = {entry.path for entry in entries if any(sizes.get(blob, 0) > MAX_FILE_BYTES for blob in entry.blobs)}
     loose_paths = [f"./{entry.path}" for entry in entries if entry.loose]
     for start in range(0, len(loose_paths), _BATCH_SIZE):
-        conditions = ("-maxdepth", "0", "-type", "f", "-size", f"+{FILE_MOST}c", "-print0")
+        conditions = ("-maxdepth", "0", "-type", "f", "-size", f"+{MAX_FILE_BYTES}c", "-print0")
         result = await git.host.run(["find", *loose_paths[start : start + _BATCH_SIZE], *conditions], cwd=git.repo)
         large_paths |= {os.fsdecode(path).removeprefix("./") for path in result.out.split(b"\0") if path}
     return sorted(large_paths)
@@ -111,15 +115,15 @@ async def _make_patch(compare: Callable[..., Awaitable[Completed]]) -> tuple[byt
     text = (await compare("--text")).out
     pairs = zip(_split_by_file(patch), _split_by_file(_cut_to_whole_files(text)), strict=False)
     readable = b"".join(_as_text_if_possible(*pair) for pair in pairs)
-    is_cut = patch != full_patch or len(text) > PATCH_MOST or len(readable) > PATCH_MOST
+    is_cut = patch != full_patch or len(text) > MAX_PATCH_BYTES or len(readable) > MAX_PATCH_BYTES
     return _cut_to_whole_files(readable), is_cut
 
 
 def _cut_to_whole_files(patch: bytes) -> bytes:
     """Return a patch within the limit: if it is too long, without the last file, which may be incomplete."""
-    if len(patch) <= PATCH_MOST:
+    if len(patch) <= MAX_PATCH_BYTES:
         return patch
-    end = patch.rfind(b"\n" + _FILE_HEADER, 0, PATCH_MOST)
+    end = patch.rfind(b"\n" + _FILE_HEADER, 0, MAX_PATCH_BYTES)
     return patch[: end + 1]
 
 

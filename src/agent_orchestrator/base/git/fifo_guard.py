@@ -15,14 +15,14 @@ from pathlib import Path
 
 from agent_orchestrator.base.git.refs import find_layout
 
-FIRST_LOOK = 1.0
+FIRST_CHECK_SECONDS = 1.0
 """Seconds that Git may take before pipes are searched; each further interval is twice as long."""
 _FILES_GIT_READS = {".gitattributes", ".gitignore", ".gitmodules", ".mailmap", ".git"}
 """Names of files in a workspace that Git reads."""
 
 
 @contextlib.asynccontextmanager
-async def answered(repo: Path) -> AsyncIterator[None]:
+async def fifo_guard(repo: Path) -> AsyncIterator[None]:
     """Answer pipes in a repository or workspace while Git works in it."""
     task = asyncio.ensure_future(_answer_repeatedly(repo))
     try:
@@ -33,16 +33,16 @@ async def answered(repo: Path) -> AsyncIterator[None]:
 
 async def _answer_repeatedly(repo: Path) -> None:
     """Answer pipes at growing intervals, until cancelled."""
-    pause = FIRST_LOOK
+    pause = FIRST_CHECK_SECONDS
     while True:
         await asyncio.sleep(pause)
         # Git continues with the next file, which may be a pipe too.
-        while await asyncio.to_thread(answer, repo):  # noqa: ASYNC110 - there is no event for "Git waits at a pipe"
+        while await asyncio.to_thread(unblock_pipes, repo):  # noqa: ASYNC110 - there is no event for "Git waits at a pipe"
             await asyncio.sleep(0.05)
         pause *= 2
 
 
-def answer(repo: Path) -> int:
+def unblock_pipes(repo: Path) -> int:
     """Let every process that waits to read a pipe which Git would read see an empty file, and return how many pipes were answered."""
     answered_pipes = 0
     for path in _find_pipes(repo):

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from agent_orchestrator.base.files.safe import opened_folder, parts_of, plain, read_plain
+from agent_orchestrator.base.files.safe import open_folder, open_regular_file, parts_of, read_regular_file
 from agent_orchestrator.errors import Conflict, machine_short
 
-LONGEST = 1 << 20
+MAX_FILE_BYTES = 1 << 20
 """Maximum bytes of a file of Git's that we read, other than the list of packed refs."""
-LONGEST_LIST = 16 << 20
+MAX_UNSORTED_LIST_BYTES = 16 << 20
 """Maximum bytes of an unsorted list of packed refs, which is searched as a whole; Git has sorted them since 2.15."""
-LONGEST_INDEX = 512 << 20
+MAX_INDEX_BYTES = 512 << 20
 """Maximum bytes of an index that we copy or save: about five million files."""
 _LONGEST_REF = 4096
 _LONGEST_POINTER = 1 << 14
@@ -59,7 +59,7 @@ def valid_branch(name: str) -> bool:
     return not any(part == "" or part.startswith(".") or part.endswith(".lock") for part in name.split("/"))
 
 
-def ref_safe(name: str) -> str:
+def escape_for_ref(name: str) -> str:
     """Return the name itself if it may be part of a ref's name, otherwise an escaped form of it."""
     if valid_branch(name) and "%" not in name:
         return name
@@ -96,7 +96,7 @@ def _common_folder(git_dir: Path) -> Path:
     return git_dir if "\0" in pointer else Path(os.path.normpath(git_dir / pointer))
 
 
-def _read_text(path: Path, longest: int = LONGEST) -> str:
+def _read_text(path: Path, longest: int = MAX_FILE_BYTES) -> str:
     """Return the text of one of Git's files. A pipe, device or symlink, which an agent may put there, raises an `OSError`."""
     return _read_bytes(path, longest).decode(errors="surrogateescape").strip()
 
@@ -104,7 +104,7 @@ def _read_text(path: Path, longest: int = LONGEST) -> str:
 def _read_bytes(path: Path, longest: int) -> bytes:
     """Return a file's bytes. Raises `Temporary` if the machine lacks descriptors or memory, so that the file is not taken as missing."""
     try:
-        return read_plain(path, longest)
+        return read_regular_file(path, longest)
     except OSError as error:
         raise machine_short(error) or error from None
 
@@ -201,7 +201,7 @@ def _files_below(common: Path, below: str) -> list[str]:
     while folders:
         name = folders.pop()
         try:
-            with opened_folder(common, parts_of(name)) as folder, os.scandir(folder) as entries:
+            with open_folder(common, parts_of(name)) as folder, os.scandir(folder) as entries:
                 for entry in entries:
                     count += 1
                     if count > _MOST:
@@ -244,9 +244,9 @@ class _PackedRefs:
         header = os.pread(self._file, _LONGEST_LINE, 0).partition(b"\n")[0] if file else b""
         self._sorted = header.startswith(b"# pack-refs with:") and b"sorted" in header.split()
         self._begin = len(header) + 1
-        self.complete = self._sorted or self._size <= LONGEST_LIST
+        self.complete = self._sorted or self._size <= MAX_UNSORTED_LIST_BYTES
         """False for an unsorted list that is too long to be searched."""
-        self._all = file.read(LONGEST_LIST) if file and self.complete and not self._sorted else b""
+        self._all = file.read(MAX_UNSORTED_LIST_BYTES) if file and self.complete and not self._sorted else b""
 
     def get(self, ref: str) -> str | None:
         """Return the object that a ref names, or None if it is not in the list."""
@@ -303,7 +303,7 @@ def _open_packed_refs(git_dir: Path) -> Iterator[_PackedRefs]:
     """Yield the list of packed refs, an empty one if there is none. Raises `Temporary` if the machine lacks resources to read it."""
     with ExitStack() as stack:
         try:
-            packed_refs = _PackedRefs(stack.enter_context(plain(_common_folder(git_dir) / "packed-refs")))
+            packed_refs = _PackedRefs(stack.enter_context(open_regular_file(_common_folder(git_dir) / "packed-refs")))
         except OSError as error:
             if shortage := machine_short(error):
                 raise shortage from None
@@ -320,12 +320,12 @@ def worktree_entries(common: Path, called: str = r".*") -> list[Path]:
         return []
 
 
-def worktree_place(entry: Path) -> str | None:
+def worktree_path(entry: Path) -> str | None:
     """Return where a registered worktree's folder is, or None if its entry does not say: Git was ended early, or an
     agent put a pipe there.
     """
     try:
-        pointer = read_plain(entry / "gitdir", _LONGEST_POINTER).decode(errors="surrogateescape").strip()
+        pointer = read_regular_file(entry / "gitdir", _LONGEST_POINTER).decode(errors="surrogateescape").strip()
         return os.path.realpath((entry / pointer).parent)
     except OSError as error:
         if shortage := machine_short(error):

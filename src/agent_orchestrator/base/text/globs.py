@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from functools import lru_cache
 from itertools import islice
 
-MOST_STARS = 20
+MAX_WILDCARDS = 20
 """Maximum number of wildcards `*` in a pattern; what follows the last of them is ignored."""
-DEEPEST = 50
+MAX_PARENT_FOLDERS = 50
 """Maximum number of folders around a path that are considered."""
 _NAME_END = r"(?=/|\Z)"
 _MATCHES_NOTHING = re.compile(r"(?!)")
@@ -53,7 +53,7 @@ def has_wildcard(text: str) -> bool:
 
 def folders(path: str) -> list[str]:
     """Return the folders around a path, the innermost last; of a very deep path only the outer ones."""
-    slashes = islice(_SLASHES.finditer(path.rstrip("/")), DEEPEST)
+    slashes = islice(_SLASHES.finditer(path.rstrip("/")), MAX_PARENT_FOLDERS)
     return [path[: slash.start()] for slash in slashes if slash.start()]
 
 
@@ -63,8 +63,8 @@ def _compile(pattern: str) -> re.Pattern[str]:
     normalized = pattern.strip().removeprefix("./").strip("/")
     if not normalized:
         return _MATCHES_NOTHING
-    stars = list(_STARS.finditer(normalized))[:MOST_STARS]
-    if len(stars) == MOST_STARS:
+    stars = list(_STARS.finditer(normalized))[:MAX_WILDCARDS]
+    if len(stars) == MAX_WILDCARDS:
         normalized = normalized[: stars[-1].end()]
     return re.compile(_to_regex([] if "/" in normalized else ["**"], normalized.split("/")), re.DOTALL)
 

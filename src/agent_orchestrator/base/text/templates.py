@@ -121,7 +121,7 @@ def render(template: str, variables: Mapping[str, Any]) -> str:
     return "".join(chunks)
 
 
-def holds(condition: str, variables: Mapping[str, Any]) -> bool:
+def is_true(condition: str, variables: Mapping[str, Any]) -> bool:
     """Return whether an expression (`label == 'needs-tests'`) is true for these variables. Raises `UsageError` if it is invalid."""
     from jinja2 import TemplateError
 

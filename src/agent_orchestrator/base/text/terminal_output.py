@@ -84,7 +84,7 @@ def last_lines(path: Path, count: int = 20) -> str:
     return "\n".join(lines[-count:])
 
 
-def whole(path: Path, chunk: int = 1 << 16) -> Iterator[bytes]:
+def read_chunks(path: Path, chunk: int = 1 << 16) -> Iterator[bytes]:
     """Yield a file in chunks; nothing if it cannot be read."""
     try:
         with path.open("rb") as file:

@@ -23,7 +23,7 @@ from agent_orchestrator.changes.checks.process import end_leftover
 from agent_orchestrator.changes.checks.spec import CheckSpec, Limits, digest, file_name
 from agent_orchestrator.errors import NotFound
 from agent_orchestrator.plugins.workspaces import contents
-from agent_orchestrator.plugins.workspaces.clone import borrow, own_config, refs_of_clone
+from agent_orchestrator.plugins.workspaces.clone import clone_config, refs_of_clone, share_objects
 from agent_orchestrator.plugins.workspaces.git_workspace import Source, remove_tree
 from agent_orchestrator.plugins.workspaces.submodules import fill_submodules
 from agent_orchestrator.protocols import Report, WorkspaceSpec
@@ -252,7 +252,7 @@ class Checkouts:
         if base in refs:
             clone_refs[base] = refs[base]
         git_dir = checkout.tree / ".git"
-        await asyncio.to_thread(_make_git_dir, git_dir, resolved, own_config(source, local_config), clone_refs)
+        await asyncio.to_thread(_make_git_dir, git_dir, resolved, clone_config(source, local_config), clone_refs)
         tree_git = Git(self._host, checkout.tree)
         try:
             await tree_git.fill()
@@ -289,7 +289,7 @@ def _make_git_dir(git_dir: Path, resolved: Asked, config: str, refs: dict[str, s
     """Write what `git init` creates, at a commit, without a process because that would take longer."""
     remove_tree(git_dir)
     (git_dir / "refs").mkdir(parents=True)
-    borrow(git_dir, resolved.layout)
+    share_objects(git_dir, resolved.layout)
     is_sha256 = len(resolved.commit) > 40
     core = f"[core]\n\trepositoryformatversion = {int(is_sha256)}\n\tfilemode = true\n\tbare = false\n\tlogallrefupdates = true\n"
     extensions = "[extensions]\n\tobjectformat = sha256\n" if is_sha256 else ""

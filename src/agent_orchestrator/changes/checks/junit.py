@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.parsers import expat
 
-from agent_orchestrator.base.files.safe import plain
+from agent_orchestrator.base.files.safe import open_regular_file
 
 LARGEST = 32 << 20
 """Maximum size of one report, in bytes."""
@@ -67,7 +67,7 @@ def read_cases(file: Path) -> list[Case]:
     """Return every test of a report. Raises `ValueError` if the file is not a JUnit report."""
     reader = _Reader()
     try:
-        with plain(file) as stream:
+        with open_regular_file(file) as stream:
             _parse(stream.read(LARGEST), reader)
     except (OSError, _NotAReport, expat.ExpatError) as error:
         raise ValueError(f"{file.name} is no JUnit report: {error}") from None

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
-from agent_orchestrator.base.text.redaction import KNOWN
+from agent_orchestrator.base.text.redaction import REDACTOR
 from agent_orchestrator.changes.checks.spec import Limits
 from agent_orchestrator.protocols import Report
 
@@ -25,7 +25,7 @@ class Log:
         self._line = ""
         self._tail: deque[bytes] = deque()
         self._tail_size = 0
-        self._secrets = KNOWN.stream()
+        self._secrets = REDACTOR.stream()
         self.size = 0
         """Number of bytes received, stored or not."""
         self.problem = ""

@@ -11,7 +11,7 @@ import os
 import stat
 from pathlib import Path
 
-from agent_orchestrator.base.files.safe import read_plain
+from agent_orchestrator.base.files.safe import read_regular_file
 from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.changes.checks.results import write_atomically
 
@@ -65,7 +65,7 @@ def sweep(beside: Path) -> bool:
     try:
         remaining: dict[str, tuple[int, ...]] = {
             path: tuple(fingerprint)
-            for path, fingerprint in json.loads(read_plain(_list_file(beside), _MAX_LIST_SIZE)).items()
+            for path, fingerprint in json.loads(read_regular_file(_list_file(beside), _MAX_LIST_SIZE)).items()
         }
         return _sweep_folder(beside / "tree", "", remaining) and not remaining
     except (OSError, ValueError, AttributeError, TypeError, RecursionError):

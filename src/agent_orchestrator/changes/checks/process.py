@@ -16,10 +16,10 @@ from collections.abc import AsyncIterator, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent_orchestrator.base.files.safe import new_file, read_plain
+from agent_orchestrator.base.files.safe import new_file, read_regular_file
 from agent_orchestrator.changes.checks.log import Log
 from agent_orchestrator.changes.checks.results import write_atomically
-from agent_orchestrator.plugins.runtimes.process_tree import stop_family
+from agent_orchestrator.plugins.runtimes.process_tree import stop_process_tree
 from agent_orchestrator.plugins.workspaces.git_workspace import remove_tree
 from agent_orchestrator.protocols.host import Host, ProcessId
 
@@ -85,7 +85,7 @@ async def execute(
 async def end_leftover(host: Host, run_file: Path) -> None:
     """End what an earlier daemon left running, as recorded in its `run.json`."""
     try:
-        record = json.loads(read_plain(run_file))
+        record = json.loads(read_regular_file(run_file))
         mark, boot, pid = str(record["mark"]), record["boot"], record.get("pid")
         process = None if pid is None else ProcessId(int(pid), str(record["started"]))
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -97,9 +97,9 @@ async def end_leftover(host: Host, run_file: Path) -> None:
 async def end_all(host: Host, process: ProcessId | None, mark: str, grace: float) -> None:
     """End a command and every process with its mark."""
     if process is not None:
-        await stop_family(host, process, grace)
+        await stop_process_tree(host, process, grace)
     while strays := host.marked(MARK, mark):
-        await asyncio.gather(*(stop_family(host, stray, 0.0) for stray in strays))
+        await asyncio.gather(*(stop_process_tree(host, stray, 0.0) for stray in strays))
 
 
 async def _run_to_end(work: Coroutine[None, None, None]) -> None:
@@ -150,6 +150,6 @@ async def _pipe_to_log(pipe: Path, log: Log) -> AsyncIterator[None]:
 def _read_exit_code(file: Path) -> int | None:
     """Return the exit code in the file, or None if there is none."""
     try:
-        return int(read_plain(file, _MAX_CODE_LENGTH))
+        return int(read_regular_file(file, _MAX_CODE_LENGTH))
     except (OSError, ValueError):
         return None

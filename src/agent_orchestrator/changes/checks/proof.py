@@ -24,12 +24,11 @@ from agent_orchestrator.config.detection.proposal import candidate_json, candida
 from agent_orchestrator.config.detection.repository import default_branch
 from agent_orchestrator.config.edit_commands import set_commands
 from agent_orchestrator.config.effective import ProjectConfig
-from agent_orchestrator.config.projects.projects import NOWHERE, Projects
+from agent_orchestrator.config.projects.projects import NO_CONTEXT
 from agent_orchestrator.errors import AoError, Conflict, NotFound, UsageError
 from agent_orchestrator.plugins.workspaces.contents import exclude_made
-from agent_orchestrator.protocols.host import Host
-from agent_orchestrator.sessions.environment import agent_environment
-from agent_orchestrator.sessions.plugins import Plugins
+from agent_orchestrator.sessions.lifecycle.environment import agent_environment
+from agent_orchestrator.sessions.part import Core
 
 BEAT = 1.0
 """Seconds between two progress reports."""
@@ -109,15 +108,15 @@ class _Attempt:
 class Proofs:
     """Proves the set-up and the checks of a home's projects."""
 
-    def __init__(self, host: Host, plugins: Plugins, projects: Projects, checks: Checks) -> None:
-        self.host = host
-        self.plugins = plugins
-        self.projects = projects
+    def __init__(self, core: Core, checks: Checks) -> None:
+        self.core = core
+        self.host = core.host
+        self.projects = core.projects
         self.checks = checks
 
     async def proposal(self, project_id: str) -> dict[str, Any] | None:
         """Return the detected commands for keys that are not set or not confirmed by a person, or None if there is nothing to propose."""
-        project = self.plugins.project(project_id)
+        project = self.core.settings.project(project_id)
         keys = self._proposable_keys(project)
         candidates = await self._matching_candidates(project, keys)
         if not candidates:
@@ -184,7 +183,7 @@ class Proofs:
 
     async def _prove_configured(self, project_id: str, progress: _Progress) -> dict[str, Any]:
         """Run the configured set-up and checks and return the proof. Raises `NotFound` if neither is configured."""
-        project = self.plugins.in_force(project_id)
+        project = self.core.settings.checked_project(project_id)
         await self.projects.check_trust(project, None, ci=True)
         differences = await self.drift(project)
         if not project.ci and not project.post_create:
@@ -206,7 +205,7 @@ class Proofs:
 
         Raises `Conflict` if the detected candidates no longer have this digest.
         """
-        project = self.plugins.in_force(project_id)
+        project = self.core.settings.checked_project(project_id)
         keys = self._proposable_keys(project)
         candidates = await self._matching_candidates(project, keys)
         if not candidates or candidates_digest(candidates, project.path) != digest:
@@ -232,7 +231,7 @@ class Proofs:
         if best.candidate and best.candidate.lint and "ci" in keys and not best.reason:
             await self._prove_lint(project, base, commit, best, progress)
         written = await self._write_commands(project, keys, best)
-        proof = self._proof_json(self.plugins.project(project_id), base, commit, attempts, best)
+        proof = self._proof_json(self.core.settings.project(project_id), base, commit, attempts, best)
         return {**proof, "drift": [], "written": str(written)}
 
     def _attempt_for(self, project: ProjectConfig, keys: Sequence[str], candidate: Commands) -> _Attempt:
@@ -267,7 +266,7 @@ class Proofs:
         set_up = attempt.set_up if "postCreate" in keys else None
         checks = attempt.commands if "ci" in keys else None
         set_commands(file, project.id, set_up, checks, self.projects.config.environ, project.path)
-        await self.projects.trust(str(project.path), NOWHERE, preview=False)
+        await self.projects.trust(str(project.path), NO_CONTEXT, preview=False)
         return file
 
     # -- one run -------------------------------------------------------------------------------------------------------
@@ -282,7 +281,7 @@ class Proofs:
         timeouts: Mapping[str, float],
     ) -> None:
         """Run the set-up from scratch, then every check, and store the results in the attempt; without checks, run the set-up alone."""
-        await self.plugins.here.login_ready.wait()
+        await self.core.sites.here.login_ready.wait()
         for name, command in (attempt.commands or {"set-up": "true"}).items():
             from_scratch = not attempt.results
             progress.begin(attempt.set_up[0] if from_scratch and attempt.set_up else command)
@@ -312,7 +311,7 @@ class Proofs:
         from_scratch: bool = False,
     ) -> CheckSpec:
         """Return the specification of one check at a commit, in the environment of an agent without our own variables."""
-        env = agent_environment(self.plugins.here.login, project.env, {})
+        env = agent_environment(self.core.sites.here.login, project.env, {})
         return CheckSpec(
             project=project.id,
             repo=project.path,

@@ -25,7 +25,7 @@ from agent_orchestrator.changes.checks.runners import LOOKED_AT, read_outcome
 from agent_orchestrator.changes.checks.slots import Places
 from agent_orchestrator.changes.checks.spec import CheckSpec, Limits, digest
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.protocols import Clock, Report
+from agent_orchestrator.protocols import Report
 from agent_orchestrator.protocols.host import Host
 
 Started = Callable[[str], None]
@@ -87,7 +87,9 @@ class _CheckRun:
 class Checks:
     """Runs the checks of a home and remembers their results."""
 
-    def __init__(self, home: Home, host: Host, clock: Clock = time.time, limits: Limits | None = None) -> None:
+    def __init__(
+        self, home: Home, host: Host, clock: Callable[[], float] = time.time, limits: Limits | None = None
+    ) -> None:
         self._host = host
         self._clock = clock
         self._limits = limits or Limits()

@@ -18,7 +18,7 @@ from agent_orchestrator.changes.conflicts import hunks
 from agent_orchestrator.changes.conflicts.merge_bases import Graph, Two, two, with_snapshots
 from agent_orchestrator.changes.conflicts.model import Kind, Snapshot, is_lock_file
 from agent_orchestrator.changes.conflicts.paths import Changes, Stretch, TreePair, parse_changes
-from agent_orchestrator.changes.merge.merge_tree import WRITES_TREES
+from agent_orchestrator.changes.merge.merge_tree import FIRST_WHOLE_MERGE
 from agent_orchestrator.errors import Missing
 
 BATCHED = (2, 39)
@@ -87,7 +87,7 @@ class Comparison:
         """
         if not self._version:
             self._version = await self.git.version()
-        if self._version < WRITES_TREES:
+        if self._version < FIRST_WHOLE_MERGE:
             version = ".".join(map(str, self._version))
             raise Missing(f"Git {version} cannot predict conflicts", "install Git 2.38 or newer")
         by_commit = {snapshot.commit: snapshot for snapshot in snapshots}

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import structlog
 
-from agent_orchestrator.base.files.watch import Watch
 from agent_orchestrator.base.git.commands import Git, GitFailed
 from agent_orchestrator.base.git.refs import find_layout
-from agent_orchestrator.base.home import Home
 from agent_orchestrator.base.text.globs import covered, is_glob
 from agent_orchestrator.changes.conflicts.debounce import Pace
 from agent_orchestrator.changes.conflicts.merge_order import Names, words
@@ -28,12 +26,12 @@ from agent_orchestrator.changes.conflicts.snapshot import read_branch
 from agent_orchestrator.changes.conflicts.workspace_watch import WorkspaceWatch, room
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.actor import DAEMON
-from agent_orchestrator.core.engine import Change, Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.reactions import CHANGELESS
+from agent_orchestrator.core.listeners import Change
+from agent_orchestrator.core.reactions import KINDS_WITHOUT_CHANGE
 from agent_orchestrator.errors import AoError, Temporary
-from agent_orchestrator.protocols.host import Host
+from agent_orchestrator.sessions.part import Core, Part
 
 _TURN_EVENTS = (e.AgentTurnEnded, e.AgentDone, e.AgentExited, e.AgentActivity)
 """Events after which files may have changed, used for workspaces that are not watched completely."""
@@ -45,7 +43,7 @@ log = structlog.get_logger()
 def branch_of(facts: SessionFacts) -> Branch | None:
     """Return a session's live branch, or None if the session has ended or has no branch yet."""
     is_over = facts.stopped or facts.wanted == "stop" or (facts.pr is not None and facts.pr.state != "open")
-    if is_over or facts.place is None or facts.spec.kind in CHANGELESS:
+    if is_over or facts.place is None or facts.spec.kind in KINDS_WITHOUT_CHANGE:
         return None
     return Branch(
         session=facts.id,
@@ -85,14 +83,11 @@ class _RepositoryState:
     timer: asyncio.TimerHandle | None = None
 
 
-class Conflicts:
+class Conflicts(Part):
     """Predicts which sessions conflict, and in which files."""
 
-    def __init__(self, flow: Flow, home: Home, host: Host, watch: Watch) -> None:
-        self.flow = flow
-        self.home = home
-        self.host = host
-        self.watch = watch
+    def __init__(self, core: Core) -> None:
+        super().__init__(core)
         self._repositories: dict[tuple[str, str], _RepositoryState] = {}
         self._watches: dict[str, WorkspaceWatch] = {}
         self._listings: dict[tuple[str, str], list[str]] = {}
@@ -102,11 +97,10 @@ class Conflicts:
         self._task_files: dict[str, tuple[str | None, frozenset[str]]] = {}
         """For each session, the base's commit and the files in it that the session's task names."""
         self._max_watches = room()
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         """Watch the live branches and those of future sessions."""
-        self.flow.on_change.append(self._on_change)
+        self.on(self._update_changed)
         for facts in self.flow.sessions.values():
             if branch_of(facts):
                 self._watch_workspace(facts)
@@ -114,15 +108,14 @@ class Conflicts:
             if len(self._branches(repository)) > 1:
                 self._schedule_prediction(repository)
 
-    def close(self) -> None:
-        """Stop all watches, timers and predictions."""
+    async def close(self) -> None:
+        """Stop all predictions, watches and timers; a prediction that is cancelled sets its timer again, so those come last."""
+        await super().close()
+        for workspace_watch in self._watches.values():
+            workspace_watch.close()
         for repository in self._repositories.values():
             if repository.timer:
                 repository.timer.cancel()
-        for workspace_watch in self._watches.values():
-            workspace_watch.close()
-        for task in self._tasks:
-            task.cancel()
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -134,7 +127,7 @@ class Conflicts:
     async def pairs(self, project: str | None, *, fresh: bool) -> list[Mapping[str, Any]]:
         """Return the conflicts as the API shows them; with `fresh`, predict again first if something changed."""
         if fresh:
-            self.watch.catch_up()
+            self.core.watch.catch_up()
             for repository in [state for state in self._repositories.values() if project in (None, state.project)]:
                 await self._predict_with_retry(repository)
         return [pair.json() for pair in self.known(project)]
@@ -209,7 +202,7 @@ class Conflicts:
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
-    def _on_change(self, changes: Sequence[Change]) -> None:
+    def _update_changed(self, changes: Sequence[Change]) -> None:
         """Handle changes of sessions: ended or moved branches, and turns in workspaces that are not watched completely."""
         for change in changes:
             if change.after is None or change.after is change.before:
@@ -243,10 +236,10 @@ class Conflicts:
             watch_count = sum(map(len, self._watches.values()))
             git = Git(self.host, branch.workspace)
             workspace_watch = WorkspaceWatch(
-                self.watch, git, lambda: self._mark_stale(facts.id), self._max_watches - watch_count
+                self.core.watch, git, lambda: self._mark_stale(facts.id), self._max_watches - watch_count
             )
             self._watches[facts.id] = workspace_watch
-            self._spawn(self._open_watch(workspace_watch, branch.head))
+            self.spawn(self._open_watch(workspace_watch, branch.head))
 
     async def _open_watch(self, workspace_watch: WorkspaceWatch, head: str | None) -> None:
         """Begin to watch the folders of a workspace; if that fails, the workspace is not watched."""
@@ -313,7 +306,7 @@ class Conflicts:
         if due is not None and due > asyncio.get_running_loop().time():
             self._set_timer(repository)  # another change postponed it
         elif due is not None:
-            self._spawn(self._predict_in_background(repository))
+            self.spawn(self._predict_in_background(repository))
 
     async def _predict_in_background(self, repository: _RepositoryState) -> None:
         """Predict in the background and log errors."""
@@ -367,7 +360,7 @@ class Conflicts:
 
     async def _record(self, repository: _RepositoryState) -> None:
         """Record new and ended conflicts; the sessions' facts contain those recorded before."""
-        now = self.flow.clock()
+        now = self.clock()
         events: list[Event] = []
         for facts in list(self.flow.sessions.values()):
             if facts.project == repository.project and facts.spec.repo == str(repository.repo):
@@ -377,12 +370,6 @@ class Conflicts:
                     events.append(Event(body, now, "conflicts", key, facts.project, facts.id, actor=DAEMON))
         if events:
             await self.flow.append(*events)
-
-    def _spawn(self, coroutine: Coroutine[None, None, None]) -> None:
-        """Run a coroutine as a task that `close` cancels."""
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 def _branch_commit(repo: Path, branch: str) -> str | None:

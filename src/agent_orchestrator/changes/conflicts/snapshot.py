@@ -18,9 +18,10 @@ from pathlib import Path
 
 import structlog
 
-from agent_orchestrator.base.files.safe import copy_plain
-from agent_orchestrator.base.git.commands import Change, Git
-from agent_orchestrator.base.git.refs import LONGEST_INDEX, Layout, find_layout, read_head, read_ref
+from agent_orchestrator.base.files.safe import copy_regular_file
+from agent_orchestrator.base.git.commands import Git
+from agent_orchestrator.base.git.listings import StatusEntry
+from agent_orchestrator.base.git.refs import MAX_INDEX_BYTES, Layout, find_layout, read_head, read_ref
 from agent_orchestrator.changes.conflicts.model import Branch, Snapshot
 from agent_orchestrator.errors import AoError, machine_short
 from agent_orchestrator.protocols.host import Host
@@ -150,13 +151,13 @@ class Snapshots:
                     self._trees.popitem(last=False)
             return Snapshot(head, head, self._trees[head])
 
-    async def _uncommitted_snapshot(self, git: Git, layout: Layout, head: str, changed: list[Change]) -> Snapshot:
+    async def _uncommitted_snapshot(self, git: Git, layout: Layout, head: str, changed: list[StatusEntry]) -> Snapshot:
         """Write the workspace's changes to a copy of its index and return the snapshot of a commit of it."""
         paths = [change.path for change in changed if _is_included(git.repo / change.path)]
         with tempfile.TemporaryDirectory(dir=self.work, prefix="index-") as folder:
             index = Path(folder, "index")
             with suppress(FileNotFoundError):  # keep its times: Git uses them to skip unchanged files
-                await asyncio.to_thread(copy_plain, layout.git_dir / "index", index, LONGEST_INDEX)
+                await asyncio.to_thread(copy_regular_file, layout.git_dir / "index", index, MAX_INDEX_BYTES)
             env = {"GIT_INDEX_FILE": str(index), "GIT_LITERAL_PATHSPECS": "1", **self.environment()}
             listing = os.fsencode("".join(f"{path}\0" for path in paths))
             update = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
@@ -175,7 +176,7 @@ def _is_included(path: Path) -> bool:
     return stat.S_ISLNK(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_size <= MOST_BYTES)
 
 
-def _fingerprint(workspace: Path, head: str, changed: list[Change]) -> str:
+def _fingerprint(workspace: Path, head: str, changed: list[StatusEntry]) -> str:
     """Return a fingerprint of a workspace: while it stays the same, so does the content."""
     digest = hashlib.sha256(head.encode())
     for change in changed:

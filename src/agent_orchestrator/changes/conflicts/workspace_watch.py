@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from agent_orchestrator.base.files.watch import Watch, unseen
+from agent_orchestrator.base.files.watch import Watch, stop_nothing
 from agent_orchestrator.base.git.commands import Git
 
 MOST_FOLDERS = 4000
@@ -34,7 +34,7 @@ class WorkspaceWatch:
         self._watch = watch
         self._changed = changed
         self._max_folders = min(most, MOST_FOLDERS)
-        self._folders: dict[str, tuple[int, Callable[[], None]]] = {}
+        self._folders: dict[str, tuple[int, Callable[[], object]]] = {}
         """For each watched folder, relative to the workspace: its inode and the function that ends its watch."""
         self._ignored: dict[str, int] = {}
         """Inodes of the folders that Git ignores."""
@@ -126,5 +126,5 @@ class WorkspaceWatch:
             self._changed()
 
         stop = self._watch.folder(path, on_change)
-        self.complete = self.complete and stop is not unseen
+        self.complete = self.complete and stop is not stop_nothing
         self._folders[folder] = (inode, stop)

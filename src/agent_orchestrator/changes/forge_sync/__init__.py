@@ -5,13 +5,24 @@
 was read into events. Requests to each kind of forge are in `plugins/forges/`.
 """
 
-from agent_orchestrator.changes.forge_sync.after_merge import AfterLanding
-from agent_orchestrator.changes.forge_sync.connections import Repositories
-from agent_orchestrator.changes.forge_sync.doctor import Checkup
-from agent_orchestrator.changes.forge_sync.issue_sync import Tracking
+from agent_orchestrator.changes.forge_sync.after_merge import AfterMerge
+from agent_orchestrator.changes.forge_sync.connections import ForgeConnections
+from agent_orchestrator.changes.forge_sync.doctor import ForgeDoctor
+from agent_orchestrator.changes.forge_sync.issue_sync import IssueSync
 from agent_orchestrator.changes.forge_sync.outages import Outages
-from agent_orchestrator.changes.forge_sync.pull_request_sync import ForgeWatch
-from agent_orchestrator.changes.forge_sync.pull_requests import ForgeChanges
+from agent_orchestrator.changes.forge_sync.pull_request_sync import PullRequestSync
+from agent_orchestrator.changes.forge_sync.pull_requests import ForgePullRequests
+from agent_orchestrator.changes.forge_sync.session_forges import SessionForges
 from agent_orchestrator.changes.forge_sync.webhooks import Webhooks
 
-__all__ = ["AfterLanding", "Checkup", "ForgeChanges", "ForgeWatch", "Outages", "Repositories", "Tracking", "Webhooks"]
+__all__ = [
+    "AfterMerge",
+    "ForgeConnections",
+    "ForgeDoctor",
+    "ForgePullRequests",
+    "IssueSync",
+    "Outages",
+    "PullRequestSync",
+    "SessionForges",
+    "Webhooks",
+]

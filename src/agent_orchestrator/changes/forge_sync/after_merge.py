@@ -6,48 +6,41 @@ The branch is deleted only once all of its commits are on the base.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import structlog
 
 from agent_orchestrator.base.git.commands import Git, GitFailed
-from agent_orchestrator.base.home import Home
 from agent_orchestrator.changes import merge
-from agent_orchestrator.changes.forge_sync.backoff import of_the_host
-from agent_orchestrator.changes.forge_sync.connections import LOCAL, Repositories
+from agent_orchestrator.changes.forge_sync.backoff import is_host_error
+from agent_orchestrator.changes.forge_sync.connections import ForgeConnections
 from agent_orchestrator.changes.merge_queue.outcome_events import landing_spec
-from agent_orchestrator.core.effects import Effect, patient
-from agent_orchestrator.core.engine import Flow
+from agent_orchestrator.core.effects import Effect, retry_until_done
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.pull_request import PullRequest
 from agent_orchestrator.core.reactions import Intent
 from agent_orchestrator.errors import AoError, Temporary
 from agent_orchestrator.protocols.forge import SCM
-from agent_orchestrator.protocols.host import Host
+from agent_orchestrator.sessions.part import Core, Part
 
 FETCH_WITHIN = 600.0
 _ADDRESS = re.compile(r"^(?:[a-z+]+://)?(?:[^@/]*@)?([^:/]+)(?::\d+)?[:/]+(.+?)(?:\.git)?/*$", re.IGNORECASE)
 
-Forget = Callable[[SessionFacts], Awaitable[str]]
-
 log = structlog.get_logger()
 
 
-class AfterLanding:
+class AfterMerge(Part):
     """What is left to do on this machine after a change has merged at a forge."""
 
-    def __init__(self, flow: Flow, home: Home, host: Host, repositories: Repositories, forget_local: Forget) -> None:
-        self.flow = flow
-        self.home = home
-        self.host = host
+    def __init__(self, core: Core, repositories: ForgeConnections) -> None:
+        super().__init__(core)
         self.repositories = repositories
-        self.forget_local = forget_local
-        """The same as `forget_branch`, for a change that merged here."""
 
     def effects(self) -> dict[str, Effect]:
         """Return the effects by kind of intent."""
-        return {"follow": Effect(patient(self.follow, of_the_host))}
+        return {"follow": Effect(retry_until_done(self.follow, is_host_error))}
 
     async def follow(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         """Fetch the base that a change has merged into, move the local base branch to it, and delete the branch at the forge.
@@ -68,7 +61,7 @@ class AfterLanding:
             raise Temporary(f"{base} cannot be fetched from {scm.repo}: {error.text}", "git fetch") from None
         target = await git.resolve(ref)
         if target is not None:
-            reason = await merge.follow(self.host, repo, base, target, self._scratch_folder(facts))
+            reason = await merge.follow_remote_base(self.host, repo, base, target, self._scratch_folder(facts))
             if reason:
                 log.info("a base does not follow its forge", session=facts.id, base=base, reason=reason)
         if intent.args.get("removeThere") and facts.branch != base:
@@ -89,27 +82,28 @@ class AfterLanding:
             log.info("a landed branch stays at its forge", session=facts.id, branch=facts.branch, error=error.text)
 
     async def forget_branch(self, facts: SessionFacts) -> str:
-        """Delete the local branch after a merge, once all of it is on the forge's base.
+        """Delete the local branch after a merge, once all of it is on the base branch, here or at the forge.
 
         Return what became of it, or "" if there is nothing to do.
         """
-        if facts.spec.scm == LOCAL:
-            return await self.forget_local(facts)
-        pr = facts.pr
-        if pr is None or pr.state != "merged" or pr.keep_branch:
+        if facts.pr is None or facts.pr.state != "merged" or facts.pr.keep_branch:
             return ""
         try:
-            git = Git(self.host, Path(facts.spec.repo))
-            scm = await self.repositories.reach(facts.project, facts.spec.scm)
-            base = await git.resolve(await tracking_ref(git, scm.fetch_url()[0], pr.base))
-            forge_merge = merge.LandedElsewhere(pr.landed_head, base)
-            cleaned = await merge.cleanup(self.host, landing_spec(self.home, facts), forge_merge)
+            forge_merge = await self._forge_merge(facts, facts.pr) if facts.has_remote_forge else None
+            cleaned = await merge.delete_branch(self.host, landing_spec(self.home, facts), forge_merge)
         except AoError as error:
             return f"branch {facts.branch} stays: {error.text}"
         if not cleaned.deleted:
             return f"branch {facts.branch} stays: {cleaned.reason}"
         kept_note = f"; its commits are kept as {cleaned.kept}" if cleaned.kept else ""
         return f"branch {facts.branch} is removed{kept_note}"
+
+    async def _forge_merge(self, facts: SessionFacts, pr: PullRequest) -> merge.MergedAtForge:
+        """Return what the forge merged, and where its base branch is as far as it was fetched."""
+        git = Git(self.host, Path(facts.spec.repo))
+        scm = await self.repositories.reach(facts.project, facts.spec.scm)
+        base = await git.resolve(await tracking_ref(git, scm.fetch_url()[0], pr.base))
+        return merge.MergedAtForge(pr.landed_head, base)
 
     def _scratch_folder(self, facts: SessionFacts) -> Path:
         """Return the session's folder for scratch files; created if necessary."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from agent_orchestrator.errors import AoError, Denied
 
 
-def of_the_host(error: AoError) -> bool:
+def is_host_error(error: AoError) -> bool:
     """Return whether an error is about the host or the token, and not about what was requested."""
     return error.retryable or isinstance(error, Denied)
 
 
-def longer(pause: float, first: float, most: float, error: Exception, now: float) -> float:
+def next_pause(pause: float, first: float, most: float, error: Exception, now: float) -> float:
     """Return the pause after another failure: twice the last one, at most `most`, and not beyond the end of a known rate limit."""
     doubled = min(max(2 * pause, first), most)
     until: float | None = getattr(error, "until", None)

@@ -3,53 +3,52 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.config.model import Plugin
 from agent_orchestrator.config.projects.plugin_registry import BUILT_IN
 from agent_orchestrator.config.values import duration
+from agent_orchestrator.core.facts import LOCAL_FORGE
 from agent_orchestrator.errors import AoError, UsageError
 from agent_orchestrator.protocols.forge import SCM, Tracker
-from agent_orchestrator.protocols.host import Host
-from agent_orchestrator.sessions.plugins import Plugins
-
-LOCAL = "local"
+from agent_orchestrator.sessions.part import Core
 
 
-class Repositories:
+class ForgeConnections:
     """The forges and trackers in use: one plugin per project, created on first use."""
 
-    def __init__(self, plugins: Plugins, host: Host) -> None:
-        self.plugins = plugins
-        self.host = host
-        self.check: Callable[[ProjectConfig], Awaitable[None]] = _accept_any
-        """Raises an error if an untrusted configuration would have a token sent to a server that it names."""
+    def __init__(self, core: Core) -> None:
+        self.core = core
         self._plugins_by_key: dict[tuple[str, str, str, str], object] = {}
+
+    async def check_trust(self, project: ProjectConfig) -> None:
+        """Raise an error if an untrusted configuration would have a token sent to a server that it names."""
+        await self.core.projects.check_trust(project, None)
 
     async def name(self, project: ProjectConfig) -> str:
         """Return the forge for a project's new sessions: the configured one, that of its `repo` if there is a token, or `local`."""
-        if project.scm.plugin not in ("auto", LOCAL):
+        if project.scm.plugin not in ("auto", LOCAL_FORGE):
             self._forge_plugin(project, project.scm.plugin)  # raises configuration errors before anything is created
         if project.scm.plugin != "auto":
             return project.scm.plugin
         if project.repo is None:
-            return LOCAL
-        await self.check(project)
+            return LOCAL_FORGE
+        await self.check_trust(project)
         kind = kind_of(project.repo)
-        return kind if await self._forge_plugin(project, kind).configured() else LOCAL
+        return kind if await self._forge_plugin(project, kind).configured() else LOCAL_FORGE
 
     async def tracker_name(self, project: ProjectConfig) -> str:
         """Return the tracker of a project's issues: the configured one, or that of its forge."""
         if project.tracker.plugin != "auto":
             return project.tracker.plugin
         forge = await self.name(project)
-        return forge if forge in BUILT_IN["tracker"] else LOCAL
+        return forge if forge in BUILT_IN["tracker"] else LOCAL_FORGE
 
     def tracker(self, project_id: str, name: str) -> Tracker:
         """Return a project's tracker plugin with this name. Raises an error if its configuration is wrong."""
-        project = self.plugins.project(project_id)
+        project = self.core.settings.project(project_id)
         options = project.tracker.options if project.tracker.plugin == name else project.scm.options
         return cast("Tracker", self._plugin_for("tracker", project, name, options))
 
@@ -71,17 +70,17 @@ class Repositories:
 
     async def reach(self, project_id: str, name: str) -> SCM:
         """Return the forge plugin with this name after checking that the project may use its token."""
-        await self.check(self.plugins.project(project_id))
+        await self.check_trust(self.core.settings.project(project_id))
         return self.of(project_id, name)
 
     async def reach_tracker(self, project_id: str, name: str) -> Tracker:
         """Return the tracker plugin with this name after checking that the project may use its token."""
-        await self.check(self.plugins.project(project_id))
+        await self.check_trust(self.core.settings.project(project_id))
         return self.tracker(project_id, name)
 
     def of(self, project_id: str, name: str) -> SCM:
         """Return a project's forge plugin with this name. Raises an error if its configuration is wrong."""
-        return self._forge_plugin(self.plugins.project(project_id), name)
+        return self._forge_plugin(self.core.settings.project(project_id), name)
 
     def _forge_plugin(self, project: ProjectConfig, name: str) -> SCM:
         """Return a project's forge plugin."""
@@ -92,13 +91,13 @@ class Repositories:
         options = {**base_options, "repo": base_options.get("repo") or project.repo, "path": str(project.path)}
         key = (project.id, slot, name, json.dumps(options, sort_keys=True, default=str))
         if key not in self._plugins_by_key:
-            self._plugins_by_key[key] = self.plugins.registry(project).make(slot, name, options, self.host)
+            self._plugins_by_key[key] = self.core.plugins.registry(project).make(slot, name, options, self.core.host)
         return self._plugins_by_key[key]
 
     def secrets(self, name: str) -> dict[str, frozenset[str]]:
         """Return the webhook secrets that projects share with this forge or tracker, each with the projects that use it."""
         projects_by_secret: dict[str, frozenset[str]] = {}
-        for project in self.plugins.config.projects():
+        for project in self.core.config.projects():
             for part in (project.scm, project.tracker):
                 hook = part.options.get("webhook")
                 is_configured = part.plugin == name or (part.plugin == "auto" and name == kind_of(project.repo or ""))
@@ -113,15 +112,13 @@ class Repositories:
             part.options.get("webhook") for part in (project.scm, project.tracker) if part.plugin in (name, "auto")
         ]
         variables = [str(hook["secretEnvVar"]) for hook in hooks if isinstance(hook, dict) and hook.get("secretEnvVar")]
-        return next((variable for variable in variables if not self.plugins.config.environ.get(variable)), None)
+        return next((variable for variable in variables if not self.core.config.environ.get(variable)), None)
 
     def _secrets_in(self, hook: dict[str, object]) -> Iterator[str]:
         """Yield the webhook secrets of one configuration: given in place, or by environment variable."""
         if isinstance(secret := hook.get("secret"), str) and secret:
             yield secret
-        if isinstance(variable := hook.get("secretEnvVar"), str) and (
-            value := self.plugins.config.environ.get(variable)
-        ):
+        if isinstance(variable := hook.get("secretEnvVar"), str) and (value := self.core.config.environ.get(variable)):
             yield value
 
 
@@ -133,10 +130,6 @@ def kind_of(repo: str) -> str:
     return "gitlab" if path and "." in host and "gitlab" in host.lower() else "github"
 
 
-def problem(error: Exception) -> str:
+def error_line(error: Exception) -> str:
     """Return an error's text in one line."""
     return str(error) if isinstance(error, AoError) else f"{type(error).__name__}: {error}"
-
-
-async def _accept_any(_project: ProjectConfig) -> None:
-    """Accept every configuration."""

@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from agent_orchestrator.base.health import finding
-from agent_orchestrator.changes.forge_sync.connections import LOCAL, Repositories
+from agent_orchestrator.changes.forge_sync.connections import ForgeConnections
 from agent_orchestrator.changes.forge_sync.webhooks import KINDS, Webhooks
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.core.events import rfc3339
+from agent_orchestrator.core.facts import LOCAL_FORGE
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.protocols.forge import Access, Author, Metered, SignedIn
 
@@ -20,19 +21,19 @@ SOON = 7 * 86_400.0
 """Seconds before a token's end from which on a warning is shown."""
 
 
-class Checkup:
+class ForgeDoctor:
     """Checks every project that has its pull requests or issues at a forge or tracker."""
 
-    def __init__(self, repositories: Repositories, webhooks: Webhooks) -> None:
+    def __init__(self, repositories: ForgeConnections, webhooks: Webhooks, url: str) -> None:
+        """`url` is the address of this daemon."""
         self.repositories = repositories
         self.webhooks = webhooks
         self.clock = webhooks.flow.clock
-        self.url = ""
-        """The address of this daemon."""
+        self.url = url
 
     async def run(self) -> list[dict[str, Any]]:
         """Return the findings for all projects."""
-        projects = self.repositories.plugins.config.projects()
+        projects = self.repositories.core.config.projects()
         findings_by_project = await asyncio.gather(*(self._project_findings(project) for project in projects))
         return [line for lines in findings_by_project for line in lines]
 
@@ -43,12 +44,12 @@ class Checkup:
             forge, tracker = await self.repositories.name(project), await self.repositories.tracker_name(project)
         except AoError as error:
             return [finding(f"forge of {project.id}", "failed", error.text, error.remedy)]
-        if forge == LOCAL and project.repo:
+        if forge == LOCAL_FORGE and project.repo:
             remedy = "gh auth login, or set GITHUB_TOKEN; scm: local says that this is meant"
             detail = f"{project.repo} is named, but there is no token for it: pull requests stay here"
             lines.append(finding(f"forge of {project.id}", "warning", detail, remedy))
-        checks = [self._forge_finding(project, forge)] if forge != LOCAL else []
-        checks += [self._tracker_finding(project, tracker)] if tracker != LOCAL else []
+        checks = [self._forge_finding(project, forge)] if forge != LOCAL_FORGE else []
+        checks += [self._tracker_finding(project, tracker)] if tracker != LOCAL_FORGE else []
         lines += await asyncio.gather(*checks)
         problems = (
             self.webhooks.watch.problems.get((project.id, forge)),

@@ -14,24 +14,27 @@ from functools import partial
 
 import structlog
 
-from agent_orchestrator.base.rate_limit import Recent
-from agent_orchestrator.changes.forge_sync.backoff import longer
-from agent_orchestrator.changes.forge_sync.connections import LOCAL, Repositories, problem
+from agent_orchestrator.base.rate_limit import RateLimiter
+from agent_orchestrator.changes.forge_sync.backoff import next_pause
+from agent_orchestrator.changes.forge_sync.connections import ForgeConnections, error_line
 from agent_orchestrator.changes.forge_sync.outages import Outages
 from agent_orchestrator.changes.forge_sync.pull_request_events import issue_news
+from agent_orchestrator.changes.issues.plan_marks import planned_events
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.actor import acting, current
-from agent_orchestrator.core.effects import Effect, patient
-from agent_orchestrator.core.engine import Flow
+from agent_orchestrator.core.actor import acting_as, current
+from agent_orchestrator.core.dependencies import session_working_on
+from agent_orchestrator.core.effects import Effect, retry_until_done
 from agent_orchestrator.core.events import Event
+from agent_orchestrator.core.facts import LOCAL_FORGE
 from agent_orchestrator.core.fold.pull_requests import issue_key
-from agent_orchestrator.core.issue_work import works_on
-from agent_orchestrator.core.pull_request import Issue as Known
 from agent_orchestrator.core.pull_request import issue_number
 from agent_orchestrator.core.reactions import Intent
+from agent_orchestrator.core.signals import ConfigurationReloaded
 from agent_orchestrator.errors import AoError, NotFound
+from agent_orchestrator.protocols import Timer
 from agent_orchestrator.protocols.forge import Hint, Issue, IssueChange, Metered, Tracker
+from agent_orchestrator.sessions.part import Core, Part
 
 EVERY = 60.0
 """Seconds between two polls of a tracker."""
@@ -68,64 +71,61 @@ def _is_requested(change: IssueChange, body: e.Body) -> bool:
     return False
 
 
-class Tracking:
+class IssueSync(Part):
     """Keeps the facts about issues at trackers up to date."""
 
-    def __init__(self, flow: Flow, repositories: Repositories, outages: Outages) -> None:
-        self.flow = flow
+    def __init__(self, core: Core, repositories: ForgeConnections, outages: Outages) -> None:
+        super().__init__(core)
         self.repositories = repositories
         self.outages = outages
         self.problems: dict[str, str] = {}
         """Why a project's tracker cannot be read."""
-        self.planned: Callable[[str, Issue, Known | None], Sequence[e.Body]] = lambda _project, _issue, _known: ()
-        """Returns additional events for an issue that was created for a plan."""
         self._loops: dict[str, asyncio.Task[None]] = {}
         self._wake: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._hinted_issues: defaultdict[str, set[str]] = defaultdict(set)
         self._newest_update: dict[str, float] = {}
         self._last_webhook_at: dict[str, float] = {}
-        self._hint_limit = Recent(HINTED, 60.0, flow.clock)
+        self._hint_limit = RateLimiter(HINTED, 60.0, self.clock)
         self._polled_at: dict[str, float] = {}
-        self._poll_timers: dict[str, asyncio.TimerHandle] = {}
+        self._poll_timers: dict[str, Timer] = {}
         self._overdue: set[str] = set()
         """Projects that need a poll although hints come."""
         self._record_lock = asyncio.Lock()
         self._is_running = False
+        self.on_signal(ConfigurationReloaded, self._restart_failed)
 
     def effects(self) -> dict[str, Effect]:
         """Return the effects by kind of intent."""
-        return {"track": Effect(patient(self.track))}
+        return {"track": Effect(retry_until_done(self.track))}
 
     def start(self) -> None:
         """Start reading the issues of every project that has them at a tracker."""
         self._is_running = True
-        self.look()
+        self._restart_failed()
 
-    def look(self) -> None:
+    def _restart_failed(self, _signal: ConfigurationReloaded | None = None) -> None:
         """Start or restart reading after projects were added, removed or configured: a tracker that failed may be readable now."""
-        for project in self.repositories.plugins.config.projects() if self._is_running else ():
+        for project in self.core.config.projects() if self._is_running else ():
             task = self._loops.get(project.id)
             if task is not None and project.id in self.problems:
                 task.cancel()
                 task = None
-            if project.tracker.plugin != LOCAL and (task is None or task.done()):
-                self._loops[project.id] = asyncio.get_running_loop().create_task(self._run_loop(project.id))
+            if project.tracker.plugin != LOCAL_FORGE and (task is None or task.done()):
+                self._loops[project.id] = self.spawn(self._run_loop(project.id))
 
     async def close(self) -> None:
         """Stop reading."""
         self._is_running = False
         for timer in self._poll_timers.values():
             timer.cancel()
-        for task in self._loops.values():
-            task.cancel()
-        await asyncio.gather(*self._loops.values(), return_exceptions=True)
+        await super().close()
 
     def unread(self, project: str | None = None) -> list[dict[str, str]]:
         """Return the projects whose trackers could not be read at the last attempt, and why."""
         rows = []
-        for config in self.repositories.plugins.config.projects():
+        for config in self.core.config.projects():
             is_unanswered = (
-                config.tracker.plugin not in (LOCAL, "auto")
+                config.tracker.plugin not in (LOCAL_FORGE, "auto")
                 and config.id in self._loops
                 and config.id not in self._newest_update
             )
@@ -136,12 +136,12 @@ class Tracking:
 
     def hint(self, name: str, hint: Hint, projects: Collection[str]) -> None:
         """Read the issues that a webhook for these projects names."""
-        for project in self.repositories.plugins.config.projects():
+        for project in self.core.config.projects():
             is_affected = (
                 project.id in projects and project.tracker.plugin in (name, "auto") and project.id in self._loops
             )
             if is_affected and hint.issues and self._is_about_project(project, hint.repo):
-                self._last_webhook_at[project.id] = self.flow.clock()
+                self._last_webhook_at[project.id] = self.clock()
                 for issue in hint.issues:
                     self._request_read(project, issue)
 
@@ -150,7 +150,7 @@ class Tracking:
 
         It is read singly, or by the next poll if hints name so many issues that they would use up the rate limit.
         """
-        issues, now = self._hinted_issues[project.id], self.flow.clock()
+        issues, now = self._hinted_issues[project.id], self.clock()
         is_expected = issue in issues or self._has_session(project.id, issue)
         if is_expected or not self._hint_limit.wait(project.id):
             if not is_expected:
@@ -159,7 +159,7 @@ class Tracking:
             self._wake[project.id].set()
         elif project.id not in self._poll_timers and project.id not in self._overdue:
             poll_at = self._polled_at.get(project.id, 0.0) + self._interval(project.id, has_hooks=False)
-            timer = asyncio.get_running_loop().call_later(max(0.0, poll_at - now), self._poll_now, project.id)
+            timer = self.clock.call_later(max(0.0, poll_at - now), partial(self._poll_now, project.id))
             self._poll_timers[project.id] = timer
 
     def _poll_now(self, project: str) -> None:
@@ -172,7 +172,7 @@ class Tracking:
         """Return whether a session works on the issue."""
         number = issue_number(issue)
         known_issue = self.flow.home.issues.get(issue_key(project, number)) if number is not None else None
-        return known_issue is not None and works_on(known_issue, self.flow.sessions.values()) is not None
+        return known_issue is not None and session_working_on(known_issue, self.flow.sessions.values()) is not None
 
     def _is_about_project(self, project: ProjectConfig, repo: str) -> bool:
         """Return whether a hint about this repository, team or tracker project is about the project's issues."""
@@ -185,7 +185,7 @@ class Tracking:
     async def learn(self, project: ProjectConfig, issue: str) -> None:
         """Read one issue now, because a request names it."""
         name = await self.repositories.tracker_name(project)
-        if name != LOCAL:
+        if name != LOCAL_FORGE:
             tracker = await self.repositories.reach_tracker(project.id, name)
             await self.tell(project.id, name, await tracker.get(issue), whole=True)
 
@@ -200,29 +200,32 @@ class Tracking:
         async with self._record_lock:
             number = issue_number(issue.id)
             known_issue = self.flow.home.issues.get(issue_key(project, number)) if number is not None else None
-            now = self.flow.clock()
+            now = self.clock()
             events = [
                 Event(body, now, tracker, f"{project}:{issue.id}:{self.flow.seq}:{position}", project)
                 for position, body in enumerate(
-                    (*issue_news(known_issue, issue, tracker, whole=whole), *self.planned(project, issue, known_issue))
+                    (
+                        *issue_news(known_issue, issue, tracker, whole=whole),
+                        *planned_events(self.flow.home, project, issue, known_issue),
+                    )
                 )
             ]
             if own_events := [event for event in events if done(event.body)]:
                 await self.flow.append(*own_events)
             if tracker_events := [event for event in events if not done(event.body)]:
-                with acting(tracker) if current() else contextlib.nullcontext():
+                with acting_as(tracker) if current() else contextlib.nullcontext():
                     await self.flow.append(*tracker_events)
 
     async def _run_loop(self, project: str) -> None:
         """Read a project's tracker until the project is removed or its issues are local."""
         pause, name = 0.0, "tracker"
-        while self.repositories.plugins.config.project(project) is not None:
+        while self.core.config.project(project) is not None:
             try:
-                config = self.repositories.plugins.project(project)
+                config = self.core.settings.project(project)
                 previous_name, name = name, await self.repositories.tracker_name(config)
                 if previous_name != name:
                     await self.outages.settle(project, name)
-                if name == LOCAL:
+                if name == LOCAL_FORGE:
                     return
                 await self._read_due(project, name, await self.repositories.reach_tracker(project, name))
                 self.problems.pop(project, None)
@@ -232,9 +235,9 @@ class Tracking:
                 self._overdue.add(project)  # hinted issues are not read singly again
                 longest_pause = self._next_pause(project, pause, error)
                 pause = min(longest_pause, await self.outages.failed(project, name, "issues", error))
-                if self.problems.get(project) != problem(error):
-                    log.warning("a tracker cannot be read", project=project, error=problem(error))
-                self.problems[project] = problem(error)
+                if self.problems.get(project) != error_line(error):
+                    log.warning("a tracker cannot be read", project=project, error=error_line(error))
+                self.problems[project] = error_line(error)
             try:
                 async with asyncio.timeout(pause or self._interval(project)):
                     await self._wake[project].wait()
@@ -246,18 +249,18 @@ class Tracking:
     def _next_pause(self, project: str, pause: float, error: Exception) -> float:
         """Return the pause after a failure; the first one is no longer than that between two polls."""
         try:
-            config = self.repositories.plugins.project(project)
+            config = self.core.settings.project(project)
             first = min(EVERY, self.repositories.interval(config, config.tracker, EVERY))
         except AoError:
             first = EVERY
-        return longer(pause, first, LONGEST_PAUSE, error, self.flow.clock())
+        return next_pause(pause, first, LONGEST_PAUSE, error, self.clock())
 
     def _interval(self, project: str, *, has_hooks: bool | None = None) -> float:
         """Return the seconds between two polls: more while webhooks come (`has_hooks`), or while the host's rate limit is short."""
         if has_hooks is None:
-            has_hooks = self.flow.clock() - self._last_webhook_at.get(project, 0.0) <= HOOKS_LAST
+            has_hooks = self.clock() - self._last_webhook_at.get(project, 0.0) <= HOOKS_LAST
         try:
-            config = self.repositories.plugins.project(project)
+            config = self.core.settings.project(project)
             interval = WITH_HOOKS if has_hooks else self.repositories.interval(config, config.tracker, EVERY)
         except AoError:
             return WITH_HOOKS
@@ -273,7 +276,7 @@ class Tracking:
         hinted_issues, since, now = (
             self._hinted_issues.pop(project, set()),
             self._newest_update.get(project),
-            self.flow.clock(),
+            self.clock(),
         )
         for issue in sorted(hinted_issues):
             with contextlib.suppress(NotFound):  # it was deleted, or moved elsewhere
@@ -303,8 +306,8 @@ class Tracking:
 
     async def create(self, project: str, title: str, body: str, labels: Sequence[str]) -> int | None:
         """Create an issue at the tracker and return its number, or None if the project's issues are local."""
-        name = await self.repositories.tracker_name(self.repositories.plugins.project(project))
-        if name == LOCAL:
+        name = await self.repositories.tracker_name(self.core.settings.project(project))
+        if name == LOCAL_FORGE:
             return None
         issue = await (await self.repositories.reach_tracker(project, name)).create(title, body, labels)
         await self.tell(project, name, issue, whole=True, done=lambda _: True)
@@ -312,8 +315,8 @@ class Tracking:
 
     async def change(self, project: str, issue: str, change: IssueChange) -> bool:
         """Change an issue at the tracker. Return False if the project's issues are local."""
-        name = await self.repositories.tracker_name(self.repositories.plugins.project(project))
-        if name == LOCAL:
+        name = await self.repositories.tracker_name(self.core.settings.project(project))
+        if name == LOCAL_FORGE:
             return False
         tracker = await self.repositories.reach_tracker(project, name)
         await tracker.change(issue, change)
@@ -322,8 +325,8 @@ class Tracking:
 
     async def comment(self, project: str, issue: str, text: str, key: str) -> None:
         """Add a comment to an issue at the tracker."""
-        name = await self.repositories.tracker_name(self.repositories.plugins.project(project))
-        if name != LOCAL:
+        name = await self.repositories.tracker_name(self.core.settings.project(project))
+        if name != LOCAL_FORGE:
             await (await self.repositories.reach_tracker(project, name)).comment(issue, text, key)
 
     # -- reporting progress --------------------------------------------------------------------------------------------
@@ -336,6 +339,6 @@ class Tracking:
         if state == "in_review" and facts.pr and facts.pr.url:
             await tracker.comment(issue, f"Pull request: {facts.pr.url}", f"{facts.id}:{state}")
         await tracker.change(issue, IssueChange(state=state, assignee="@me" if state == "in_progress" else None))
-        now = self.flow.clock()
+        now = self.clock()
         tracked = Event(e.IssueTracked(state), now, name, f"{intent.key}:done", facts.project, facts.id)
         return [tracked]

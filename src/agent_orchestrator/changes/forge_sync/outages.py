@@ -8,27 +8,26 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import defaultdict
-from collections.abc import Callable
 
-from agent_orchestrator.changes.forge_sync.connections import Repositories, problem
+from agent_orchestrator.changes.forge_sync.connections import error_line
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event, rfc3339
-from agent_orchestrator.core.fold.sessions import outage_key
+from agent_orchestrator.core.fold.home import outage_key
+from agent_orchestrator.core.notices import NoticeGate
 from agent_orchestrator.errors import AoError, Denied
+from agent_orchestrator.sessions.part import Core
 
-LONG = 600.0
+NOTIFY_AFTER = 600.0
 """Seconds without an answer after which a person is notified."""
 
 
 class Outages:
     """Tracks since when each forge and tracker of each project fails. Its parts: pull requests and issues."""
 
-    def __init__(self, flow: Flow, repositories: Repositories) -> None:
-        self.flow = flow
-        self.repositories = repositories
-        self.gate: Callable[[str, e.Notified], e.Body] = lambda _project, notice: notice
-        """Returns the event for a notice, which may have to wait for the end of the quiet hours."""
+    def __init__(self, core: Core, notices: NoticeGate) -> None:
+        self.core = core
+        self.flow = core.flow
+        self._notices = notices
         self._record_lock = asyncio.Lock()
         self._failing_since: defaultdict[tuple[str, str], dict[str, float]] = defaultdict(dict)
 
@@ -37,7 +36,7 @@ class Outages:
 
         Return the seconds after which the failure is worth a notice if it goes on; infinite if it is recorded already.
         """
-        if self.repositories.plugins.config.project(project) is None:
+        if self.core.config.project(project) is None:
             return math.inf  # the project was removed
         async with self._record_lock:
             return await self._record_failure(project, name, part, error)
@@ -51,9 +50,9 @@ class Outages:
         needs_person = await self._needs_person(project, error)
         if outage is not None and (outage.called or not needs_person):
             return math.inf
-        if not needs_person and now - since < LONG:
-            return since + LONG - now
-        text = error.text if isinstance(error, AoError) else problem(error)
+        if not needs_person and now - since < NOTIFY_AFTER:
+            return since + NOTIFY_AFTER - now
+        text = error.text if isinstance(error, AoError) else error_line(error)
         remedy = error.remedy if isinstance(error, AoError) else "see the daemon's log"
         began = outage.since if outage else since
         notice = e.Notified(
@@ -99,11 +98,11 @@ class Outages:
 
         An untrusted configuration is reported elsewhere.
         """
-        config = self.repositories.plugins.config.project(project)
+        config = self.core.config.project(project)
         if not isinstance(error, Denied) or config is None:
             return False
         try:
-            await self.repositories.check(config)
+            await self.core.projects.check_trust(config, None)
         except AoError:
             return False
         return True
@@ -112,5 +111,5 @@ class Outages:
         """Record an event, with its notice if there is one."""
         now = self.flow.clock()
         key = f"{body.type}:{project}:{now:.6f}"
-        notices = [Event(self.gate(project, notice), now, "daemon", f"{key}:told", project)] if notice else []
+        notices = [Event(self._notices(project, notice), now, "daemon", f"{key}:told", project)] if notice else []
         await self.flow.append(Event(body, now, "daemon", key, project), *notices)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.pull_request import UNDER_WAY, Issue, PullRequest, issue_number
+from agent_orchestrator.core.pull_request import UNFINISHED_STATES, Issue, PullRequest, issue_number
 from agent_orchestrator.protocols.forge import Issue as Told
 from agent_orchestrator.protocols.forge import PullCheck, PullComment, PullReview, PullState
 
@@ -19,7 +19,7 @@ UNKNOWN_FILES = ("files that the forge does not name",)
 """Stands for files in conflict that the forge does not name."""
 
 
-def news(facts: SessionFacts, pull: PullState, conflicts: Sequence[str] = ()) -> list[e.Body]:
+def pull_request_news(facts: SessionFacts, pull: PullState, conflicts: Sequence[str] = ()) -> list[e.Body]:
     """Return what happened to a session's pull request, in order; `conflicts`: the files in conflict, if they are known."""
     pr = facts.pr
     if pr is None or pr.state == "merged":
@@ -31,12 +31,12 @@ def news(facts: SessionFacts, pull: PullState, conflicts: Sequence[str] = ()) ->
             bodies.append(e.BaseMoved(pull.base_head))
         if pull.head == facts.head:  # another commit's checks and conflicts say nothing about the session's head
             bodies += _conflict_events(pr, pull, tuple(conflicts) or UNKNOWN_FILES) + _check_events(pr, pull)
-    if unpinned(facts, pull):
+    if merges_other_commit(facts, pull):
         bodies.append(e.LandingFailed(f"somebody pushed {pull.head[:12]}, which was not checked", "moved"))
     return bodies + _discussion_events(pr, pull) + _end_events(pr, pull)
 
 
-def unpinned(facts: SessionFacts, pull: PullState) -> bool:
+def merges_other_commit(facts: SessionFacts, pull: PullState) -> bool:
     """Return whether the forge is about to merge another commit than the requested one."""
     request = facts.pr.landing if facts.pr else None
     return request is not None and pull.state == "open" and pull.queued and pull.head != request.head
@@ -66,7 +66,7 @@ def _check_events(pr: PullRequest, pull: PullState) -> list[e.Body]:
         return []
     check_names = {check.name for check in pull.checks}
     gone = [run for run in pr.checks.values() if run.head == pull.head and run.name not in check_names]
-    running = any(check.state in UNDER_WAY for check in pull.checks)
+    running = any(check.state in UNFINISHED_STATES for check in pull.checks)
     was_restarted = running and pr.settled == pull.head
     changed_checks = [check for check in pull.checks if was_restarted or not _is_known(pr, check, pull.head)]
     bodies = [

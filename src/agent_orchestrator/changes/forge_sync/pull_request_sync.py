@@ -8,27 +8,29 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import structlog
 
-from agent_orchestrator.base.home import Home
 from agent_orchestrator.changes import merge
 from agent_orchestrator.changes.checks.summary import LOOKED_AT, relevant
-from agent_orchestrator.changes.forge_sync.backoff import longer
-from agent_orchestrator.changes.forge_sync.connections import LOCAL, Repositories, problem
+from agent_orchestrator.changes.forge_sync.backoff import next_pause
+from agent_orchestrator.changes.forge_sync.connections import ForgeConnections, error_line
 from agent_orchestrator.changes.forge_sync.outages import Outages
-from agent_orchestrator.changes.forge_sync.pull_request_events import news, unpinned
+from agent_orchestrator.changes.forge_sync.pull_request_events import merges_other_commit, pull_request_news
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.engine import Change, Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.pull_request import BAD
+from agent_orchestrator.core.listeners import Change
+from agent_orchestrator.core.pull_request import FAILED_STATES
+from agent_orchestrator.core.signals import BaseChecksRead, ConfigurationReloaded
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.protocols.forge import SCM, BaseChecks, Hint, Known, KnowsBases, Metered, PullCheck, PullState
-from agent_orchestrator.protocols.host import Host
+from agent_orchestrator.protocols import Timer
+from agent_orchestrator.protocols.forge import SCM, Hint, Known, KnowsBases, Metered, PullCheck, PullState
+from agent_orchestrator.sessions.part import Core, Part
 
 EVERY = 25.0
 """Seconds between two polls of a repository."""
@@ -40,56 +42,53 @@ GATHER = 0.1
 """Seconds in which hints are collected before reading."""
 LONGEST_PAUSE = 600.0
 """Longest pause in seconds after failures."""
-POLLS_THAT_TELL = 2
+POLLS_AFTER_HINT = 2
 """Polls that are made after a hint about an unknown commit: only every other poll asks for the checks of commits that no
 session waits for."""
-MOST_AGAIN = 5
+MAX_REREADS = 5
 """Number of times that a pull request is read again because the forge's answer was incomplete."""
 
 log = structlog.get_logger()
 
-Place = tuple[str, str]
+ForgeKey = tuple[str, str]
 """A project and the forge that serves it."""
 
 
-class ForgeWatch:
+class PullRequestSync(Part):
     """Keeps the facts about pull requests at forges up to date."""
 
-    def __init__(self, flow: Flow, home: Home, host: Host, repositories: Repositories, outages: Outages) -> None:
-        self.flow = flow
-        self.home = home
-        self.host = host
+    def __init__(self, core: Core, repositories: ForgeConnections, outages: Outages) -> None:
+        super().__init__(core)
         self.repositories = repositories
         self.outages = outages
-        self.problems: dict[Place, str] = {}
+        self.problems: dict[ForgeKey, str] = {}
         """Why a project's forge cannot be read."""
-        self._loops: dict[Place, asyncio.Task[None]] = {}
-        self._wake: defaultdict[Place, asyncio.Event] = defaultdict(asyncio.Event)
-        self._numbers_to_read: defaultdict[Place, set[int]] = defaultdict(set)
+        self._loops: dict[ForgeKey, asyncio.Task[None]] = {}
+        self._wake: defaultdict[ForgeKey, asyncio.Event] = defaultdict(asyncio.Event)
+        self._numbers_to_read: defaultdict[ForgeKey, set[int]] = defaultdict(set)
         self.incomplete: dict[str, str] = {}
         """What a forge does not report about a session's pull request, although it was read again."""
         self._read_at: dict[str, float] = {}
         self._incomplete_reads: dict[str, int] = {}
-        self._last_webhook_at: dict[Place, float] = {}
-        self._polls_due: dict[Place, int] = {}
+        self._last_webhook_at: dict[ForgeKey, float] = {}
+        self._polls_due: dict[ForgeKey, int] = {}
         """Number of polls that are due although webhooks come."""
-        self._polled_at: dict[Place, float] = {}
-        self._poll_timers: dict[Place, asyncio.TimerHandle] = {}
+        self._polled_at: dict[ForgeKey, float] = {}
+        self._poll_timers: dict[ForgeKey, Timer] = {}
         self._last_action_seq: dict[str, int] = {}
         """The event number of the last action from here on a session's pull request; what was read before that is read again."""
-        self.on_bases: list[Callable[[str, Mapping[str, BaseChecks]], None]] = []
-        """Called after every poll with the checks of a project's base branches at its forge."""
         self._is_running = False
+        self.on_signal(ConfigurationReloaded, self._restart_failed)
 
     def start(self) -> None:
         """Start reading the open pull requests, and those that are opened later."""
         self._is_running = True
-        self.flow.on_change.append(self._on_change)
+        self.on(self._read_changed, e.PrOpened, e.WorkPushed, e.PrReady, e.ThreadSettled)
         for facts in self.flow.sessions.values():
             if _is_watched(facts):
                 self.want(facts)
 
-    def look(self) -> None:
+    def _restart_failed(self, _signal: ConfigurationReloaded) -> None:
         """Restart reading after a configuration change: a forge that failed may be readable now."""
         for place in [failed_place for failed_place in self.problems if failed_place in self._loops]:
             self._loops.pop(place).cancel()
@@ -100,17 +99,14 @@ class ForgeWatch:
         self._is_running = False
         for timer in self._poll_timers.values():
             timer.cancel()
-        for task in self._loops.values():
-            task.cancel()
-        await asyncio.gather(*self._loops.values(), return_exceptions=True)
+        await super().close()
 
-    def _on_change(self, changes: Sequence[Change]) -> None:
+    def _read_changed(self, changes: Sequence[Change]) -> None:
         """Read a pull request after it was opened, pushed to, made ready, or had a thread settled by a person."""
         for change in changes:
-            body, after = change.event.body, change.after
-            is_settled_here = isinstance(body, e.ThreadSettled) and change.event.source == "person"
-            is_worth_reading = is_settled_here or isinstance(body, e.PrOpened | e.WorkPushed | e.PrReady)
-            if is_worth_reading and after and _is_watched(after):
+            after = change.after
+            is_read_already = isinstance(change.event.body, e.ThreadSettled) and change.event.source != "person"
+            if after and not is_read_already and _is_watched(after):
                 self._last_action_seq[after.id] = change.event.seq
                 self.want(after)
 
@@ -128,8 +124,8 @@ class ForgeWatch:
 
         A hint about a commit of no session leads to a poll.
         """
-        places_to_poll: set[Place] = set()
-        is_of_place: dict[Place, bool] = {}
+        places_to_poll: set[ForgeKey] = set()
+        is_of_place: dict[ForgeKey, bool] = {}
         for facts in self.flow.sessions.values():
             place = (facts.project, facts.spec.scm)
             if facts.spec.scm != name or facts.project not in projects or not _is_watched(facts):
@@ -138,7 +134,7 @@ class ForgeWatch:
                 is_of_place[place] = self._is_in_repository(place, hint.repo)
             if not is_of_place[place]:
                 continue
-            self._last_webhook_at[place] = self.flow.clock()
+            self._last_webhook_at[place] = self.clock()
             has_targets = hint.pulls or hint.heads or hint.branches or hint.issues
             if not has_targets or _concerns(hint, facts):  # a hint without targets is about everything
                 self.want(facts)
@@ -147,43 +143,43 @@ class ForgeWatch:
         for place in places_to_poll:
             self._poll_soon(place)
 
-    def _poll_soon(self, place: Place) -> None:
+    def _poll_soon(self, place: ForgeKey) -> None:
         """Poll after a hint about a commit of no session, of the base perhaps, no sooner than a poll is due without webhooks."""
-        self._polls_due[place] = POLLS_THAT_TELL
+        self._polls_due[place] = POLLS_AFTER_HINT
         if place in self._poll_timers:
             return
-        delay = self._polled_at.get(place, 0.0) + self._interval(place) - self.flow.clock()
-        self._poll_timers[place] = asyncio.get_running_loop().call_later(max(0.0, delay), self._poll_now, place)
+        delay = self._polled_at.get(place, 0.0) + self._interval(place) - self.clock()
+        self._poll_timers[place] = self.clock.call_later(max(0.0, delay), partial(self._poll_now, place))
 
-    def _poll_now(self, place: Place) -> None:
+    def _poll_now(self, place: ForgeKey) -> None:
         """Wake the loop of a project's forge."""
         del self._poll_timers[place]
         self._wake_loop(place)
 
-    def _is_in_repository(self, place: Place, repo: str) -> bool:
+    def _is_in_repository(self, place: ForgeKey, repo: str) -> bool:
         """Return whether a hint about this repository is about the project's repository."""
         try:
             return not repo or self.repositories.of(*place).repo.casefold() == repo.casefold()
         except AoError:
             return False
 
-    def _wake_loop(self, place: Place) -> None:
+    def _wake_loop(self, place: ForgeKey) -> None:
         """Wake the loop of a project's forge, and start it if it does not run."""
         self._wake[place].set()
         if self._is_running and (place not in self._loops or self._loops[place].done()):
-            self._loops[place] = asyncio.get_running_loop().create_task(self._run_loop(place), name=f"forge {place}")
+            self._loops[place] = self.spawn(self._run_loop(place), name=f"forge {place}")
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    async def _run_loop(self, place: Place) -> None:
+    async def _run_loop(self, place: ForgeKey) -> None:
         """Read a project's pull requests as long as any is watched."""
-        pause, began = 0.0, self.flow.clock()
+        pause, began = 0.0, self.clock()
         while any(self._watched_sessions(place)):
             try:
                 scm = await self.repositories.reach(*place)
-                overdue = self.flow.clock() - max(began, self._polled_at.get(place, 0.0)) >= WITH_HOOKS
+                overdue = self.clock() - max(began, self._polled_at.get(place, 0.0)) >= WITH_HOOKS
                 if overdue or not self._numbers_to_read[place]:
-                    self._polled_at[place] = self.flow.clock()
+                    self._polled_at[place] = self.clock()
                     self._mark_for_reading(place, await scm.changed(self._known_pulls(place)))
                     self._polls_due[place] = max(0, self._polls_due.get(place, 0) - 1)
                     self._report_bases(place[0], scm)
@@ -193,28 +189,27 @@ class ForgeWatch:
                 pause = 0.0
             except Exception as error:
                 pause = min(self._next_pause(place, pause, error), await self.outages.failed(*place, "pulls", error))
-                if self.problems.get(place) != problem(error):
-                    log.warning("a forge cannot be read", project=place[0], forge=place[1], error=problem(error))
-                self.problems[place] = problem(error)
+                if self.problems.get(place) != error_line(error):
+                    log.warning("a forge cannot be read", project=place[0], forge=place[1], error=error_line(error))
+                self.problems[place] = error_line(error)
             await self._sleep(place, pause)
         await self.outages.unwanted(*place, "pulls")
 
     def _report_bases(self, project: str, scm: SCM) -> None:
-        """Pass the checks of the base branches to the listeners."""
+        """Emit the checks of the base branches, if the forge reports them."""
         if isinstance(scm, KnowsBases):
-            for listener in self.on_bases:
-                listener(project, scm.bases())
+            self.emit(BaseChecksRead(project, scm.bases()))
 
-    def _next_pause(self, place: Place, pause: float, error: Exception) -> float:
+    def _next_pause(self, place: ForgeKey, pause: float, error: Exception) -> float:
         """Return the pause after a failure; the first one is no longer than that between two polls."""
         try:
-            project = self.repositories.plugins.project(place[0])
+            project = self.core.settings.project(place[0])
             first = min(EVERY, self.repositories.interval(project, project.scm, EVERY))
         except AoError:
             first = EVERY
-        return longer(pause, first, LONGEST_PAUSE, error, self.flow.clock())
+        return next_pause(pause, first, LONGEST_PAUSE, error, self.clock())
 
-    async def _sleep(self, place: Place, pause: float) -> None:
+    async def _sleep(self, place: ForgeKey, pause: float) -> None:
         """Wait until the next poll is due or a pull request is to be read."""
         try:
             async with asyncio.timeout(pause or self._interval(place)):
@@ -224,7 +219,7 @@ class ForgeWatch:
         await asyncio.sleep(pause or self._gather_seconds(place))
         self._wake[place].clear()
 
-    def _gather_seconds(self, place: Place) -> float:
+    def _gather_seconds(self, place: ForgeKey) -> float:
         """Return the seconds in which hints are collected: more while the host's rate limit is short, to save requests."""
         try:
             scm = self.repositories.of(*place)
@@ -232,20 +227,20 @@ class ForgeWatch:
             return GATHER
         return min(max(GATHER, scm.pause()), EVERY) if isinstance(scm, Metered) else GATHER
 
-    def _interval(self, place: Place) -> float:
+    def _interval(self, place: ForgeKey) -> float:
         """Return the seconds until the next poll: more while webhooks come, or while the host's rate limit is short."""
         has_hooks = (
-            self.flow.clock() - self._last_webhook_at.get(place, 0.0) <= HOOKS_LAST and not self._numbers_to_read[place]
+            self.clock() - self._last_webhook_at.get(place, 0.0) <= HOOKS_LAST and not self._numbers_to_read[place]
         )
         has_hooks = has_hooks and not self._polls_due.get(place)
         try:
-            scm, project = self.repositories.of(*place), self.repositories.plugins.project(place[0])
+            scm, project = self.repositories.of(*place), self.core.settings.project(place[0])
             interval = WITH_HOOKS if has_hooks else self.repositories.interval(project, project.scm, EVERY)
         except AoError:
             return WITH_HOOKS
         return max(interval, scm.pause() if isinstance(scm, Metered) else 0.0)
 
-    def _watched_sessions(self, place: Place) -> Iterable[SessionFacts]:
+    def _watched_sessions(self, place: ForgeKey) -> Iterable[SessionFacts]:
         """Return the sessions of a project's forge whose pull requests are watched."""
         return (
             facts
@@ -253,7 +248,7 @@ class ForgeWatch:
             if (facts.project, facts.spec.scm) == place and _is_watched(facts)
         )
 
-    def _known_pulls(self, place: Place) -> list[Known]:
+    def _known_pulls(self, place: ForgeKey) -> list[Known]:
         """Return what is known of the watched pull requests, for a poll to compare."""
         return [
             Known(pr.number, pr.node, facts.head or "", _is_settled(facts), self._read_at.get(facts.id, 0.0))
@@ -261,13 +256,13 @@ class ForgeWatch:
             if (pr := facts.pr)
         ]
 
-    def _mark_for_reading(self, place: Place, hint: Hint) -> None:
+    def _mark_for_reading(self, place: ForgeKey, hint: Hint) -> None:
         """Mark the pull requests that a poll's result is about as to be read."""
         self._numbers_to_read[place] |= {
             facts.pr.number for facts in self._watched_sessions(place) if facts.pr and _concerns(hint, facts)
         }
 
-    async def read(self, place: Place, scm: SCM) -> None:
+    async def read(self, place: ForgeKey, scm: SCM) -> None:
         """Read the pull requests that are marked, and record what is new.
 
         Raises `AoError` if one could not be recorded, after the others were.
@@ -298,7 +293,7 @@ class ForgeWatch:
         for node, session in sessions.items():
             self._check_completeness(place, session, unread_by_node.get(node, ("itself",)))
 
-    def _check_completeness(self, place: Place, session: str, unread: Sequence[str]) -> None:
+    def _check_completeness(self, place: ForgeKey, session: str, unread: Sequence[str]) -> None:
         """Mark a pull request that was read incompletely to be read again, a few times; after that it waits for the next change."""
         facts = self.flow.sessions[session]
         attempts = self._incomplete_reads.pop(session, 0)
@@ -306,9 +301,9 @@ class ForgeWatch:
         if not unread or facts.pr is None:
             return
         self._incomplete_reads[session] = attempts + 1
-        self._read_at[session] = self.flow.clock()
+        self._read_at[session] = self.clock()
         self.incomplete[session] = f"pull request #{facts.pr.number} is not told whole: {', '.join(unread)}"
-        if attempts < MOST_AGAIN:
+        if attempts < MAX_REREADS:
             self._numbers_to_read[place].add(facts.pr.number)
 
     def untold(self, project: str) -> list[str]:
@@ -320,18 +315,18 @@ class ForgeWatch:
 
         If an action from here was recorded after `last_seq`, the answer may be older than it and is dropped.
         """
-        self._read_at[session] = self.flow.clock()
-        if unpinned(self.flow.sessions[session], pull):
+        self._read_at[session] = self.clock()
+        if merges_other_commit(self.flow.sessions[session], pull):
             await scm.call_off(pull)
         pull = await self._with_logs(scm, self.flow.sessions[session], pull)
         conflicts = await self._conflicting_files(self.flow.sessions[session], pull) if pull.mergeable == "no" else ()
         if self._last_action_seq.get(session, 0) > last_seq:
             return
         facts = self.flow.sessions[session]
-        now = self.flow.clock()
+        now = self.clock()
         events = [
             Event(body, now, facts.spec.scm, f"{pull.id}:{facts.seq}:{number}", facts.project, session)
-            for number, body in enumerate(news(facts, pull, conflicts))
+            for number, body in enumerate(pull_request_news(facts, pull, conflicts))
         ]
         if events:
             await self.flow.append(*events)
@@ -350,7 +345,7 @@ class ForgeWatch:
         checks = []
         for check in pull.checks:
             is_new_failure = (
-                check.state in BAD and check.job and known_states.get(check.name) != (pull.head, check.state)
+                check.state in FAILED_STATES and check.job and known_states.get(check.name) != (pull.head, check.state)
             )
             checks.append(await self._with_log(scm, facts, check) if is_new_failure else check)
         return replace(pull, checks=tuple(checks))
@@ -376,7 +371,7 @@ def _is_watched(facts: SessionFacts) -> bool:
     One that was closed may be reopened as long as its session is not stopped.
     """
     pr = facts.pr
-    if facts.spec.scm == LOCAL or pr is None or not pr.node:
+    if not facts.has_remote_forge or pr is None or not pr.node:
         return False
     return pr.state == "open" or (pr.state == "closed" and not facts.stopped)
 

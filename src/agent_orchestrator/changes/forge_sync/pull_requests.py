@@ -11,44 +11,42 @@ import asyncio
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
-from typing import Any
 
 from agent_orchestrator.base.git.commands import Git, GitFailed
-from agent_orchestrator.changes.forge_sync.backoff import of_the_host
-from agent_orchestrator.changes.forge_sync.connections import LOCAL, Repositories
+from agent_orchestrator.changes.forge_sync.backoff import is_host_error
+from agent_orchestrator.changes.forge_sync.connections import ForgeConnections
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.effects import Again, Effect, Run, patient
-from agent_orchestrator.core.engine import Flow
+from agent_orchestrator.core.effects import Effect, RetryLater, Run, retry_until_done
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.pull_request import PullRequest
 from agent_orchestrator.core.reactions import Intent
 from agent_orchestrator.errors import AoError, Conflict, Denied, NotFound, Temporary, UsageError
 from agent_orchestrator.protocols.forge import SCM, Merged, Merging, PullSpec, PullState, Unmergeable, Waiting
-from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.protocols.text import without_commands, without_orders
-from agent_orchestrator.sessions.sessions import Claim
+from agent_orchestrator.sessions.creation.new_session import Claim, NewSession
+from agent_orchestrator.sessions.part import Core, Part
 
 _ADDRESS = re.compile(r"https?://[^/]+/(.+?)/(?:-/)?(?:pull|merge_requests)/(\d+)(?:[/?#].*)?")
 PUSH_WITHIN = 600.0
 """Time limit of a push or fetch, in seconds."""
 LOOK_AGAIN = 60.0
 """Seconds after which a forge that merges from its own queue is read again for its progress; webhooks report it too."""
-LOOK_AT_CHECKS = 2.0
+RECHECK_AFTER = 2.0
 """Seconds after which the checks of a change that is to merge are looked up again; that needs no request."""
 UNCHECKED = "its checks have not passed yet (--force lands it without them)"
 MOVED = "its branch moved meanwhile; what is there now was not checked"
 
 
-class ForgeChanges:
+class ForgePullRequests(Part):
     """The effects of pull requests that are not local."""
 
-    def __init__(self, flow: Flow, host: Host, repositories: Repositories) -> None:
-        self.flow = flow
-        self.host = host
+    def __init__(self, core: Core, repositories: ForgeConnections) -> None:
+        super().__init__(core)
         self.repositories = repositories
         self._merge_locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         """A lock per session, so that decisions about its merge are made one at a time."""
@@ -56,16 +54,29 @@ class ForgeChanges:
     def effects(self, local: Mapping[str, Effect]) -> dict[str, Effect]:
         """Return the effects by kind of intent: for local sessions those of the local forge, for the others these."""
         remote = {
-            "open-pr": patient(self.open),
-            "ready-pr": patient(self.ready),
-            "land": patient(self.land, of_the_host),
+            "open-pr": retry_until_done(self.open),
+            "ready-pr": retry_until_done(self.ready),
+            "land": retry_until_done(self.land, is_host_error),
         }
         for_either = {kind: Effect(self._dispatch_by_forge(local[kind].run, run)) for kind, run in remote.items()}
-        requested = {"reply": self.reply, "close-pr": self.close, "make-ready": self.ready, "rerun": self.rerun}
-        requested_effects = {kind: Effect(patient(run, of_the_host)) for kind, run in requested.items()}
+        requested = {
+            "reply": self.reply,
+            "close-pr": self.close_pull_request,
+            "make-ready": self.ready,
+            "rerun": self.rerun,
+        }
+        requested_effects = {kind: Effect(retry_until_done(run, is_host_error)) for kind, run in requested.items()}
         awaited = {"resolve": self.resolve, "request-review": self.request_review}
-        awaited_effects = {kind: Effect(patient(run, lambda error: error.retryable)) for kind, run in awaited.items()}
-        return {**local, **for_either, **requested_effects, **awaited_effects, "push": Effect(patient(self.push))}
+        awaited_effects = {
+            kind: Effect(retry_until_done(run, lambda error: error.retryable)) for kind, run in awaited.items()
+        }
+        return {
+            **local,
+            **for_either,
+            **requested_effects,
+            **awaited_effects,
+            "push": Effect(retry_until_done(self.push)),
+        }
 
     def _dispatch_by_forge(self, local: Run, remote: Run) -> Run:
         """Return an effect that runs the local function for local sessions and the remote one for others."""
@@ -73,13 +84,13 @@ class ForgeChanges:
         async def run(intent: Intent, attempts: int) -> Sequence[Event]:
             """Run the function for the session's forge."""
             facts = self.flow.sessions[intent.session]
-            return await (local if facts.spec.scm == LOCAL else remote)(intent, attempts)
+            return await (remote if facts.has_remote_forge else local)(intent, attempts)
 
         return run
 
     def _event(self, facts: SessionFacts, body: e.Body, key: str) -> Event:
         """Return an event of the session's forge."""
-        return Event(body, self.flow.clock(), facts.spec.scm, key, facts.project, facts.id)
+        return Event(body, self.clock(), facts.spec.scm, key, facts.project, facts.id)
 
     async def _forge_of(self, facts: SessionFacts) -> SCM:
         """Return the plugin of the session's forge."""
@@ -99,29 +110,27 @@ class ForgeChanges:
 
     # -- continuing a pull request -------------------------------------------------------------------------------------
 
-    async def claim(self, project: ProjectConfig, name: str, request: Mapping[str, Any]) -> Claim:
+    async def claim(self, project: ProjectConfig, name: str, request: NewSession) -> Claim:
         """Turn a request to continue a pull request into one for its branch, with the first facts of the session.
 
         Fetches the branch. Raises `Conflict` if the pull request is not open, comes from a fork, or has a session.
         """
         scm = await self.repositories.reach(project.id, name)
-        pull = await scm.get(_pull_number(str(request["pr"]).strip(), scm.repo))
+        pull = await scm.get(_pull_number(request.pr.strip(), scm.repo))
         self._refuse_claim(project, pull)
         url, env = scm.push_url()
         refspec = f"+refs/heads/{pull.branch}:refs/remotes/origin/{pull.branch}"
         await Git(self.host, project.path).fetch(url, [refspec], timeout=PUSH_WITHIN, env=env)
-        task = f"Continue pull request #{pull.number}: {pull.title}"
-        other_fields = {key: value for key, value in request.items() if key != "pr"}
-        defaults = {"title": pull.title, "prompt": task, "base": pull.base}
         opened = e.PrOpened(pull.number, pull.title, pull.base, pull.draft, pull.url, pull.id)
-        return {
-            **defaults,
-            **{field: entry for field, entry in other_fields.items() if entry},
-            "branch": pull.branch,
-        }, (
-            e.WorkPushed(pull.head),
-            opened,
+        continued = replace(
+            request,
+            pr="",
+            branch=pull.branch,
+            title=request.title or pull.title,
+            prompt=request.prompt or f"Continue pull request #{pull.number}: {pull.title}",
+            base=request.base or pull.base,
         )
+        return Claim(continued, (e.WorkPushed(pull.head), opened))
 
     def _refuse_claim(self, project: ProjectConfig, pull: PullState) -> None:
         """Raise `Conflict` if a session cannot continue this pull request."""
@@ -204,7 +213,7 @@ class ForgeChanges:
     async def reply(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         """Post the agent's answer at the forge, in the same thread if that still exists."""
         facts = self.flow.sessions[intent.session]
-        if facts.spec.scm == LOCAL or facts.pr is None:
+        if not facts.has_remote_forge or facts.pr is None:
             return []
         scm, pull, _ = await self._read_pull(facts)
         text, key = without_orders(str(intent.args["body"])), str(intent.args["comment"])
@@ -222,7 +231,7 @@ class ForgeChanges:
             raise Conflict(f"the discussion is gone from #{pull.number}", f"see it there: {pull.url}")
         if not resolved_states or not all(resolved_states):
             await scm.resolve(thread)
-        now = self.flow.clock()
+        now = self.clock()
         settled = e.ThreadSettled(thread, True)
         return [Event(settled, now, "person", f"{intent.key}:done", facts.project, facts.id)]
 
@@ -235,7 +244,7 @@ class ForgeChanges:
         await scm.request_review(pull, people)
         return [self._event(facts, e.PeopleAsked(people), f"{intent.key}:done")]
 
-    async def close(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+    async def close_pull_request(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         """Close the pull request, because a person gave the change up."""
         scm, pull, _ = await self._read_pull(self.flow.sessions[intent.session])
         if pull.state == "open":
@@ -256,7 +265,7 @@ class ForgeChanges:
             return await self._land(intent)
 
     async def _land(self, intent: Intent) -> Sequence[Event]:
-        """Merge the requested commit for a caller that holds the session's lock; return the events, or raise `Again` to wait."""
+        """Merge the requested commit for a caller that holds the session's lock; return the events, or raise `RetryLater` to wait."""
         facts = self.flow.sessions[intent.session]
         handed_over = facts.pr and facts.pr.landing and facts.pr.landing.waits not in ("", UNCHECKED)
         check_failure = self._check_blocker(facts, facts.pr, intent) if facts.pr and not handed_over else []
@@ -296,7 +305,7 @@ class ForgeChanges:
                 return [self._event(facts, e.LandingFailed(outcome.reason, cause), f"{intent.key}:failed")]
 
     def _check_blocker(self, facts: SessionFacts, pr: PullRequest, intent: Intent) -> list[Event]:
-        """Return the event that the checks hold the merge; raise `Again` while they run.
+        """Return the event that the checks hold the merge; raise `RetryLater` while they run.
 
         No change merges before its checks pass, even where the forge would allow it. What blocks the merge at the forge
         is left to the forge.
@@ -308,7 +317,7 @@ class ForgeChanges:
             failed = e.LandingFailed(blocker, "checks")
             return [self._event(facts, failed, f"{intent.key}:failed")]
         if not pr.green(request.head):
-            raise self._wait_for(facts, UNCHECKED, LOOK_AT_CHECKS)
+            raise self._wait_for(facts, UNCHECKED, RECHECK_AFTER)
         return []
 
     async def call_off(self, session: str, key: str) -> None:
@@ -326,7 +335,7 @@ class ForgeChanges:
             if pull.queued:
                 await scm.call_off(pull)
             called_off = e.LandingFailed("a person called it off", "called-off")
-            now = self.flow.clock()
+            now = self.clock()
             await self.flow.append(Event(called_off, now, "person", key, facts.project, session))
 
     def _ended_events(self, facts: SessionFacts, intent: Intent, pull: PullState) -> list[Event]:
@@ -344,12 +353,12 @@ class ForgeChanges:
         )
         return [self._event(facts, merged, f"{intent.key}:done")]
 
-    def _wait_for(self, facts: SessionFacts, reason: str, after: float = LOOK_AGAIN) -> Again:
+    def _wait_for(self, facts: SessionFacts, reason: str, after: float = LOOK_AGAIN) -> RetryLater:
         """Return the exception to wait with, with an event if the reason is new."""
         last_reason = facts.pr.landing.waits if facts.pr and facts.pr.landing else reason
-        key = f"landing-waits:{facts.id}:{self.flow.clock():.6f}"
+        key = f"landing-waits:{facts.id}:{self.clock():.6f}"
         events = [self._event(facts, e.LandingWaits(reason), key)] if last_reason != reason else []
-        return Again(after, *events)
+        return RetryLater(after, *events)
 
 
 def _pull_number(reference: str, repo: str) -> int:

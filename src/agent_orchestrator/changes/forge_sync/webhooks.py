@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import cast
 
-from agent_orchestrator.changes.forge_sync.connections import Repositories
-from agent_orchestrator.changes.forge_sync.issue_sync import Tracking
-from agent_orchestrator.changes.forge_sync.pull_request_sync import ForgeWatch
+from agent_orchestrator.changes.forge_sync.connections import ForgeConnections
+from agent_orchestrator.changes.forge_sync.issue_sync import IssueSync
+from agent_orchestrator.changes.forge_sync.pull_request_sync import PullRequestSync
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.errors import AoError, NotFound, UsageError
 from agent_orchestrator.protocols.forge import Hooks, WebhookDelivery
@@ -30,7 +30,7 @@ REMEMBERED = 10_000
 """Minimum number of latest deliveries that are recognized when they come again."""
 OLDEST = 300.0
 """Maximum age in seconds of a delivery that says when it was sent."""
-LARGE = 1 << 18
+VERIFY_IN_THREAD_FROM = 1 << 18
 """Size in bytes from which on a delivery is verified in a thread: the sender need not be known, and every secret is tried."""
 _VERIFIERS = ThreadPoolExecutor(1, "webhooks")
 
@@ -45,7 +45,7 @@ class Unsigned(AoError):
 class Webhooks:
     """Receives what forges and trackers send."""
 
-    def __init__(self, flow: Flow, repositories: Repositories, watch: ForgeWatch, tracking: Tracking) -> None:
+    def __init__(self, flow: Flow, repositories: ForgeConnections, watch: PullRequestSync, tracking: IssueSync) -> None:
         self.flow = flow
         self.repositories = repositories
         self.watch = watch
@@ -69,7 +69,7 @@ class Webhooks:
             raise NotFound(f"nobody called {name} sends webhooks", f"one of {', '.join(KINDS)}")
         secrets = self.repositories.secrets(name)
         hooks, signed_request = _hooks_of(name), (headers, body, secrets)
-        if len(body) < LARGE or not secrets:
+        if len(body) < VERIFY_IN_THREAD_FROM or not secrets:
             delivery, secret = _verify(hooks, *signed_request)
         else:
             loop = asyncio.get_running_loop()

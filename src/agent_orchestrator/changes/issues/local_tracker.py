@@ -14,17 +14,17 @@ from typing import Any, Protocol
 
 from agent_orchestrator.changes.pull_requests.local import next_number
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.authors import A_PERSON, Words
-from agent_orchestrator.core.dependencies import open_before
+from agent_orchestrator.core.authors import A_PERSON, Author
+from agent_orchestrator.core.dependencies import is_about, open_prerequisites, session_working_on
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event, rfc3339
+from agent_orchestrator.core.facts import LOCAL_FORGE
 from agent_orchestrator.core.fold.pull_requests import issue_key
-from agent_orchestrator.core.issue_work import is_about, works_on
 from agent_orchestrator.core.pull_request import Issue
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.plugins.agents.shared.spool import clean_text
 from agent_orchestrator.protocols.forge import IssueChange
-from agent_orchestrator.sessions.issue_task import find_issue
+from agent_orchestrator.sessions.creation.issue_task import find_issue
 
 Rows = list[dict[str, Any]]
 """Issues as JSON objects."""
@@ -36,7 +36,7 @@ LONGEST_LABEL = 80
 MOST_LABELS = 50
 
 
-class Elsewhere(Protocol):
+class RemoteTracker(Protocol):
     """A tracker that is not the local one."""
 
     async def create(self, project: str, title: str, body: str, labels: Sequence[str]) -> int | None:
@@ -55,11 +55,11 @@ class Elsewhere(Protocol):
 class Issues:
     """Requests about issues."""
 
-    def __init__(self, flow: Flow, numbering: asyncio.Lock) -> None:
+    def __init__(self, flow: Flow, numbering: asyncio.Lock, remote: RemoteTracker) -> None:
+        """`numbering` is held while a number is chosen; `remote` changes issues of projects whose tracker is elsewhere."""
         self.flow = flow
         self.numbering = numbering
-        self.elsewhere: Elsewhere | None = None
-        """The tracker of projects whose issues are not local: they are changed there and read again."""
+        self.remote = remote
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -124,9 +124,9 @@ class Issues:
         """Return what an open issue waits for before it is started, or None."""
         if issue.state != "open":
             return None
-        if facts := works_on(issue, self.flow.sessions.values()):
+        if facts := session_working_on(issue, self.flow.sessions.values()):
             return f"{facts.id}, which works on it"
-        if open_issues := open_before(issue, self.flow.home.issues):
+        if open_issues := open_prerequisites(issue, self.flow.home.issues):
             return f"{', '.join(f'issue {number}' for number in open_issues)} to be closed"
         return None
 
@@ -139,7 +139,7 @@ class Issues:
         body: str = "",
         labels: Iterable[str] = (),
         after: Iterable[int] = (),
-        words: Words = A_PERSON,
+        words: Author = A_PERSON,
         key: str | None = None,
         by: str = "person",
     ) -> dict[str, Any]:
@@ -149,7 +149,7 @@ class Issues:
         prerequisites = tuple(dict.fromkeys(after))
         for other in prerequisites:
             self._find_issue(project, other)
-        if self.elsewhere and (remote_number := await self.elsewhere.create(project, title, body, labels)) is not None:
+        if (remote_number := await self.remote.create(project, title, body, labels)) is not None:
             return self.get(project, remote_number)
         async with self.numbering:
             earlier = await self.flow.store.event_by_key(event_key) if key else None
@@ -198,7 +198,7 @@ class Issues:
         return await self.change(project, number, assignee=who or "", key=key)
 
     async def comment(
-        self, project: str, number: int, body: str, words: Words = A_PERSON, key: str | None = None
+        self, project: str, number: int, body: str, words: Author = A_PERSON, key: str | None = None
     ) -> dict[str, Any]:
         """Add a comment to an issue."""
         issue = self._find_issue(project, number)
@@ -207,8 +207,8 @@ class Issues:
             raise UsageError("the comment is empty", "write something: -m TEXT")
         event_key = f"issue-comment:{project}:{number}:{key or uuid.uuid4().hex}"
         comment = f"c-{hashlib.sha256(event_key.encode()).hexdigest()[:12]}"
-        if self.elsewhere and issue.tracker != "local":
-            await self.elsewhere.comment(project, issue.name, text, comment)
+        if issue.tracker != LOCAL_FORGE:
+            await self.remote.comment(project, issue.name, text, comment)
         comment_event = e.IssueComment(number, comment, text, words.author, words.write_access)
         await self._record(project, comment_event, event_key)
         return self.get(project, number)
@@ -238,9 +238,9 @@ class Issues:
 
     async def _change_remote(self, issue: Issue, change: IssueChange) -> bool:
         """Change an issue at its tracker. Return False if it is local or nothing changes."""
-        if self.elsewhere is None or issue.tracker == "local" or change == IssueChange():
+        if issue.tracker == LOCAL_FORGE or change == IssueChange():
             return False
-        return await self.elsewhere.change(issue.project, issue.name, change)
+        return await self.remote.change(issue.project, issue.name, change)
 
     def _refuse_cycle(self, issue: Issue, prerequisites: Sequence[int]) -> None:
         """Raise `UsageError` if an issue would wait for itself, directly or through others."""

@@ -8,54 +8,54 @@ moved at the remote, and `prediction.py` predicts conflicts. Sessions, checks an
 decide what may merge.
 """
 
-from agent_orchestrator.changes.merge.base_update import land
-from agent_orchestrator.changes.merge.branch_cleanup import cleanup
-from agent_orchestrator.changes.merge.build import build
+from agent_orchestrator.changes.merge.base_update import merge
+from agent_orchestrator.changes.merge.branch_cleanup import delete_branch
+from agent_orchestrator.changes.merge.build import build_merge
 from agent_orchestrator.changes.merge.model import (
+    BaseMoved,
+    Blocked,
     BranchMoved,
     Built,
-    Cleaned,
+    CleanupResult,
     Conflicted,
-    Landed,
-    LandedElsewhere,
-    LandingSpec,
-    Moved,
+    Merged,
+    MergedAtForge,
+    MergeSpec,
     Rebased,
     RebaseSpec,
     Reverted,
+    RevertSpec,
     Strategy,
-    UndoSpec,
-    Waits,
 )
 from agent_orchestrator.changes.merge.prediction import Prediction
 from agent_orchestrator.changes.merge.rebase import rebase
-from agent_orchestrator.changes.merge.records import find_landing
-from agent_orchestrator.changes.merge.recovery import settle
-from agent_orchestrator.changes.merge.remote_base import follow
-from agent_orchestrator.changes.merge.revert import undo
+from agent_orchestrator.changes.merge.records import find_merge
+from agent_orchestrator.changes.merge.recovery import repair_checkouts
+from agent_orchestrator.changes.merge.remote_base import follow_remote_base
+from agent_orchestrator.changes.merge.revert import revert
 
 __all__ = [
+    "BaseMoved",
+    "Blocked",
     "BranchMoved",
     "Built",
-    "Cleaned",
+    "CleanupResult",
     "Conflicted",
-    "Landed",
-    "LandedElsewhere",
-    "LandingSpec",
-    "Moved",
+    "MergeSpec",
+    "Merged",
+    "MergedAtForge",
     "Prediction",
     "RebaseSpec",
     "Rebased",
+    "RevertSpec",
     "Reverted",
     "Strategy",
-    "UndoSpec",
-    "Waits",
-    "build",
-    "cleanup",
-    "find_landing",
-    "follow",
-    "land",
+    "build_merge",
+    "delete_branch",
+    "find_merge",
+    "follow_remote_base",
+    "merge",
     "rebase",
-    "settle",
-    "undo",
+    "repair_checkouts",
+    "revert",
 ]

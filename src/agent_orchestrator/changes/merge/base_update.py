@@ -10,21 +10,21 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from agent_orchestrator.base.git.commands import GitFailed, repository_lock
-from agent_orchestrator.changes.merge.model import BranchMoved, Built, Landed, LandingSpec, Moved, Waits
-from agent_orchestrator.changes.merge.move import Move, go_on
-from agent_orchestrator.changes.merge.records import landing_done, write_record
-from agent_orchestrator.changes.merge.recovery import settle_checkouts
+from agent_orchestrator.changes.merge.model import BaseMoved, Blocked, BranchMoved, Built, Merged, MergeSpec
+from agent_orchestrator.changes.merge.move import Move, ignore_step
+from agent_orchestrator.changes.merge.records import find_recorded_merge, write_record
+from agent_orchestrator.changes.merge.recovery import repair_checkouts_locked
 from agent_orchestrator.changes.merge.repository import Repository, open_repository
 from agent_orchestrator.protocols.host import Host
 
-Outcome = Landed | Moved | BranchMoved | Waits
+Outcome = Merged | BaseMoved | BranchMoved | Blocked
 
 
-async def land(
+async def merge(
     host: Host,
-    spec: LandingSpec,
+    spec: MergeSpec,
     built: Built,
-    after: Callable[[str], None] = go_on,
+    after: Callable[[str], None] = ignore_step,
     workspaces: Collection[Path] = (),
 ) -> Outcome:
     """Merge what was built. A repeated call, after a crash for example, finds the merge done and does not repeat it.
@@ -34,9 +34,9 @@ async def land(
     """
     repository = await open_repository(host, spec.repo, spec.branch, spec.base)
     async with repository_lock(repository.common):
-        await settle_checkouts(repository)
+        await repair_checkouts_locked(repository)
         base_head = await repository.head(spec.base)
-        landing = base_head and await landing_done(repository, spec.session, spec.head, base_head)
+        landing = base_head and await find_recorded_merge(repository, spec.session, spec.head, base_head)
         return (
             landing
             or await _find_movement(repository, spec, built)
@@ -45,7 +45,7 @@ async def land(
 
 
 async def _move_base(
-    repository: Repository, spec: LandingSpec, built: Built, after: Callable[[str], None], workspaces: Collection[Path]
+    repository: Repository, spec: MergeSpec, built: Built, after: Callable[[str], None], workspaces: Collection[Path]
 ) -> Outcome:
     """Record the merge and move the base branch."""
     base_before, commit = built.base_before, built.commit
@@ -53,12 +53,12 @@ async def _move_base(
     reason = f"ao: landed {spec.session}"
     move = Move(repository, spec.base, base_before, commit, spec.work, reason, (branch_condition,), after, workspaces)
     followers = await move.followers()
-    if isinstance(followers, Waits):
+    if isinstance(followers, Blocked):
         return followers
-    await write_record(repository, spec.session, spec.head, Landed(base_before, commit))
+    await write_record(repository, spec.session, spec.head, Merged(base_before, commit))
     after("recorded")
     try:
-        return await move.run(followers) or Landed(base_before, commit)
+        return await move.run(followers) or Merged(base_before, commit)
     except GitFailed:
         moved = await _find_movement(repository, spec, built)
         if moved is None:
@@ -66,12 +66,12 @@ async def _move_base(
         return moved
 
 
-async def _find_movement(repository: Repository, spec: LandingSpec, built: Built) -> Moved | BranchMoved | None:
+async def _find_movement(repository: Repository, spec: MergeSpec, built: Built) -> BaseMoved | BranchMoved | None:
     """Return where the branch or the base is if it is not where it was when the merge was built, otherwise None."""
     branch_head = await repository.head(spec.branch)
     if branch_head != spec.head:
         return BranchMoved(branch_head)
     base_head = await repository.head(spec.base)
     if base_head != built.base_before or await repository.git.resolve(built.commit) is None:
-        return Moved(base_head)
+        return BaseMoved(base_head)
     return None

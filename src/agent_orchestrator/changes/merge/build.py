@@ -8,18 +8,18 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from agent_orchestrator.base.files.safe import NotPlain, parts_in_git
+from agent_orchestrator.base.files.safe import UnsafePath, git_path_parts
 from agent_orchestrator.changes.merge.commits import Commit, Writer, read_commits
-from agent_orchestrator.changes.merge.merge_tree import Merger, merging
+from agent_orchestrator.changes.merge.merge_tree import Merger, open_merger
 from agent_orchestrator.changes.merge.message import distinct, message
-from agent_orchestrator.changes.merge.model import Built, Conflicted, LandingSpec
-from agent_orchestrator.changes.merge.records import landing_done
+from agent_orchestrator.changes.merge.model import Built, Conflicted, MergeSpec
+from agent_orchestrator.changes.merge.records import find_recorded_merge
 from agent_orchestrator.changes.merge.repository import Repository, open_repository
 from agent_orchestrator.errors import Conflict, UsageError
 from agent_orchestrator.protocols.host import Host
 
 
-async def build(host: Host, spec: LandingSpec, on: str | None = None) -> Built | Conflicted:
+async def build_merge(host: Host, spec: MergeSpec, on: str | None = None) -> Built | Conflicted:
     """Build a merge on a commit, or on the present head of the base.
 
     If it has merged already, that merge is returned. Raises `UsageError` if branch and base are the same.
@@ -31,7 +31,7 @@ async def build(host: Host, spec: LandingSpec, on: str | None = None) -> Built |
     if on is not None:
         base = await repository.commit(on)
     head = await repository.commit(spec.head)
-    earlier_merge = await landing_done(repository, spec.session, head, base)
+    earlier_merge = await find_recorded_merge(repository, spec.session, head, base)
     if earlier_merge is not None:
         is_unchanged = earlier_merge.base_before == earlier_merge.commit
         return Built(
@@ -40,7 +40,7 @@ async def build(host: Host, spec: LandingSpec, on: str | None = None) -> Built |
             earlier_merge.base_before,
             up_to_date=is_unchanged,
         )
-    async with merging(repository, spec.work, base) as merger:
+    async with open_merger(repository, spec.work, base) as merger:
         merge = await merger.merge(base, head)
         if merge.conflicts:
             return Conflicted(merge.conflicts, base)
@@ -67,13 +67,13 @@ async def _check_paths(repository: Repository, base: str, tree: str) -> None:
     result = await repository.git.run("diff-tree", "-r", "-z", "--name-only", "--no-renames", base, tree, timeout=None)
     for name in filter(None, os.fsdecode(result.out).split("\0")):
         try:
-            parts_in_git(name)
-        except NotPlain as error:
+            git_path_parts(name)
+        except UnsafePath as error:
             raise Conflict(f"it cannot land: {error}", "commit it anew without that file") from None
 
 
 async def _write_commit(
-    repository: Repository, writer: Writer, spec: LandingSpec, base: str, head: str, tree: str
+    repository: Repository, writer: Writer, spec: MergeSpec, base: str, head: str, tree: str
 ) -> str:
     """Write the merge commit, or the one commit with all changes, and return its id."""
     commits = await read_commits(repository.git, f"{base}..{head}")

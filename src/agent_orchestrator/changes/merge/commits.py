@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent_orchestrator.base.git.commands import Config, Git, GitFailed
+from agent_orchestrator.base.git.commands import Git, GitFailed
+from agent_orchestrator.base.git.settings import Config
 from agent_orchestrator.changes.merge.message import person
 from agent_orchestrator.changes.merge.model import Person
 from agent_orchestrator.errors import Temporary

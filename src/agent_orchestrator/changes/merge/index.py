@@ -13,15 +13,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent_orchestrator.base.files.safe import copy_plain
-from agent_orchestrator.base.git.commands import PARALLEL, Git
-from agent_orchestrator.base.git.refs import LONGEST_INDEX
+from agent_orchestrator.base.files.safe import copy_regular_file
+from agent_orchestrator.base.git.commands import Git
+from agent_orchestrator.base.git.refs import MAX_INDEX_BYTES
+from agent_orchestrator.base.git.settings import PARALLEL_CHECKOUT
 from agent_orchestrator.protocols.host import Host
 
 Entry = tuple[str, str] | None
 """Mode and object of a file in a tree or an index; None if it is not in there."""
 _SUBMODULE = "160000"
-MOST_FOLDERS = 10_000
+MAX_FOLDERS = 10_000
 """Maximum number of folders that are searched for untracked files, because an agent can create any number of them."""
 
 
@@ -46,7 +47,7 @@ class State:
     """Files that differ from the index, as far as Git checks them."""
 
 
-async def deltas(git: Git, old: str, new: str) -> tuple[Delta, ...]:
+async def read_deltas(git: Git, old: str, new: str) -> tuple[Delta, ...]:
     """Return all paths that differ between two commits."""
     result = await git.run("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-ext-diff", old, new, timeout=None)
     fields = os.fsdecode(result.out).split("\0")
@@ -80,7 +81,7 @@ class PrivateIndex:
         """
         try:
             self.discard()
-            await asyncio.to_thread(copy_plain, self._original, self._file, LONGEST_INDEX)
+            await asyncio.to_thread(copy_regular_file, self._original, self._file, MAX_INDEX_BYTES)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -163,7 +164,7 @@ class PrivateIndex:
     def _find_untracked_in(self, top: str, entries: Mapping[str, Entry]) -> str | None:
         """Return an untracked file in a folder or below it, or None; the folder itself if it cannot be searched."""
         folders = [top]
-        for _ in range(MOST_FOLDERS):
+        for _ in range(MAX_FOLDERS):
             if not folders:
                 return None
             folder = folders.pop()
@@ -210,7 +211,7 @@ class PrivateIndex:
         Raises `GitFailed`, with nothing changed, if something is in the way.
         """
         command = ("read-tree", "-m", "-u", "--no-recurse-submodules", old, new)
-        await self.git.run(*command, config=(PARALLEL, *self.git.filters()), timeout=None)
+        await self.git.run(*command, config=(PARALLEL_CHECKOUT, *self.git.filters()), timeout=None)
 
     async def _set_entries(self, git: Git, entries: Mapping[str, Entry]) -> None:
         """Set and remove entries of an index."""

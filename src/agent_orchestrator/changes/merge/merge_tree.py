@@ -12,14 +12,14 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent_orchestrator.base.files.safe import LONGEST, NotPlain, parts_in_git
+from agent_orchestrator.base.files.safe import MAX_FILE_BYTES, UnsafePath, git_path_parts
 from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.changes.merge.repository import Repository
 from agent_orchestrator.errors import Conflict
 
-WRITES_TREES = (2, 38)
+FIRST_WHOLE_MERGE = (2, 38)
 """The first version of Git whose `merge-tree` does a whole merge."""
-MOST_ATTRIBUTES = 1000
+MAX_ATTRIBUTE_FILES = 1000
 """Maximum number of `.gitattributes` files of a base."""
 
 _TEMPORARY_IDENTITY = {
@@ -44,7 +44,7 @@ class Merger:
     def __init__(self, git: Git, folder: Path, version: tuple[int, ...]) -> None:
         self._git = git
         self._folder = folder
-        self._has_whole_merge = version >= WRITES_TREES
+        self._has_whole_merge = version >= FIRST_WHOLE_MERGE
 
     async def merge(self, ours: str, theirs: str) -> Merge:
         """Merge two commits. Raises `Conflict` if they have no common ancestor."""
@@ -92,7 +92,7 @@ class Merger:
 
 
 @contextlib.asynccontextmanager
-async def merging(repository: Repository, work: Path, base: str) -> AsyncIterator[Merger]:
+async def open_merger(repository: Repository, work: Path, base: str) -> AsyncIterator[Merger]:
     """Yield a merger for a base; its scratch files are removed afterwards."""
     work.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=work, prefix="merge-") as scratch:
@@ -116,13 +116,13 @@ async def write_attributes(git: Git, base: str, folder: Path) -> None:
         for metadata, name in pairs
         if name.rpartition(b"/")[2] == b".gitattributes" and metadata.startswith(b"100")
     ]
-    if len(attribute_files) > MOST_ATTRIBUTES:
-        raise Conflict(f"{base[:12]} has more than {MOST_ATTRIBUTES:,} .gitattributes", "join them in a few")
+    if len(attribute_files) > MAX_ATTRIBUTE_FILES:
+        raise Conflict(f"{base[:12]} has more than {MAX_ATTRIBUTE_FILES:,} .gitattributes", "join them in a few")
     for blob, name in attribute_files:
         with contextlib.suppress(
-            NotPlain, FileExistsError, NotADirectoryError, IsADirectoryError
+            UnsafePath, FileExistsError, NotADirectoryError, IsADirectoryError
         ):  # no checkout can have such a file
-            target = folder.joinpath(*parts_in_git(name))
+            target = folder.joinpath(*git_path_parts(name))
             target.parent.mkdir(parents=True, exist_ok=True)
-            if int(await git.text("cat-file", "-s", blob)) <= LONGEST:
+            if int(await git.text("cat-file", "-s", blob)) <= MAX_FILE_BYTES:
                 target.write_bytes((await git.run("cat-file", "blob", blob)).out)

@@ -13,7 +13,7 @@ Person = tuple[str, str]
 
 
 @record
-class LandingSpec:
+class MergeSpec:
     """What is to merge, and how."""
 
     session: str
@@ -54,7 +54,7 @@ class Conflicted:
 
 
 @record
-class Landed:
+class Merged:
     """The change has merged: the base branch moved from `base_before` to `commit`, in this call or an earlier one."""
 
     base_before: str
@@ -62,7 +62,7 @@ class Landed:
 
 
 @record
-class Moved:
+class BaseMoved:
     """The base branch moved since the merge was built, so it must be built again.
 
     `now` is None if the base branch is gone.
@@ -79,7 +79,7 @@ class BranchMoved:
 
 
 @record
-class Waits:
+class Blocked:
     """A user's checkout of the base branch cannot follow; try again once `reason` is over. Nothing was changed."""
 
     reason: str
@@ -115,7 +115,7 @@ class Rebased:
 
 
 @record
-class UndoSpec:
+class RevertSpec:
     """Which merge is to be reverted: the one that moved `base` from `base_before` to `landed`."""
 
     session: str
@@ -139,7 +139,7 @@ class Reverted:
 
 
 @record
-class LandedElsewhere:
+class MergedAtForge:
     """A forge's report that a change has merged there."""
 
     head: str
@@ -149,7 +149,7 @@ class LandedElsewhere:
 
 
 @record
-class Cleaned:
+class CleanupResult:
     """What became of a merged branch."""
 
     deleted: bool

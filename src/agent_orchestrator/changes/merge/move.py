@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent_orchestrator.base.git.commands import Git
-from agent_orchestrator.changes.merge.model import Waits
-from agent_orchestrator.changes.merge.recovery import settle_checkouts
+from agent_orchestrator.changes.merge.model import Blocked
+from agent_orchestrator.changes.merge.recovery import repair_checkouts_locked
 from agent_orchestrator.changes.merge.repository import Repository
 from agent_orchestrator.changes.merge.user_checkout import Checkout, checkouts_of, is_on
 from agent_orchestrator.errors import AoError
 
 
-def go_on(_: str) -> None:
+def ignore_step(_: str) -> None:
     """Do nothing after a step."""
 
 
@@ -43,12 +43,12 @@ class Move:
     """The text for the branch's reflog."""
     provided: tuple[str, ...] = ()
     """Further conditions of the move, as lines of `git update-ref --stdin`."""
-    after: Callable[[str], None] = go_on
+    after: Callable[[str], None] = ignore_step
     """Called with the name of each completed step."""
     workspaces: Collection[Path] = ()
     """Workspaces of agents that should not be on the branch; they never block the move."""
 
-    async def followers(self) -> list[Checkout] | Waits:
+    async def followers(self) -> list[Checkout] | Blocked:
         """Return the checkouts that move with the branch, or why one of them cannot."""
         if self.old == self.new:
             return []
@@ -59,7 +59,7 @@ class Move:
                 return obstacle
         return checkouts_found
 
-    async def run(self, followers: list[Checkout]) -> Waits | None:
+    async def run(self, followers: list[Checkout]) -> Blocked | None:
         """Move the checkouts, then the ref; on failure both stay as they were. Return what blocks the move, or None."""
         moving = asyncio.ensure_future(self._move_all(followers))
         try:
@@ -69,7 +69,7 @@ class Move:
             await asyncio.wait([moving])
             raise
 
-    async def _move_all(self, followers: list[Checkout]) -> Waits | None:
+    async def _move_all(self, followers: list[Checkout]) -> Blocked | None:
         """Move the checkouts, then the ref, without protection against cancellation; return what blocks the move, or None."""
         ref = f"refs/heads/{self.branch}"
         try:
@@ -79,13 +79,13 @@ class Move:
                     self.after("locked")
                     obstacle = await self._follow(checkout)
                 if obstacle is not None:
-                    await settle_checkouts(self.repository)
+                    await repair_checkouts_locked(self.repository)
                     return obstacle
             await self._detach_workspaces()
             swap = [f"update {ref} {self.new} {self.old}"] if self.old != self.new else []
             await self.repository.git.update_refs((*self.provided, *swap), self.reason)
         except (Exception, asyncio.CancelledError):
-            await settle_checkouts(self.repository)
+            await repair_checkouts_locked(self.repository)
             raise
         self.after("ref")
         for checkout in followers:
@@ -97,10 +97,10 @@ class Move:
             await self._move_late_checkouts({checkout.top for checkout in followers})
         return None
 
-    async def _follow(self, checkout: Checkout) -> Waits | None:
+    async def _follow(self, checkout: Checkout) -> Blocked | None:
         """Move one checkout's files and index; return what blocks it, or None."""
         if not await is_on(checkout, self.branch):
-            return Waits(f"{checkout.top} was switched to another branch just now", checkout.top)
+            return Blocked(f"{checkout.top} was switched to another branch just now", checkout.top)
         return await checkout.advance(self.old, self.new, self.after)
 
     async def _detach_workspaces(self) -> None:
@@ -114,7 +114,7 @@ class Move:
     async def _move_late_checkouts(self, moved: set[Path]) -> None:
         """Move checkouts that were switched to the branch while it moved."""
         checkouts_found = await checkouts_of(self.repository, self.branch, self.workspaces)
-        for checkout in [] if isinstance(checkouts_found, Waits) else checkouts_found:
+        for checkout in [] if isinstance(checkouts_found, Blocked) else checkouts_found:
             if checkout.top in moved:
                 continue
             if await checkout.lock(f"refs/heads/{self.branch}", self.old, self.new) is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent_orchestrator.changes.merge.merge_tree import merging
+from agent_orchestrator.changes.merge.merge_tree import open_merger
 from agent_orchestrator.changes.merge.repository import open_repository
 from agent_orchestrator.protocols.host import Host
 
@@ -26,7 +26,7 @@ class Prediction:
         repository = await open_repository(self._host, self._repo, base)
         sides = await repository.commit(head), await repository.base(base)
         if sides not in self._conflicts_by_sides:
-            async with merging(repository, self._work, sides[1]) as merger:
+            async with open_merger(repository, self._work, sides[1]) as merger:
                 conflicts = (await merger.merge(sides[1], sides[0])).conflicts
             while len(self._conflicts_by_sides) >= _REMEMBERED:
                 self._conflicts_by_sides.pop(next(iter(self._conflicts_by_sides)))

@@ -9,21 +9,21 @@ from __future__ import annotations
 from agent_orchestrator.base.git.commands import GitFailed, repository_lock
 from agent_orchestrator.changes.merge.build import replay
 from agent_orchestrator.changes.merge.commits import Writer, read_commits
-from agent_orchestrator.changes.merge.merge_tree import merging
-from agent_orchestrator.changes.merge.model import BranchMoved, Conflicted, Rebased, RebaseSpec, Waits
+from agent_orchestrator.changes.merge.merge_tree import open_merger
+from agent_orchestrator.changes.merge.model import Blocked, BranchMoved, Conflicted, Rebased, RebaseSpec
 from agent_orchestrator.changes.merge.move import Move
-from agent_orchestrator.changes.merge.recovery import settle_checkouts
+from agent_orchestrator.changes.merge.recovery import repair_checkouts_locked
 from agent_orchestrator.changes.merge.repository import Repository, open_repository
 from agent_orchestrator.protocols.host import Host
 
-Outcome = Rebased | Conflicted | BranchMoved | Waits
+Outcome = Rebased | Conflicted | BranchMoved | Blocked
 
 
 async def rebase(host: Host, spec: RebaseSpec) -> Outcome:
     """Rebase a branch; a repeated call, after a crash for example, finds it done."""
     repository = await open_repository(host, spec.repo, spec.branch)
     async with repository_lock(repository.common):
-        await settle_checkouts(repository)
+        await repair_checkouts_locked(repository)
         head = await repository.head(spec.branch)
         if head != spec.head:
             return BranchMoved(head)
@@ -58,7 +58,7 @@ async def _last_foreign_commit(repository: Repository, spec: RebaseSpec) -> str 
 async def _replay_onto(repository: Repository, spec: RebaseSpec, below: str) -> str | Conflicted:
     """Return the head after replaying the branch's own commits onto the new base, or the conflicts."""
     own = await read_commits(repository.git, "--reverse", "--first-parent", f"{below}..{spec.head}")
-    async with merging(repository, spec.work, spec.onto) as merger:
+    async with open_merger(repository, spec.work, spec.onto) as merger:
         writer = Writer(repository.git, await repository.git.config(), spec.work)
         replayed = await replay(repository, merger, writer, spec.onto, own)
     return replayed if isinstance(replayed, Conflicted) else replayed[0]
@@ -67,7 +67,7 @@ async def _replay_onto(repository: Repository, spec: RebaseSpec, below: str) -> 
 async def _merge_base_into(repository: Repository, spec: RebaseSpec, below: str) -> str | Conflicted:
     """Return the head after merging the new base into the branch, or the conflicts."""
     last_commit = (await read_commits(repository.git, "-1", spec.head))[0]
-    async with merging(repository, spec.work, spec.onto) as merger:
+    async with open_merger(repository, spec.work, spec.onto) as merger:
         merge = await merger.apply(below, spec.head, spec.onto)
         if merge.conflicts:
             return Conflicted(merge.conflicts, spec.onto)
@@ -80,7 +80,7 @@ async def _move_branch(repository: Repository, spec: RebaseSpec, new_head: str) 
     """Move the branch and its checkout to the new head."""
     move = Move(repository, spec.branch, spec.head, new_head, spec.work, f"ao: rebased onto {spec.base}")
     followers = await move.followers()
-    if isinstance(followers, Waits):
+    if isinstance(followers, Blocked):
         return followers
     try:
         return await move.run(followers) or Rebased(new_head, spec.onto)

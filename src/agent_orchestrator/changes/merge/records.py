@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
-from agent_orchestrator.base.git.refs import ref_safe
-from agent_orchestrator.changes.merge.model import Landed, LandingSpec
+from agent_orchestrator.base.git.refs import escape_for_ref
+from agent_orchestrator.changes.merge.model import Merged, MergeSpec
 from agent_orchestrator.changes.merge.repository import Repository, open_repository
 from agent_orchestrator.protocols.host import Host
 
@@ -25,17 +25,17 @@ _RECORD_IDENTITY = {
 
 def record_ref(session: str, head: str) -> str:
     """Return the ref that records the merge of this head."""
-    return f"refs/ao/landed/{ref_safe(session)}/{head}"
+    return f"refs/ao/landed/{escape_for_ref(session)}/{head}"
 
 
-async def find_landing(host: Host, spec: LandingSpec) -> Landed | None:
+async def find_merge(host: Host, spec: MergeSpec) -> Merged | None:
     """Return the merge of this head of this session, or None if it has not merged."""
     repository = await open_repository(host, spec.repo, spec.base)
     base = await repository.base(spec.base)
-    return await landing_done(repository, spec.session, await repository.commit(spec.head), base)
+    return await find_recorded_merge(repository, spec.session, await repository.commit(spec.head), base)
 
 
-async def landing_done(repository: Repository, session: str, head: str, base: str) -> Landed | None:
+async def find_recorded_merge(repository: Repository, session: str, head: str, base: str) -> Merged | None:
     """Return the recorded merge of this head if the base (a commit) contains it, or None."""
     ref = record_ref(session, head)
     if await repository.git.resolve(ref) is None:
@@ -46,10 +46,10 @@ async def landing_done(repository: Repository, session: str, head: str, base: st
         return None
     if not await repository.git.is_ancestor(fields["commit"], base):
         return None
-    return Landed(fields["base-before"], fields["commit"])
+    return Merged(fields["base-before"], fields["commit"])
 
 
-async def write_record(repository: Repository, session: str, head: str, landing: Landed) -> str:
+async def write_record(repository: Repository, session: str, head: str, landing: Merged) -> str:
     """Record a merge that is about to be made; return the ref."""
     text = f"landing of {session}\n\nhead: {head}\ncommit: {landing.commit}\nbase-before: {landing.base_before}\n"
     parents = tuple(dict.fromkeys((landing.commit, head)))

@@ -9,27 +9,27 @@ import structlog
 
 from agent_orchestrator.base.git.commands import repository_lock
 from agent_orchestrator.changes.merge.repository import Repository, open_repository
-from agent_orchestrator.changes.merge.user_checkout import Checkout, Marker, checkouts
+from agent_orchestrator.changes.merge.user_checkout import Checkout, LockContent, list_checkouts
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.protocols.host import Host
 
 log = structlog.get_logger()
 
 
-async def settle(host: Host, repo: Path) -> tuple[Path, ...]:
+async def repair_checkouts(host: Host, repo: Path) -> tuple[Path, ...]:
     """Finish or revert half-made moves of checkouts, at the daemon's start; return the checkouts that had one."""
     repository = await open_repository(host, repo)
     async with repository_lock(repository.common):
-        return await settle_checkouts(repository)
+        return await repair_checkouts_locked(repository)
 
 
-async def settle_checkouts(repository: Repository) -> tuple[Path, ...]:
+async def repair_checkouts_locked(repository: Repository) -> tuple[Path, ...]:
     """Finish or revert half-made moves of checkouts, for a caller that holds the repository's lock.
 
     A checkout that cannot be repaired keeps its lock, so only moves of that checkout wait.
     """
     repaired = []
-    for checkout, _ in await checkouts(repository):
+    for checkout, _ in await list_checkouts(repository):
         marker = checkout.left_behind()
         if marker is None:
             continue
@@ -46,7 +46,7 @@ async def settle_checkouts(repository: Repository) -> tuple[Path, ...]:
     return tuple(repaired)
 
 
-async def _repair(repository: Repository, checkout: Checkout, marker: Marker) -> None:
+async def _repair(repository: Repository, checkout: Checkout, marker: LockContent) -> None:
     """Move a half-moved checkout back to the old commit, unless the branch has moved and the checkout is still on it."""
     branch_head = await repository.git.resolve(marker.ref)
     # The ref moves last: if it has moved, files and index are right, unless the checkout left the branch meanwhile.

@@ -6,19 +6,19 @@ from pathlib import Path
 
 from agent_orchestrator.base.git.commands import GitFailed, repository_lock
 from agent_orchestrator.changes.merge.move import Move
-from agent_orchestrator.changes.merge.recovery import settle_checkouts
+from agent_orchestrator.changes.merge.recovery import repair_checkouts_locked
 from agent_orchestrator.changes.merge.repository import open_repository
 from agent_orchestrator.protocols.host import Host
 
 
-async def follow(host: Host, repo: Path, base: str, to: str, work: Path) -> str:
+async def follow_remote_base(host: Host, repo: Path, base: str, to: str, work: Path) -> str:
     """Move the local base to a commit that is in the repository; return why it stays where it is, or "".
 
     Unlike a merge it does not wait: a user with changes in the way gets the commits by `git pull` later.
     """
     repository = await open_repository(host, repo, base)
     async with repository_lock(repository.common):
-        await settle_checkouts(repository)
+        await repair_checkouts_locked(repository)
         head = await repository.head(base)
         if head is None or head == to or await repository.git.is_ancestor(to, head):
             return ""

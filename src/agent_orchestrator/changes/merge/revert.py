@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from shlex import quote
 
-from agent_orchestrator.base.git.commands import ABSENT
-from agent_orchestrator.base.git.refs import ref_safe
+from agent_orchestrator.base.git.commands import REF_ABSENT
+from agent_orchestrator.base.git.refs import escape_for_ref
 from agent_orchestrator.changes.merge.commits import Writer, read_commits
-from agent_orchestrator.changes.merge.merge_tree import merging
-from agent_orchestrator.changes.merge.model import Conflicted, Reverted, UndoSpec
+from agent_orchestrator.changes.merge.merge_tree import open_merger
+from agent_orchestrator.changes.merge.model import Conflicted, Reverted, RevertSpec
 from agent_orchestrator.changes.merge.repository import Repository, open_repository
 from agent_orchestrator.errors import Conflict
 from agent_orchestrator.protocols.host import Host
 
 
-async def undo(host: Host, spec: UndoSpec) -> Reverted | Conflicted:
+async def revert(host: Host, spec: RevertSpec) -> Reverted | Conflicted:
     """Make the branch `revert/<session>` with one commit that reverts the merge; a repeated call returns the same branch.
 
     Raises `Conflict` if the merge changed nothing, is not on the base, or is reverted already.
@@ -30,7 +30,7 @@ async def undo(host: Host, spec: UndoSpec) -> Reverted | Conflicted:
     branch, earlier = await _find_branch(repository, spec.session, marker, base)
     if earlier is not None:
         return Reverted(branch, earlier, await repository.tree(earlier), await repository.commit(f"{earlier}^"))
-    async with merging(repository, spec.work, base) as merger:
+    async with open_merger(repository, spec.work, base) as merger:
         merge = await merger.apply(landed, base_before, base)
     if merge.conflicts:
         return Conflicted(merge.conflicts, base)
@@ -40,7 +40,7 @@ async def undo(host: Host, spec: UndoSpec) -> Reverted | Conflicted:
     subject = (await read_commits(repository.git, "-1", landed))[0].subject
     author = spec.author or writer.user or ("Agent Orchestrator", "ao@localhost")
     commit = await writer.write(merge.tree, (base,), f'Revert "{subject}"\n\n{marker}\n', author)
-    await repository.git.update_ref(f"refs/heads/{branch}", commit, ABSENT, f"ao: undo {spec.session}")
+    await repository.git.update_ref(f"refs/heads/{branch}", commit, REF_ABSENT, f"ao: undo {spec.session}")
     return Reverted(branch, commit, merge.tree, base)
 
 
@@ -53,7 +53,7 @@ async def _find_branch(repository: Repository, session: str, marker: str, base: 
     """Return the first free name `revert/<session>[-n]`, or an earlier unmerged revert of the same merge with its commit."""
     number = 1
     while True:
-        branch = f"revert/{ref_safe(session)}" + (f"-{number}" if number > 1 else "")
+        branch = f"revert/{escape_for_ref(session)}" + (f"-{number}" if number > 1 else "")
         tip = await repository.head(branch)
         if tip is None:
             return branch, None

@@ -19,10 +19,10 @@ from collections.abc import Callable, Collection
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 
-from agent_orchestrator.base.files.safe import new_file, read_plain
+from agent_orchestrator.base.files.safe import new_file, read_regular_file
 from agent_orchestrator.base.git.commands import Git, GitFailed, find_layout, valid_branch
-from agent_orchestrator.changes.merge.index import Delta, PrivateIndex, deltas
-from agent_orchestrator.changes.merge.model import Waits
+from agent_orchestrator.changes.merge.index import Delta, PrivateIndex, read_deltas
+from agent_orchestrator.changes.merge.model import Blocked
 from agent_orchestrator.changes.merge.repository import Repository
 from agent_orchestrator.errors import Temporary, machine_short
 from agent_orchestrator.protocols.host import Host, ProcessId
@@ -46,7 +46,7 @@ _OBJECT_ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
-class Marker:
+class LockContent:
     """The content of our lock: who holds it, and between which commits the checkout moves."""
 
     pid: int
@@ -74,14 +74,14 @@ class Checkout:
         self._lock_file = git_dir / "index.lock"
         self._private_index = git_dir / "ao-landing.index"
 
-    def unfinished(self) -> Waits | None:
+    def unfinished(self) -> Blocked | None:
         """Return which unfinished operation in the checkout a moved branch would spoil, or None."""
         for name, operation in _UNFINISHED.items():
             if (self.git_dir / name).exists():
-                return Waits(f"{operation} is unfinished in {self.top}", self.top)
+                return Blocked(f"{operation} is unfinished in {self.top}", self.top)
         return None
 
-    async def obstacle(self, old: str, new: str, work: Path) -> Waits | None:
+    async def obstacle(self, old: str, new: str, work: Path) -> Blocked | None:
         """Return what keeps the checkout from moving, or None; changes nothing."""
         unfinished = self.unfinished()
         if unfinished is not None:
@@ -90,29 +90,29 @@ class Checkout:
         index = PrivateIndex(self.host, self.top, self._index_file, work / f"index-{os.getpid()}-{id(self)}")
         try:
             if (problem := await index.begin()) is not None:
-                return Waits(problem, self.top)
-            changes = await deltas(index.git, old, new)
+                return Blocked(problem, self.top)
+            changes = await read_deltas(index.git, old, new)
             blocking, _ = await index.obstacles(changes, await index.state())
         finally:
             index.discard()
         return self._blocked_by(blocking)
 
-    def _blocked_by(self, files: list[str]) -> Waits | None:
+    def _blocked_by(self, files: list[str]) -> Blocked | None:
         """Return the outcome for files that are in the way, or None if there are none."""
         if not files:
             return None
         file_list = ", ".join(files[:5]) + (f" and {len(files) - 5} more" if len(files) > 5 else "")
-        return Waits(f"what you changed in {self.top} stands in the way: {file_list}", self.top, tuple(files))
+        return Blocked(f"what you changed in {self.top} stands in the way: {file_list}", self.top, tuple(files))
 
     # -- the lock ------------------------------------------------------------------------------------------------------
 
-    async def lock(self, ref: str, old: str, new: str) -> Waits | None:
+    async def lock(self, ref: str, old: str, new: str) -> Blocked | None:
         """Keep all other Git commands from changing index and HEAD; waits a little for one that is running.
 
         Return what blocks it, or None.
         """
         process = self.host.process(os.getpid())
-        marker = Marker(os.getpid(), process.started if process else "", self.host.boot_id(), ref, old, new)
+        marker = LockContent(os.getpid(), process.started if process else "", self.host.boot_id(), ref, old, new)
         content = json.dumps({"about": _MARK, **asdict(marker)}) + "\n"
         for pause in (0.02, 0.05, 0.1, 0.2, 0.4, 0.0):
             try:
@@ -120,10 +120,10 @@ class Checkout:
             except FileExistsError:
                 await asyncio.sleep(pause)
             except (PermissionError, IsADirectoryError):
-                return Waits(f"{self.git_dir} may not be written", self.top)
+                return Blocked(f"{self.git_dir} may not be written", self.top)
             else:
                 return None
-        return Waits(f"another Git command is at work in {self.top} ({self._lock_file} exists)", self.top)
+        return Blocked(f"another Git command is at work in {self.top} ({self._lock_file} exists)", self.top)
 
     def _make_lock(self, content: str) -> None:
         """Create the lock file with all its content at once, where the file system can do that.
@@ -147,12 +147,12 @@ class Checkout:
         """Release the lock."""
         self._lock_file.unlink(missing_ok=True)
 
-    def left_behind(self) -> Marker | None:
+    def left_behind(self) -> LockContent | None:
         """Return the content of our lock if no other living process holds it, or None."""
         try:
-            fields = json.loads(read_plain(self._lock_file, _MAX_BYTES))
+            fields = json.loads(read_regular_file(self._lock_file, _MAX_BYTES))
             about = fields.pop("about")
-            marker = Marker(**fields)
+            marker = LockContent(**fields)
         except OSError as error:
             if short := machine_short(error):
                 raise short from None
@@ -171,15 +171,15 @@ class Checkout:
         """Return whether the checkout is still at the old commit after the ref moved: then a user began a branch there meanwhile."""
         return await Git(self.host, self.top).resolve("HEAD") == old
 
-    async def advance(self, old: str, new: str, after: Callable[[str], None]) -> Waits | None:
+    async def advance(self, old: str, new: str, after: Callable[[str], None]) -> Blocked | None:
         """Move files and index, under the lock, from one commit to the other, or say what stands in the way."""
         unfinished = self.unfinished()
         if unfinished is not None:
             return unfinished
         index = PrivateIndex(self.host, self.top, self._index_file, self._private_index)
         if (problem := await index.begin()) is not None:
-            return Waits(problem, self.top)
-        blocking, adopted = await index.obstacles(await deltas(index.git, old, new), await index.state())
+            return Blocked(problem, self.top)
+        blocking, adopted = await index.obstacles(await read_deltas(index.git, old, new), await index.state())
         if blocking:
             index.discard()
             return self._blocked_by(blocking)
@@ -191,7 +191,7 @@ class Checkout:
             if error.retryable:  # Git was ended half-way: its changes are reverted and the move is tried again
                 raise
             error_lines = error.stderr.strip().splitlines() or [error.text]
-            return Waits(f"{self.top} cannot follow: {error_lines[0]}", self.top)
+            return Blocked(f"{self.top} cannot follow: {error_lines[0]}", self.top)
         after("files")
         self._private_index.replace(self._index_file)
         after("index")
@@ -206,7 +206,7 @@ class Checkout:
         index = PrivateIndex(self.host, self.top, self._index_file, self._private_index)
         if (problem := await index.begin()) is not None:
             raise Temporary(problem, f"see what is in {self.git_dir}")
-        changes = await deltas(index.git, old, new)
+        changes = await read_deltas(index.git, old, new)
         state = await index.state()
         old_in_index = {change.path: change.new for change in changes if state.entries.get(change.path) == change.old}
         own_paths = await index.same(old_in_index) | {
@@ -235,7 +235,7 @@ class Checkout:
             waited += 0.05
 
 
-async def checkouts(repository: Repository) -> list[tuple[Checkout, str | None]]:
+async def list_checkouts(repository: Repository) -> list[tuple[Checkout, str | None]]:
     """Return all existing checkouts, each with the branch it is on."""
     existing = []
     for entry in await repository.git.worktrees():
@@ -245,7 +245,7 @@ async def checkouts(repository: Repository) -> list[tuple[Checkout, str | None]]
     return existing
 
 
-async def checkouts_of(repository: Repository, base: str, but: Collection[Path] = ()) -> list[Checkout] | Waits:
+async def checkouts_of(repository: Repository, base: str, but: Collection[Path] = ()) -> list[Checkout] | Blocked:
     """Return the checkouts of the base branch, except those at `but`, or why the branch must not be moved now."""
     excluded = {os.path.realpath(path) for path in but}
     entries = {
@@ -253,21 +253,23 @@ async def checkouts_of(repository: Repository, base: str, but: Collection[Path] 
         for entry in await repository.git.worktrees()
         if not entry.bare and os.path.realpath(entry.path) not in excluded
     }
-    existing = [pair for pair in await checkouts(repository) if pair[0].top in entries]
+    existing = [pair for pair in await list_checkouts(repository) if pair[0].top in entries]
     for checkout, _ in existing:
         entries.pop(checkout.top, None)
         if _is_rebasing(checkout.git_dir, base):
-            return Waits(f"{base} is being rebased in {checkout.top}", checkout.top)
+            return Blocked(f"{base} is being rebased in {checkout.top}", checkout.top)
     for entry in entries.values():
         if entry.branch == base and entry.locked:
-            return Waits(f"the locked worktree {entry.path} has {base} checked out, but is not there now", entry.path)
+            return Blocked(f"the locked worktree {entry.path} has {base} checked out, but is not there now", entry.path)
     return [checkout for checkout, branch in existing if branch == base]
 
 
 async def users_of_branch(repository: Repository, branch: str) -> list[Path]:
     """Return the folders of checkouts that are on a branch or are rebasing it."""
     checked_out = [entry.path for entry in await repository.git.worktrees() if entry.branch == branch]
-    rebasing = [checkout.top for checkout, _ in await checkouts(repository) if _is_rebasing(checkout.git_dir, branch)]
+    rebasing = [
+        checkout.top for checkout, _ in await list_checkouts(repository) if _is_rebasing(checkout.git_dir, branch)
+    ]
     return [*checked_out, *rebasing]
 
 
@@ -276,7 +278,7 @@ def _is_rebasing(git_dir: Path, branch: str) -> bool:
     ref = f"refs/heads/{branch}"
     for name in ("rebase-merge/head-name", "rebase-apply/head-name", "rebase-merge/update-refs"):
         try:
-            lines = read_plain(git_dir / name, _MAX_BYTES).decode(errors="surrogateescape").splitlines()
+            lines = read_regular_file(git_dir / name, _MAX_BYTES).decode(errors="surrogateescape").splitlines()
         except OSError as error:
             if short := machine_short(error):
                 raise short from None

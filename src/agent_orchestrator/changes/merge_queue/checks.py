@@ -11,16 +11,16 @@ from dataclasses import replace
 
 from agent_orchestrator.changes.checks import Checks, CheckSpec, assess
 from agent_orchestrator.changes.checks.events import check_finished, task_text
+from agent_orchestrator.changes.checks.required import RequiredChecks
 from agent_orchestrator.changes.merge import Built
 from agent_orchestrator.changes.merge_queue.lane import Failed, Ticket
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.config.model import Check
-from agent_orchestrator.config.projects.projects import Projects
-from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.fold.pull_requests import check_run
-from agent_orchestrator.core.pull_request import GOOD, CheckRun
-from agent_orchestrator.sessions.plugins import Plugins
+from agent_orchestrator.core.pull_request import PASSING_STATES, CheckRun
+from agent_orchestrator.core.signals import QueuePlanned
+from agent_orchestrator.sessions.part import Core
 
 SpecOf = Callable[[SessionFacts, ProjectConfig, str, Check, str], CheckSpec]
 """Return the specification of one check run, from the session, its project, the check's name, the check, and the commit."""
@@ -29,18 +29,15 @@ REMEMBERED = 500
 """Number of built commits whose check states are kept."""
 
 
-class Checking:
+class QueueChecks:
     """Runs the checks of built merges and keeps their states."""
 
-    def __init__(self, flow: Flow, plugins: Plugins, projects: Projects, checks: Checks, spec_of: SpecOf) -> None:
-        self._flow = flow
-        self._plugins = plugins
-        self._projects = projects
+    def __init__(self, core: Core, checks: Checks, required: RequiredChecks, spec_of: SpecOf) -> None:
+        self._core = core
         self._checks = checks
+        self._required = required
         self._make_spec = spec_of
         self._states: dict[str, dict[str, str]] = {}
-        self.on_state: Callable[[], None] = lambda: None
-        """Called when the state of a check of a built merge changes."""
 
     def states(self, commit: str) -> dict[str, str]:
         """Return the states of a built commit's checks, by name."""
@@ -52,11 +49,11 @@ class Checking:
         Return the first check that holds the merge through the change's own fault, or None if the change may merge.
         `doubt` is called when a check fails for the first time and runs again.
         """
-        facts = self._flow.sessions[ticket.entry.session]
-        project = self._plugins.project(facts.project)
-        await self._projects.check_trust(project, None, ci=True)
-        await self._plugins.here.login_ready.wait()
-        checks = self._plugins.checks(facts)
+        facts = self._core.flow.sessions[ticket.entry.session]
+        project = self._core.settings.project(facts.project)
+        await self._core.projects.check_trust(project, None, ci=True)
+        await self._core.sites.here.login_ready.wait()
+        checks = self._required.of(facts)
         self._states[built.commit] = dict.fromkeys(checks, "queued")
         for old_commit in list(self._states)[:-REMEMBERED]:
             del self._states[old_commit]
@@ -75,7 +72,7 @@ class Checking:
         def on_start(_tree: str) -> None:
             """Record that the check runs."""
             states[spec.name] = "running"
-            self.on_state()
+            self._core.flow.listeners.emit(QueuePlanned())
 
         def on_first_failure() -> None:
             """Report the first failure in the background."""
@@ -94,12 +91,12 @@ class Checking:
             facts, project, assessment, spec.name, facts.head or "", spec.command, task=self._task_text(facts)
         )
         states[spec.name] = assessment.state
-        self.on_state()
+        self._core.flow.listeners.emit(QueuePlanned())
         return Failed(spec.name, assessment, body) if _holds_merge(check_run(body), facts) else None
 
     def _task_text(self, facts: SessionFacts) -> str:
         """Return the session's task text, or "" if the session has checks of its own."""
-        return "" if self._plugins.own_checks(facts) else task_text(facts)
+        return "" if self._required.only_of(facts) else task_text(facts)
 
     async def _report_first_failure(self, spec: CheckSpec, built: Built, doubt: Callable[[], None]) -> None:
         """Report that a check failed once, unless the commit below the built one is known to fail that check too."""
@@ -111,6 +108,6 @@ class Checking:
 def _holds_merge(run: CheckRun, facts: SessionFacts) -> bool:
     """Return whether a check of a built merge holds the merge."""
     assert facts.pr is not None
-    if run.forbidden if run.is_known else run.state not in GOOD:
+    if run.forbidden if run.is_known else run.state not in PASSING_STATES:
         return True
     return run.drops_tests and not facts.pr.person_approved(facts.head)

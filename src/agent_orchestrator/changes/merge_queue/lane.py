@@ -1,6 +1,6 @@
 """The merge queue of one base branch of one repository.
 
-It carries out what `next_step.py` plans and plans again after each step. It stores nothing: facts say who is to merge,
+It carries out what `next_transition.py` plans and plans again after each step. It stores nothing: facts say who is to merge,
 the checks' results what was checked, and Git what has merged. After a crash the same changes join again and the queue
 is as before.
 """
@@ -18,14 +18,15 @@ from agent_orchestrator.base.git.refs import find_layout, read_ref
 from agent_orchestrator.changes import merge
 from agent_orchestrator.changes.checks import Assessment
 from agent_orchestrator.changes.merge import Built, Conflicted
-from agent_orchestrator.changes.merge_queue.next_step import Entry, Place, Plan, Verdict, Wishes, plan
+from agent_orchestrator.changes.merge_queue.next_step import Entry, Ordering, Plan, QueuePosition, Verdict, plan
 from agent_orchestrator.core.events import CheckFinished
 from agent_orchestrator.errors import NotFound
+from agent_orchestrator.protocols import Clock, Timer
 from agent_orchestrator.protocols.host import Host
 
-LOOK_AGAIN = 3.0
+RETRY_BLOCKED_AFTER = 3.0
 """Seconds after which a merge that a checkout blocked is tried again."""
-MOVES = 5
+MAX_BASE_MOVES = 5
 """Number of base moves during the queue's work after which the first change shows that it waits for the base to stop moving."""
 
 
@@ -48,11 +49,11 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class CalledOff:
+class Withdrawn:
     """The change was removed from the queue."""
 
 
-Outcome = merge.Landed | Conflicted | merge.BranchMoved | Refused | CalledOff
+Outcome = merge.Merged | Conflicted | merge.BranchMoved | Refused | Withdrawn
 
 
 @dataclass(eq=False, slots=True)
@@ -60,7 +61,7 @@ class Ticket:
     """A change in the queue, with the future of its outcome."""
 
     entry: Entry
-    spec: merge.LandingSpec
+    spec: merge.MergeSpec
     done: asyncio.Future[Outcome] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     waits: str = ""
     """The last reported reason for waiting."""
@@ -68,32 +69,44 @@ class Ticket:
 
 Check = Callable[[Ticket, Built, Callable[[], None]], Awaitable[Failed | None]]
 """Runs the checks of a built merge; calls the given function when a check failed once and runs again."""
-Tell = Callable[[Ticket, str], None]
+ReportWait = Callable[[Ticket, str], None]
 """Called with what a change waits for; "" if it waits for nothing any more."""
 Clashes = Callable[[], Mapping[str, frozenset[str]]]
 """Returns session → the sessions that it is predicted to conflict with."""
 
 
-class Lane:
+class BaseQueue:
     """The merge queue of one base branch."""
 
     def __init__(
         self,
         host: Host,
+        clock: Clock,
         repo: Path,
         base: str,
         check: Check,
-        tell: Tell,
-        room: Callable[[], int],
+        report_wait: ReportWait,
+        max_checks: Callable[[], int],
         clashes: Clashes = dict,
+        workspaces: Callable[[], Collection[Path]] = tuple,
+        on_cycle: Callable[[], None] | None = None,
     ) -> None:
+        """Create an empty queue.
+
+        `check` runs the checks of a built merge, `max_checks` returns how many may run side by side, `clashes` returns the
+        predicted conflicts, `workspaces` those of agents, none of which keeps the base from moving; `on_cycle` is called
+        after each cycle, when the plan may have changed.
+        """
         self._host = host
+        self._clock = clock
         self._repo = repo
         self._branch = base
         self._check = check
-        self._report_wait = tell
-        self._max_checks = room
+        self._report_wait = report_wait
+        self._max_checks = max_checks
         self._predicted_conflicts = clashes
+        self._workspaces = workspaces
+        self._on_cycle = on_cycle
         self._tickets: dict[str, Ticket] = {}
         self._paused: set[str] = set()
         self._builds: dict[tuple[Entry, str], Built | Conflicted] = {}
@@ -106,14 +119,10 @@ class Lane:
         self._checking: dict[str, asyncio.Task[None]] = {}
         self._cancelled_checks: set[asyncio.Task[None]] = set()
         self._postponed_commit: str | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
         self._is_cycle_scheduled = False
         self._is_closed = False
         self.plan = Plan()
-        self.looked: Callable[[], None] = lambda: None
-        """Called after each cycle, when the plan may have changed."""
-        self.workspaces: Callable[[], Collection[Path]] = tuple
-        """Returns the agents' workspaces, none of which keeps the base from moving."""
 
     def lands(self, session: str) -> bool:
         """Return whether the session's change is being merged at this moment."""
@@ -210,12 +219,13 @@ class Lane:
         ):
             ticket = self._tickets[next_merge.entry.session]
             self._merging = next_merge.entry.session, self._start_task(self._merge(ticket, next_merge.built))
-        self.looked()
+        if self._on_cycle:
+            self._on_cycle()
 
     def _make_plan(self) -> None:
         """Plan the next steps for all changes that are not paused."""
         entries = [ticket.entry for session, ticket in self._tickets.items() if session not in self._paused]
-        wishes = Wishes(self._predicted_conflicts(), self.plan.begun)
+        wishes = Ordering(self._predicted_conflicts(), self.plan.begun)
         self.plan = plan(entries, self._base_head, self._builds, self._verdicts, self._max_checks(), wishes)
 
     def _read_heads(self) -> None:
@@ -234,7 +244,7 @@ class Lane:
             if head != ticket.spec.head:
                 self._finish(ticket, merge.BranchMoved(head))
 
-    def _drop(self, place: Place) -> None:
+    def _drop(self, place: QueuePosition) -> None:
         """Finish a change that conflicts with the base or fails a check through its own fault."""
         ticket = self._tickets[place.entry.session]
         if isinstance(place.built, Conflicted):
@@ -259,7 +269,7 @@ class Lane:
                 files = ", ".join(place.built.files[:5])
                 self._update_wait_reason(ticket, f"{', '.join(place.ahead)}, with which it conflicts in {files}")
             elif place.state != "green":
-                is_base_unstable = position == 0 and self._base_moves >= MOVES
+                is_base_unstable = position == 0 and self._base_moves >= MAX_BASE_MOVES
                 self._update_wait_reason(ticket, f"{self._branch} to come to rest" if is_base_unstable else "")
 
     def _update_wait_reason(self, ticket: Ticket, reason: str) -> None:
@@ -292,7 +302,7 @@ class Lane:
     async def _build(self, ticket: Ticket, base: str) -> None:
         """Build the merge of a change on a commit."""
         try:
-            self._builds[ticket.entry, base] = await merge.build(self._host, ticket.spec, base)
+            self._builds[ticket.entry, base] = await merge.build_merge(self._host, ticket.spec, base)
         except Exception as error:  # the caller that waits for the merge gets it
             self._fail(ticket, error)
         finally:
@@ -326,22 +336,22 @@ class Lane:
     async def _merge(self, ticket: Ticket, built: Built) -> None:
         """Move the base branch to a built merge and finish the change."""
         try:
-            outcome = await merge.land(self._host, ticket.spec, built, workspaces=self.workspaces())
+            outcome = await merge.merge(self._host, ticket.spec, built, workspaces=self._workspaces())
         except Exception as error:
             self._fail(ticket, error)
         else:
             match outcome:
-                case merge.Landed():
+                case merge.Merged():
                     self._base_head, self._base_moves = outcome.commit, 0
                     self._finish(ticket, outcome)
                 case merge.BranchMoved():
                     self._finish(ticket, outcome)
-                case merge.Waits():
+                case merge.Blocked():
                     self._postpone_merge(built.commit)
                     self._update_wait_reason(ticket, outcome.reason)
-                case merge.Moved(None):
+                case merge.BaseMoved(None):
                     self._fail(ticket, NotFound(f"the branch {self._branch} is gone", "name a branch that exists"))
-                case merge.Moved(base_head):
+                case merge.BaseMoved(base_head):
                     if base_head == built.base_before:
                         self._builds.clear()  # the built commit is gone from the repository
                     self._base_head = base_head or self._base_head
@@ -354,7 +364,7 @@ class Lane:
         self._postponed_commit = commit
         if self._timer:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(LOOK_AGAIN, self._resume_merge)
+        self._timer = self._clock.call_later(RETRY_BLOCKED_AFTER, self._resume_merge)
 
     def _resume_merge(self) -> None:
         """Allow the postponed commit to merge again."""

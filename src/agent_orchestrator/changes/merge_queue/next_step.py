@@ -16,7 +16,7 @@ from typing import Literal
 
 from agent_orchestrator.changes.merge.model import Built, Conflicted
 
-TOGETHER = 600.0
+REQUEST_SPAN = 600.0
 """Length in seconds of the spans of request times: within one span a change may overtake another that was requested
 earlier; no change overtakes one of an earlier span."""
 
@@ -45,7 +45,7 @@ Builds = Mapping[tuple[Entry, str], Built | Conflicted]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class QueuePosition:
     """An entry in the queue."""
 
     entry: Entry
@@ -61,13 +61,13 @@ class Place:
 class Plan:
     """What to do next. After every step a new plan is made."""
 
-    places: tuple[Place, ...] = ()
+    places: tuple[QueuePosition, ...] = ()
     """All entries, in order."""
     build: tuple[Entry, str] | None = None
-    land: Place | None = None
+    land: QueuePosition | None = None
 
     @property
-    def checks(self) -> dict[str, Place]:
+    def checks(self) -> dict[str, QueuePosition]:
         """Return the places whose checks are to run, by built commit."""
         return {
             place.built.commit: place
@@ -81,13 +81,13 @@ class Plan:
         return [place.entry for place in self.places if place.built is not None]
 
     @property
-    def drops(self) -> tuple[Place, ...]:
+    def drops(self) -> tuple[QueuePosition, ...]:
         """Return the places that are to leave the queue."""
         return tuple(place for place in self.places if place.state in ("conflict", "culprit"))
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class Ordering:
     """What the order depends on in addition to the entries."""
 
     clashes: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -96,10 +96,10 @@ class Wishes:
     """Entries that are built on each other, in their order: to reorder them would discard their builds and results."""
 
 
-NONE = Wishes()
+NONE = Ordering()
 
 
-def order(entries: Iterable[Entry], wishes: Wishes = NONE) -> list[Entry]:
+def order(entries: Iterable[Entry], wishes: Ordering = NONE) -> list[Entry]:
     """Return the entries in the order in which they are to merge.
 
     Higher priority first, then those under way in their order, then by span of TOGETHER seconds in which they were
@@ -113,12 +113,12 @@ def order(entries: Iterable[Entry], wishes: Wishes = NONE) -> list[Entry]:
         """Return the sort key of an entry."""
         conflict_count = len(wishes.clashes.get(entry.session, frozenset()) & sessions)
         position = begun.get(entry, len(begun))
-        return -entry.priority, position, entry.asked // TOGETHER, conflict_count, entry.asked, entry.session
+        return -entry.priority, position, entry.asked // REQUEST_SPAN, conflict_count, entry.asked, entry.session
 
     return sorted(entry_list, key=rank)
 
 
-def passed_by(entry: Entry, ordered: Sequence[Entry]) -> list[str]:
+def overtaken_by(entry: Entry, ordered: Sequence[Entry]) -> list[str]:
     """Return the sessions that go before an entry although they were requested later and have no higher priority."""
     before = ordered[: ordered.index(entry)]
     return [other.session for other in before if other.priority == entry.priority and other.asked > entry.asked]
@@ -130,7 +130,7 @@ def plan(
     builds: Builds,
     verdicts: Mapping[str, Verdict],
     room: int,
-    wishes: Wishes = NONE,
+    wishes: Ordering = NONE,
 ) -> Plan:
     """Return the plan for these entries on this base; at most `room` of them are checked at a time."""
     walk = _QueueWalk(base, builds, verdicts, room)
@@ -154,12 +154,12 @@ class _QueueWalk:
         """Whether a change ahead failed once, so that it is not known yet whether that one merges first."""
         self._is_chain_broken = False
         self.build: tuple[Entry, str] | None = None
-        self.land: Place | None = None
+        self.land: QueuePosition | None = None
 
-    def place(self, entry: Entry) -> Place:
+    def place(self, entry: Entry) -> QueuePosition:
         """Return the place of the next entry in the queue."""
         build_result = None if self._is_chain_broken else self._builds.get((entry, self._tip))
-        place = Place(entry, "queued", self._tip, self._sessions_ahead, build_result)
+        place = QueuePosition(entry, "queued", self._tip, self._sessions_ahead, build_result)
         if build_result is None:
             self._plan_build(entry, self._tip)
             self._is_chain_broken = True
@@ -175,7 +175,7 @@ class _QueueWalk:
         if self.build is None and not self._is_chain_broken and self._free_slots > 0:
             self.build = (entry, base)
 
-    def _place_conflicted(self, place: Place) -> Place:
+    def _place_conflicted(self, place: QueuePosition) -> QueuePosition:
         """Return the place of an entry whose build conflicts, either with the base or with an entry between."""
         result_on_base = self._builds.get((place.entry, self._base))
         if result_on_base is None:
@@ -185,7 +185,7 @@ class _QueueWalk:
             return replace(place, state="conflict", on=self._base, ahead=(), built=result_on_base)
         return replace(place, state="clashing")
 
-    def _place_built(self, place: Place, built: Built) -> Place:
+    def _place_built(self, place: QueuePosition, built: Built) -> QueuePosition:
         """Return the place of an entry that was built without conflicts, by its checks' verdict."""
         match "good" if place.entry.unchecked or built.up_to_date else self._verdicts.get(built.commit):
             case "good":

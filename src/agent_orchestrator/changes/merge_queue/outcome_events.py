@@ -14,27 +14,26 @@ from agent_orchestrator.base.home import Home
 from agent_orchestrator.changes import merge
 from agent_orchestrator.changes.merge_queue.lane import Outcome, Refused
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.facts import LOCAL_FORGE, SessionFacts
 from agent_orchestrator.core.fold.pull_requests import check_run, issue_of
 from agent_orchestrator.core.pull_request import NOT_SET_UP
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.protocols.text import without_orders
-from agent_orchestrator.sessions.plugins import Plugins
+from agent_orchestrator.sessions.part import Core
 
-MOST_LEFT = 100
+MAX_UNCOMMITTED = 100
 """Maximum number of uncommitted files that a merge event names."""
 
 
-def landing_spec(home: Home, facts: SessionFacts) -> merge.LandingSpec:
+def landing_spec(home: Home, facts: SessionFacts) -> merge.MergeSpec:
     """Return what is to merge and how, for a session with a pull request; creates its scratch folder."""
     assert facts.pr is not None
     work = home.path / "landing" / facts.id
     work.mkdir(mode=0o700, parents=True, exist_ok=True)
     strategy = facts.pr.landing.strategy if facts.pr.landing else "squash"
     closes = f"Closes #{facts.spec.issue}\n\n" if facts.spec.issue else ""
-    return merge.LandingSpec(
+    return merge.MergeSpec(
         session=facts.id,
         repo=Path(facts.spec.repo),
         branch=facts.branch,
@@ -47,21 +46,20 @@ def landing_spec(home: Home, facts: SessionFacts) -> merge.LandingSpec:
     )
 
 
-class Telling:
+class MergeEvents:
     """Makes the events of a merge's outcome; `key` is the key of the intent to merge."""
 
-    def __init__(self, flow: Flow, plugins: Plugins) -> None:
-        self._flow = flow
-        self._plugins = plugins
+    def __init__(self, core: Core) -> None:
+        self._core = core
 
     def event(self, facts: SessionFacts, body: e.Body, key: str, source: str = "forge") -> Event:
         """Return an event about a session's merge."""
-        return Event(body, self._flow.clock(), source, key, facts.project, facts.id)
+        return Event(body, self._core.flow.clock(), source, key, facts.project, facts.id)
 
     async def outcome(self, facts: SessionFacts, key: str, outcome: Outcome) -> list[Event]:
         """Return the events for the outcome of a change in the merge queue."""
         match outcome:
-            case merge.Landed():
+            case merge.Merged():
                 return await self._merged_events(facts, key, outcome)
             case merge.Conflicted():
                 return self._conflict_events(facts, key, outcome)
@@ -78,7 +76,7 @@ class Telling:
     def waits(self, facts: SessionFacts, reason: str) -> list[Event]:
         """Return the event that the change cannot merge yet; no event if that reason is already recorded."""
         last_reason = facts.pr.landing.waits if facts.pr and facts.pr.landing else reason
-        key = f"landing-waits:{facts.id}:{self._flow.clock():.6f}"
+        key = f"landing-waits:{facts.id}:{self._core.flow.clock():.6f}"
         return [self.event(facts, e.LandingWaits(reason), key)] if last_reason != reason else []
 
     def _refusal_events(self, facts: SessionFacts, key: str, refused: Refused) -> list[Event]:
@@ -131,7 +129,7 @@ class Telling:
             events.insert(0, self.event(facts, e.HeadMoved(head), f"{key}:head", "git"))
         return events
 
-    async def _merged_events(self, facts: SessionFacts, key: str, landed: merge.Landed) -> list[Event]:
+    async def _merged_events(self, facts: SessionFacts, key: str, landed: merge.Merged) -> list[Event]:
         """Return the events for a merged change; a local issue that it was for is closed."""
         request = facts.pr.landing if facts.pr else None
         body = e.PrMerged(
@@ -143,10 +141,10 @@ class Telling:
             left=await self._uncommitted_files(facts),
         )
         events = [self.event(facts, body, f"{key}:done")]
-        issue = issue_of(self._flow.home.issues, facts.project, facts.spec.issue)
-        if issue and issue.state == "open" and issue.tracker == "local":
+        issue = issue_of(self._core.flow.home.issues, facts.project, facts.spec.issue)
+        if issue and issue.state == "open" and issue.tracker == LOCAL_FORGE:
             closed = e.IssueChanged(issue.number, state="closed")
-            events.append(Event(closed, self._flow.clock(), "forge", f"{key}:issue", facts.project))
+            events.append(Event(closed, self._core.flow.clock(), "forge", f"{key}:issue", facts.project))
         return events
 
     async def _uncommitted_files(self, facts: SessionFacts) -> tuple[str, ...]:
@@ -155,11 +153,11 @@ class Telling:
         if workspace is None or not workspace.present:
             return ()
         try:
-            site = self._plugins.site_of(facts)
+            site = self._core.sites.of(facts)
             if not await site.present(Path(workspace.path)):
                 return ()
             changes = await Git(site.host, Path(workspace.path)).status()
         except AoError:
             return ()  # unknown; the files are saved before the workspace is removed
         names = {os.fsencode(change.path).decode(errors="replace") for change in changes}
-        return tuple(sorted(names)[:MOST_LEFT])
+        return tuple(sorted(names)[:MAX_UNCOMMITTED])

@@ -3,64 +3,54 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.base.home import Home
 from agent_orchestrator.changes import merge
 from agent_orchestrator.changes.checks import Checks
-from agent_orchestrator.changes.conflicts import Pair, clashes
+from agent_orchestrator.changes.checks.required import RequiredChecks
+from agent_orchestrator.changes.conflicts import Conflicts, clashes
 from agent_orchestrator.changes.merge import Built
-from agent_orchestrator.changes.merge_queue.checks import Checking, SpecOf
-from agent_orchestrator.changes.merge_queue.lane import CalledOff, Lane, Outcome, Ticket
-from agent_orchestrator.changes.merge_queue.next_step import Entry, Place, passed_by
-from agent_orchestrator.changes.merge_queue.outcome_events import Telling, landing_spec
-from agent_orchestrator.config.projects.projects import Projects
+from agent_orchestrator.changes.merge_queue.checks import QueueChecks, SpecOf
+from agent_orchestrator.changes.merge_queue.lane import BaseQueue, Outcome, Ticket, Withdrawn
+from agent_orchestrator.changes.merge_queue.next_step import Entry, QueuePosition, overtaken_by
+from agent_orchestrator.changes.merge_queue.outcome_events import MergeEvents, landing_spec
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.effects import Effect
-from agent_orchestrator.core.engine import Change, Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.listeners import Change
 from agent_orchestrator.core.reactions import Intent
+from agent_orchestrator.core.signals import QueuePlanned
 from agent_orchestrator.errors import AoError, Conflict
-from agent_orchestrator.protocols.host import Host
-from agent_orchestrator.sessions.plugins import Plugins
+from agent_orchestrator.sessions.part import Core, Part
 
 _PUBLIC_STATES = {"clashing": "waiting", "failing": "checking", "doubtful": "checking"}
 """Names of places' states in the interface, where they differ from the internal ones."""
 
 
-class MergeQueue:
+class MergeQueue(Part):
     """All merge queues of a home: one for each base branch."""
 
     def __init__(
-        self,
-        flow: Flow,
-        home: Home,
-        host: Host,
-        plugins: Plugins,
-        projects: Projects,
-        checks: Checks,
-        spec_of: SpecOf,
+        self, core: Core, checks: Checks, required: RequiredChecks, spec_of: SpecOf, conflicts: Conflicts
     ) -> None:
-        self.flow = flow
-        self.home = home
-        self.host = host
-        self.plugins = plugins
-        self.checking = Checking(flow, plugins, projects, checks, spec_of)
-        self.telling = Telling(flow, plugins)
-        self.collisions: Callable[[str], Sequence[Pair]] = lambda _project: ()
-        """Returns a project's predicted conflicts."""
-        self.call_off_elsewhere: Callable[[str, str], Awaitable[None]] | None = None
-        """The same as `call_off`, for a session that merges at a forge."""
-        self.on_plan: list[Callable[[], None]] = []
-        """Called when the result of `entries` may have changed although no event was recorded."""
-        self.checking.on_state = self._notify_plan_changed
-        self._lanes: dict[tuple[str, str], Lane] = {}
-        self._tasks: set[asyncio.Task[list[Event]]] = set()
-        flow.on_change.append(self._on_change)
+        super().__init__(core)
+        self.required = required
+        self.conflicts = conflicts
+        self.checking = QueueChecks(core, checks, required, spec_of)
+        self.merge_events = MergeEvents(core)
+        self._lanes: dict[tuple[str, str], BaseQueue] = {}
+        self.on(
+            self._update_lanes,
+            e.HeadMoved,
+            e.LandingFailed,
+            e.PrClosed,
+            e.BaseMoved,
+            e.ConflictPredicted,
+            e.ConflictCleared,
+        )
 
     def effects(self) -> dict[str, Effect]:
         """Return the effects by kind of intent."""
@@ -69,7 +59,8 @@ class MergeQueue:
     async def close(self) -> None:
         """End what is under way; the next daemon continues where this one stopped."""
         await asyncio.gather(*(lane.close() for lane in self._lanes.values()))
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.finish()
+        await super().close()
 
     # -- merging -------------------------------------------------------------------------------------------------------
 
@@ -80,7 +71,7 @@ class MergeQueue:
         except AoError as error:
             if error.retryable:
                 raise
-            return self.telling.failed(self.flow.sessions[intent.session], intent.key, error)
+            return self.merge_events.failed(self.flow.sessions[intent.session], intent.key, error)
 
     async def _merge(self, intent: Intent) -> Sequence[Event]:
         """Merge a change, or find that it has merged already; return the events of the outcome."""
@@ -88,76 +79,70 @@ class MergeQueue:
         if facts.pr is None or facts.pr.landing is None:
             return []
         spec = landing_spec(self.home, facts)
-        outcome: Outcome | None = await merge.find_landing(self.host, spec)
+        outcome: Outcome | None = await merge.find_merge(self.host, spec)
         if outcome is None:
             outcome = await self._wait_in_queue(intent, spec, self._lane_of(facts.project, spec))
         else:  # a crash right after the merge may have left a checkout locked
-            await merge.settle(self.host, spec.repo)
-        return await self.telling.outcome(self.flow.sessions[intent.session], intent.key, outcome)
+            await merge.repair_checkouts(self.host, spec.repo)
+        return await self.merge_events.outcome(self.flow.sessions[intent.session], intent.key, outcome)
 
-    async def _wait_in_queue(self, intent: Intent, spec: merge.LandingSpec, lane: Lane) -> Outcome:
+    async def _wait_in_queue(self, intent: Intent, spec: merge.MergeSpec, lane: BaseQueue) -> Outcome:
         """Add a change to its queue and wait for the outcome."""
         await lane.find_base()
         facts = self.flow.sessions[intent.session]
         request = facts.pr.landing if facts.pr else None
         if request is None:
-            return CalledOff()
+            return Withdrawn()
         if facts.head != spec.head:
             return merge.BranchMoved(facts.head)
-        needs_no_check = request.force or not self.plugins.checks(facts)
+        needs_no_check = request.force or not self.required.of(facts)
         entry = Entry(facts.id, spec.head, facts.spec.priority, request.at, needs_no_check)
         return await lane.join(Ticket(entry, spec, waits=request.waits))
 
-    def _lane_of(self, project: str, spec: merge.LandingSpec) -> Lane:
+    def _lane_of(self, project: str, spec: merge.MergeSpec) -> BaseQueue:
         """Return the queue of a base branch; created on first use."""
         key = (project, spec.base)
         if key not in self._lanes:
             check, report_wait = self.checking.judge, self._record_wait
-            self._lanes[key] = Lane(
+            self._lanes[key] = BaseQueue(
                 self.host,
+                self.clock,
                 spec.repo,
                 spec.base,
                 check,
                 report_wait,
                 lambda: self._max_checks(project),
-                lambda: clashes(self.collisions(project)),
+                lambda: clashes(self.conflicts.known(project)),
+                lambda: self._other_workspaces(spec),
+                lambda: self.emit(QueuePlanned()),
             )
-            self._lanes[key].looked = self._notify_plan_changed
-            self._lanes[key].workspaces = lambda: self._other_workspaces(spec)
         return self._lanes[key]
 
-    def _other_workspaces(self, spec: merge.LandingSpec) -> list[Path]:
+    def _other_workspaces(self, spec: merge.MergeSpec) -> list[Path]:
         """Return the workspaces of agents whose own branch is not the base."""
         repository_sessions = (facts for facts in self.flow.sessions.values() if facts.spec.repo == str(spec.repo))
         return [
             Path(facts.spec.path) for facts in repository_sessions if not facts.stopped and facts.branch != spec.base
         ]
 
-    def _notify_plan_changed(self) -> None:
-        """Call the listeners for a changed plan."""
-        for listener in self.on_plan:
-            listener()
-
     def _max_checks(self, project: str) -> int:
         """Return how many changes are checked at a time: the largest parallel limit of the project's checks."""
         try:
-            checks = list(self.plugins.project(project).ci.values())
+            checks = list(self.core.settings.project(project).ci.values())
         except AoError:
             return 1
         for facts in self.flow.sessions.values():
             if facts.pr and facts.pr.landing and facts.project == project:
-                checks += self.plugins.own_checks(facts).values()
+                checks += self.required.only_of(facts).values()
         return max((check.parallel for check in checks), default=1)
 
     def _record_wait(self, ticket: Ticket, reason: str) -> None:
         """Record what a change waits for."""
-        events = self.telling.waits(self.flow.sessions[ticket.entry.session], reason)
+        events = self.merge_events.waits(self.flow.sessions[ticket.entry.session], reason)
         if events:
-            task = asyncio.get_running_loop().create_task(self.flow.append(*events))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self.spawn(self.flow.append(*events))
 
-    def _on_change(self, changes: Sequence[Change]) -> None:
+    def _update_lanes(self, changes: Sequence[Change]) -> None:
         """Settle or recheck a queue when a branch or the base moved, a merge was withdrawn, or predicted conflicts changed."""
         for change in changes:
             after = change.after
@@ -168,32 +153,24 @@ class MergeQueue:
                 case e.HeadMoved() if after.pr.landing and after.head != after.pr.landing.head:
                     lane.settle(after.id, merge.BranchMoved(after.head))
                 case e.LandingFailed() | e.PrClosed():
-                    lane.settle(after.id, CalledOff())
+                    lane.settle(after.id, Withdrawn())
                 case e.BaseMoved() | e.ConflictPredicted() | e.ConflictCleared():
                     lane.look()
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
-    async def call_off(self, session: str, key: str | None = None) -> None:
-        """Remove a change from the queue. Raises `Conflict` if it is not in the queue, or is being merged."""
-        facts = self.flow.sessions[session]
-        event_key = f"call-off:{session}:{key or uuid.uuid4().hex}"
-        if await self.flow.store.event_by_key(event_key):
-            return  # a repeated request
-        if facts.pr is None or facts.pr.landing is None:
-            raise Conflict(f"{session} is not to land", "see what is: ao queue")
-        if facts.spec.scm != "local" and self.call_off_elsewhere is not None:
-            await self.call_off_elsewhere(session, event_key)
-            return
+    async def call_off(self, facts: SessionFacts, event_key: str) -> None:
+        """Remove a change that waits in the queue. Raises `Conflict` if it is being merged."""
+        session = facts.id
         spec = landing_spec(self.home, facts)
         lane = self._lane_of(facts.project, spec)
         paused = lane.pause(session)
         try:
-            if not paused or await merge.find_landing(self.host, spec):
+            if not paused or await merge.find_merge(self.host, spec):
                 remedy = f"take it back by a new change: ao undo {session}"
                 raise Conflict(f"{session} is landing this very moment", remedy)
             called_off = e.LandingFailed("a person called it off", "called-off")
-            await self.flow.append(self.telling.event(facts, called_off, event_key, "person"))
+            await self.flow.append(self.merge_events.event(facts, called_off, event_key, "person"))
         finally:
             lane.resume(session)
 
@@ -212,7 +189,7 @@ class MergeQueue:
 
     def _queue_rows(self, key: tuple[str, str], waiting: list[SessionFacts]) -> list[dict[str, Any]]:
         """Return one queue's rows: those that are planned in their order, then those that are about to join."""
-        lane, predicted_conflicts = self._lanes.get(key), clashes(self.collisions(key[0]))
+        lane, predicted_conflicts = self._lanes.get(key), clashes(self.conflicts.known(key[0]))
         places = {place.entry.session: place for place in lane.plan.places} if lane else {}
         planned = [place.entry for place in places.values()]
         numbers = {session: number for number, session in enumerate(places)}
@@ -225,12 +202,12 @@ class MergeQueue:
         rows = []
         for position, facts in enumerate(sorted(waiting, key=rank), 1):
             place = places.get(facts.id)
-            overtaking = passed_by(place.entry, planned) if place else []
+            overtaking = overtaken_by(place.entry, planned) if place else []
             conflicting = sorted(predicted_conflicts.get(facts.id, frozenset()) & requested_at.keys())
             rows.append({**self._entry_row(facts, place, position), "passedBy": overtaking, "collides": conflicting})
         return rows
 
-    def _entry_row(self, facts: SessionFacts, place: Place | None, position: int) -> dict[str, Any]:
+    def _entry_row(self, facts: SessionFacts, place: QueuePosition | None, position: int) -> dict[str, Any]:
         """Return one row of the queue for the interface."""
         assert facts.pr is not None and facts.pr.landing is not None
         lane, wait_reason = self._lanes.get((facts.project, facts.pr.base)), facts.pr.landing.waits
@@ -251,20 +228,3 @@ class MergeQueue:
             "tree": built.tree if built else None,
             "checks": [{"name": name, "state": check_state, "url": None} for name, check_state in states.items()],
         }
-
-    # -- after a merge -------------------------------------------------------------------------------------------------
-
-    async def forget_branch(self, facts: SessionFacts) -> str:
-        """After a merge, delete the branch if all of it is on the base.
-
-        Return what became of it, or "" if there is nothing to do.
-        """
-        if facts.pr is None or facts.pr.state != "merged" or facts.pr.keep_branch:
-            return ""
-        try:
-            cleaned = await merge.cleanup(self.host, landing_spec(self.home, facts))
-        except AoError as error:
-            return f"branch {facts.branch} stays: {error.text}"
-        if not cleaned.deleted:
-            return f"branch {facts.branch} stays: {cleaned.reason}"
-        return f"branch {facts.branch} is removed; its commits are kept as {cleaned.kept}"

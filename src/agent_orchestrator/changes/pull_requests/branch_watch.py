@@ -8,41 +8,38 @@ While the agent runs, the observer watches its workspace instead.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from agent_orchestrator.base.files.watch import Watch
 from agent_orchestrator.base.git.refs import find_layout, read_ref
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.engine import Change, Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.listeners import Change
 from agent_orchestrator.errors import Temporary
+from agent_orchestrator.sessions.part import Core, Part
 
-TRY_AGAIN = 1.0
+RETRY_AFTER = 1.0
 """Seconds after which a branch that could not be read is read again."""
 
 
-class Bases:
+class BranchWatch(Part):
     """Watches the base branches and own branches of changes."""
 
-    def __init__(self, flow: Flow, watch: Watch) -> None:
-        self.flow = flow
-        self.watch = watch
+    def __init__(self, core: Core) -> None:
+        super().__init__(core)
         self._watched: set[tuple[Path, str]] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         """Watch the branches of open pull requests, and of those that are opened later."""
-        self.flow.on_change.append(self._on_change)
+        self.on(self._watch_changed, e.PrOpened, e.BaseChanged)
         for facts in self.flow.sessions.values():
             self._watch_session(facts)
 
-    def _on_change(self, changes: Sequence[Change]) -> None:
+    def _watch_changed(self, changes: Sequence[Change]) -> None:
         """Watch the branches of a pull request that was opened or got another base."""
         for change in changes:
-            if isinstance(change.event.body, e.PrOpened | e.BaseChanged) and change.after:
+            if change.after:
                 self._watch_session(change.after)
 
     def _watch_session(self, facts: SessionFacts) -> None:
@@ -63,12 +60,12 @@ class Bases:
         """Watch a branch's files, if they are not watched yet."""
         if (common, branch) not in self._watched:
             for path in (common / "refs" / "heads" / branch, common / "packed-refs"):
-                self.watch.entry(path, lambda: self._record_position(common, branch))
+                self.core.watch.entry(path, lambda: self._record_position(common, branch))
             self._watched.add((common, branch))
 
     def _retry_later(self, read_again: Callable[[], None]) -> None:
         """Read again soon what could not be read, for lack of a file descriptor for example; no other event would report a move."""
-        asyncio.get_running_loop().call_later(TRY_AGAIN, read_again)
+        self.clock.call_later(RETRY_AFTER, read_again)
 
     def _record_position(self, common: Path, branch: str) -> None:
         """Record where a branch is, for the sessions that do not know it."""
@@ -78,13 +75,11 @@ class Bases:
             self._retry_later(lambda: self._record_position(common, branch))
             return
         if events:
-            task = asyncio.get_running_loop().create_task(self._append(events))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self.spawn(self._append(events))
 
     def _movement_events(self, common: Path, branch: str) -> list[Event]:
         """Return the events for sessions that do not know where a branch is."""
-        head, now = read_ref(common, f"refs/heads/{branch}"), self.flow.clock()
+        head, now = read_ref(common, f"refs/heads/{branch}"), self.clock()
         events = []
         if head is None:
             return []
@@ -109,7 +104,7 @@ def _movement_events(facts: SessionFacts, branch: str, head: str) -> e.Body | No
     """Return the event for a session that does not know where a branch is, or None."""
     if facts.pr is None or facts.pr.state != "open":
         return None
-    if facts.pr.base == branch and facts.base_head != head and facts.spec.scm == "local":
+    if facts.pr.base == branch and facts.base_head != head and not facts.has_remote_forge:
         return e.BaseMoved(head)
     is_own_branch = facts.branch == branch and not facts.live and facts.place is not None and facts.place.shared
     return e.HeadMoved(head) if is_own_branch and facts.head != head else None

@@ -1,74 +1,61 @@
 """Carry out actions on pull requests of the local forge: open as draft, make ready, check, compare with the base.
 
-Each function is an effect (see `sessions/lifecycle.py`). The merge queue merges them.
+Each function is an effect (see `sessions/lifecycle/effects.py`). The merge queue merges them.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from agent_orchestrator.base.git.commands import Git
-from agent_orchestrator.base.home import Home
 from agent_orchestrator.changes import merge
 from agent_orchestrator.changes.checks import Checks, CheckSpec, judge
 from agent_orchestrator.changes.checks.events import check_finished, check_not_started, task_text
+from agent_orchestrator.changes.checks.required import RequiredChecks
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.config.model import Check
-from agent_orchestrator.config.projects.projects import Projects
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.effects import Effect, patient
-from agent_orchestrator.core.engine import Change, Flow
+from agent_orchestrator.core.effects import Effect, retry_until_done
+from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.listeners import Change
+from agent_orchestrator.core.notices import NoticeGate
 from agent_orchestrator.core.pull_request import PullRequest
 from agent_orchestrator.core.reactions import Intent
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.protocols.host import Host
-from agent_orchestrator.sessions.lifecycle import Lifecycle
-from agent_orchestrator.sessions.plugins import Plugins
+from agent_orchestrator.sessions.lifecycle.session_specs import SessionSpecs
+from agent_orchestrator.sessions.part import Core, Part
 
 
-class Pulls:
+class LocalPullRequests(Part):
     """The effects of local pull requests."""
 
+    source = "forge"
+
     def __init__(
-        self,
-        flow: Flow,
-        home: Home,
-        host: Host,
-        plugins: Plugins,
-        projects: Projects,
-        lifecycle: Lifecycle,
-        checks: Checks,
+        self, core: Core, specs: SessionSpecs, checks: Checks, required: RequiredChecks, notices: NoticeGate
     ) -> None:
-        self.flow = flow
-        self.home = home
-        self.host = host
-        self.plugins = plugins
-        self.projects = projects
-        self.lifecycle = lifecycle
+        super().__init__(core)
+        self.specs = specs
         self.checks = checks
-        self.gate: Callable[[str, e.Notified], e.Body] = lambda _project, notice: notice
-        """Returns the event for a notice, which may have to wait for the end of the quiet hours."""
+        self.required = required
+        self._notices = notices
         self.numbering = asyncio.Lock()
         self._running_checks: dict[str, list[tuple[str, str, str, str]]] = defaultdict(list)
-        flow.on_change.append(self._on_change)
+        self.on(self._cancel_outdated, e.HeadMoved)
 
     def effects(self) -> dict[str, Effect]:
         """Return the effects by kind of intent."""
         return {
-            "open-pr": Effect(patient(self.open)),
-            "ready-pr": Effect(patient(self.ready)),
-            "check": Effect(patient(self.check)),
-            "compare": Effect(patient(self.compare)),
+            "open-pr": Effect(retry_until_done(self.open)),
+            "ready-pr": Effect(retry_until_done(self.ready)),
+            "check": Effect(retry_until_done(self.check)),
+            "compare": Effect(retry_until_done(self.compare)),
         }
-
-    def _event(self, facts: SessionFacts, body: e.Body, key: str, source: str = "forge") -> Event:
-        """Return an event about a session."""
-        return Event(body, self.flow.clock(), source, key, facts.project, facts.id)
 
     # -- opening -------------------------------------------------------------------------------------------------------
 
@@ -77,13 +64,13 @@ class Pulls:
         facts = self.flow.sessions[intent.session]
         async with self.numbering:
             body = e.PrOpened(next_number(self.flow, facts.project), facts.spec.title, facts.base)
-            await self.flow.append(self._event(facts, body, f"{intent.key}:done"))
+            await self.flow.append(self.event(facts, body, f"{intent.key}:done"))
         return []
 
     async def ready(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         """Mark the pull request as ready, because the agent is done."""
         facts = self.flow.sessions[intent.session]
-        return [self._event(facts, e.PrReady(), f"{intent.key}:done")]
+        return [self.event(facts, e.PrReady(), f"{intent.key}:done")]
 
     async def compare(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         """Return the event that says which files of the change conflict with its base."""
@@ -91,7 +78,7 @@ class Pulls:
         head, base_head = facts.head or "", facts.base_head or ""
         prediction = merge.Prediction(self.host, Path(facts.spec.repo), self._scratch_folder(facts))
         files = await prediction.conflicts_with(head, facts.pr.base if facts.pr else facts.base)
-        return [self._event(facts, e.ConflictsSeen(head, base_head, tuple(files)), f"{intent.key}:done", "git")]
+        return [self.event(facts, e.ConflictsSeen(head, base_head, tuple(files)), f"{intent.key}:done", source="git")]
 
     def _scratch_folder(self, facts: SessionFacts) -> Path:
         """Return the session's folder for scratch files; created if necessary."""
@@ -106,20 +93,20 @@ class Pulls:
         facts = self.flow.sessions[intent.session]
         pr, head = facts.pr, facts.head or ""
         assert pr is not None
-        project = self.plugins.project(facts.project)
-        all_checks = self.plugins.checks(facts)
+        project = self.core.settings.project(facts.project)
+        all_checks = self.required.of(facts)
         if not all_checks:
-            return [self._event(facts, e.ChecksSettled(head, none=True), f"{intent.key}:done", "checks")]
+            return [self.event(facts, e.ChecksSettled(head, none=True), f"{intent.key}:done", source="checks")]
         due = {name: check for name, check in all_checks.items() if _is_due(check, pr)}
         if not due:
             by_hand = [] if pr.draft else [e.ChecksByHand(head)]
-            return [self._event(facts, body, f"{intent.key}:by-hand", "checks") for body in by_hand]
+            return [self.event(facts, body, f"{intent.key}:by-hand", source="checks") for body in by_hand]
         results = await asyncio.gather(
             *(self._run_check(facts, project, name, due_check, head, intent.key) for name, due_check in due.items())
         )
         required = {name for name, check in all_checks.items() if check.on != "manual" or pr.asked}
         if required <= set(due) and "cancelled" not in results:
-            return [self._event(facts, e.ChecksSettled(head), f"{intent.key}:done", "checks")]
+            return [self.event(facts, e.ChecksSettled(head), f"{intent.key}:done", source="checks")]
         return []
 
     async def _run_check(
@@ -132,7 +119,7 @@ class Pulls:
             if error.retryable:
                 raise
             body = check_not_started(name, head, error)
-        events = [self._event(facts, body, f"{key}:{name}:finished", "checks")]
+        events = [self.event(facts, body, f"{key}:{name}:finished", source="checks")]
         if body.on_base and not body.fixed_since:
             events.append(self._base_failure_notice(self.flow.sessions[facts.id], body))
         await self.flow.append(*events)
@@ -142,7 +129,7 @@ class Pulls:
         self, facts: SessionFacts, project: ProjectConfig, name: str, check: Check, head: str, key: str
     ) -> e.CheckFinished:
         """Run one check and return its result compared with the base."""
-        await self.plugins.here.login_ready.wait()
+        await self.core.sites.here.login_ready.wait()
         spec = self.check_spec(facts, project, name, check, head)
         is_requested = bool(facts.pr and facts.pr.asked)
 
@@ -152,19 +139,19 @@ class Pulls:
             running = e.CheckStarted(name, head, str(self.checks.log_path(facts.project, tree, name)))
             recordings.append(
                 asyncio.ensure_future(
-                    self.flow.append(self._event(facts, running, f"{key}:{name}:{tree}:runs", "checks"))
+                    self.flow.append(self.event(facts, running, f"{key}:{name}:{tree}:runs", source="checks"))
                 )
             )
 
         recordings: list[asyncio.Future[list[Event]]] = []
-        await self.flow.append(self._event(facts, e.CheckStarted(name, head), f"{key}:{name}:started", "checks"))
-        await self.projects.check_trust(project, None, ci=True)
+        await self.flow.append(self.event(facts, e.CheckStarted(name, head), f"{key}:{name}:started", source="checks"))
+        await self.core.projects.check_trust(project, None, ci=True)
         result = await self.checks.verdict(spec, again=is_requested, started=on_start)
         base = self.flow.sessions[facts.id].base_head  # read now, because the check may have taken long
         merge_base = await Git(self.host, spec.repo).merge_base(head, base) if base else None
         assessment = await judge(self.checks, spec, result, base, merge_base)
         await asyncio.gather(*recordings)
-        task = "" if spec.own or self.plugins.own_checks(facts) else task_text(facts)
+        task = "" if spec.own or self.required.only_of(facts) else task_text(facts)
         return await check_finished(facts, project, assessment, name, head, check.command, task=task)
 
     def _base_failure_notice(self, facts: SessionFacts, body: e.CheckFinished) -> Event:
@@ -174,7 +161,7 @@ class Pulls:
         notice = e.Notified(
             "ci-failed", f"{body.name} fails on {facts.base}", f"Also fails there: {failures}", "warning"
         )
-        return self._event(facts, self.gate(facts.project, notice), f"base-fails:{base_key}", "checks")
+        return self.event(facts, self._notices(facts.project, notice), f"base-fails:{base_key}", source="checks")
 
     def check_spec(
         self, facts: SessionFacts, project: ProjectConfig, name: str, check: Check, commit: str
@@ -182,7 +169,7 @@ class Pulls:
         """Return the specification of one check of one commit, with the project's set-up."""
         env = {
             key: value
-            for key, value in self.lifecycle.environment(facts, agent=False).items()
+            for key, value in self.specs.environment(facts, agent=False).items()
             if not key.startswith(("AO_", "GIT_"))
         }
         return CheckSpec(
@@ -197,14 +184,14 @@ class Pulls:
             symlinks=project.symlinks,
             post_create=project.post_create,
             base=facts.base,
-            own=name in self.plugins.own_checks(facts),
+            own=name in self.required.only_of(facts),
             parallel=check.parallel,
         )
 
-    def _on_change(self, changes: Sequence[Change]) -> None:
+    def _cancel_outdated(self, changes: Sequence[Change]) -> None:
         """Cancel checks of a commit that is not the head any more."""
         for change in changes:
-            if isinstance(change.event.body, e.HeadMoved) and change.after is not None:
+            if change.after is not None:
                 for head, *run_key in self._running_checks.pop(change.after.id, []):
                     if head != change.after.head and not self._is_needed(*run_key):
                         self.checks.cancel(*run_key)

@@ -7,35 +7,29 @@ theirs, and a person is notified.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
 from agent_orchestrator.base.git.commands import Git
-from agent_orchestrator.base.home import Home
 from agent_orchestrator.changes import merge
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.effects import Again, Effect
-from agent_orchestrator.core.engine import Change, Flow
+from agent_orchestrator.core.effects import Effect, RetryLater
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.listeners import Change
 from agent_orchestrator.core.reactions import Intent
 from agent_orchestrator.core.status import IN_TURN
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.protocols.host import Host
+from agent_orchestrator.sessions.part import Part
 
-LOOK_AGAIN = 30.0
+RETRY_AFTER = 30.0
 """Seconds after which a workspace that cannot follow is tried again."""
 
 
-class Stacks:
+class Stacks(Part):
     """Keeps stacked sessions on the right base."""
 
-    def __init__(self, flow: Flow, home: Home, host: Host) -> None:
-        self.flow = flow
-        self.home = home
-        self.host = host
-        self._tasks: set[asyncio.Task[None]] = set()
+    source = "stack"
 
     def effects(self) -> dict[str, Effect]:
         """Return the effects by kind of intent."""
@@ -43,11 +37,11 @@ class Stacks:
 
     def start(self) -> None:
         """Check what became of the sessions below while the daemon did not run, and watch them from now on."""
-        self.flow.on_change.append(self._on_change)
+        self.on(self._check_changed)
         for facts in list(self.flow.sessions.values()):
             self._check_stacked(facts, _head_in_repository(facts))
 
-    def _on_change(self, changes: Sequence[Change]) -> None:
+    def _check_changed(self, changes: Sequence[Change]) -> None:
         """Check the sessions stacked on one that changed."""
         for change in changes:
             before, after = change.before, change.after
@@ -59,9 +53,7 @@ class Stacks:
         """Record for the sessions stacked on another what became of it."""
         stacked = [facts for facts in self.flow.sessions.values() if facts.spec.stack == below.id and facts.stacked]
         if stacked:
-            task = asyncio.get_running_loop().create_task(self._record_news(stacked, below, moved_from))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self.spawn(self._record_news(stacked, below, moved_from))
 
     async def _record_news(self, stacked: Sequence[SessionFacts], below: SessionFacts, moved_from: str | None) -> None:
         """Record the events for stacked sessions."""
@@ -78,14 +70,14 @@ class Stacks:
         key = f"stack:{facts.id}:{below.id}"
         if below.pr and below.pr.state == "merged":
             body = e.BaseChanged(below.pr.base, f"{below.id} has landed", _head_in_repository(below) or "")
-            return [self._event(facts, body, f"{key}:landed")]
+            return [self.event(facts, body, f"{key}:landed")]
         if not _is_given_up(below):
             return []
         base_changed = e.BaseChanged(below.base, f"{below.id} was given up")
         text = f"it stands on {below.id}, which was given up: the commits of that are part of its change now"
         notice = e.Notified("stack-broken", f"{facts.id}: {below.id} was given up", text, "warning")
-        notices = [self._event(facts, notice, f"{key}:told")] if below.committed else []
-        return [self._event(facts, base_changed, f"{key}:given-up"), *notices]
+        notices = [self.event(facts, notice, f"{key}:told")] if below.committed else []
+        return [self.event(facts, base_changed, f"{key}:given-up"), *notices]
 
     async def _rewrite_events(self, facts: SessionFacts, below: SessionFacts, moved_from: str) -> list[Event]:
         """Return the event for a stacked session whose starting commit is not part of the branch below any more."""
@@ -96,24 +88,20 @@ class Stacks:
         except AoError:
             return []  # the repository is missing, or one of the commits is not in it
         body = e.BaseChanged(below.branch, f"{below.id} was rewritten", moved_from)
-        return [self._event(facts, body, f"stack:{facts.id}:{below.id}:{head}")]
-
-    def _event(self, facts: SessionFacts, body: e.Body, key: str) -> Event:
-        """Return an event about a stacked session."""
-        return Event(body, self.flow.clock(), "stack", key, facts.project, facts.id)
+        return [self.event(facts, body, f"stack:{facts.id}:{below.id}:{head}")]
 
     # -- rebasing ------------------------------------------------------------------------------------------------------
 
     async def rebase(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         """Rebase a session's own commits onto its base, between two turns of its agent.
 
-        If that conflicts, the agent is to do it. Raises `Again` while the agent works or a checkout blocks the move.
+        If that conflicts, the agent is to do it. Raises `RetryLater` while the agent works or a checkout blocks the move.
         """
         facts = self.flow.sessions[intent.session]
         workspace, below = facts.place, facts.below
         assert workspace is not None and below is not None
         if facts.live and facts.activity.state in {*IN_TURN, "blocked"}:
-            raise Again(LOOK_AGAIN)
+            raise RetryLater(RETRY_AFTER)
         onto = await Git(self.host, Path(facts.spec.repo)).resolve(f"refs/heads/{facts.base}")
         if onto is None:
             return []
@@ -140,13 +128,15 @@ class Stacks:
             case merge.Conflicted():
                 refusal = e.RebaseRefused(spec.head, f"conflicts in {', '.join(outcome.files[:5])}")
                 return [self._outcome_event(facts, intent, refusal)]
-            case merge.Waits():
-                raise Again(LOOK_AGAIN, self._outcome_event(facts, intent, e.RebaseRefused(spec.head, outcome.reason)))
+            case merge.Blocked():
+                raise RetryLater(
+                    RETRY_AFTER, self._outcome_event(facts, intent, e.RebaseRefused(spec.head, outcome.reason))
+                )
         return []
 
     def _outcome_event(self, facts: SessionFacts, intent: Intent, body: e.Body) -> Event:
         """Return an event with the key of the intent and the event's type."""
-        return self._event(facts, body, f"{intent.key}:{body.type}")
+        return self.event(facts, body, f"{intent.key}:{body.type}")
 
 
 def _is_given_up(below: SessionFacts) -> bool:

@@ -6,9 +6,8 @@ the change moves on, the agent is asked again, for a limited number of rounds.
 
 from __future__ import annotations
 
-import asyncio
 import uuid
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,19 +17,19 @@ import structlog
 from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.base.git.refs import find_layout, read_head, read_ref
 from agent_orchestrator.changes.reviews.reviews import Reviews
-from agent_orchestrator.config.projects.projects import NOWHERE
+from agent_orchestrator.config.projects.projects import NO_CONTEXT
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.effects import Effect
-from agent_orchestrator.core.engine import Change, Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.listeners import Change
 from agent_orchestrator.core.pull_request import PullRequest, Review
 from agent_orchestrator.core.reactions import COORDINATOR, REVIEWER, Intent, message_id
 from agent_orchestrator.core.status import IN_TURN
 from agent_orchestrator.core.verdicts import VERDICTS
 from agent_orchestrator.errors import AoError, Conflict, Denied, UsageError
-from agent_orchestrator.protocols.host import Host
-from agent_orchestrator.sessions.plugins import Plugins
+from agent_orchestrator.sessions.creation.new_session import NewSession
+from agent_orchestrator.sessions.part import Core, Part
 from agent_orchestrator.sessions.sessions import Sessions
 
 log = structlog.get_logger()
@@ -62,17 +61,16 @@ Judge it again: is what you asked for done, and is anything else wrong?"""
 """The message that asks for another round."""
 
 
-class AgentReviews:
+class AgentReviews(Part):
     """Requests reviews by agents, posts their verdicts, and requests further rounds."""
 
-    def __init__(self, flow: Flow, host: Host, plugins: Plugins, sessions: Sessions, reviews: Reviews) -> None:
-        self.flow = flow
-        self.host = host
-        self.plugins = plugins
+    source = "review"
+
+    def __init__(self, core: Core, sessions: Sessions, reviews: Reviews) -> None:
+        super().__init__(core)
         self.sessions = sessions
         self.reviews = reviews
         self._scheduled_checks: set[str] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def effects(self) -> dict[str, Effect]:
         """Return the effects by kind of intent."""
@@ -80,16 +78,12 @@ class AgentReviews:
 
     def start(self) -> None:
         """Check every change that a reviewing agent is on, now and whenever one moves."""
-        self.flow.on_change.append(self._on_change)
+        self.on(self._check_changed)
+        self.on(self._forget_branches, e.SessionStopped)
         for facts in self._reviewers():
             self._schedule_check(facts.spec.reviews or "")
             if facts.stopped:
-                self._start_task(self._forget_branch(facts))
-
-    def close(self) -> None:
-        """Stop checking."""
-        for task in self._tasks:
-            task.cancel()
+                self.spawn(self._forget_branch(facts))
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -106,7 +100,7 @@ class AgentReviews:
             await self._record_request(self.flow.sessions[session], created.session)
             return self.sessions.view(created.session)
         facts, pr = self._find_reviewable(session)
-        settings = self.plugins.config.agent(facts.project, agent)
+        settings = self.core.config.agent(facts.project, agent)
         name = (settings.profile or settings.tool) if settings else agent or ""
         active_reviewers = [
             reviewer for reviewer in self._reviewers(session) if _agent_name(reviewer) == name and _is_active(reviewer)
@@ -123,26 +117,26 @@ class AgentReviews:
             )
         number = len(self._reviewers(session)) + 1
         short_name = f"review-{facts.name[:28].rstrip('-')}{'' if number == 1 else f'-{number}'}"
-        request_body = {
-            "projectId": facts.project,
-            "name": short_name,
-            "title": f"Review {facts.id}",
-            "prompt": self._make_prompt(facts, pr, text),
-            "agent": agent,
-            "branch": f"review/{facts.name}-{(facts.head or '')[:8]}-{number}",
-            "base": facts.branch,
-            "kind": REVIEWER,
-            "reviews": facts.id,
-            "spawned": (*facts.spec.spawned, rule) if rule else (),
-        }
-        session_view = await self.sessions.create(request_body, key, NOWHERE)
+        request = NewSession(
+            project=facts.project,
+            name=short_name,
+            title=f"Review {facts.id}",
+            prompt=self._make_prompt(facts, pr, text),
+            agent=agent,
+            branch=f"review/{facts.name}-{(facts.head or '')[:8]}-{number}",
+            base=facts.branch,
+            kind=REVIEWER,
+            reviews=facts.id,
+            spawned=(*facts.spec.spawned, rule) if rule else (),
+        )
+        session_view = await self.sessions.create(request, key, NO_CONTEXT)
         await self._record_request(facts, session_view["id"])
         return session_view
 
     async def _record_request(self, facts: SessionFacts, reviewer: str) -> None:
         """Record that the agent was asked for its first review of the change; the key makes sure that it is recorded once."""
         requested = e.ReviewRequested(reviewer, facts.head or "", (rounds(facts.pr) if facts.pr else 0) + 1)
-        await self.flow.append(self._event(facts, requested, f"review-requested:{reviewer}:1", "person"))
+        await self.flow.append(self.event(facts, requested, f"review-requested:{reviewer}:1", source="person"))
 
     def _find_reviewable(self, session: str) -> tuple[SessionFacts, PullRequest]:
         """Return the session with its pull request. Raises an error if it cannot be reviewed."""
@@ -174,7 +168,7 @@ class AgentReviews:
 
     def _max_rounds(self, facts: SessionFacts) -> int:
         """Return how many rounds of review by agents the project allows."""
-        return self.plugins.project(facts.project).review.max_rounds
+        return self.core.settings.project(facts.project).review.max_rounds
 
     # -- verdicts ------------------------------------------------------------------------------------------------------
 
@@ -213,7 +207,7 @@ class AgentReviews:
         body, comments = str(said.get("body") or ""), [dict(comment) for comment in said.get("comments") or ()]
         if verdict != "approved" and not body.strip() and not comments:
             body = "(no words)"
-        over = self._event(reviewer, e.StopRequested(), f"{key}:over", "review")
+        over = self.event(reviewer, e.StopRequested(), f"{key}:over")
         try:
             head = read_head(Path(reviewer.place.git_dir)) if reviewer.place else None
             reviewer_at_head = replace(reviewer, head=head or reviewer.head)  # no event may report it yet
@@ -236,8 +230,8 @@ class AgentReviews:
         notice = e.Notified("changes-requested", f"{target.id}: {count} rounds of review", text, "urgent")
         return [
             over,
-            self._event(target, notice, f"{key}:told"),
-            self._event(target, e.Escalated("changes-requested", "changes-requested", text), f"{key}:called"),
+            self.event(target, notice, f"{key}:told"),
+            self.event(target, e.Escalated("changes-requested", "changes-requested", text), f"{key}:called"),
         ]
 
     # -- further rounds ------------------------------------------------------------------------------------------------
@@ -250,28 +244,25 @@ class AgentReviews:
             if facts.spec.reviews and session in (None, facts.spec.reviews)
         ]
 
-    def _on_change(self, changes: Sequence[Change]) -> None:
+    def _check_changed(self, changes: Sequence[Change]) -> None:
         """Check the changes and reviewers that events are about."""
         for session in {change.event.session for change in changes if change.event.session}:
             facts = self.flow.sessions.get(session)
             if facts is not None:
                 self._schedule_check(facts.spec.reviews or session)
+
+    def _forget_branches(self, changes: Sequence[Change]) -> None:
+        """Delete the branches of reviewers that have stopped."""
         for change in changes:
-            if isinstance(change.event.body, e.SessionStopped) and change.after and change.after.spec.reviews:
-                self._start_task(self._forget_branch(change.after))
+            if change.after and change.after.spec.reviews:
+                self.spawn(self._forget_branch(change.after))
 
     def _schedule_check(self, session: str) -> None:
         """Schedule a check of a change and its reviewers; checks that are requested together run once."""
         if session in self._scheduled_checks or not any(_is_active(reviewer) for reviewer in self._reviewers(session)):
             return
         self._scheduled_checks.add(session)
-        self._start_task(self._check_reviews(session))
-
-    def _start_task(self, work: Coroutine[None, None, None]) -> None:
-        """Start a background task."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.spawn(self._check_reviews(session))
 
     async def _forget_branch(self, reviewer: SessionFacts) -> None:
         """Delete a reviewer's branch after its end, if all of it is in the change that it reviewed."""
@@ -295,9 +286,7 @@ class AgentReviews:
             try:
                 if target is None or target.stopped or target.pr is None or target.pr.state != "open":
                     over = e.StopRequested()
-                    await self.flow.append(
-                        self._event(reviewer, over, f"review-over:{reviewer.id}:{reviewer.run}", "review")
-                    )
+                    await self.flow.append(self.event(reviewer, over, f"review-over:{reviewer.id}:{reviewer.run}"))
                 elif last_review := due_again(target, reviewer):
                     await self._ask_again(target, reviewer, last_review)
             except AoError as error:
@@ -306,7 +295,7 @@ class AgentReviews:
     async def _ask_again(self, target: SessionFacts, reviewer: SessionFacts, last_review: Review) -> None:
         """Request another round: check out the change's head in the reviewer's workspace and queue a message."""
         assert target.head is not None and target.pr is not None and reviewer.place is not None
-        site = self.plugins.site_of(reviewer)
+        site = self.core.sites.of(reviewer)
         await site.learn(reviewer.id, target.branch)
         git = Git(site.host, Path(reviewer.place.path))
         checkout = await git.run("checkout", "--quiet", "--detach", target.head, "--", ok=(0, 1, 128))
@@ -315,13 +304,7 @@ class AgentReviews:
         key = f"review-again:{reviewer.id}:{target.head}"
         queued = e.MessageQueued(message_id(key), f"{text}\n\n{_VERDICT_FORM}", "review")
         requested = e.ReviewRequested(reviewer.id, target.head, rounds(target.pr) + 1)
-        await self.flow.append(
-            self._event(reviewer, queued, key, "review"), self._event(target, requested, f"{key}:asked", "review")
-        )
-
-    def _event(self, facts: SessionFacts, body: e.Body, key: str, source: str = "review") -> Event:
-        """Return an event about a session."""
-        return Event(body, self.flow.clock(), source, key, facts.project, facts.id)
+        await self.flow.append(self.event(reviewer, queued, key), self.event(target, requested, f"{key}:asked"))
 
 
 def rounds(pr: PullRequest) -> int:

@@ -12,24 +12,32 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.base.files.watch import Watch
 from agent_orchestrator.base.git.commands import Git
-from agent_orchestrator.base.home import Home
 from agent_orchestrator.changes import checks
 from agent_orchestrator.changes import merge as landing
-from agent_orchestrator.config.projects.projects import NOWHERE
+from agent_orchestrator.config.projects.projects import NO_CONTEXT
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.authors import A_PERSON, WRITES, Words, free, held, kind_of
-from agent_orchestrator.core.engine import Change, Flow
+from agent_orchestrator.core.authors import A_PERSON, WRITES, Author, approval_reason, is_trusted_text, kind_of
+from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event, rfc3339
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.pull_request import GOOD, UNDER_WAY, CheckRun, Comment, PullRequest, Review
-from agent_orchestrator.core.reactions import CHANGELESS
+from agent_orchestrator.core.listeners import Change
+from agent_orchestrator.core.pull_request import (
+    PASSING_STATES,
+    UNFINISHED_STATES,
+    CheckRun,
+    Comment,
+    PullRequest,
+    Review,
+)
+from agent_orchestrator.core.reactions import KINDS_WITHOUT_CHANGE
 from agent_orchestrator.errors import Conflict, NotFound, UsageError
 from agent_orchestrator.plugins.agents.shared.spool import clean_text
-from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.protocols.text import visible
-from agent_orchestrator.sessions.permissions.sensitive_files import steers
+from agent_orchestrator.sessions.creation.new_session import NewSession
+from agent_orchestrator.sessions.followers import Followers
+from agent_orchestrator.sessions.part import Core, Part
+from agent_orchestrator.sessions.permissions.sensitive_files import is_sensitive
 from agent_orchestrator.sessions.session_view import Views, check_json, pr_json
 from agent_orchestrator.sessions.sessions import Sessions
 
@@ -41,16 +49,16 @@ OPEN_PATIENCE = 30.0
 """Longest wait for a revert's pull request, in seconds."""
 
 
-class Reviews:
+class Reviews(Part):
     """Reviews of changes, and requests about their pull requests."""
 
-    def __init__(self, flow: Flow, home: Home, host: Host, sessions: Sessions, views: Views, watch: Watch) -> None:
-        self.flow = flow
-        self.home = home
-        self.host = host
+    source = "person"
+
+    def __init__(self, core: Core, sessions: Sessions, followers: Followers, views: Views) -> None:
+        super().__init__(core)
         self.sessions = sessions
+        self.followers = followers
         self.views = views
-        self.watch = watch
         self._undo_lock = asyncio.Lock()
 
     def view(self, session: str, *, to_agent: bool = False) -> dict[str, Any]:
@@ -68,7 +76,7 @@ class Reviews:
             "failing": [
                 _check_details(run)
                 for run in pr.runs(facts.head)
-                if run.state not in GOOD | UNDER_WAY or run.drops_tests
+                if run.state not in PASSING_STATES | UNFINISHED_STATES or run.drops_tests
             ],
             "reviews": [
                 {
@@ -97,7 +105,7 @@ class Reviews:
         comments: Sequence[Mapping[str, Any]] = (),
         *,
         key: str | None = None,
-        words: Words = A_PERSON,
+        words: Author = A_PERSON,
         reviewer: SessionFacts | None = None,
     ) -> dict[str, Any]:
         """Review the change, with any number of comments on lines; one review is one message to the agent.
@@ -117,7 +125,7 @@ class Reviews:
         if verdict != "approved" and not text and not comments:
             raise UsageError("nothing is said", "say what is to be changed: -m TEXT")
         if reviewer is not None:
-            words = Words(reviewer.spec.profile or reviewer.spec.agent)
+            words = Author(reviewer.spec.profile or reviewer.spec.agent)
         kind = "agent" if reviewer else kind_of(words.author)
         head = (reviewer.head if reviewer else None) or facts.head or ""
         is_enough = kind == "person" or self._accepts_agent_approval(facts)
@@ -146,20 +154,20 @@ class Reviews:
             reviewer=reviewer.id if reviewer else "",
             counts=is_enough,
         )
-        events.append(self._event(facts, submitted, f"review:{session}:{review}", words.author))
+        events.append(self.event(facts, submitted, f"review:{session}:{review}", source=words.author))
         if counts and verdict == "approved" and pr.draft:
-            events.append(self._event(facts, e.PrReady(), f"ready:{session}:{review}", words.author))
+            events.append(self.event(facts, e.PrReady(), f"ready:{session}:{review}", source=words.author))
         await self.flow.append(*events)
         return self.view(session)
 
     def _trusted_authors(self, project: str) -> Collection[str]:
         """Return the authors that the project trusts."""
-        config = self.sessions.plugins.config.project(project)
+        config = self.core.config.project(project)
         return config.trusted_authors if config else ()
 
     def _accepts_agent_approval(self, facts: SessionFacts) -> bool:
         """Return whether the project accepts an agent's approval."""
-        return self.sessions.plugins.project(facts.project).review.approval == "agent"
+        return self.core.settings.project(facts.project).review.approval == "agent"
 
     async def _steering_file(self, facts: SessionFacts, pr: PullRequest, head: str) -> str:
         """Return a changed file that controls how agents or the programs around them are started, "" if there is none.
@@ -172,14 +180,14 @@ class Reviews:
         diff = await Git(self.host, Path(facts.spec.repo)).run(*arguments, ok=(0, 128))
         if diff.code:
             return "what cannot be read here"
-        return next((visible(name) for name in os.fsdecode(diff.out).split("\0") if steers(name)), "")
+        return next((visible(name) for name in os.fsdecode(diff.out).split("\0") if is_sensitive(name)), "")
 
     def _comment_event(
         self,
         facts: SessionFacts,
         fields: Mapping[str, Any],
         name: str,
-        words: Words,
+        words: Author,
         review: str | None,
         kind: str = "person",
         head: str | None = None,
@@ -206,7 +214,7 @@ class Reviews:
             write_access=words.write_access,
             kind=kind,
         )
-        return self._event(facts, comment, f"comment:{facts.id}:{name}", words.author)
+        return self.event(facts, comment, f"comment:{facts.id}:{name}", source=words.author)
 
     async def merge(
         self,
@@ -253,7 +261,7 @@ class Reviews:
         if facts.live and facts.activity.state == "active" and not force:
             raise Conflict(f"{session} is still at work", "wait until its turn ends, or land what is there: --force")
         body = e.MergeRequested(strategy or "squash", force, delete_after)
-        await self.flow.append(self._event(facts, body, event_key, by))
+        await self.flow.append(self.event(facts, body, event_key, source=by))
         return self.sessions.view(session)
 
     async def landed(self, session: str, patience: float = LAND_PATIENCE) -> dict[str, Any]:
@@ -263,7 +271,7 @@ class Reviews:
             """Return whether the merge request has ended."""
             return facts.pr is None or facts.pr.landing is None
 
-        facts = await self.sessions.until(session, over, patience)
+        facts = await self.followers.until(session, over, patience)
         if facts.pr and facts.pr.state != "merged" and facts.pr.landing is None:
             raise Conflict(
                 f"{session} did not land: {facts.pr.refused or 'it was called off'}", f"see why: ao why {session}"
@@ -276,20 +284,18 @@ class Reviews:
         event_key = f"ready:{session}:{key or uuid.uuid4().hex}"
         if not await self._was_carried_out(event_key, key):
             self._refuse_unless_open(facts, pr)
-            new_title = " ".join(clean_text(title or "").split()) if facts.spec.scm == "local" else ""
-            title_events = (
-                [self._event(facts, e.PrChanged(new_title, False), f"{event_key}:title")] if new_title else []
-            )
-            await self.flow.append(*title_events, self._event(facts, e.PrReady(), event_key))
+            new_title = " ".join(clean_text(title or "").split()) if not facts.has_remote_forge else ""
+            title_events = [self.event(facts, e.PrChanged(new_title, False), f"{event_key}:title")] if new_title else []
+            await self.flow.append(*title_events, self.event(facts, e.PrReady(), event_key))
         return self.view(session)
 
-    async def close(self, session: str, key: str | None = None) -> dict[str, Any]:
+    async def close_pull_request(self, session: str, key: str | None = None) -> dict[str, Any]:
         """Close the pull request; its branch and workspace stay."""
         facts, pr = self._session_and_pull(session)
         event_key = f"close:{session}:{key or uuid.uuid4().hex}"
         if not await self._was_carried_out(event_key, key):
             self._refuse_unless_open(facts, pr)
-            await self.flow.append(self._event(facts, e.PrClosed("a person closed it"), event_key))
+            await self.flow.append(self.event(facts, e.PrClosed("a person closed it"), event_key))
         return self.view(session)
 
     async def check(self, session: str, key: str | None = None) -> dict[str, Any]:
@@ -298,7 +304,7 @@ class Reviews:
         event_key = f"checks:{session}:{key or uuid.uuid4().hex}"
         if not await self._was_carried_out(event_key, key):
             self._refuse_unless_open(facts, pr)
-            await self.flow.append(self._event(facts, e.ChecksRequested(facts.head or ""), event_key))
+            await self.flow.append(self.event(facts, e.ChecksRequested(facts.head or ""), event_key))
         return self.view(session)
 
     async def _was_carried_out(self, event_key: str, key: str | None) -> bool:
@@ -313,13 +319,13 @@ class Reviews:
         def over() -> bool:
             """Return whether the check has ended, or was started again."""
             latest = self._find_check(session, name)
-            return latest.head != run.head or latest.state not in UNDER_WAY
+            return latest.head != run.head or latest.state not in UNFINISHED_STATES
 
         def wake(_changes: Sequence[Change]) -> None:
             """Wake the reader after every event."""
             changed.set()
 
-        self.flow.on_change.append(wake)
+        unsubscribe = self.flow.listeners.on(wake)
         try:
             while follow and not self._find_check(session, name).log and not over():
                 changed.clear()
@@ -331,11 +337,11 @@ class Reviews:
                     f"wait for it: ao checks {session} --log {shlex.quote(name)} -f",
                 )
             until = over if follow else lambda: True
-            async with aclosing(checks.follow(Path(log), self.watch, changed, until)) as pieces:
+            async with aclosing(checks.follow(Path(log), self.core.watch, changed, until)) as pieces:
                 async for piece in pieces:
                     yield piece
         finally:
-            self.flow.on_change.remove(wake)
+            unsubscribe()
 
     def _find_check(self, session: str, name: str) -> CheckRun:
         """Return a check of a session's pull request. Raises `NotFound`."""
@@ -354,7 +360,7 @@ class Reviews:
     async def _undo(self, session: str) -> dict[str, Any]:
         """Revert a merged change by a new one; the caller holds the lock."""
         facts, pr = self._session_and_pull(session)
-        if pr.state == "merged" and facts.spec.scm != "local":
+        if pr.state == "merged" and facts.has_remote_forge:
             command = f'ao new "Revert pull request #{pr.number}"'
             raise Conflict(
                 f"{session} landed at {facts.spec.scm}, which takes it back itself",
@@ -364,26 +370,22 @@ class Reviews:
             raise Conflict(f"{session} has not landed", f"see it: ao status {session}")
         work = self.home.path / "landing" / facts.id
         work.mkdir(mode=0o700, parents=True, exist_ok=True)
-        spec = landing.UndoSpec(session, Path(facts.spec.repo), pr.base, pr.landed, pr.base_before, work)
-        reverted = await landing.undo(self.host, spec)
+        spec = landing.RevertSpec(session, Path(facts.spec.repo), pr.base, pr.landed, pr.base_before, work)
+        reverted = await landing.revert(self.host, spec)
         if isinstance(reverted, landing.Conflicted):
             raise Conflict(
                 f"taking {session} back conflicts in {', '.join(reverted.files)}",
                 'have an agent do it: ao new "Revert …"',
             )
-        request = {
-            "projectId": facts.project,
-            "title": f"Revert {pr.title}",
-            "branch": reverted.branch,
-            "base": pr.base,
-            "defer": True,
-        }
-        change = (await self.sessions.create(request, f"undo:{reverted.commit}", NOWHERE))["id"]
-        revert_facts = await self.sessions.until(
+        request = NewSession(
+            project=facts.project, title=f"Revert {pr.title}", branch=reverted.branch, base=pr.base, defer=True
+        )
+        change = (await self.sessions.create(request, f"undo:{reverted.commit}", NO_CONTEXT))["id"]
+        revert_facts = await self.followers.until(
             change, lambda now: now.pr is not None or now.failure is not None, OPEN_PATIENCE
         )
         if revert_facts.pr is not None and revert_facts.pr.draft:
-            await self.flow.append(self._event(revert_facts, e.PrReady(), f"ready:{change}:undo"))
+            await self.flow.append(self.event(revert_facts, e.PrReady(), f"ready:{change}:undo"))
         return {
             "session": session,
             "branch": reverted.branch,
@@ -402,22 +404,18 @@ class Reviews:
         if pr.landing:
             raise Conflict(f"{facts.id} is landing just now", "wait for it: ao queue")
 
-    def _event(self, facts: SessionFacts, body: e.Body, key: str, source: str = "person") -> Event:
-        """Return an event about a session."""
-        return Event(body, self.flow.clock(), source, key, facts.project, facts.id)
-
 
 def pull_of(flow: Flow, session: str) -> tuple[SessionFacts, PullRequest]:
     """Return a session with its pull request. Raises `NotFound` if it has none."""
     facts = flow.sessions[session]
-    if facts.pr is None and facts.spec.kind in CHANGELESS:
+    if facts.pr is None and facts.spec.kind in KINDS_WITHOUT_CHANGE:
         raise NotFound(f"{session} is a {facts.spec.kind} and has no change", "name a session that makes one")
     if facts.pr is None:
         raise NotFound(f"{session} has no pull request yet", "it gets one with its first commit")
     return facts, facts.pr
 
 
-def settled(comments: Sequence[Comment]) -> bool:
+def is_resolved(comments: Sequence[Comment]) -> bool:
     """Return whether a thread is resolved. A later comment by a person reopens it; one by the agent does not."""
     return comments[0].resolved and all(comment.resolved for comment in comments if not comment.by_agent)
 
@@ -439,7 +437,11 @@ def _visible_body(comment: Review | Comment, trusted: Collection[str] | None) ->
 
     For an agent (`trusted` is not None) the text of an author who is neither trusted nor has write access is left out.
     """
-    return comment.body if trusted is None or free(comment, trusted) else f"(left out: {held([comment], trusted)})"
+    return (
+        comment.body
+        if trusted is None or is_trusted_text(comment, trusted)
+        else f"(left out: {approval_reason([comment], trusted)})"
+    )
 
 
 def _check_details(run: CheckRun) -> dict[str, Any]:
@@ -466,7 +468,7 @@ def _threads_json(pr: PullRequest, trusted: Collection[str] | None) -> list[dict
             "id": root,
             "path": comments[0].path,
             "line": comments[0].line,
-            "resolved": settled(comments),
+            "resolved": is_resolved(comments),
             "comments": [
                 {
                     "id": comment.id,

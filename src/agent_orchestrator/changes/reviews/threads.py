@@ -11,21 +11,21 @@ import re
 import uuid
 from collections.abc import Mapping, Sequence
 
-from agent_orchestrator.changes.forge_sync.connections import LOCAL
-from agent_orchestrator.changes.reviews.reviews import pull_of, settled
+from agent_orchestrator.changes.reviews.reviews import is_resolved, pull_of
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.engine import Change, Flow
+from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.listeners import Change
 from agent_orchestrator.core.pull_request import PullRequest
 from agent_orchestrator.errors import Conflict, NotFound, UsageError
 
-PATIENCE = 40.0
+ANSWER_TIMEOUT = 40.0
 """Seconds after which the caller learns that the request is still pending, if the forge does not answer."""
 _PERSON = re.compile(r"[A-Za-z0-9_][\w.-]*(?:/[\w.-]+)?(?:\[bot\])?")
 
 
-class Discussions:
+class ReviewThreads:
     """Resolves threads, and requests reviews from people."""
 
     def __init__(self, flow: Flow) -> None:
@@ -41,7 +41,7 @@ class Discussions:
         """
         facts, pr = pull_of(self.flow, session)
         _refuse_unless_open(facts, pr)
-        local = facts.spec.scm == LOCAL
+        local = not facts.has_remote_forge
         resolvable = {item.thread or item.id for item in pr.comments if local or item.thread}
         threads = (
             _unresolved_threads(pr) & resolvable
@@ -89,7 +89,7 @@ class Discussions:
                 raise UsageError(f"{name!r} is nobody's name", "write the name that his page has in its address")
         if not names:
             raise UsageError("nobody is named", "name somebody: --request USER")
-        if facts.spec.scm == LOCAL:
+        if not facts.has_remote_forge:
             raise Conflict(
                 f"the pull request of {session} is here, where nobody else sees it",
                 f"have an agent judge it: ao review {session} --agent A",
@@ -117,11 +117,11 @@ class Discussions:
                     has_delay.set()
             has_news.set()
 
-        self.flow.on_change.append(collect)
+        unsubscribe = self.flow.listeners.on(collect)
         try:
             earlier_events = [await self.flow.store.event_by_key(key) for key in sorted(result_keys)]
             results.update({event.key: event for event in earlier_events if event})
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(ANSWER_TIMEOUT):
                 while not _first_failure(results) and len(results) < len(intents):
                     if has_delay.is_set():
                         return False
@@ -130,7 +130,7 @@ class Discussions:
         except TimeoutError:
             return False
         finally:
-            self.flow.on_change.remove(collect)
+            unsubscribe()
         if refusal := _first_failure(results):
             raise Conflict(refusal.error, refusal.remedy)
         return True
@@ -142,7 +142,7 @@ class Discussions:
 
 def _unresolved_threads(pr: PullRequest) -> set[str]:
     """Return the ids of threads that are not resolved."""
-    return {root for root, comments in pr.threads.items() if not settled(comments)}
+    return {root for root, comments in pr.threads.items() if not is_resolved(comments)}
 
 
 def _first_failure(results: Mapping[str, Event]) -> e.EffectFailed | None:

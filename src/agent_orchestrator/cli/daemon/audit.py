@@ -258,9 +258,9 @@ def _verify(file: str, kept: str | None, as_json: bool) -> int:
 
 def _verify_file(file: str, kept: str | None) -> dict[str, Any]:
     """The same for an exported log, without asking the daemon."""
-    chain = hash_chain.Chain()
+    chain = hash_chain.ChainVerifier()
     try:
-        entries = list(hash_chain.exported(read_text(file).splitlines()))
+        entries = list(hash_chain.read_export(read_text(file).splitlines()))
     except ValueError as error:
         raise UsageError(f"{file}: {error}", "give a log as `ao audit --export FILE` writes it") from None
     chain.follow(entries)

@@ -70,7 +70,7 @@ def _of_this_terminal() -> dict[str, str]:
     """Its environment, but for what somebody activated in it: the session's programs find no other project's."""
     from agent_orchestrator.base import interpreter
 
-    return interpreter.deactivated(os.environ)
+    return interpreter.without_environments(os.environ)
 
 
 def _run_there(ao: Client, session: str, node: str, command: Sequence[str]) -> int:

@@ -6,9 +6,18 @@ of the session's own, and the daemon itself moves branches (`plugins/workspaces/
 """
 
 from agent_orchestrator.cluster.git_server.access import Rights, rights_of
-from agent_orchestrator.cluster.git_server.fetch import offer_reading, read
-from agent_orchestrator.cluster.git_server.limits import Turns
+from agent_orchestrator.cluster.git_server.fetch import advertise_fetch, answer_fetch
+from agent_orchestrator.cluster.git_server.limits import RequestSlots
 from agent_orchestrator.cluster.git_server.pktline import Source
-from agent_orchestrator.cluster.git_server.push import offer_receiving, receive
+from agent_orchestrator.cluster.git_server.push import advertise_push, receive_push
 
-__all__ = ["Rights", "Source", "Turns", "offer_reading", "offer_receiving", "read", "receive", "rights_of"]
+__all__ = [
+    "RequestSlots",
+    "Rights",
+    "Source",
+    "advertise_fetch",
+    "advertise_push",
+    "answer_fetch",
+    "receive_push",
+    "rights_of",
+]

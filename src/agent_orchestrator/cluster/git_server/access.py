@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent_orchestrator.base.git.refs import ref_safe, valid_branch
+from agent_orchestrator.base.git.refs import escape_for_ref, valid_branch
 from agent_orchestrator.config.tokens import Identity
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.errors import Denied
 
-SHOWN = ("refs/heads", "refs/tags", "refs/remotes")
+READABLE_BY_ALL = ("refs/heads", "refs/tags", "refs/remotes")
 """Refs that every session of the project may read."""
 _READABLE = ("clone", "checkpoint", "rescue", "restored", "stale")
 """Kinds of refs below `refs/ao/` that a session may read if they are its own."""
@@ -37,11 +37,11 @@ class Rights:
     @property
     def visible(self) -> tuple[str, ...]:
         """The refs that it may read, each with all refs below it."""
-        return (*SHOWN, *(f"refs/ao/{kind}/{ref_safe(self.session)}" for kind in _READABLE))
+        return (*READABLE_BY_ALL, *(f"refs/ao/{kind}/{escape_for_ref(self.session)}" for kind in _READABLE))
 
     def why_not(self, ref: str) -> str:
         """Return why it may not write a ref, or "" if it may."""
-        ref_name = ref_safe(self.session)
+        ref_name = escape_for_ref(self.session)
         if not self.saves:
             return _BY_ITSELF
         if ref in (f"refs/ao/{kind}/{ref_name}" for kind in _WRITABLE):

@@ -20,12 +20,12 @@ _VERSION = re.compile(r"(?:^|:)version=([12])(?::|$)")
 """The protocol version in a `Git-Protocol` header."""
 
 
-def offer_reading(git: Git, rights: Rights, protocol: str) -> AsyncGenerator[bytes, None]:
+def advertise_fetch(git: Git, rights: Rights, protocol: str) -> AsyncGenerator[bytes, None]:
     """Yield the refs that can be fetched, or, since version 2 of the protocol, the server's capabilities."""
     return _upload_pack(git, rights, protocol, None)
 
 
-def read(git: Git, rights: Rights, protocol: str, asked: Source) -> AsyncGenerator[bytes, None]:
+def answer_fetch(git: Git, rights: Rights, protocol: str, asked: Source) -> AsyncGenerator[bytes, None]:
     """Yield the answer to one request of a fetch as Git produces it."""
     return _upload_pack(git, rights, protocol, asked)
 

@@ -13,15 +13,15 @@ from contextlib import asynccontextmanager
 from agent_orchestrator.cluster.git_server.access import Rights
 from agent_orchestrator.errors import Temporary
 
-OF_ONE = 4
+MAX_PER_CLIENT = 4
 """Concurrent requests of a session's agent, and as many of its node."""
-OF_ALL = 32
+MAX_AGENTS_TOTAL = 32
 """Concurrent requests of all agents together; nodes, which save work, are not counted."""
-WITHIN = 30.0
+WAIT_TIMEOUT = 30.0
 """Seconds that a request waits before it is refused."""
 
 
-class Turns:
+class RequestSlots:
     """Counts the requests in progress."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Turns:
         """Hold one request's slot, once there is room. Raises `Temporary` if that takes more than `WITHIN` seconds."""
         client = (rights.session, rights.saves)
         try:
-            async with asyncio.timeout(WITHIN):
+            async with asyncio.timeout(WAIT_TIMEOUT):
                 while reason := self._reached_limit(client):
                     await self._freed.wait()
         except TimeoutError:
@@ -51,8 +51,8 @@ class Turns:
     def _reached_limit(self, client: tuple[str, bool]) -> str:
         """Return which limit is reached, or "" if there is room."""
         session, saves = client
-        if self._counts[client] >= OF_ONE:
-            return f"{OF_ONE} Gits work for {session} already"
-        if not saves and sum(count for (_, by_node), count in self._counts.items() if not by_node) >= OF_ALL:
-            return f"{OF_ALL} Gits work for agents already"
+        if self._counts[client] >= MAX_PER_CLIENT:
+            return f"{MAX_PER_CLIENT} Gits work for {session} already"
+        if not saves and sum(count for (_, by_node), count in self._counts.items() if not by_node) >= MAX_AGENTS_TOTAL:
+            return f"{MAX_AGENTS_TOTAL} Gits work for agents already"
         return ""

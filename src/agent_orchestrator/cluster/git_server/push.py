@@ -15,7 +15,7 @@ from pathlib import Path
 
 from agent_orchestrator.base.git.commands import Git, GitFailed
 from agent_orchestrator.cluster.git_server import pktline
-from agent_orchestrator.cluster.git_server.access import SHOWN, Rights
+from agent_orchestrator.cluster.git_server.access import READABLE_BY_ALL, Rights
 from agent_orchestrator.cluster.git_server.pktline import Source
 from agent_orchestrator.errors import AoError, Denied, Temporary, UsageError
 
@@ -61,9 +61,9 @@ class Refused(AoError):
         self.ref = ref
 
 
-async def offer_receiving(git: Git, rights: Rights) -> AsyncGenerator[bytes, None]:
+async def advertise_push(git: Git, rights: Rights) -> AsyncGenerator[bytes, None]:
     """Yield the refs that are here, so that their objects are not sent, and the supported capabilities."""
-    refs = await git.refs(*SHOWN, *rights.visible)
+    refs = await git.refs(*READABLE_BY_ALL, *rights.visible)
     first = next(iter(refs.values()), "0" * 40)
     capabilities = f"{_CAPABILITIES} object-format={'sha256' if len(first) == 64 else 'sha1'}".encode()
     lines = [f"{sha} {name}".encode(errors="surrogateescape") for name, sha in refs.items()]
@@ -75,7 +75,7 @@ async def offer_receiving(git: Git, rights: Rights) -> AsyncGenerator[bytes, Non
     yield pktline.FLUSH
 
 
-async def receive(git: Git, rights: Rights, sent: Source) -> AsyncGenerator[bytes, None]:
+async def receive_push(git: Git, rights: Rights, sent: Source) -> AsyncGenerator[bytes, None]:
     """Receive a push; yield the answer, which says for each ref whether it was moved, or why not."""
     push = await _read_commands(sent)
     if push is None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agent_orchestrator import protocols
-from agent_orchestrator.cluster.link.connection import Misunderstood
+from agent_orchestrator.cluster.link.connection import ProtocolViolation
 from agent_orchestrator.cluster.node.repository import Repositories
 from agent_orchestrator.protocols import AgentRun, reports
 from agent_orchestrator.protocols.text import one_line
@@ -29,7 +29,7 @@ from agent_orchestrator.sessions import rescue
 from agent_orchestrator.sessions.agents import headless
 
 T = TypeVar("T")
-UNFIT = (TypeError, KeyError, ValueError, AttributeError, OverflowError)
+DATA_ERRORS = (TypeError, KeyError, ValueError, AttributeError, OverflowError)
 """Exceptions that data of an unexpected shape causes."""
 PROTOCOL = 1
 """Incremented when daemon and node of different versions would misunderstand each other."""
@@ -62,7 +62,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Holds:
+class HeldLaunch:
     """A launch that a node holds, as reported when it connects."""
 
     session: str
@@ -84,7 +84,7 @@ class Hello:
     """In bytes."""
     labels: Mapping[str, str] = field(default_factory=dict)
     resources: Mapping[str, float] = field(default_factory=dict)
-    sessions: tuple[Holds, ...] = ()
+    sessions: tuple[HeldLaunch, ...] = ()
     programs: Mapping[str, str] = field(default_factory=dict)
     """Paths of some programs that Git and agents need (`git`, `git-lfs`); a missing program is absent."""
     pid: int = 0
@@ -101,11 +101,11 @@ class Call:
 
     def dump(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return arguments as JSON data."""
-        return {name: dump(self.parameters[name], value) for name, value in arguments.items()}
+        return {name: to_json(self.parameters[name], value) for name, value in arguments.items()}
 
     def load(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Return arguments from JSON data."""
-        return {name: load(self.parameters[name], value) for name, value in data.items()}
+        return {name: from_json(self.parameters[name], value) for name, value in data.items()}
 
 
 def _describe_call(name: str, function: Callable[..., Any]) -> Call:
@@ -127,11 +127,11 @@ def _describe_methods(slot: str, protocol: type[Any], *names: str) -> dict[str, 
 FUNCTIONS: Mapping[str, Callable[..., Awaitable[Any]]] = {
     "rescue.rescue": rescue.rescue,
     "rescue.is_safe": rescue.is_safe,
-    "rescue.bring_back": rescue.bring_back,
+    "rescue.bring_back": rescue.restore_work,
     "rescue.saved_before": rescue.saved_before,
     "rescue.checkpoint": rescue.checkpoint,
     "rescue.from_checkpoint": rescue.from_checkpoint,
-    "rescue.settle": rescue.settle,
+    "rescue.settle": rescue.mark_restored,
     "rescue.unsaved": rescue.unsaved,
 }
 """Functions whose first parameter is the machine that they act on."""
@@ -156,7 +156,7 @@ CALLS: Mapping[str, Call] = {
 # -- as JSON and back --------------------------------------------------------------------------------------------------
 
 
-def dump(hint: Any, value: Any) -> Any:
+def to_json(hint: Any, value: Any) -> Any:
     """Return a value as JSON data, by its type hint."""
     if value is None or hint is Any:
         return value
@@ -164,9 +164,9 @@ def dump(hint: Any, value: Any) -> Any:
     if origin in (typing.Union, types.UnionType):
         kinds = [part for part in inner if part is not type(None)]
         if len(kinds) == 1:
-            return dump(kinds[0], value)
+            return to_json(kinds[0], value)
         if is_dataclass(value):
-            return {"is": type(value).__name__, **dump(type(value), value)}
+            return {"is": type(value).__name__, **to_json(type(value), value)}
         return value
     if isinstance(value, Path):
         return str(value)
@@ -176,15 +176,15 @@ def dump(hint: Any, value: Any) -> Any:
         return value.value
     if is_dataclass(value):
         hints = _hints(value.__class__)
-        return {part.name: dump(hints[part.name], getattr(value, part.name)) for part in fields(value)}
+        return {part.name: to_json(hints[part.name], getattr(value, part.name)) for part in fields(value)}
     if isinstance(value, Mapping):
-        return {name: dump(inner[1] if inner else Any, part) for name, part in value.items()}
+        return {name: to_json(inner[1] if inner else Any, part) for name, part in value.items()}
     if isinstance(value, tuple | list):
-        return [dump(part, item) for part, item in zip(_item_hints(origin, inner, len(value)), value, strict=True)]
+        return [to_json(part, item) for part, item in zip(_item_hints(origin, inner, len(value)), value, strict=True)]
     return value
 
 
-def load(hint: Any, data: Any) -> Any:
+def from_json(hint: Any, data: Any) -> Any:
     """Return the value that `dump` encoded, as the type of the hint. Raises one of `UNFIT` if the data does not fit."""
     if hint is Any or hint is type(None):
         return data if hint is Any else None
@@ -194,11 +194,11 @@ def load(hint: Any, data: Any) -> Any:
     if origin is None and isinstance(hint, type):
         return _load_as(hint, data)
     if origin in (dict, Mapping):
-        return {name: load(inner[1], value) for name, value in _checked_type(data, dict).items()}
+        return {name: from_json(inner[1], value) for name, value in _checked_type(data, dict).items()}
     if origin in (list, tuple, Sequence):
         entries = _checked_type(data, list)
         items = [
-            load(item_hint, item)
+            from_json(item_hint, item)
             for item_hint, item in zip(_item_hints(origin, inner, len(entries)), entries, strict=True)
         ]
         return items if origin is list else tuple(items)
@@ -209,10 +209,10 @@ def _load_one_of(kinds: tuple[Any, ...], data: Any) -> Any:
     """Return a value whose type is one of several."""
     candidates = [kind for kind in kinds if kind is not type(None)]
     if len(candidates) == 1:
-        return load(candidates[0], data)
+        return from_json(candidates[0], data)
     if isinstance(data, dict) and "is" in data:
         named = {getattr(kind, "__name__", ""): kind for kind in candidates}
-        return load(named[data["is"]], {name: value for name, value in data.items() if name != "is"})
+        return from_json(named[data["is"]], {name: value for name, value in data.items() if name != "is"})
     if data is None or any(is_dataclass(kind) for kind in candidates):
         raise TypeError(f"{_describe_data(data)} is none of what it may be")
     return data
@@ -222,7 +222,7 @@ def _load_as(kind: type[Any], data: Any) -> Any:
     """Return a value of one class."""
     if is_dataclass(kind):
         hints = _hints(kind)
-        return kind(**{name: load(hints[name], value) for name, value in _checked_type(data, dict).items()})
+        return kind(**{name: from_json(hints[name], value) for name, value in _checked_type(data, dict).items()})
     if issubclass(kind, Enum):
         return kind(data)
     if issubclass(kind, Path | datetime):
@@ -258,13 +258,13 @@ def _describe_data(data: Any) -> str:
 
 
 @contextlib.contextmanager
-def understanding(what: str) -> Iterator[None]:
-    """Raise `Misunderstood`, with a one-line text, if data from the other side does not fit in the `with` block."""
+def parsing_peer_data(what: str) -> Iterator[None]:
+    """Raise `ProtocolViolation`, with a one-line text, if data from the other side does not fit in the `with` block."""
     try:
         yield
-    except UNFIT as error:
+    except DATA_ERRORS as error:
         reason = f"{error} is unknown" if isinstance(error, KeyError) else str(error)
-        raise Misunderstood(
+        raise ProtocolViolation(
             f"{what} cannot be understood: {one_line(reason, 200)}", "use the same version there"
         ) from None
 

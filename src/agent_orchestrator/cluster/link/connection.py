@@ -30,9 +30,9 @@ from agent_orchestrator.protocols.text import one_line
 
 LARGEST = 256 << 20
 """Bytes of one call or answer, at most."""
-TOGETHER = 2 * LARGEST
+MAX_UNFINISHED_BYTES = 2 * LARGEST
 """Bytes of all calls and answers together that have not arrived completely, at most."""
-MOST_AT_ONCE = 4096
+MAX_CONCURRENT = 4096
 """Calls and channels of the other side in progress, and as many messages that have not arrived completely, at most."""
 CALL_TIMEOUT = 60.0
 """Seconds that an answer may take by default."""
@@ -45,7 +45,7 @@ _CALL, _REPLY, _FAIL, _CANCEL, _NOTE, _PART, _OPEN = range(7)
 log = structlog.get_logger()
 
 
-class Misunderstood(AoError):
+class ProtocolViolation(AoError):
     """The other side sent something that does not fit the protocol."""
 
 
@@ -290,7 +290,7 @@ class Link:
         parts = self._parts.setdefault(number, bytearray())
         parts += rest
         self._unfinished += len(rest)
-        if len(parts) > LARGEST or self._unfinished > TOGETHER or len(self._parts) > MOST_AT_ONCE:
+        if len(parts) > LARGEST or self._unfinished > MAX_UNFINISHED_BYTES or len(self._parts) > MAX_CONCURRENT:
             raise ValueError("messages are too long, or too many at once")
 
     def _pop_parts(self, number: int) -> bytes:
@@ -307,7 +307,7 @@ class Link:
         if kind in (_CALL, _OPEN):
             if not isinstance(body, dict) or not isinstance(body.get("name"), str) or number in self._serving:
                 raise ValueError("a call without a name, or with a number that is taken")
-            if len(self._serving) >= MOST_AT_ONCE:
+            if len(self._serving) >= MAX_CONCURRENT:
                 raise ValueError("too many calls at once")
             if kind == _OPEN:  # created before the next frame is read, which may be for it
                 channel = self._open_channels[number] = Channel(self, number)
@@ -339,7 +339,7 @@ class Link:
             await notes.join()
             await self._send_message(_REPLY, number, reply.body, reply.data)
         except Exception as error:  # any error is sent to the caller
-            if isinstance(error, Misunderstood):
+            if isinstance(error, ProtocolViolation):
                 log.warning("a call is refused", peer=self.peer, name=one_line(call["name"], 60), reason=str(error))
             elif not isinstance(error, AoError):
                 log.error("a call failed", name=call.get("name"), exc_info=error)

@@ -22,7 +22,7 @@ import structlog
 
 from agent_orchestrator.base.files.watch import FileChanges, Watch
 from agent_orchestrator.base.home import Home
-from agent_orchestrator.cluster.link.calls import CALLS, FUNCTIONS, Call, Holds, Run, dump, load
+from agent_orchestrator.cluster.link.calls import CALLS, FUNCTIONS, Call, HeldLaunch, Run, from_json, to_json
 from agent_orchestrator.cluster.link.connection import (
     Channel,
     ChannelHandler,
@@ -33,8 +33,8 @@ from agent_orchestrator.cluster.link.connection import (
     problem_of,
 )
 from agent_orchestrator.cluster.link.tunnel import relay
-from agent_orchestrator.cluster.node.lease import Asked, Granted, Leases
-from agent_orchestrator.cluster.node.machine_calls import Machine, must_be_in, write_file
+from agent_orchestrator.cluster.node.lease import LeaseAnswer, LeaseRequest, Leases
+from agent_orchestrator.cluster.node.machine_calls import Machine, require_inside_home, write_file
 from agent_orchestrator.cluster.node.repository import Access, Repositories
 from agent_orchestrator.cluster.nodes.mirror import Mirror
 from agent_orchestrator.config.projects.plugin_registry import Registry
@@ -44,13 +44,13 @@ from agent_orchestrator.protocols import AgentRun, Alive, Gone, Handle, Heard, L
 from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.sessions.agents import headless
 
-GIVEN_UP = ("runtime.ended", "host.stream")
+CANCELLED_ON_LOSS = ("runtime.ended", "host.stream")
 """Calls that are cancelled when the link is lost: they only wait, or stream output to a viewer."""
 
 log = structlog.get_logger()
 
 
-class Serving:
+class CallServer:
     """Answers the daemon's calls; `handlers` and `channels` may be added to."""
 
     def __init__(self, home: Home, host: Host, watch: Watch, mirror: Mirror) -> None:
@@ -83,16 +83,18 @@ class Serving:
             serve = self._run_function if name in FUNCTIONS else slots[name.partition(".")[0]]
             self.handlers[name] = partial(self._run_call, call, serve)
         self.handlers |= {
-            name: partial(self._run_to_end, handler) for name, handler in self.handlers.items() if name not in GIVEN_UP
+            name: partial(self._run_to_end, handler)
+            for name, handler in self.handlers.items()
+            if name not in CANCELLED_ON_LOSS
         }
         self.channels: dict[str, ChannelHandler] = {"terminal": self._terminal, "agent.listen": self._listen}
 
-    async def holds(self) -> tuple[Holds, ...]:
+    async def holds(self) -> tuple[HeldLaunch, ...]:
         """Return every launch whose terminal is here, alive or not."""
         handles = await self.runtime.leftovers([])
         states = await self.runtime.probe(handles)
         pairs = zip(handles, states, strict=True)
-        return tuple(Holds(handle.session, handle.generation, isinstance(state, Alive)) for handle, state in pairs)
+        return tuple(HeldLaunch(handle.session, handle.generation, isinstance(state, Alive)) for handle, state in pairs)
 
     async def finish(self, within: float) -> None:
         """Wait for calls in progress, at most `within` seconds."""
@@ -152,7 +154,7 @@ class Serving:
 
     async def _run_call(self, call: Call, serve: Callable[[Call, Request], Awaitable[Any]], request: Request) -> Reply:
         """Run a call and return its result as JSON data."""
-        return Reply(dump(call.returns, await serve(call, request)))
+        return Reply(to_json(call.returns, await serve(call, request)))
 
     async def _run_function(self, call: Call, request: Request) -> Any:
         """Run a function of `FUNCTIONS`, one at a time for each session."""
@@ -289,14 +291,14 @@ class Serving:
 
     async def _terminal(self, body: Any, channel: Channel) -> None:
         """Relay a channel to the socket of a terminal's holder."""
-        handle: Handle = load(Handle, body)
+        handle: Handle = from_json(Handle, body)
         with contextlib.suppress(OSError):
             reader, writer = await asyncio.open_unix_connection(handle.address["socket"], limit=1 << 16)
             await relay(reader, writer, channel)
 
     async def _listen(self, body: Any, channel: Channel) -> None:
         """Send the reports of an agent's plugin until the agent has ended or the channel is closed."""
-        run, changes = await self._agent_run(load(Run, body["run"]))
+        run, changes = await self._agent_run(from_json(Run, body["run"]))
         sender = asyncio.create_task(self._send_reports(body["of"], run, channel))
         incoming = asyncio.create_task(channel.read())
         try:
@@ -320,7 +322,7 @@ class Serving:
             async for report in self._plugin("agent", plugin).listen(run):
                 # Commits that a report mentions must be mirrored first.
                 await self.mirror.flush(channel.link, run.session)
-                await channel.send(_line({"heard": dump(Heard, report)}))
+                await channel.send(_line({"heard": to_json(Heard, report)}))
             await channel.send(_line({"over": True}))
         except Exception as error:  # the daemon logs it and tries again
             await channel.send(_line({"failed": problem_of(error)}))
@@ -328,7 +330,7 @@ class Serving:
     def _check_paths(self, *paths: Path) -> None:
         """Raise `UsageError` for a path outside the node's home."""
         for path in paths:
-            must_be_in(self.home, path)
+            require_inside_home(self.home, path)
 
     # -- plugin files --------------------------------------------------------------------------------------------------
 
@@ -353,10 +355,10 @@ def _retrieve_exception(task: asyncio.Task[Reply]) -> None:
         task.exception()
 
 
-async def _renew_leases(link: Link, request: Asked) -> Granted:
+async def _renew_leases(link: Link, request: LeaseRequest) -> LeaseAnswer:
     """Ask the daemon to renew leases, and return its answer."""
     answer = (await link.call("lease.renew", {"launches": dict(request.launches)}, timeout=10.0)).body
-    return Granted(float(answer["length"]), tuple(answer["refused"]))
+    return LeaseAnswer(float(answer["length"]), tuple(answer["refused"]))
 
 
 def _line(record: Mapping[str, Any]) -> bytes:

@@ -40,7 +40,7 @@ def write_deadline(path: Path, deadline: float) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class LeaseRequest:
     """A request for the leases of these launches (session → generation), with the time at which it was sent."""
 
     launches: Mapping[str, int]
@@ -48,7 +48,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
+class LeaseAnswer:
     """The daemon's answer: a lease of `length` seconds for all launches except the refused ones."""
 
     length: float
@@ -86,12 +86,12 @@ class Leases:
         """Return until when the session's launch may run, or None if nothing was granted yet."""
         return self._deadlines.get(session)
 
-    def ask(self, *sessions: str) -> Asked:
+    def ask(self, *sessions: str) -> LeaseRequest:
         """Return a request for these sessions, or all. Send it at once, because the lease counts from now."""
         names = sessions or tuple(self._held)
-        return Asked({session: self._held[session][0] for session in names}, self._clock())
+        return LeaseRequest({session: self._held[session][0] for session in names}, self._clock())
 
-    def take(self, asked: Asked, granted: Granted) -> dict[str, int]:
+    def take(self, asked: LeaseRequest, granted: LeaseAnswer) -> dict[str, int]:
         """Extend what was granted; return the refused launches, which are stale and must be ended at once."""
         self.length = granted.length
         refused: dict[str, int] = {}
@@ -107,7 +107,7 @@ class Leases:
         return refused
 
     async def begin(
-        self, session: str, generation: int, path: Path, call: Callable[[Asked], Awaitable[Granted]]
+        self, session: str, generation: int, path: Path, call: Callable[[LeaseRequest], Awaitable[LeaseAnswer]]
     ) -> None:
         """Get the first lease of a launch, before it starts. Raises `Conflict` if it is stale."""
         self.hold(session, generation, path)
@@ -118,7 +118,7 @@ class Leases:
 
     async def keep(
         self,
-        call: Callable[[Asked], Awaitable[Granted]],
+        call: Callable[[LeaseRequest], Awaitable[LeaseAnswer]],
         stale: Callable[[str, int], Awaitable[None]],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         first: float = 1.0,
@@ -151,7 +151,7 @@ class Grants:
         self._ended: dict[str, int] = {}
         self._gone: set[str] = set()
 
-    def grant(self, launches: Mapping[str, int], current: Callable[[str, int], bool]) -> Granted:
+    def grant(self, launches: Mapping[str, int], current: Callable[[str, int], bool]) -> LeaseAnswer:
         """Extend the leases of those launches that are `current` and not ended; return the answer."""
         refused = []
         for session, generation in launches.items():
@@ -160,7 +160,7 @@ class Grants:
             else:
                 self._until[session] = self._clock() + self.length
                 self._gone.discard(session)
-        return Granted(self.length, tuple(refused))
+        return LeaseAnswer(self.length, tuple(refused))
 
     def now(self) -> float:
         """Return the time of the leases' clock."""

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.base.git.commands import clean_environment
+from agent_orchestrator.base.git.settings import clean_environment
 from agent_orchestrator.base.home import Home
 from agent_orchestrator.cluster.link.connection import Handler, Reply, Request
 from agent_orchestrator.errors import AoError, UsageError
 from agent_orchestrator.protocols.host import Host
-from agent_orchestrator.sessions.environment import login_environment
+from agent_orchestrator.sessions.lifecycle.environment import login_environment
 
 
 class Machine:
@@ -105,7 +105,7 @@ class Machine:
     async def _remove(self, request: Request) -> Reply:
         """Remove a file or folder below the node's home."""
         path = Path(request.body)
-        must_be_in(self._home, path)
+        require_inside_home(self._home, path)
         if path.parent == self._home.sessions:
             self._forget(path.name)
         try:
@@ -115,7 +115,7 @@ class Machine:
         return Reply()
 
 
-def must_be_in(home: Home, path: Path) -> None:
+def require_inside_home(home: Home, path: Path) -> None:
     """Raise `UsageError` for a path outside the node's home: paths of the daemon's machine mean nothing here."""
     if home.path not in Path(os.path.normpath(path)).parents:
         raise UsageError(f"{path} is not in the node's home {home.path}")

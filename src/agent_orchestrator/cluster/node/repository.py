@@ -20,16 +20,16 @@ from pathlib import Path
 from urllib.parse import quote
 
 from agent_orchestrator.base.git.commands import Git, GitFailed
-from agent_orchestrator.base.git.refs import find_layout, ref_safe
+from agent_orchestrator.base.git.refs import escape_for_ref, find_layout
 from agent_orchestrator.base.home import Home
 from agent_orchestrator.errors import AoError, Conflict, Denied, Temporary
-from agent_orchestrator.plugins.workspaces.branch_publication import brought_ref, forget
+from agent_orchestrator.plugins.workspaces.branch_publication import delete_refs, workspace_ref
 from agent_orchestrator.plugins.workspaces.git_workspace import remove_tree
 from agent_orchestrator.protocols.host import Host
 
 TIMEOUT = 1800.0
 """Seconds that a fetch or a push may take."""
-MANY = 20
+REPACK_THRESHOLD = 20
 """The number of packs from which on they are combined."""
 _SESSION_KINDS = ("checkpoint", "rescue", "restored")
 """Kinds of refs below `refs/ao/` that belong to one session."""
@@ -119,7 +119,7 @@ class Repositories:
 
     def path(self, project: str) -> Path:
         """Return the path of a project's copy: the repository that workspaces on the node are made from."""
-        return self._folder / f"{ref_safe(project)}.git"
+        return self._folder / f"{escape_for_ref(project)}.git"
 
     async def refresh(self, project: str, access: Access, session: str, branches: Sequence[str]) -> Path:
         """Fetch these branches and the session's saved work from the daemon; return the copy's path.
@@ -128,7 +128,7 @@ class Repositories:
         """
         origin, session_refs = (
             access.origin(project),
-            [f"refs/ao/{kind}/{ref_safe(session)}" for kind in _SESSION_KINDS],
+            [f"refs/ao/{kind}/{escape_for_ref(session)}" for kind in _SESSION_KINDS],
         )
         names = [
             f"refs/{namespace}/{branch}"
@@ -156,7 +156,7 @@ class Repositories:
 
         The daemon moves its branch itself.
         """
-        git, name, own_ref = Git(self._host, self.path(project)), f"refs/heads/{branch}", brought_ref(session)
+        git, name, own_ref = Git(self._host, self.path(project)), f"refs/heads/{branch}", workspace_ref(session)
         if find_layout(workspace) is None or await Git(self._host, workspace).resolve(name) is None:
             return None
         async with self._lock_of(project):
@@ -184,8 +184,8 @@ class Repositories:
         if find_layout(git.repo) is None:
             return
         async with self._lock_of(project):
-            await forget(git, session)
-            session_refs = [f"refs/ao/{kind}/{ref_safe(session)}" for kind in _SESSION_KINDS]
+            await delete_refs(git, session)
+            session_refs = [f"refs/ao/{kind}/{escape_for_ref(session)}" for kind in _SESSION_KINDS]
             refs = await git.refs(*session_refs, *([f"refs/heads/{branch}"] if branch else []))
             if refs:
                 await git.update_refs([f"delete {name} {sha}" for name, sha in refs.items()])
@@ -194,7 +194,10 @@ class Repositories:
     async def tidy(self, project: str) -> None:
         """Combine many packs into few; remove objects only while there is no workspace, which may borrow unreferenced ones."""
         git = Git(self._host, self.path(project))
-        if find_layout(git.repo) is None or len(list((git.repo / "objects" / "pack").glob("*.pack"))) < MANY:
+        if (
+            find_layout(git.repo) is None
+            or len(list((git.repo / "objects" / "pack").glob("*.pack"))) < REPACK_THRESHOLD
+        ):
             return
         async with self._lock_of(project):
             if await git.refs("refs/ao/keep"):
@@ -232,7 +235,7 @@ class Repositories:
     ) -> None:
         """Delete a rescue that was restored elsewhere, and a checkpoint that the daemon does not have; keep other rescues."""
         rescue, restored, checkpoint = (
-            f"refs/ao/{kind}/{ref_safe(session)}" for kind in ("rescue", "restored", "checkpoint")
+            f"refs/ao/{kind}/{escape_for_ref(session)}" for kind in ("rescue", "restored", "checkpoint")
         )
         is_restored = rescue in local_refs and rescue not in daemon_refs and restored in daemon_refs
         if is_restored and await git.is_ancestor(local_refs[rescue], daemon_refs[restored]):

@@ -30,14 +30,14 @@ from agent_orchestrator import __version__
 from agent_orchestrator.base import log_setup
 from agent_orchestrator.base.files import lock as locking
 from agent_orchestrator.base.files.watch import Watch
-from agent_orchestrator.base.home import Home, keep_from_others
-from agent_orchestrator.base.host import LocalHost, to_its_end
-from agent_orchestrator.base.interpreter import begin_anew, make_launchers
-from agent_orchestrator.cluster.link.calls import PROTOCOL, TOKEN, Hello, dump
+from agent_orchestrator.base.home import Home, restrict_umask
+from agent_orchestrator.base.host import LocalHost, run_and_end_tasks
+from agent_orchestrator.base.interpreter import clean_environment, make_launchers
+from agent_orchestrator.cluster.link.calls import PROTOCOL, TOKEN, Hello, to_json
 from agent_orchestrator.cluster.link.channel import CHUNK
 from agent_orchestrator.cluster.link.connection import Link, LinkLost
 from agent_orchestrator.cluster.link.transports import SocketTransport
-from agent_orchestrator.cluster.node.calls_served import Serving
+from agent_orchestrator.cluster.node.calls_served import CallServer
 from agent_orchestrator.cluster.node.repository import pin_of
 from agent_orchestrator.cluster.nodes.mirror import Mirror
 from agent_orchestrator.errors import AoError, Conflict, Denied, UsageError
@@ -82,7 +82,7 @@ class Worker:
         self.host = LocalHost()
         self.watch = Watch()
         self.mirror = Mirror(home, self.watch)
-        self.serving = Serving(home, self.host, self.watch, self.mirror)
+        self.serving = CallServer(home, self.host, self.watch, self.mirror)
         self.while_linked: list[WhileLinked] = [self.mirror.serve, self.serving.keep_leases]
         """Run with each link, from the daemon's answer to the hello until the link is lost."""
         self.linked = asyncio.Event()
@@ -160,7 +160,7 @@ class Worker:
             link.start()
             tasks: list[asyncio.Task[None]] = []
             try:
-                await link.call("hello", dump(Hello, await self.hello()), timeout=15.0)
+                await link.call("hello", to_json(Hello, await self.hello()), timeout=15.0)
                 tasks = [asyncio.ensure_future(start_task(link)) for start_task in self.while_linked]
                 self.linked.set()
                 log.info("linked", url=self.url, node=self.name)
@@ -298,7 +298,7 @@ async def _run_until_stopped() -> None:
     worker = worker_of(sys.argv[1:], os.environ)
     log_setup.set_up(sys.stderr)
     os.environ.pop(TOKEN, None)  # programs that are started from here must not inherit it
-    begin_anew(os.environ, str(worker.home.programs))
+    clean_environment(os.environ, str(worker.home.programs))
     task = asyncio.ensure_future(worker.run())
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
@@ -308,9 +308,9 @@ async def _run_until_stopped() -> None:
 
 def main() -> int:
     """Run the program until it is stopped; return its exit code."""
-    keep_from_others()
+    restrict_umask()
     try:
-        asyncio.run(to_its_end(_run_until_stopped()))
+        asyncio.run(run_and_end_tasks(_run_until_stopped()))
     except AoError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code

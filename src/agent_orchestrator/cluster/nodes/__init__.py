@@ -6,6 +6,6 @@ node. `checkpoints.py` and `conversations.py` save work and conversations to the
 lost node, `returning_nodes.py` cleans up a node that reconnects, `drain.py` empties a node.
 """
 
-from agent_orchestrator.cluster.nodes.cluster import ClusterNodes
+from agent_orchestrator.cluster.nodes.cluster import ClusterNodes, create_registry
 
-__all__ = ["ClusterNodes"]
+__all__ = ["ClusterNodes", "create_registry"]

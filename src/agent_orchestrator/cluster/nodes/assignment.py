@@ -6,18 +6,20 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from agent_orchestrator.cluster.nodes.placement import Placer, Wish
+from agent_orchestrator.cluster.nodes.placement import Placer, Requirements
 from agent_orchestrator.cluster.nodes.settings import ClusterSettings
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.effects import Again
-from agent_orchestrator.core.engine import Change, Flow
+from agent_orchestrator.core.effects import RetryLater
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.listeners import Change
 from agent_orchestrator.core.reactions import Intent
+from agent_orchestrator.core.signals import NodesChanged
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.fleet.scheduling.slots import CHOOSING
+from agent_orchestrator.fleet.scheduling.slots import CHOOSING_NODE_REASON
+from agent_orchestrator.sessions.part import Core, Part
 
-LOOK_AGAIN = 1.0
+RETRY_AFTER = 1.0
 """Seconds that the `place` effect waits for a node before it is retried."""
 CHOOSING_WITHIN = 1.0
 """Seconds that choosing a node may take before the session shows what it waits for."""
@@ -34,34 +36,24 @@ class _NodeRequest:
     begun: float
 
 
-class Placing:
+class NodeAssignment(Part):
     """Requests nodes from the placer for sessions that are ready to start."""
 
-    def __init__(self, flow: Flow, placer: Placer, settings: Callable[[], ClusterSettings]) -> None:
-        self.flow = flow
+    def __init__(self, core: Core, placer: Placer, settings: Callable[[], ClusterSettings]) -> None:
+        super().__init__(core)
         self.placer = placer
         self.settings = settings
-        self.on_news: list[Callable[[], None]] = []
-        """Called when a session has been given a node, or may check its gate again."""
         self._requests: dict[str, _NodeRequest] = {}
         self._to_release: set[str] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         """Watch for changes, and report to the placer the sessions that have a node already."""
-        self.flow.on_change.append(self._on_change)
+        self.on(self._release_left, e.SessionDisplaced, e.SessionStopped, e.StopRequested)
         for facts in self.flow.sessions.values():
             if facts.remote and facts.node and not facts.stopped:
                 self.placer.take(facts.id, facts.generation, facts.node, self.wish(facts))
 
-    def close(self) -> None:
-        """Cancel all pending requests."""
-        for request in self._requests.values():
-            request.task.cancel()
-        for task in self._tasks:
-            task.cancel()
-
-    def wish(self, facts: SessionFacts) -> Wish:
+    def wish(self, facts: SessionFacts) -> Requirements:
         """Return what a session needs of a node: the node of its workspace, else before its first move the one from `--node`."""
         requested_node = None if facts.moves else facts.spec.node
         return replace(self.settings().wish, node=facts.node or requested_node)
@@ -71,16 +63,16 @@ class Placing:
         if not facts.remote:
             return ""
         pause = min(2.0**facts.losses, LONGEST_PAUSE) if facts.losses > 1 else 0.0
-        wait = facts.displaced_at + pause - self.flow.clock()
+        wait = facts.displaced_at + pause - self.clock()
         if pause and wait > 0:
-            asyncio.get_running_loop().call_later(wait, self._notify_listeners)
+            self.clock.call_later(wait, self._allow_checks)
             return f"a while: {facts.losses} nodes were lost with it"
         task = self._request_node(facts)
         if not task.done():
             begun = self._requests[facts.id].begun
-            if self.flow.clock() - begun < CHOOSING_WITHIN:
-                asyncio.get_running_loop().call_later(CHOOSING_WITHIN, self._notify_listeners)
-                return CHOOSING
+            if self.clock() - begun < CHOOSING_WITHIN:
+                self.clock.call_later(CHOOSING_WITHIN, self._allow_checks)
+                return CHOOSING_NODE_REASON
             return self.placer.why(facts.id) or "a node"
         if task.exception() is not None:
             return ""  # the effect `place` fails with this error
@@ -99,15 +91,15 @@ class Placing:
         return facts.node or (request.task.result() if request and is_chosen else None)
 
     async def place(self, intent: Intent, _attempts: int) -> Sequence[Event]:
-        """Return the event that records a session's node; raise `Again` while none is chosen."""
+        """Return the event that records a session's node; raise `RetryLater` while none is chosen."""
         facts = self.flow.sessions[intent.session]
         task = self._request_node(facts)
-        await asyncio.wait([task], timeout=LOOK_AGAIN)
+        await asyncio.wait([task], timeout=RETRY_AFTER)
         if not task.done() or task.cancelled():
-            raise Again(LOOK_AGAIN)
+            raise RetryLater(RETRY_AFTER)
         self._requests.pop(facts.id, None)
         body = e.SessionPlaced(task.result())
-        return [Event(body, self.flow.clock(), "scheduler", f"{intent.key}:done", facts.project, facts.id)]
+        return [Event(body, self.clock(), "scheduler", f"{intent.key}:done", facts.project, facts.id)]
 
     def _request_node(self, facts: SessionFacts) -> asyncio.Task[str]:
         """Return the task that chooses the session's node; start it if none is running for its current need."""
@@ -116,9 +108,9 @@ class Placing:
         if request is None or request.need != need or request.task.cancelled():
             if request is not None:
                 request.task.cancel()
-            task = asyncio.get_running_loop().create_task(self._choose_node(facts))
-            request = self._requests[facts.id] = _NodeRequest(need, task, self.flow.clock())
-            task.add_done_callback(lambda _: self._notify_listeners())
+            task = self.spawn(self._choose_node(facts))
+            request = self._requests[facts.id] = _NodeRequest(need, task, self.clock())
+            task.add_done_callback(lambda _: self._allow_checks())
         return request.task
 
     async def _choose_node(self, facts: SessionFacts) -> str:
@@ -127,12 +119,11 @@ class Placing:
             await self._release_place(facts.id)
         return await self.placer.place(facts.id, facts.generation + 1, self.wish(facts))
 
-    def _notify_listeners(self) -> None:
-        """Call all listeners in `on_news`."""
-        for listener in self.on_news:
-            listener()
+    def _allow_checks(self) -> None:
+        """Let sessions check again whether they may start."""
+        self.emit(NodesChanged())
 
-    def _on_change(self, changes: Sequence[Change]) -> None:
+    def _release_left(self, changes: Sequence[Change]) -> None:
         """Release the place of a session that has left its node or was stopped."""
         for change in changes:
             after, body = change.after, change.event.body
@@ -146,9 +137,7 @@ class Placing:
                 self._to_release.add(after.id)
             else:
                 continue
-            task = asyncio.get_running_loop().create_task(self._release_place(after.id))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self.spawn(self._release_place(after.id))
 
     async def _release_place(self, session: str) -> None:
         """Release a session's place, once; on an error it stays pending."""

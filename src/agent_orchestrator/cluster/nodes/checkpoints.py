@@ -7,68 +7,66 @@ example because the node cannot be reached, it is retried after the configured i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 import structlog
 
 from agent_orchestrator.base.git.commands import Git
+from agent_orchestrator.cluster.nodes.conversations import ConversationCopier
 from agent_orchestrator.cluster.nodes.registry import Nodes
 from agent_orchestrator.cluster.nodes.settings import ClusterSettings
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.engine import Change, Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.listeners import Change
 from agent_orchestrator.core.status import IN_TURN
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.protocols import WorkspaceSpec
-from agent_orchestrator.protocols.host import Host
+from agent_orchestrator.protocols import Timer
+from agent_orchestrator.sessions.lifecycle.session_specs import SessionSpecs
+from agent_orchestrator.sessions.part import Core, Part
 
-SETTLES = 0.5
+SETTLE_SECONDS = 0.5
 """Seconds between the end of a turn and its checkpoint, so that late writes and a next turn share one checkpoint."""
-AT_ONCE = 4
+MAX_CONCURRENT = 4
 """Checkpoints that run at the same time, at most."""
 
 log = structlog.get_logger()
 
 
-class Checkpoints:
+class Checkpoints(Part):
     """Schedules and makes the checkpoints of all sessions on nodes."""
 
     def __init__(
         self,
-        flow: Flow,
-        host: Host,
+        core: Core,
         nodes: Nodes,
         settings: Callable[[], ClusterSettings],
-        spec_of: Callable[[SessionFacts], WorkspaceSpec],
-        talk: Callable[[SessionFacts], Awaitable[None]],
+        specs: SessionSpecs,
+        conversations: ConversationCopier,
     ) -> None:
-        self.flow = flow
-        self.host = host
+        super().__init__(core)
         self.nodes = nodes
         self.settings = settings
-        self.spec_of = spec_of
-        self.talk = talk
-        """Saves the agent's conversation."""
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self.specs = specs
+        self.conversations = conversations
+        self._timers: dict[str, Timer] = {}
         self._saving: dict[str, asyncio.Task[None]] = {}
-        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(MAX_CONCURRENT)
 
     def start(self) -> None:
         """Watch for changes, and schedule checkpoints for the sessions on nodes."""
-        self.flow.on_change.append(self._on_change)
+        self.on(self._update_changed)
         for facts in self.flow.sessions.values():
             if facts.remote:
                 self._update_schedule(facts, facts)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Cancel all timers and checkpoints in progress."""
         for timer in self._timers.values():
             timer.cancel()
-        for task in self._saving.values():
-            task.cancel()
+        await super().close()
 
-    def _on_change(self, changes: Sequence[Change]) -> None:
+    def _update_changed(self, changes: Sequence[Change]) -> None:
         """Update the schedule of each session on a node that has changed."""
         for change in changes:
             if change.after is not None and change.after.remote:
@@ -82,7 +80,7 @@ class Checkpoints:
             return
         was_in_turn, is_in_turn = before is not None and _in_turn(before), _in_turn(after)
         if was_in_turn and not is_in_turn:
-            self._schedule(after.id, SETTLES)
+            self._schedule(after.id, SETTLE_SECONDS)
         elif is_in_turn and after.id not in self._timers:
             self._schedule(after.id, self.settings().checkpoint)
 
@@ -95,7 +93,7 @@ class Checkpoints:
         """Schedule the session's checkpoint in this many seconds; an earlier timer is replaced."""
         if timer := self._timers.pop(session, None):
             timer.cancel()
-        self._timers[session] = asyncio.get_running_loop().call_later(seconds, self._start_checkpoint, session)
+        self._timers[session] = self.clock.call_later(seconds, lambda: self._start_checkpoint(session))
 
     def _start_checkpoint(self, session: str) -> None:
         """Start the session's checkpoint unless one is in progress, and schedule the next one if it is in a turn."""
@@ -104,7 +102,7 @@ class Checkpoints:
         if not self._needs_checkpoints(facts):
             return
         if session not in self._saving:
-            task = self._saving[session] = asyncio.get_running_loop().create_task(self._save_when_free(session))
+            task = self._saving[session] = self.spawn(self._save_when_free(session))
             task.add_done_callback(lambda _: self._saving.pop(session, None))
         if _in_turn(facts):
             self._schedule(session, self.settings().checkpoint)
@@ -123,15 +121,15 @@ class Checkpoints:
         """Save one session's conversation and work now; record a checkpoint if the work has changed."""
         facts = self.flow.sessions[session]
         site = self.nodes.site(facts.node or "")
-        await self.talk(facts)
-        checkpoint = await site.checkpoint(self.spec_of(facts))
+        await self.conversations.save(facts)
+        checkpoint = await site.checkpoint(self.specs.workspace(facts))
         facts = self.flow.sessions[session]
         if checkpoint is None or facts.node != site.node:
             return
-        head = await Git(self.host, self.spec_of(facts).repo).text("rev-parse", f"{checkpoint.commit}^1")
+        head = await Git(self.host, self.specs.workspace(facts).repo).text("rev-parse", f"{checkpoint.commit}^1")
         body = e.WorkCheckpointed(checkpoint.commit, head)
         await self.flow.append(
-            Event(body, self.flow.clock(), "node", f"checkpoint:{session}:{checkpoint.commit}", facts.project, session)
+            Event(body, self.clock(), "node", f"checkpoint:{session}:{checkpoint.commit}", facts.project, session)
         )
 
 

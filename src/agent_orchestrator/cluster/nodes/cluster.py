@@ -2,100 +2,104 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import ipaddress
 import shlex
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from agent_orchestrator.base.home import Home
-from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.base.tasks import Tasks
 from agent_orchestrator.cluster.link.calls import TOKEN
-from agent_orchestrator.cluster.link.connection import Transport
-from agent_orchestrator.cluster.nodes.assignment import Placing
+from agent_orchestrator.cluster.link.transports import StarletteTransport
+from agent_orchestrator.cluster.nodes.assignment import NodeAssignment
 from agent_orchestrator.cluster.nodes.checkpoints import Checkpoints
-from agent_orchestrator.cluster.nodes.conversations import Carrying
+from agent_orchestrator.cluster.nodes.conversations import ConversationCopier
 from agent_orchestrator.cluster.nodes.drain import Drain
-from agent_orchestrator.cluster.nodes.lost_nodes import Loss
-from agent_orchestrator.cluster.nodes.placement import HandPlacer, Placer
+from agent_orchestrator.cluster.nodes.lost_nodes import LostNodes
+from agent_orchestrator.cluster.nodes.placement import ManualPlacer, Placer
 from agent_orchestrator.cluster.nodes.registry import Nodes
-from agent_orchestrator.cluster.nodes.remote import RemoteNode
-from agent_orchestrator.cluster.nodes.returning_nodes import Stale
+from agent_orchestrator.cluster.nodes.returning_nodes import NodeCleanup
 from agent_orchestrator.cluster.nodes.settings import ClusterSettings, settings_of
-from agent_orchestrator.cluster.nodes.site import Around, NodeSite
+from agent_orchestrator.cluster.nodes.signals import NodesAvailable
+from agent_orchestrator.cluster.nodes.site import DaemonContext, NodeSite
 from agent_orchestrator.config.scope import ConfigSet
 from agent_orchestrator.config.tokens import Identity, Tokens
-from agent_orchestrator.core import events as e
 from agent_orchestrator.core.effects import Effect
 from agent_orchestrator.core.engine import Flow
-from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.reactions import Intent
+from agent_orchestrator.core.notices import NoticeGate
+from agent_orchestrator.core.signals import NodesChanged
 from agent_orchestrator.errors import NotFound, UsageError
+from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.sessions.agents.observer import Observer
-from agent_orchestrator.sessions.lifecycle import Lifecycle
-from agent_orchestrator.sessions.plugins import Plugins
+from agent_orchestrator.sessions.cluster import Cluster
+from agent_orchestrator.sessions.lifecycle.reachability import retry_while_unreachable
+from agent_orchestrator.sessions.lifecycle.session_specs import SessionSpecs
+from agent_orchestrator.sessions.part import Core, Part
+from agent_orchestrator.sessions.site import LocalSite
 
 
-class ClusterNodes:
-    """The daemon's interface to the cluster; created once by `daemon/wiring.py`."""
+def create_registry(flow: Flow, home: Home, host: Host, config: ConfigSet, tokens: Tokens, here: LocalSite) -> Nodes:
+    """Return the registry of nodes, which finds the site of each; the daemon's other parts are made with it."""
+
+    def settings() -> ClusterSettings:
+        """Return the current configuration of the cluster."""
+        return settings_of(config, home)
+
+    def session_token(session: str) -> str:
+        """Return the saving token of a session's live or next launch; a token of a lost launch is no longer accepted."""
+        facts = flow.sessions[session]
+        is_lost = facts.launch is not None and bool(facts.launch.lost)
+        return tokens.for_saving(session, max(1, facts.generation + is_lost))
+
+    around = DaemonContext(
+        home=home,
+        host=host,
+        url=lambda: settings().url or here.url,
+        project=lambda session: flow.sessions[session].project,
+        token=session_token,
+    )
+    return Nodes(flow, home, settings, lambda remote: NodeSite(remote, around))
+
+
+class ClusterNodes(Cluster):
+    """The daemon's interface to the cluster."""
 
     def __init__(
-        self, flow: Flow, home: Home, host: LocalHost, config: ConfigSet, plugins: Plugins, tokens: Tokens
+        self,
+        core: Core,
+        registry: Nodes,
+        tokens: Tokens,
+        specs: SessionSpecs,
+        observer: Observer,
+        notices: NoticeGate,
+        fingerprint: str,
     ) -> None:
-        self.flow = flow
-        self.home = home
-        self.config = config
-        self.plugins = plugins
+        """`fingerprint` is the SHA-256 of the daemon's own TLS certificate, or "" if it has none of its own."""
+        self.core = core
+        self.registry = registry
         self.tokens = tokens
-        self.fingerprint = ""
-        """SHA-256 of the daemon's own TLS certificate, or "" if it has none of its own."""
-        self.host = host
-        self.on_placed: list[Callable[[], None]] = []
-        """Called when a session that waited for a node may start."""
-        self._bridge: asyncio.Task[None] | None = None
-        plugins.node = lambda name: self.registry.site(name)
+        self.fingerprint = fingerprint
+        self.settings = registry.settings
+        self.placer = self._create_placer()
+        self.placing = NodeAssignment(core, self.placer, self.settings)
+        self.draining = Drain(core, registry, self.placer)
+        self.cleanup = NodeCleanup(core.flow, specs)
+        self.conversations: ConversationCopier = ConversationCopier(core, registry, specs)
+        self.checkpoints = Checkpoints(core, registry, self.settings, specs, self.conversations)
+        self.losing = LostNodes(core, registry, specs, observer, notices)
+        self._parts: tuple[Part, ...] = (self.placing, self.losing, self.draining, self.checkpoints)
+        self._bridge = Tasks()
 
-    def open(self, lifecycle: Lifecycle, observer: Observer, notice: Callable[[str, e.Notified], e.Body]) -> None:
-        """Create all parts as configured; called before the first request."""
-        self.registry = Nodes(self.flow, self.home, self.settings, self._create_site)
-        self.placer: Placer = self._create_placer()
-        self.placing = Placing(self.flow, self.placer, self.settings)
-        self.placing.on_news += self.on_placed
-        self.draining = Drain(self.flow, self.registry, self.placer)
-        self.registry.tidy = Stale(self.flow, lifecycle.workspace_spec).tidy
-        carrying = Carrying(self.home, self.plugins, self.registry.site, lifecycle.environment)
-        lifecycle.carry = carrying.bring
-        self.checkpoints = Checkpoints(
-            self.flow, self.host, self.registry, self.settings, lifecycle.workspace_spec, carrying.save
-        )
-        self.losing = Loss(self.flow, self.registry, lifecycle, observer, notice)
-        if isinstance(self.placer, HandPlacer):
-            self.registry.on_news.append(self.placer.look)
-            self.draining.on_news.append(self.placer.look)
-
-    def settings(self) -> ClusterSettings:
-        """Return the current configuration of the cluster."""
-        return settings_of(self.config, self.home)
-
-    def effects(self, lifecycle: Lifecycle) -> dict[str, Effect]:
+    def effects(self) -> dict[str, Effect]:
         """Return the effects `place` and `move`, by kind of intent."""
-
-        async def place(intent: Intent, attempts: int) -> Sequence[Event]:
-            """Carry out an intent to choose a session's node."""
-            return await self.placing.place(intent, attempts)
-
-        async def move(intent: Intent, attempts: int) -> Sequence[Event]:
-            """Carry out an intent to move a session away from its node."""
-            return await self.losing.move(intent, attempts)
-
         return {
-            "place": Effect(place, fatal="choosing its node"),
-            "move": Effect(lifecycle.reaching(move), fatal="saving its work on its node"),
+            "place": Effect(self.placing.place, fatal="choosing its node"),
+            "move": Effect(retry_while_unreachable(self.core, self.losing.move), fatal="saving its work on its node"),
         }
 
     def gate(self, facts: SessionFacts, working: Sequence[SessionFacts]) -> str:
@@ -107,30 +111,25 @@ class ClusterNodes:
     def start(self) -> None:
         """Start all parts with the sessions in the store, and the Ray bridge if Ray is configured."""
         self.registry.start()
-        self.placing.start()
-        self.losing.start()
-        self.draining.start()
-        self.checkpoints.start()
+        for part in self._parts:
+            part.start()
         if (run_bridge := getattr(self.placer, "run", None)) is not None:
-            self._bridge = asyncio.get_running_loop().create_task(run_bridge())
+            self._bridge.spawn(run_bridge())
 
     async def close(self) -> None:
         """Stop all parts and close the links; agents on nodes keep running."""
-        self.placing.close()
-        self.draining.close()
-        self.checkpoints.close()
-        self.losing.close()
-        if self._bridge:
-            self._bridge.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await self._bridge
+        for part in self._parts:
+            await part.close()
+        await self._bridge.close()
         await self.registry.close()
 
     def _create_placer(self) -> Placer:
         """Return a Ray placer if `cluster.address` is configured, else one for workers that were started by hand."""
-        settings = self.settings()
+        settings, listeners = self.settings(), self.core.flow.listeners
         if settings.address is None:
-            return HandPlacer(self.registry.infos, lambda: self.settings().most)
+            placer = ManualPlacer(self.registry.infos, lambda: self.settings().most)
+            listeners.on_signal(NodesAvailable, lambda _signal: placer.recheck())
+            return placer
         from agent_orchestrator.cluster.ray.placer import RayPlacer, Setup
 
         def setup(node: str) -> Setup:
@@ -139,39 +138,20 @@ class ClusterNodes:
             return Setup(self.url(), self.tokens.for_node(node), str(settings.home), options)
 
         address = settings.address
-        log = self.home.path / "ray-bridge.log"
-        placer = RayPlacer(self.host, lambda: address, settings.home, setup, log)
-        placer.on_nodes.append(lambda: [listener() for listener in self.on_placed].clear())
-        return placer
-
-    def _create_site(self, remote: RemoteNode) -> NodeSite:
-        """Return the site for a node that the registry adds."""
-        sessions = self.flow.sessions
-        around = Around(
-            home=self.home,
-            host=self.host,
-            url=self.url,
-            project=lambda session: sessions[session].project,
-            token=self._session_token,
+        log = self.core.home.path / "ray-bridge.log"
+        return RayPlacer(
+            self.core.host, lambda: address, settings.home, setup, log, lambda: listeners.emit(NodesChanged())
         )
-        return NodeSite(remote, around)
-
-    def _session_token(self, session: str) -> str:
-        """Return the saving token of a session's live or next launch; a token of a lost launch is no longer accepted."""
-        facts = self.flow.sessions[session]
-        launch = facts.launch
-        is_lost = launch is not None and bool(launch.lost)
-        return self.tokens.for_saving(session, max(1, facts.generation + is_lost))
 
     def url(self) -> str:
         """Return the address at which nodes reach the daemon."""
-        return self.settings().url or self.plugins.here.url
+        return self.settings().url or self.core.sites.here.url
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
     def check(self, node: str | None) -> None:
         """Raise `NotFound` for an unknown node, or `UsageError` if the cluster's nodes cannot reach the daemon."""
-        names = {*self.flow.home.nodes, *(info.name for info in self.placer.nodes())}
+        names = {*self.core.flow.home.nodes, *(info.name for info in self.placer.nodes())}
         if node is not None and node not in names:
             raise NotFound(f"no node {node}", f"known: {', '.join(sorted(names)) or 'none'}; see them: ao nodes")
         settings = self.settings()
@@ -214,9 +194,9 @@ class ClusterNodes:
         """Yield the progress of a drain until no session is left on the node."""
         return self.draining.follow(name)
 
-    async def serve(self, transport: Transport, identity: Identity, address: str) -> None:
+    async def serve(self, websocket: Any, identity: Identity, address: str) -> None:
         """Serve a node that has connected, until its link is lost."""
-        await self.registry.serve(transport, identity, address)
+        await self.registry.serve(StarletteTransport(websocket), identity, address, self.cleanup.tidy)
 
     def folder(self, project: str) -> Path:
         """Return the folder of a project's workspaces, which is the same on every node."""

@@ -3,54 +3,47 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from agent_orchestrator.base.home import Home
-from agent_orchestrator.cluster.nodes.site import NodeSite
+from agent_orchestrator.cluster.nodes.registry import Nodes
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.protocols import Portable
-from agent_orchestrator.sessions.plugins import Plugins
+from agent_orchestrator.sessions.lifecycle.conversations import Conversations
+from agent_orchestrator.sessions.lifecycle.session_specs import SessionSpecs
+from agent_orchestrator.sessions.part import Core
 
 LARGEST = 64 << 20
 """Bytes of one file, at most; a conversation with a larger file is not copied."""
 
 
-class Carrying:
+class ConversationCopier(Conversations):
     """Copies conversations between nodes and the daemon's machine."""
 
-    def __init__(
-        self,
-        home: Home,
-        plugins: Plugins,
-        site_of: Callable[[str], NodeSite],
-        environment: Callable[[SessionFacts], Mapping[str, str]],
-    ) -> None:
-        self.home = home
-        self.plugins = plugins
-        self.site_of = site_of
-        self.environment = environment
+    def __init__(self, core: Core, nodes: Nodes, specs: SessionSpecs) -> None:
+        self.core = core
+        self.nodes = nodes
+        self.specs = specs
 
     def _file_pairs(self, facts: SessionFacts) -> list[tuple[Path, Path]] | None:
         """Return pairs of each conversation file on the node and its copy here, or None if the agent's conversations cannot be moved."""
-        agent = self.plugins.agent_of(facts)
+        agent = self.core.plugins.agent_of(facts)
         if not isinstance(agent, Portable) or not facts.conversation:
             return None
-        paths = agent.conversation_files(self.environment(facts), Path(facts.spec.path), facts.conversation)
-        folder = self.home.session(facts.id) / "conversation"
+        paths = agent.conversation_files(self.specs.environment(facts), Path(facts.spec.path), facts.conversation)
+        folder = self.core.home.session(facts.id) / "conversation"
         return [(path, folder / f"{number}-{path.name}") for number, path in enumerate(paths)]
 
     async def save(self, facts: SessionFacts) -> None:
         """Copy the session's conversation files from its node to here; files that do not exist there are skipped."""
         if facts.node is None or not facts.conversation:
             return
-        remote = self.site_of(facts.node).remote
+        remote = self.nodes.site(facts.node).remote
         for path, copy in self._file_pairs(facts) or ():
             content = await remote.read(path)
             if content and len(content) <= LARGEST:
                 await asyncio.to_thread(_replace_file, copy, content)
 
-    async def bring(self, facts: SessionFacts) -> bool:
+    async def restore(self, facts: SessionFacts) -> bool:
         """Copy the conversation to the session's node unless it is there; return whether it can be continued there."""
         launch, node = facts.launch, facts.node or ""
         if launch is None or not facts.conversation:
@@ -58,7 +51,7 @@ class Carrying:
         files = self._file_pairs(facts)
         if files is None:
             return bool(launch.handle.get("address", {}).get("node") == node)
-        remote = self.site_of(node).remote
+        remote = self.nodes.site(node).remote
         for path, copy in files:
             if await remote.present(path):
                 continue

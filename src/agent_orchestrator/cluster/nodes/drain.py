@@ -4,56 +4,55 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from agent_orchestrator.cluster.nodes.lost_nodes import MOVED
 from agent_orchestrator.cluster.nodes.placement import Placer
 from agent_orchestrator.cluster.nodes.registry import Nodes
+from agent_orchestrator.cluster.nodes.signals import NodesAvailable
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.engine import Change, Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.listeners import Change
 from agent_orchestrator.core.status import IN_TURN
 from agent_orchestrator.errors import NotFound
+from agent_orchestrator.protocols import Timer
+from agent_orchestrator.sessions.part import Core, Part
 
-TURN_WITHIN = 600.0
+MAX_TURN_SECONDS = 600.0
 """Seconds that a turn may go on after a drain began before it is interrupted."""
-TELL_EVERY = 1.0
+PROGRESS_INTERVAL = 1.0
 """Progress is checked four times in this many seconds."""
 
 
-class Drain:
+class Drain(Part):
     """Moves sessions away from drained nodes."""
 
-    def __init__(self, flow: Flow, nodes: Nodes, placer: Placer) -> None:
-        self.flow = flow
+    def __init__(self, core: Core, nodes: Nodes, placer: Placer) -> None:
+        super().__init__(core)
         self.nodes = nodes
         self.placer = placer
-        self.on_news: list[Callable[[], None]] = []
-        """Called when a drain was requested or undone."""
         self._since: dict[str, float] = {}
         """Drained node → the time from which its sessions have been moved."""
         self._now: set[str] = set()
         """Drained nodes whose sessions are moved without waiting for their turns to end."""
-        self._timer: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: Timer | None = None
 
     def start(self) -> None:
         """Watch for changes, and continue the drains that were requested before."""
-        self.flow.on_change.append(self._on_change)
+        self.on(self._check_changed)
         for node in self.flow.home.nodes.values():
             if node.drained:
-                self._since[node.name] = self.flow.clock()
-                self._spawn(self.placer.drain(node.name, True))
-        self.look()
+                self._since[node.name] = self.clock()
+                self.spawn(self.placer.drain(node.name, True))
+        self.check_sessions()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Cancel the timer and all tasks; no more sessions are moved."""
         if self._timer:
             self._timer.cancel()
-        for task in self._tasks:
-            task.cancel()
+        await super().close()
 
     async def drain(self, name: str, *, undo: bool = False, now: bool = False) -> dict[str, Any]:
         """Request or undo the drain of a node; return the progress.
@@ -64,17 +63,16 @@ class Drain:
             names = ", ".join(sorted(self.flow.home.nodes)) or "none"
             raise NotFound(f"no node {name}", f"known: {names}; see them: ao nodes")
         body: e.Body = e.DrainEnded(name) if undo else e.DrainRequested(name, now)
-        await self.flow.append(Event(body, self.flow.clock(), "person", uuid.uuid4().hex))
+        await self.flow.append(Event(body, self.clock(), "person", uuid.uuid4().hex))
         await self.placer.drain(name, not undo)
         if undo:
             self._since.pop(name, None)
             self._now.discard(name)
         else:
-            self._since.setdefault(name, self.flow.clock())
+            self._since.setdefault(name, self.clock())
             self._now |= {name} if now else set()
-        for listener in self.on_news:
-            listener()
-        self.look()
+        self.emit(NodesAvailable())
+        self.check_sessions()
         return await self.progress(name)
 
     async def progress(self, name: str) -> dict[str, Any]:
@@ -95,21 +93,21 @@ class Drain:
                 yield progress
             if not remaining or not progress["node"]["draining"]:
                 return
-            await asyncio.sleep(TELL_EVERY / 4)
+            await asyncio.sleep(PROGRESS_INTERVAL / 4)
 
-    def look(self) -> None:
+    def check_sessions(self) -> None:
         """Start a check for sessions that may be moved now."""
-        self._spawn(self._request_moves())
+        self.spawn(self._request_moves())
 
     async def _request_moves(self) -> None:
         """Request the move of sessions on drained nodes that may move now; set a timer for those still in a turn."""
-        now, events, wait = self.flow.clock(), [], 0.0
+        now, events, wait = self.clock(), [], 0.0
         for name, since in list(self._since.items()):
             for facts in self.nodes.sessions(name):
                 if facts.moving or facts.wanted != "run" or facts.node != name:
                     continue
                 in_turn = facts.live and facts.activity.state in IN_TURN
-                seconds_left = since + TURN_WITHIN - now
+                seconds_left = since + MAX_TURN_SECONDS - now
                 if in_turn and name not in self._now and seconds_left > 0:
                     wait = min(wait or seconds_left, seconds_left)
                     continue
@@ -125,21 +123,15 @@ class Drain:
         if self._timer:
             self._timer.cancel()
         if wait:
-            self._timer = asyncio.get_running_loop().call_later(wait, self.look)
+            self._timer = self.clock.call_later(wait, self.check_sessions)
 
-    def _on_change(self, changes: Sequence[Change]) -> None:
+    def _check_changed(self, changes: Sequence[Change]) -> None:
         """Check again when a session on a drained node changed."""
         for change in changes:
             after = change.after
             if after is not None and after.node in self._since and after is not change.before and not after.moving:
-                self.look()
+                self.check_sessions()
                 return
-
-    def _spawn(self, coroutine: Any) -> None:
-        """Run a coroutine in a task that `close` cancels."""
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 def _waiting_for(facts: SessionFacts) -> str:

@@ -9,30 +9,34 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import structlog
 
 from agent_orchestrator.cluster.node.lease import MARGIN
-from agent_orchestrator.cluster.nodes.registry import UNSEEN_AFTER, Known, Nodes
+from agent_orchestrator.cluster.nodes.registry import UNSEEN_AFTER, Nodes, RegisteredNode
+from agent_orchestrator.cluster.nodes.signals import NodesAvailable
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.engine import Change, Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.listeners import Change
+from agent_orchestrator.core.notices import NoticeGate
 from agent_orchestrator.core.reactions import Intent
-from agent_orchestrator.errors import AoError
+from agent_orchestrator.errors import AoError, Conflict
 from agent_orchestrator.protocols import Exit
 from agent_orchestrator.sessions.agents.observer import Observer
-from agent_orchestrator.sessions.lifecycle import Lifecycle
+from agent_orchestrator.sessions.lifecycle.session_specs import SessionSpecs
+from agent_orchestrator.sessions.part import Core, Part
 from agent_orchestrator.sessions.plugins import handle_of
+from agent_orchestrator.sessions.rescue import Rescue
 
-LOOK_EVERY = 0.5
+CHECK_INTERVAL = 0.5
 """Seconds between two checks of nodes that cannot be reached; there are no checks while all are connected."""
 JOIN_WITHIN = 60.0
 """Seconds that a chosen node gets to connect for the first time."""
-UNHEARD_AFTER = 5.0
+RECONNECT_WITHIN = 5.0
 """Seconds after the daemon's start until a node that has not reconnected is recorded as unreachable."""
-MOST_LOSSES = 5
+MAX_LOSSES = 5
 """Nodes that may be lost with a session in a row before a person must restore it."""
 
 INTERRUPTED = (
@@ -47,50 +51,38 @@ MOVED = (
 log = structlog.get_logger()
 
 
-class Loss:
+class LostNodes(Part):
     """Watches nodes that cannot be reached, and restarts or moves their sessions."""
 
-    def __init__(
-        self,
-        flow: Flow,
-        nodes: Nodes,
-        lifecycle: Lifecycle,
-        observer: Observer,
-        notice: Callable[[str, e.Notified], e.Body],
-    ) -> None:
-        self.flow = flow
+    source = "node"
+
+    def __init__(self, core: Core, nodes: Nodes, specs: SessionSpecs, observer: Observer, notices: NoticeGate) -> None:
+        super().__init__(core)
         self.nodes = nodes
-        self.lifecycle = lifecycle
+        self.specs = specs
         self.observer = observer
-        self.notice = notice
+        self._notices = notices
         self._watching: asyncio.Task[None] | None = None
-        self._restarting: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         """Watch nodes and sessions, and restart agents that were lost on a node that is still in use."""
-        self.nodes.on_news.append(self.look)
-        self.flow.on_change.append(self._on_change)
+        self.on_signal(NodesAvailable, lambda _signal: self.check_nodes())
+        self.on(self._restart_lost, e.AgentLost, e.SessionPlaced)
         for facts in self.flow.sessions.values():
             self._restart_in_place(facts)
-        self.look()
+        self.check_nodes()
 
-    def close(self) -> None:
-        """Cancel the watch and all pending restarts."""
-        for task in (self._watching, *self._restarting):
-            if task:
-                task.cancel()
-
-    def look(self) -> None:
+    def check_nodes(self) -> None:
         """Check unreachable nodes until there are none; does nothing while that is in progress."""
         if self._watching is None or self._watching.done():
-            self._watching = asyncio.get_running_loop().create_task(self._watch())
+            self._watching = self.spawn(self._watch())
 
-    def _on_change(self, changes: Sequence[Change]) -> None:
+    def _restart_lost(self, changes: Sequence[Change]) -> None:
         """Restart a session whose agent was lost, if it stays on its node; check nodes after a loss or a placement."""
         for change in changes:
-            if change.after is not None and isinstance(change.event.body, e.AgentLost | e.SessionPlaced):
+            if change.after is not None:
                 self._restart_in_place(change.after)
-                self.look()
+                self.check_nodes()
 
     # -- lost nodes ----------------------------------------------------------------------------------------------------
 
@@ -101,16 +93,16 @@ class Loss:
             pending = [node for node in unreachable if not await self._check_node(node)]
             if not pending:
                 return
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(CHECK_INTERVAL)
 
-    async def _check_node(self, node: Known) -> bool:
+    async def _check_node(self, node: RegisteredNode) -> bool:
         """Record what is certain about an unreachable node by now; return whether nothing is left to wait for."""
         name, now = node.remote.name, self.nodes.clock()
         sessions = self.nodes.sessions(name)
         facts = self.flow.home.nodes.get(name)
         since = now if node.down is None else node.down
         try:
-            if now - since >= (UNSEEN_AFTER if node.joined else UNHEARD_AFTER) and (
+            if now - since >= (UNSEEN_AFTER if node.joined else RECONNECT_WITHIN) and (
                 sessions or (facts and facts.state == "ready")
             ):
                 await self.nodes.unseen(node, "its link is gone" if node.joined else "it has not come yet")
@@ -118,7 +110,7 @@ class Loss:
             is_waiting = now - since < self._grace_period(node)
             if not remaining and not is_waiting and facts is not None and facts.state != "gone":
                 node_lost = e.NodeLost(name, facts.reason)
-                await self.flow.append(Event(node_lost, self.flow.clock(), "node", uuid.uuid4().hex))
+                await self.flow.append(Event(node_lost, self.clock(), "node", uuid.uuid4().hex))
                 log.warning("a node is lost", node=name)
             if remaining != sessions:
                 await self._notify_people(name, [session for session in sessions if session not in remaining])
@@ -127,12 +119,12 @@ class Loss:
             return False
         return not remaining and (not is_waiting or facts is None or facts.state == "gone")
 
-    def _grace_period(self, node: Known) -> float:
+    def _grace_period(self, node: RegisteredNode) -> float:
         """Return how many seconds without a link a node is given before it counts as lost."""
         lease = self.nodes.grants.length + MARGIN
         return lease if node.joined else max(lease, JOIN_WITHIN)
 
-    async def _displace_if_certain(self, node: Known, facts: SessionFacts) -> bool:
+    async def _displace_if_certain(self, node: RegisteredNode, facts: SessionFacts) -> bool:
         """Record that a session is lost with its node, as soon as that is certain; return whether it is."""
         grants = self.nodes.grants
         if facts.live:
@@ -153,8 +145,8 @@ class Loss:
             await self.observer.tell_end(facts.id, handle, Exit(), lost=reason)
         facts = self.flow.sessions[facts.id]
         is_wanted = facts.wanted == "run" and bool(facts.launch and facts.launch.lost)
-        has_lost_too_many = facts.losses_with(self.flow.clock()) >= MOST_LOSSES
-        now, unique = self.flow.clock(), f"{facts.id}:{facts.moves}"
+        has_lost_too_many = facts.losses_with(self.clock()) >= MAX_LOSSES
+        now, unique = self.clock(), f"{facts.id}:{facts.moves}"
         body = e.SessionDisplaced(node, reason, lost=True, restart=is_wanted and not has_lost_too_many)
         events = [Event(body, now, "node", f"displaced:{unique}", facts.project, facts.id)]
         if is_wanted and not has_lost_too_many and facts.launch and facts.launch.cut_short:
@@ -163,7 +155,7 @@ class Loss:
         if has_lost_too_many and is_wanted:
             notification = e.Notified(
                 "node-lost",
-                f"{facts.id}: {MOST_LOSSES} nodes were lost with it",
+                f"{facts.id}: {MAX_LOSSES} nodes were lost with it",
                 f"it is not started again by itself; when the nodes are well: ao restore {facts.id}",
                 "urgent",
             )
@@ -181,9 +173,7 @@ class Loss:
             notification = e.Notified(
                 "node-lost", f"node {node} is lost with {len(session_ids)} sessions", text, "warning"
             )
-            events.append(
-                Event(self.notice(project, notification), self.flow.clock(), "node", uuid.uuid4().hex, project)
-            )
+            events.append(Event(self._notices(project, notification), self.clock(), "node", uuid.uuid4().hex, project))
         if events:
             await self.flow.append(*events)
 
@@ -194,9 +184,7 @@ class Loss:
         launch = facts.launch
         is_lost = facts.remote and facts.node and launch is not None and launch.lost and not facts.stopped
         if is_lost and facts.wanted == "run" and facts.launched_run == facts.run and not facts.moving:
-            task = asyncio.get_running_loop().create_task(self._restore_on_node(facts.id))
-            self._restarting.add(task)
-            task.add_done_callback(self._restarting.discard)
+            self.spawn(self._restore_on_node(facts.id))
 
     async def _restore_on_node(self, session: str) -> None:
         """Wait for the session's node, then request the restore of its lost launch, unless that is outdated by then."""
@@ -208,7 +196,7 @@ class Loss:
         if facts.node != node or launch is None or not launch.lost or facts.launched_run != facts.run or facts.stopped:
             return
         self.nodes.grants.end(session, facts.generation)
-        now, unique = self.flow.clock(), f"{session}:{facts.generation}"
+        now, unique = self.clock(), f"{session}:{facts.generation}"
         events = [Event(e.RestoreRequested(), now, "node", f"restore:{unique}:lost", facts.project, session)]
         if launch.cut_short:
             message = e.MessageQueued(f"lost-{unique.replace(':', '-')}-again", INTERRUPTED.format(node=node), "daemon")
@@ -224,9 +212,25 @@ class Loss:
         """
         facts = self.flow.sessions[intent.session]
         node, has_pending_run = facts.node or "", facts.launched_run != facts.run
-        report = await self.lifecycle.leave(facts)
+        report = await self._save_and_leave(facts)
         bodies: list[e.Body] = [e.SessionDisplaced(node, facts.moving, restart=has_pending_run)]
         if report.ref:
             bodies.insert(0, e.WorkRescued(report.ref, report.commit or "", tuple(report.saved)))
-        now = self.flow.clock()
+        now = self.clock()
         return [Event(body, now, "node", f"{intent.key}:{body.type}", facts.project, facts.id) for body in bodies]
+
+    async def _save_and_leave(self, facts: SessionFacts) -> Rescue:
+        """Save everything in a session's workspace and remove it, because the session continues on another node."""
+        site, spec, handle = self.core.sites.of(facts), self.specs.workspace(facts), handle_of(facts)
+        if handle is not None:
+            await self.core.plugins.runtime_of(facts).discard(handle)
+        if facts.place is None or not facts.place.present or not await site.present(spec.path):
+            return await site.saved_before(spec)
+        report = await site.rescue(spec)
+        if reasons := await site.is_safe(spec):
+            raise Conflict(
+                f"{spec.path} on {site.node} cannot be left: {'; '.join(reasons)}",
+                f"look at it: ao sh {facts.id}; then stop it: ao stop {facts.id}",
+            )
+        await self.core.plugins.workspace_of(facts).remove(spec)
+        return report

@@ -27,8 +27,8 @@ import structlog
 from agent_orchestrator.base.files.watch import Watch
 from agent_orchestrator.base.git.refs import find_layout, read_head, read_symbolic_head, valid_branch
 from agent_orchestrator.base.home import Home
-from agent_orchestrator.cluster.link.calls import load, understanding
-from agent_orchestrator.cluster.link.connection import Handler, Link, LinkLost, Misunderstood, Reply, Request
+from agent_orchestrator.cluster.link.calls import from_json, parsing_peer_data
+from agent_orchestrator.cluster.link.connection import Handler, Link, LinkLost, ProtocolViolation, Reply, Request
 from agent_orchestrator.errors import AoError, Denied, UsageError
 
 LOG, REFLOG, MIRROR = "terminal.log", "git/logs/HEAD", "git"
@@ -45,7 +45,7 @@ _T = TypeVar("_T")
 
 log = structlog.get_logger()
 
-Accepts = Callable[[str, int], bool]
+AcceptsLaunch = Callable[[str, int], bool]
 """Returns whether data of a launch (session, generation) is accepted.
 
 Generation 0: its workspace, before the first launch there.
@@ -58,7 +58,7 @@ Generation 0: its workspace, before the first launch there.
 class Receiver:
     """Appends to the daemon's own files what a node pushes."""
 
-    def __init__(self, home: Home, accepts: Accepts = lambda _session, _generation: True) -> None:
+    def __init__(self, home: Home, accepts: AcceptsLaunch = lambda _session, _generation: True) -> None:
         self.home = home
         self.accepts = accepts
 
@@ -76,7 +76,7 @@ class Receiver:
         """Append bytes to a file; `floor` is the first byte that the node has: what comes before it exists nowhere any more."""
         body = _parse_body(_PushRequest, request)
         if body.offset < 0 or not 0 <= body.floor <= _LARGEST_FLOOR:
-            raise Misunderstood(f"a file from byte {body.offset} on, of which {body.floor} are gone, is none")
+            raise ProtocolViolation(f"a file from byte {body.offset} on, of which {body.floor} are gone, is none")
         path = self._session_folder(body) / self._checked_name(body, body.name)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -156,9 +156,9 @@ class _HeadRequest(_LaunchRequest):
 
 
 def _parse_body(kind: type[_T], request: Request) -> _T:
-    """Return a request's body as this type; raise `Misunderstood` if it does not fit."""
-    with understanding(f"what is said with {request.name}"):
-        body: _T = load(kind, request.body)
+    """Return a request's body as this type; raise `ProtocolViolation` if it does not fit."""
+    with parsing_peer_data(f"what is said with {request.name}"):
+        body: _T = from_json(kind, request.body)
     return body
 
 
@@ -195,7 +195,7 @@ class _MirroredSession:
     refused: bool = False
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    stops: list[Callable[[], None]] = field(default_factory=list)
+    stops: list[Callable[[], object]] = field(default_factory=list)
     timer: asyncio.TimerHandle | None = None
     task: asyncio.Task[None] | None = None
 

@@ -1,7 +1,7 @@
 """Placement: which node a session goes to.
 
 A `Placer` decides: `RayPlacer` (`cluster/ray/placer.py`) lets Ray choose and shows waiting sessions as demand to Ray's autoscaler, and
-`HandPlacer` chooses among workers that were started by hand.
+`ManualPlacer` chooses among workers that were started by hand.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Requirements:
     """What a session needs of a node."""
 
     cpus: float = 1.0
@@ -41,11 +41,11 @@ class NodeInfo:
 class Placer(Protocol):
     """Decides where sessions live. Each call may be repeated, also after a restart of the daemon."""
 
-    def take(self, session: str, generation: int, node: str, wish: Wish) -> None:
+    def take(self, session: str, generation: int, node: str, wish: Requirements) -> None:
         """Count a session that has had its node since before this daemon started."""
         ...
 
-    async def place(self, session: str, generation: int, wish: Wish) -> str:
+    async def place(self, session: str, generation: int, wish: Requirements) -> str:
         """Return the name of a node for the session; wait until there is one. Cancel the call to withdraw the request.
 
         The same session and generation (its next launch) gets the same answer again unless it was released in between.
@@ -69,28 +69,28 @@ class Placer(Protocol):
         ...
 
 
-class HandPlacer:
+class ManualPlacer:
     """Places sessions on connected workers: on the least loaded node that fits."""
 
     def __init__(self, connected: Callable[[], Sequence[NodeInfo]], most: Callable[[], int | None]) -> None:
         self._connected = connected
         self._most = most
-        self.taken: dict[str, tuple[str, Wish]] = {}
+        self.taken: dict[str, tuple[str, Requirements]] = {}
         """Session → its node, and what it takes of it."""
         self._reasons: dict[str, str] = {}
         self._change = asyncio.Event()
 
-    def take(self, session: str, generation: int, node: str, wish: Wish) -> None:
+    def take(self, session: str, generation: int, node: str, wish: Requirements) -> None:
         """Count a session that has had its node since before this daemon started."""
         del generation
         self.taken[session] = (node, wish)
 
-    def look(self) -> None:
+    def recheck(self) -> None:
         """Let waiting sessions choose again, after a node came, went or changed, or a session left."""
         self._change.set()
         self._change = asyncio.Event()
 
-    async def place(self, session: str, generation: int, wish: Wish) -> str:
+    async def place(self, session: str, generation: int, wish: Requirements) -> str:
         """Return the name of a node that fits; wait until there is one."""
         del generation
         try:
@@ -105,7 +105,7 @@ class HandPlacer:
         finally:
             self._reasons.pop(session, None)
 
-    def choose(self, session: str, wish: Wish) -> tuple[str, str]:
+    def choose(self, session: str, wish: Requirements) -> tuple[str, str]:
         """Return the node that fits best and "", or "" and why none fits."""
         current_node = self.taken.get(session, ("", wish))[0]
         if any(node.name == current_node and node.ready and wish.node in (None, current_node) for node in self.nodes()):
@@ -147,12 +147,12 @@ class HandPlacer:
     async def release(self, session: str) -> None:
         """Free the session's place."""
         if self.taken.pop(session, None):
-            self.look()
+            self.recheck()
 
     async def drain(self, node: str, drained: bool) -> None:
         """Let waiting sessions choose again; whether a node is drained is read from the connected nodes."""
         del node, drained
-        self.look()
+        self.recheck()
 
     def nodes(self) -> Sequence[NodeInfo]:
         """Return the connected nodes."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.base.http_client import error_of
-from agent_orchestrator.cluster.link.calls import Run, dump, load, understanding
+from agent_orchestrator.cluster.link.calls import Run, from_json, parsing_peer_data, to_json
 from agent_orchestrator.cluster.link.connection import Channel, LinkLost
 from agent_orchestrator.cluster.link.tunnel import Tunnel
 from agent_orchestrator.config.projects.plugin_registry import Registry
@@ -165,7 +165,7 @@ class RemoteRuntime:
 
             async def dial() -> Channel:
                 """Open a channel to the terminal on the node."""
-                return await self._node.link.open("terminal", dump(Handle, _node_handle(handle)))
+                return await self._node.link.open("terminal", to_json(Handle, _node_handle(handle)))
 
             self._tunnels[key] = Tunnel(self._node.local.socket(f"node-{digest}.sock"), dial)
         return attach_command(self._tunnels[key].path, handle.session, watch=watch)
@@ -265,8 +265,8 @@ class _Listening(RemoteAgent):
                         raise error_of(record["failed"])
                     is_over = is_over or "over" in record
                     if "heard" in record:
-                        with understanding(f"what the node {self._node.name} heard"):
-                            report: Heard = load(Heard, record["heard"])
+                        with parsing_peer_data(f"what the node {self._node.name} heard"):
+                            report: Heard = from_json(Heard, record["heard"])
                         yield report
                         if report.place:
                             cursors[report.place] = max(report.end, cursors.get(report.place, 0))
@@ -287,7 +287,7 @@ class _Listening(RemoteAgent):
                 ended.cancel()
                 connected.cancel()
             with contextlib.suppress(LinkLost):
-                body = {"of": await self._plugin_call(), "run": dump(Run, replace(Run.of(run), cursors=cursors))}
+                body = {"of": await self._plugin_call(), "run": to_json(Run, replace(Run.of(run), cursors=cursors))}
                 return await self._node.link.open("agent.listen", body)
 
 
@@ -338,7 +338,7 @@ async def _read_records(channel: Channel) -> AsyncIterator[dict[str, Any]]:
         if len(partial_line) > _LONGEST_LINE:
             raise AoError(f"a node says a line of over {_LONGEST_LINE} bytes")
         for line in complete_lines:
-            with understanding("what a node says"):
+            with parsing_peer_data("what a node says"):
                 record = json.loads(line)
             if isinstance(record, dict):
                 yield record

@@ -20,12 +20,15 @@ from typing import Any
 import structlog
 
 from agent_orchestrator.base.home import Home
-from agent_orchestrator.cluster.link.calls import PROTOCOL, Hello, load, understanding
+from agent_orchestrator.base.tasks import Tasks
+from agent_orchestrator.cluster.link.calls import PROTOCOL, Hello, from_json, parsing_peer_data
 from agent_orchestrator.cluster.link.connection import Link, Reply, Request, Transport
 from agent_orchestrator.cluster.node.lease import RENEWALS, Grants, boot_time
+from agent_orchestrator.cluster.nodes.mirror import Receiver
 from agent_orchestrator.cluster.nodes.placement import NodeInfo
 from agent_orchestrator.cluster.nodes.remote import RemoteNode, accept
 from agent_orchestrator.cluster.nodes.settings import ClusterSettings
+from agent_orchestrator.cluster.nodes.signals import NodesAvailable
 from agent_orchestrator.cluster.nodes.site import NodeSite
 from agent_orchestrator.config.tokens import Identity
 from agent_orchestrator.core import events as e
@@ -33,12 +36,13 @@ from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import NodeFacts, SessionFacts
 from agent_orchestrator.errors import AoError, Conflict, Denied
+from agent_orchestrator.sessions.site import NodeSites
 
 UNSEEN_AFTER = 1.0
 """Seconds without a link after which a node is recorded as unreachable; shorter interruptions are not recorded."""
-LOOK_WITHIN = 2.0
+LOAD_TIMEOUT = 2.0
 """Seconds that a node has to return its load and memory for `ao nodes`."""
-LONGEST_LOOK = 1 << 16
+MAX_PROC_BYTES = 1 << 16
 """Bytes of `/proc/loadavg` and of `/proc/meminfo` that are read from a node, at most."""
 MOST_CPUS, MOST_MEMORY = 1 << 20, 1 << 60
 """The most cpus and bytes of memory that a node may report."""
@@ -51,7 +55,7 @@ log = structlog.get_logger()
 
 
 @dataclass(slots=True)
-class Known:
+class RegisteredNode:
     """A node that this daemon works with, connected or not."""
 
     remote: RemoteNode
@@ -65,7 +69,11 @@ class Known:
     """It has been recorded as unreachable."""
 
 
-class Nodes:
+Tidy = Callable[[NodeSite, Hello], Awaitable[None]]
+"""Cleans up a node that has connected, before it gets sessions."""
+
+
+class Nodes(NodeSites):
     """The registry of all nodes of the cluster."""
 
     def __init__(
@@ -82,14 +90,10 @@ class Nodes:
         self.clock = clock
         """The clock that leases are measured with."""
         self._site = site
-        self.known: dict[str, Known] = {}
+        self.known: dict[str, RegisteredNode] = {}
         lease = settings().lease
         self.grants = Grants(lease, clock, _exchange_lease_length(home, lease))
-        self.on_news: list[Callable[[], None]] = []
-        """Called when a node came or went."""
-        self.tidy: Callable[[NodeSite, Hello], Awaitable[None]] = _tidy_nothing
-        """Cleans up a node that has connected, before it gets sessions."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     def start(self) -> None:
         """Register the nodes that sessions live on and those that were not lost; they are expected to reconnect."""
@@ -101,19 +105,18 @@ class Nodes:
 
     async def close(self) -> None:
         """Close all links; the agents on the nodes keep running."""
-        for task in self._tasks:
-            task.cancel()
+        await self._tasks.close()
         for node in self.known.values():
             with contextlib.suppress(AoError):
                 await node.remote.close()
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
-    def of(self, name: str) -> Known:
+    def of(self, name: str) -> RegisteredNode:
         """Return a node by its name; register it, without any data, if it is unknown."""
         if name not in self.known:
             hello = Hello(name, "", "", PROTOCOL, self.settings().home, 0, 0)
-            self._add(RemoteNode(hello, self.home))
+            self._add(hello)
         return self.known[name]
 
     def site(self, name: str) -> NodeSite:
@@ -133,13 +136,13 @@ class Nodes:
             ready = node.site.reachable and not drained
             reason = "is being drained" if drained else "" if ready else "is unreachable"
             if node.joined:
-                infos.append(NodeInfo(name, *lent(hello), hello.labels, ready, reason))
+                infos.append(NodeInfo(name, *resources_for_sessions(hello), hello.labels, ready, reason))
         return infos
 
     # -- coming and going ----------------------------------------------------------------------------------------------
 
-    async def serve(self, transport: Transport, identity: Identity, address: str) -> None:
-        """Admit a node that has connected, and serve it until its link is lost."""
+    async def serve(self, transport: Transport, identity: Identity, address: str, tidy: Tidy) -> None:
+        """Admit a node that has connected, clean it up by `tidy`, and serve it until its link is lost."""
 
         async def node_for(hello: Hello) -> RemoteNode:
             """Return the admitted node."""
@@ -148,9 +151,9 @@ class Nodes:
         remote = await accept(transport, node_for)
         link, node = remote.link, self.known[remote.name]
         node.address = address
-        listening = asyncio.get_running_loop().create_task(self._listen(remote, link))
+        listening = self._tasks.spawn(self._listen(remote, link))
         try:
-            await self._on_joined(node)
+            await self._on_joined(node, tidy)
             await link.closed.wait()
         finally:
             listening.cancel()
@@ -188,31 +191,39 @@ class Nodes:
             )
         node = self.known.get(hello.name)
         if node is None:
-            return self._add(RemoteNode(hello, self.home)).remote
+            return self._add(hello).remote
         is_another_machine = node.remote.connected and node.joined and node.remote.boot_id != hello.boot_id
         if is_another_machine:
             raise Conflict(f"a node named {hello.name} is connected already", "give each machine a name of its own")
         return node.remote
 
-    def _add(self, remote: RemoteNode) -> Known:
+    def _add(self, hello: Hello) -> RegisteredNode:
         """Register a node, and let it renew leases and send what its sessions write."""
-        node = self.known[remote.name] = Known(remote, self._site(remote), self.clock())
-        remote.receiver.accepts = lambda session, generation: self.has_say(remote.name, session, generation)
-        remote.handlers["lease.renew"] = lambda request: self._renew(remote.name, request)
+
+        def accepts(session: str, generation: int) -> bool:
+            """Return whether data of a launch is accepted from this node."""
+            return self.has_say(hello.name, session, generation)
+
+        async def renew(request: Request) -> Reply:
+            """Answer the node's request to renew leases."""
+            return await self._renew(hello.name, request)
+
+        remote = RemoteNode(hello, self.home, Receiver(self.home, accepts), {"lease.renew": renew})
+        node = self.known[hello.name] = RegisteredNode(remote, self._site(remote), self.clock())
         return node
 
-    async def _on_joined(self, node: Known) -> None:
+    async def _on_joined(self, node: RegisteredNode, tidy: Tidy) -> None:
         """Clean up a node that has connected, then record that it and its sessions can be reached."""
         remote, hello = node.remote, node.remote.hello
         node.site.in_order = False
         await node.site.come()
         try:
-            await self.tidy(node.site, hello)
+            await tidy(node.site, hello)
         except AoError as error:
             log.warning("a node could not be put in order", node=remote.name, error=str(error))
         node.site.in_order, now = True, self.flow.clock()
         node.down, node.joined, node.told = None, True, False
-        body = e.NodeJoined(remote.name, node.address, *lent(hello), dict(hello.labels))
+        body = e.NodeJoined(remote.name, node.address, *resources_for_sessions(hello), dict(hello.labels))
         events = [Event(body, now, "node", uuid.uuid4().hex)] if self._is_news(body) else []
         events += [
             Event(e.SessionSeen(remote.name), now, "node", uuid.uuid4().hex, facts.project, facts.id)
@@ -222,7 +233,7 @@ class Nodes:
         log.info("a node has come", node=remote.name, address=node.address, holds=len(hello.sessions))
         if events:
             await self.flow.append(*events)
-        self._notify_listeners()
+        self.flow.listeners.emit(NodesAvailable())
 
     def _is_news(self, body: e.NodeJoined) -> bool:
         """Return whether the node was not connected or reports something new; a short reconnect is neither."""
@@ -234,19 +245,19 @@ class Nodes:
             or ((facts.address, facts.cpus, facts.memory, dict(facts.labels)) != reported)
         )
 
-    def _on_left(self, node: Known) -> None:
+    def _on_left(self, node: RegisteredNode) -> None:
         """Note that a node's link is lost, and record that it is unreachable if it does not reconnect soon."""
         node.down = self.clock()
         log.info("the link to a node is gone", node=node.remote.name)
-        self._spawn(self._record_if_unseen(node, node.down))
+        self._tasks.spawn(self._record_if_unseen(node, node.down))
 
-    async def _record_if_unseen(self, node: Known, since: float) -> None:
+    async def _record_if_unseen(self, node: RegisteredNode, since: float) -> None:
         """Record that a node is unreachable if its link is still missing after `UNSEEN_AFTER` seconds."""
         await asyncio.sleep(UNSEEN_AFTER)
         if node.down == since:
             await self.unseen(node, "its link is gone")
 
-    async def unseen(self, known: Known, reason: str) -> None:
+    async def unseen(self, known: RegisteredNode, reason: str) -> None:
         """Record, once, that a node and its sessions cannot be reached."""
         if known.told:
             return
@@ -258,14 +269,14 @@ class Nodes:
             for facts in self.sessions(name)
         ]
         await self.flow.append(*events)
-        self._notify_listeners()
+        self.flow.listeners.emit(NodesAvailable())
 
     # -- leases --------------------------------------------------------------------------------------------------------
 
     async def _renew(self, node: str, request: Request) -> Reply:
         """Answer a node's request to renew the leases of its launches."""
-        with understanding("the launches whose leases are to be renewed"):
-            launches: Mapping[str, int] = load(Mapping[str, int], request.body["launches"])
+        with parsing_peer_data("the launches whose leases are to be renewed"):
+            launches: Mapping[str, int] = from_json(Mapping[str, int], request.body["launches"])
         grant = self.grants.grant(launches, lambda session, generation: self.is_current(node, session, generation))
         return Reply({"length": grant.length, "refused": list(grant.refused)})
 
@@ -318,52 +329,35 @@ class Nodes:
             "draining": facts.drained,
         }
 
-    async def _read_load(self, node: Known | None) -> tuple[float | None, int | None]:
+    async def _read_load(self, node: RegisteredNode | None) -> tuple[float | None, int | None]:
         """Return a node's current load average and available memory in bytes; None for what it does not report in time."""
         if node is None or not node.remote.connected:
             return None, None
         try:
-            async with asyncio.timeout(LOOK_WITHIN):
-                load = await node.remote.read(Path("/proc/loadavg"), LONGEST_LOOK) or b""
-                memory = await node.remote.read(Path("/proc/meminfo"), LONGEST_LOOK) or b""
+            async with asyncio.timeout(LOAD_TIMEOUT):
+                load = await node.remote.read(Path("/proc/loadavg"), MAX_PROC_BYTES) or b""
+                memory = await node.remote.read(Path("/proc/meminfo"), MAX_PROC_BYTES) or b""
         except (AoError, TimeoutError):
             return None, None
         average, available = _LOAD.match(load), _AVAILABLE.search(memory)
         return float(average[1]) if average else None, int(available[1]) << 10 if available else None
 
-    # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _notify_listeners(self) -> None:
-        """Call all listeners in `on_news`."""
-        for listener in self.on_news:
-            listener()
-
-    def _spawn(self, coroutine: Any) -> None:
-        """Run a coroutine in a task that `close` cancels."""
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-
-def lent(hello: Hello) -> tuple[float, int]:
+def resources_for_sessions(hello: Hello) -> tuple[float, int]:
     """Return the cpus and bytes of memory that a node has for sessions: as set by its worker's `--resource`, else the machine's."""
     resources = hello.resources
     return float(resources.get("cpus", hello.cpus)), int(resources.get("memory", hello.memory))
 
 
 def _check_hello(hello: Hello) -> None:
-    """Raise `Misunderstood` if a node reports values that no machine has; they are stored, shown and used in sums."""
-    with understanding("what a node says of itself"):
-        cpus, memory = lent(hello)
+    """Raise `ProtocolViolation` if a node reports values that no machine has; they are stored, shown and used in sums."""
+    with parsing_peer_data("what a node says of itself"):
+        cpus, memory = resources_for_sessions(hello)
         if not 0 <= cpus <= MOST_CPUS or not 0 <= memory <= MOST_MEMORY:
             raise ValueError(f"{cpus:g} cpus and {memory} bytes of memory")
         texts = (hello.name, hello.boot_id, hello.version, *hello.labels, *hello.labels.values())
         if len(hello.labels) > MOST_LABELS or any(len(text) > LONGEST_WORD or not text.isprintable() for text in texts):
             raise ValueError("its name or labels are too long, too many, or cannot be printed")
-
-
-async def _tidy_nothing(_site: NodeSite, _hello: Hello) -> None:
-    """Do nothing; the default for `Nodes.tidy`."""
 
 
 def state_of(facts: NodeFacts, *, connected: bool) -> str:

@@ -21,10 +21,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.base.files.safe import read_plain
+from agent_orchestrator.base.files.safe import read_regular_file
 from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.base.home import Home
-from agent_orchestrator.cluster.link.calls import CALLS, PROTOCOL, Hello, load, understanding
+from agent_orchestrator.cluster.link.calls import CALLS, PROTOCOL, Hello, from_json, parsing_peer_data
 from agent_orchestrator.cluster.link.connection import LARGEST, Handler, Link, LinkLost, Reply, Request, Transport
 from agent_orchestrator.cluster.nodes.machine import RemoteHost
 from agent_orchestrator.cluster.nodes.mirror import Receiver
@@ -32,7 +32,7 @@ from agent_orchestrator.cluster.nodes.proxies import RemoteRuntime, RemoteWorksp
 from agent_orchestrator.errors import AoError, Denied
 from agent_orchestrator.protocols import Agent, AgentContext, AgentLaunch, Report, Workspace
 from agent_orchestrator.protocols.host import Completed, Host
-from agent_orchestrator.sessions.rescue import BroughtBack, Checkpoint, Rescue
+from agent_orchestrator.sessions.rescue import Checkpoint, Rescue, RestoreResult
 
 HELLO_WITHIN = 15.0
 """Seconds that a node that has connected has to say hello."""
@@ -45,15 +45,22 @@ _FILE_PIECE = 8 << 20
 class RemoteNode:
     """One node, for as long as the daemon works with it; its links come and go (`rebind`)."""
 
-    def __init__(self, hello: Hello, local: Home, receiver: Receiver | None = None) -> None:
+    def __init__(
+        self,
+        hello: Hello,
+        local: Home,
+        receiver: Receiver | None = None,
+        handlers: Mapping[str, Handler] | None = None,
+    ) -> None:
+        """`handlers` are calls that the node may make to the daemon, in addition to sending what its sessions write."""
         self.hello = hello
         """What it reported when it last connected: labels, cpus, memory, the sessions it held then."""
         self.local = local
         """The daemon's own home."""
         self.receiver = receiver or Receiver(local)
         """Receives what the node's sessions write; its `accepts` decides of which launches."""
-        self.handlers: dict[str, Handler] = dict(self.receiver.handlers())
-        """The calls that the node may make to the daemon; others may be added."""
+        self.handlers: Mapping[str, Handler] = {**self.receiver.handlers(), **(handlers or {})}
+        """The calls that the node may make to the daemon."""
         self.host: Host = RemoteHost(self)
         """The machine as a `Host`, for code that uses only its asynchronous methods."""
         self._link: Link | None = None
@@ -128,8 +135,8 @@ class RemoteNode:
         call = CALLS[name]
         body = {"of": dict(of or {}), "args": call.dump(arguments)}
         reply = await self.link.call(name, body, timeout=timeout, note=report)
-        with understanding(f"what the node {self.name} answers to {name}"):
-            return load(call.returns, reply.body)
+        with parsing_peer_data(f"what the node {self.name} answers to {name}"):
+            return from_json(call.returns, reply.body)
 
     # -- the slots -----------------------------------------------------------------------------------------------------
 
@@ -177,7 +184,7 @@ class RemoteNode:
         files = []
         for path in plugins:
             try:
-                content = await asyncio.to_thread(read_plain, path.resolve())
+                content = await asyncio.to_thread(read_regular_file, path.resolve())
             except OSError as error:
                 raise AoError(f"the plugin file {path} cannot be read: {error.strerror or error}") from None
             digest = hashlib.sha256(content).hexdigest()
@@ -206,7 +213,7 @@ class RemoteNode:
         body = {**_program_call(argv, cwd, env), "input": input is not None, "timeout": timeout}
         limit = None if timeout is None else timeout + _ANSWERS_WITHIN
         reply = await self.link.call("host.run", body, input or b"", timeout=limit)
-        with understanding(f"what the node {self.name} answers to host.run"):
+        with parsing_peer_data(f"what the node {self.name} answers to host.run"):
             out = int(reply.body["out"])
             return Completed(int(reply.body["code"]), reply.data[:out], reply.data[out:])
 
@@ -225,19 +232,19 @@ class RemoteNode:
         body = {**_program_call(argv, cwd, env), "input": input is not None, "timeout": timeout, "grace": grace}
         limit = None if timeout is None else timeout + grace + _ANSWERS_WITHIN
         reply = await self.link.call("host.stream", body, input or b"", timeout=limit, note=report)
-        with understanding(f"what the node {self.name} answers to host.stream"):
+        with parsing_peer_data(f"what the node {self.name} answers to host.stream"):
             return int(reply.body)
 
     async def environment(self) -> Mapping[str, str]:
         """Return what the node's login shell sets up; every environment on the node is based on it."""
         reply = await self.link.call("host.environment")
-        with understanding(f"the environment of the node {self.name}"):
+        with parsing_peer_data(f"the environment of the node {self.name}"):
             return {str(name): str(value) for name, value in reply.body.items()}
 
     async def users_of(self, folder: Path) -> list[tuple[int, str]]:
         """Return processes (pid, name) whose working directory or open files are below the folder."""
         reply = await self.link.call("host.users_of", str(folder))
-        with understanding(f"what the node {self.name} answers to host.users_of"):
+        with parsing_peer_data(f"what the node {self.name} answers to host.users_of"):
             return [(int(pid), str(name)) for pid, name in reply.body]
 
     # -- files ---------------------------------------------------------------------------------------------------------
@@ -285,9 +292,9 @@ class RemoteNode:
         reasons: tuple[str, ...] = await self.ask("rescue.is_safe", timeout=None, **parameters, named=tuple(named))
         return reasons
 
-    async def bring_back(self, repo: Path, workspace: Path, session: str) -> BroughtBack:
+    async def bring_back(self, repo: Path, workspace: Path, session: str) -> RestoreResult:
         """Run `sessions.rescue.bring_back` on the node."""
-        outcome: BroughtBack = await self.ask(
+        outcome: RestoreResult = await self.ask(
             "rescue.bring_back", timeout=None, repo=repo, workspace=workspace, session=session
         )
         return outcome
@@ -303,10 +310,10 @@ class RemoteNode:
         checkpoint: Checkpoint = await self.ask("rescue.checkpoint", timeout=None, **parameters, named=tuple(named))
         return checkpoint
 
-    async def from_checkpoint(self, repo: Path, workspace: Path, session: str) -> BroughtBack:
+    async def from_checkpoint(self, repo: Path, workspace: Path, session: str) -> RestoreResult:
         """Run `sessions.rescue.from_checkpoint` on the node."""
         parameters: dict[str, Any] = {"repo": repo, "workspace": workspace, "session": session}
-        outcome: BroughtBack = await self.ask("rescue.from_checkpoint", timeout=None, **parameters)
+        outcome: RestoreResult = await self.ask("rescue.from_checkpoint", timeout=None, **parameters)
         return outcome
 
     async def settle(self, repo: Path, session: str) -> None:
@@ -338,8 +345,8 @@ async def accept(transport: Transport, node_for: NodeFor) -> RemoteNode:
     async def hello(request: Request) -> Reply:
         """Answer the node's hello: bind the node to this link, or raise why it is refused."""
         try:
-            with understanding("what a node says of itself"):
-                greeting: Hello = load(Hello, request.body)
+            with parsing_peer_data("what a node says of itself"):
+                greeting: Hello = from_json(Hello, request.body)
             if greeting.protocol != PROTOCOL:
                 raise Denied(
                     f"{greeting.name} has version {greeting.version}, which speaks otherwise", "install the same there"

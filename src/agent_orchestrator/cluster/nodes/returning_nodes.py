@@ -5,12 +5,11 @@ Their agents are ended, their work is saved in the main repository under `refs/a
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import structlog
 
-from agent_orchestrator.base.git.refs import ref_safe
+from agent_orchestrator.base.git.refs import escape_for_ref
 from agent_orchestrator.cluster.link.calls import Hello
 from agent_orchestrator.cluster.nodes.site import NodeSite
 from agent_orchestrator.config.projects.plugin_registry import Registry
@@ -19,17 +18,17 @@ from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.protocols import WorkspaceSpec
+from agent_orchestrator.sessions.lifecycle.session_specs import SessionSpecs
 
 log = structlog.get_logger()
 
 
-class Stale:
+class NodeCleanup:
     """Cleans up nodes that connect."""
 
-    def __init__(self, flow: Flow, spec_of: Callable[[SessionFacts, NodeSite], WorkspaceSpec]) -> None:
+    def __init__(self, flow: Flow, specs: SessionSpecs) -> None:
         self.flow = flow
-        self.spec_of = spec_of
+        self.specs = specs
 
     async def tidy(self, site: NodeSite, hello: Hello) -> None:
         """End agents, and save and remove workspaces, that do not belong on the node."""
@@ -62,13 +61,13 @@ class Stale:
         if not await site.present(path):
             return
         try:
-            spec = self.spec_of(facts, site)
+            spec = self.specs.workspace(facts, site)
             spec_there = site.there(spec)
             checkpoint = await site.remote.checkpoint(spec_there.repo, path, facts.id, spec.copy)
             if checkpoint.unsafe:
                 log.warning("a stale workspace stays", node=site.node, session=facts.id, holds=checkpoint.unsafe)
                 return
-            name = f"refs/ao/stale/{ref_safe(facts.id)}/{ref_safe(site.node or '')}-{facts.moves}"
+            name = f"refs/ao/stale/{escape_for_ref(facts.id)}/{escape_for_ref(site.node or '')}-{facts.moves}"
             if not await site.holds(spec, checkpoint.commit):
                 await site.of_repository("save", spec, ref=checkpoint.ref, name=name)
                 body = e.WorkRescued(name, checkpoint.commit, (f"what was left on node {site.node}",))

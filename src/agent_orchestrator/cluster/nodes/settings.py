@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent_orchestrator.base.home import Home
-from agent_orchestrator.cluster.nodes.placement import Wish
+from agent_orchestrator.cluster.nodes.placement import Requirements
 from agent_orchestrator.config.model import Cluster
 from agent_orchestrator.config.scope import ConfigSet
 
@@ -29,7 +29,7 @@ class ClusterSettings:
     """Seconds between two checkpoints during a turn."""
     most: int | None
     """Agents that may work on one node at a time, or None for no limit."""
-    wish: Wish = field(default_factory=Wish)
+    wish: Requirements = field(default_factory=Requirements)
     """What a session needs of a node by default."""
 
 
@@ -44,7 +44,7 @@ def settings_of(config: ConfigSet, home: Home) -> ClusterSettings:
         lease=cluster.lease,
         checkpoint=cluster.checkpoint,
         most=cluster.max_parallel_agents,
-        wish=Wish(cluster.resources.cpus, cluster.resources.memory, dict(cluster.labels)),
+        wish=Requirements(cluster.resources.cpus, cluster.resources.memory, dict(cluster.labels)),
     )
 
 

@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.base.files.safe import leads_out, read_plain
+from agent_orchestrator.base.files.safe import leads_out, read_regular_file
 from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.base.git.refs import find_layout
 from agent_orchestrator.base.home import Home
 from agent_orchestrator.cluster.node.repository import Access, Repositories
 from agent_orchestrator.cluster.nodes.remote import RemoteNode
+from agent_orchestrator.config.known_secrets import learn_environment
 from agent_orchestrator.config.projects.plugin_registry import Registry
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.plugins.workspaces import branch_publication, contents
@@ -34,8 +35,7 @@ from agent_orchestrator.protocols import (
 )
 from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.sessions import rescue as saving
-from agent_orchestrator.sessions.known_secrets import learn_environment
-from agent_orchestrator.sessions.rescue import BroughtBack, Checkpoint, Rescue
+from agent_orchestrator.sessions.rescue import Checkpoint, Rescue, RestoreResult
 from agent_orchestrator.sessions.rescue.manifest import checkpoint_ref, rescue_ref
 from agent_orchestrator.sessions.site import write_files
 
@@ -46,7 +46,7 @@ LOGIN_WITHIN = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class DaemonContext:
     """What a site needs from the daemon."""
 
     home: Home
@@ -61,7 +61,7 @@ class Around:
 class NodeSite:
     """One node as the place where sessions live."""
 
-    def __init__(self, remote: RemoteNode, around: Around) -> None:
+    def __init__(self, remote: RemoteNode, around: DaemonContext) -> None:
         self.remote = remote
         self.around = around
         self.login: Mapping[str, str] = {}
@@ -188,9 +188,9 @@ class NodeSite:
     async def publish(self, spec: WorkspaceSpec) -> None:
         """Bring the branch's commits here, and move the branch."""
         arguments = {"session": spec.session, "branch": spec.branch, "workspace": spec.path}
-        before = (await self.main(spec).refs(ref := branch_publication.brought_ref(spec.session))).get(ref)
+        before = (await self.main(spec).refs(ref := branch_publication.workspace_ref(spec.session))).get(ref)
         if await self.of_repository("publish", spec, **arguments) is not None:
-            await branch_publication.follow(self.main(spec), spec.session, spec.branch, spec.path, before)
+            await branch_publication.move_branch(self.main(spec), spec.session, spec.branch, spec.path, before)
 
     async def learn(self, session: str, branch: str) -> None:
         """Bring a branch's commits to the node's copy, which the workspaces on the node use."""
@@ -242,12 +242,12 @@ class NodeSite:
         completed = await self.main(spec).run("cat-file", "-e", f"{commit}^{{commit}}", ok=(0, 1, 128))
         return completed.code == 0
 
-    async def bring_back(self, spec: WorkspaceSpec) -> BroughtBack:
+    async def bring_back(self, spec: WorkspaceSpec) -> RestoreResult:
         """Restore saved work into the new workspace: rescued work, else the last checkpoint."""
         repo = self.there(spec).repo
         outcome = await self.remote.bring_back(repo, spec.path, spec.session)
         if outcome.restored:
-            await saving.settle(self.around.host, spec.repo, spec.session)
+            await saving.mark_restored(self.around.host, spec.repo, spec.session)
         return (
             outcome
             if outcome.restored or outcome.waiting
@@ -287,7 +287,7 @@ class NodeWorkspace:
         await contents.set_up(site.host, spec, workspace.git_env, report)
         if spec.post_create:
             git_there = site.remote.git(spec.path)
-            for pattern in await contents.made_patterns(git_there, await git_there.untracked()):
+            for pattern in await contents.tool_output_patterns(git_there, await git_there.untracked()):
                 await site.append_line(spec.path / ".git" / "info" / "exclude", pattern)
         return replace(workspace, base_commit=start.base_commit, notes=tuple(notes))
 
@@ -297,7 +297,7 @@ class NodeWorkspace:
         if not spec.copy or layout is None or layout.top is None:
             return []
         top = layout.top
-        files = await asyncio.to_thread(contents.named, top, spec.copy)
+        files = await asyncio.to_thread(contents.files_to_copy, top, spec.copy)
         names, notes = [], []
         for file in files:
             name = str(file.relative_to(top))
@@ -307,12 +307,12 @@ class NodeWorkspace:
                 notes.append(f"{name} leads out of {top}: it was not copied")
                 continue
             try:
-                content = await asyncio.to_thread(read_plain, file.resolve(), LARGEST_COPY)
+                content = await asyncio.to_thread(read_regular_file, file.resolve(), LARGEST_COPY)
                 await self._site.remote.write(spec.path / name, content, mode=file.stat().st_mode & 0o777)
                 names.append(name)
             except OSError as error:
                 notes.append(f"{name} was not copied: {error.strerror or error}")
-        if names and (patterns := await contents.shown(self._site.remote.git(spec.path), names)):
+        if names and (patterns := await contents.visible_patterns(self._site.remote.git(spec.path), names)):
             for pattern in patterns:
                 await self._site.append_line(spec.path / ".git" / "info" / "exclude", pattern)
         return notes if files else [f"nothing in {top} matches {', '.join(spec.copy)}: nothing was copied"]
@@ -328,7 +328,7 @@ class NodeWorkspace:
             await site.publish(spec)
         await self._plugin.remove(site.there(spec))
         await site.of_repository("forget", spec, session=spec.session, branch=spec.branch)
-        await branch_publication.forget(site.main(spec), spec.session)
+        await branch_publication.delete_refs(site.main(spec), spec.session)
 
     async def abandon(self, spec: WorkspaceSpec) -> WorkspaceInfo | None:
         """Remove what an interrupted creation left on the node; the branch that was made here has no commits of its own."""

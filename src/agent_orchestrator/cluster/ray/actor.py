@@ -41,7 +41,7 @@ class NodeActor:
 
         Return the state.
         """
-        lack = lacking(setup["version"])
+        lack = missing_requirement(setup["version"])
         with self._changed:
             if lack is not None:
                 self._change_state(ready=False, why=lack, fit=False)
@@ -83,7 +83,7 @@ class NodeActor:
                     time.sleep(LOOK_EVERY)
                 pause = 0.0 if time.monotonic() - began > SETTLED else pause
                 if self._setup is setup:
-                    self._change_state(ready=False, why=f"its worker ended: {last_words(setup['home'])}", pid=0)
+                    self._change_state(ready=False, why=f"its worker ended: {last_log_line(setup['home'])}", pid=0)
                 continue
             time.sleep(pause)
             pause = min(pause * 2 + 0.2, LONGEST_PAUSE)
@@ -93,7 +93,7 @@ class NodeActor:
                 self._change_state(ready=False, why=f"cannot start its worker: {error}", pid=0)
 
 
-def lacking(version: str) -> str | None:
+def missing_requirement(version: str) -> str | None:
     """Return what this node lacks to run our worker and how to install it, or None if it lacks nothing."""
     remedy = f"pip install 'agent-orchestrator[ray]=={version}' there, for {sys.executable}"
     try:
@@ -170,7 +170,7 @@ def log_of(home: str) -> str:
     return os.path.join(home, "worker.log")
 
 
-def last_words(home: str) -> str:
+def last_log_line(home: str) -> str:
     """Return the last line of the process's error log."""
     try:
         with open(log_of(home), "rb") as file:  # noqa: PTH123

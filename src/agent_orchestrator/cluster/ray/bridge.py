@@ -41,7 +41,7 @@ _BUILT_IN_RESOURCES = ("CPU", "memory", "object_store_memory")
 """Ray's built-in resources, which are not shown as labels."""
 
 
-class Lost(Exception):
+class RayUnreachable(Exception):
     """Ray cannot be reached any more; the text says why."""
 
 
@@ -88,7 +88,7 @@ class Bridge:
         """Keep the list of nodes up to date until Ray does not answer."""
         await self.tidy()
         while True:
-            alive = {node.id: node for node in map(node_of, await asked(ray().nodes)) if node}
+            alive = {node.id: node for node in map(node_of, await call_ray(ray().nodes)) if node}
             for lost_id in self.nodes.keys() - alive.keys():
                 node = self.nodes.pop(lost_id)
                 if node.keeper:
@@ -115,7 +115,7 @@ class Bridge:
         ]
         if (listing := json.dumps(nodes)) != self.told:
             self.told = listing
-            say({"event": "nodes", "nodes": nodes})
+            send({"event": "nodes", "nodes": nodes})
             self.news()
 
     def news(self) -> None:
@@ -143,7 +143,7 @@ class Bridge:
 
     async def _follow_actor(self, node: Node, setup: dict[str, Any]) -> None:
         """Start or find the node's actor, and follow its state until it is lost or the node's setup changes."""
-        actor = await asked(self.actor, node)
+        actor = await call_ray(self.actor, node)
         options = {**setup["more"], "labels": node.labels, "resources": {"cpus": node.cpus, "memory": node.memory}}
         actor_setup = {**setup, "more": options, "version": self.version, "name": node.name}
         state = await asyncio.wait_for(actor.work.remote(actor_setup), STARTS_WITHIN)
@@ -178,7 +178,7 @@ class Bridge:
 
     async def tidy(self) -> None:
         """Kill the actors that another version of our package started."""
-        for name in await asked(ray().util.list_named_actors):
+        for name in await call_ray(ray().util.list_named_actors):
             key, _, rest = name.partition("/")
             if key == self.key and not rest.startswith(f"{self.version}/"):
                 with contextlib.suppress(ValueError):
@@ -210,11 +210,11 @@ class Bridge:
         selector: dict[str, str] | None = None
         pause, last_reason = 0.002, ""
         while not placing.unwanted:
-            group = await asked(found, name)
+            group = await call_ray(placement_group, name)
             required = self.selector(wish)
             if group is None and required is not None:
-                group, selector, pause = await asked(reserve, name, bundle(wish), required), required, 0.002
-            state, node_id = await asked(state_of, group) if group else ("PENDING", "")
+                group, selector, pause = await call_ray(reserve, name, bundle(wish), required), required, 0.002
+            state, node_id = await call_ray(state_of, group) if group else ("PENDING", "")
             if state == "CREATED" and (node := self.nodes.get(node_id)) and self.takes(node, wish):
                 if node.ready:
                     return node.name
@@ -222,11 +222,11 @@ class Bridge:
             else:
                 reason = self.lack(wish)
                 if group and ((state == "CREATED" and node_id in self.nodes) or selector not in (None, required)):
-                    await asked(remove, group)
+                    await call_ray(remove, group)
                     continue
             if reason != last_reason and pause > 0.1:
                 last_reason = reason
-                say({"event": "waits", "session": session, "why": reason})
+                send({"event": "waits", "session": session, "why": reason})
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.changed.wait(), pause)
             pause = min(pause * 2, 1.0)
@@ -265,15 +265,15 @@ class Bridge:
 
     async def remove(self, session: str, but: str = "") -> None:
         """Remove all reservations of a session, except the one named `but`."""
-        for name in await asked(names):
+        for name in await call_ray(placement_group_names):
             key, _, rest = name.partition("/")
             if (
                 key == self.key
                 and rest.rpartition("/")[0] == session
                 and name != but
-                and (group := await asked(found, name))
+                and (group := await call_ray(placement_group, name))
             ):
-                await asked(remove, group)
+                await call_ray(remove, group)
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -307,9 +307,9 @@ class Bridge:
                     self.news()
         except (RayError, ValueError) as error:
             answer["error"] = first_line(error)
-        except Lost as error:
+        except RayUnreachable as error:
             end(str(error))
-        say(answer)
+        send(answer)
 
 
 # -- Ray ---------------------------------------------------------------------------------------------------------------
@@ -322,12 +322,12 @@ def ray() -> Any:
     return package
 
 
-async def asked(call: Any, *arguments: Any) -> Any:
-    """Return the result of a call to Ray's head; raise `Lost` if it does not answer."""
+async def call_ray(call: Any, *arguments: Any) -> Any:
+    """Return the result of a call to Ray's head; raise `RayUnreachable` if it does not answer."""
     try:
         return await asyncio.wait_for(asyncio.to_thread(call, *arguments), ANSWERS_WITHIN)
     except TimeoutError:
-        raise Lost(f"Ray's head does not answer within {ANSWERS_WITHIN:g} s") from None
+        raise RayUnreachable(f"Ray's head does not answer within {ANSWERS_WITHIN:g} s") from None
 
 
 def node_of(told: dict[str, Any]) -> Node | None:
@@ -363,7 +363,7 @@ def reserve(name: str, amounts: dict[str, float], selector: dict[str, str]) -> A
     return ray().util.placement_group([amounts], name=name, lifetime="detached", bundle_label_selector=[selector])
 
 
-def found(name: str) -> Any:
+def placement_group(name: str) -> Any:
     """Return the placement group of this name, or None."""
     try:
         return ray().util.get_placement_group(name)
@@ -371,7 +371,7 @@ def found(name: str) -> Any:
         return None
 
 
-def names() -> list[str]:
+def placement_group_names() -> list[str]:
     """Return the names of all placement groups that exist or are pending."""
     return [entry["name"] for entry in ray().util.placement_group_table().values() if entry["state"] != "REMOVED"]
 
@@ -388,18 +388,18 @@ def remove(group: Any) -> None:
 
 
 def connect(address: str) -> None:
-    """Become a driver, on a machine that is a node of the cluster; raise `Lost` if that fails."""
+    """Become a driver, on a machine that is a node of the cluster; raise `RayUnreachable` if that fails."""
     if address.startswith("ray://"):
-        raise Lost(f"{address} is an address for Ray's client: give the head's own, host:6379, or auto")
+        raise RayUnreachable(f"{address} is an address for Ray's client: give the head's own, host:6379, or auto")
     try:
         package = ray()
     except ImportError:
-        raise Lost("Ray is not installed: pip install 'agent-orchestrator[ray]'") from None
+        raise RayUnreachable("Ray is not installed: pip install 'agent-orchestrator[ray]'") from None
     try:
         package.init(address=address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
     except Exception as error:
         location = "on this machine" if address == "auto" else f"at {address}"
-        raise Lost(
+        raise RayUnreachable(
             f"no Ray cluster can be reached {location} ({first_line(error)}): this machine must be a node of it, "
             "ray start --address HEAD:6379 --num-cpus 0"
         ) from None
@@ -417,7 +417,7 @@ _OUT: list[int] = []
 """The descriptor for lines to the daemon; set by `main`."""
 
 
-def say(record: dict[str, Any]) -> None:
+def send(record: dict[str, Any]) -> None:
     """Write one line to the daemon; exit if the daemon is gone."""
     remaining = json.dumps(record).encode() + b"\n"
     try:
@@ -429,7 +429,7 @@ def say(record: dict[str, Any]) -> None:
 
 def end(why: str) -> None:
     """Send the daemon the reason, and exit without calling Ray."""
-    say({"event": "lost", "why": why})
+    send({"event": "lost", "why": why})
     os._exit(1)
 
 
@@ -444,12 +444,12 @@ async def run() -> None:
     bridge = Bridge(begin["key"], begin["version"])
     try:
         await asyncio.to_thread(connect, begin["address"])
-        say({"event": "connected"})
+        send({"event": "connected"})
         serving, looking = asyncio.create_task(bridge.serve(lines)), asyncio.create_task(bridge.look())
         finished, _ = await asyncio.wait((serving, looking), return_when=asyncio.FIRST_COMPLETED)
         for task in finished:
             task.result()
-    except Lost as error:
+    except RayUnreachable as error:
         end(str(error))
     except Exception as error:
         end(f"{type(error).__name__}: {first_line(error)}")

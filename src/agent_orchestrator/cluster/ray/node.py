@@ -20,13 +20,13 @@ from typing import Any
 
 from agent_orchestrator.base.home import Home
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.base.interpreter import begin_anew
+from agent_orchestrator.base.interpreter import clean_environment
 from agent_orchestrator.cluster.node.worker import Worker
 from agent_orchestrator.errors import AoError, Conflict
 
 STATE = "ray-worker.json"
 """The file in the node's home that describes this process; read by `actor.py`."""
-ALONE_FOR = 900.0
+MAX_UNLINKED_SECONDS = 900.0
 """Seconds without a link to the daemon after which it ends."""
 TAKES_OVER_WITHIN = 5.0
 """Seconds that an earlier Worker has to release the home."""
@@ -35,7 +35,7 @@ TAKES_OVER_WITHIN = 5.0
 async def run(setup: dict[str, Any]) -> None:
     """Run the Worker until it is stopped; retry while an earlier one still uses the home."""
     give_up, home = time.monotonic() + TAKES_OVER_WITHIN, Home(Path(setup["home"]))
-    begin_anew(os.environ, str(home.programs))
+    clean_environment(os.environ, str(home.programs))
     while True:
         worker = Worker(home, setup["url"], setup["token"], setup["name"], **setup["more"])
         task = asyncio.ensure_future(worker.run())
@@ -57,15 +57,15 @@ async def run(setup: dict[str, Any]) -> None:
 async def end_when_alone(worker: Worker, task: asyncio.Future[None]) -> None:
     """Cancel the Worker's task when it has had no link to the daemon for `ALONE_FOR` seconds."""
     last_linked = time.monotonic()
-    while time.monotonic() - last_linked < ALONE_FOR:
+    while time.monotonic() - last_linked < MAX_UNLINKED_SECONDS:
         await asyncio.sleep(5.0)
         if worker.linked.is_set():
             last_linked = time.monotonic()
-    sys.stderr.write(f"the daemon was not reached for {ALONE_FOR:g} s\n")
+    sys.stderr.write(f"the daemon was not reached for {MAX_UNLINKED_SECONDS:g} s\n")
     task.cancel()
 
 
-def leave_family(setup: dict[str, Any], digest: str) -> bool:
+def daemonize(setup: dict[str, Any], digest: str) -> bool:
     """Fork; return False in the parent, which records the child in the state file, and True in the detached child."""
     pid = os.fork()
     if pid:
@@ -86,7 +86,7 @@ def leave_family(setup: dict[str, Any], digest: str) -> bool:
 def main() -> int:
     """Run the program; return its exit code."""
     line = sys.stdin.buffer.readline()
-    if not line or not leave_family(setup := json.loads(line), hashlib.sha256(line.strip()).hexdigest()):
+    if not line or not daemonize(setup := json.loads(line), hashlib.sha256(line.strip()).hexdigest()):
         return 0
     try:
         asyncio.run(run(setup))

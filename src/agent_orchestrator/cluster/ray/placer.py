@@ -20,13 +20,13 @@ import structlog
 
 from agent_orchestrator import __version__
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.cluster.nodes.placement import NodeInfo, Wish
+from agent_orchestrator.cluster.nodes.placement import NodeInfo, Requirements
 
 log = structlog.get_logger()
 
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 """Seconds before a bridge that ended is started again."""
-WELL_AFTER = 30.0
+STABLE_AFTER = 30.0
 """Seconds that a bridge must have run for the pauses to start from the first one again."""
 
 
@@ -46,7 +46,7 @@ class _Place:
     """A session that has a node, or waits for one."""
 
     generation: int
-    wish: Wish
+    wish: Requirements
     node: asyncio.Future[str]
     why: str = ""
 
@@ -61,12 +61,14 @@ class RayPlacer:
         node_home: Path,
         setup: Callable[[str], Setup],
         log_file: Path,
+        on_change: Callable[[], None],
     ) -> None:
         self._host = host
         self._address = address
         self._key = "ao-" + hashlib.sha256(os.fsencode(node_home)).hexdigest()[:12]
         self._setup = setup
         self._log_file = log_file
+        self._on_change = on_change
         self._places: dict[str, _Place] = {}
         self._drained: set[str] = set()
         self._nodes: tuple[NodeInfo, ...] = ()
@@ -76,19 +78,17 @@ class RayPlacer:
         self._send: Callable[[dict[str, Any]], None] | None = None
         self.trouble = "is not connected yet"
         """Why Ray cannot be reached; "" while it can."""
-        self.on_nodes: list[Callable[[], None]] = []
-        """Called when the nodes have changed."""
 
     # -- what the daemon asks ------------------------------------------------------------------------------------------
 
-    def take(self, session: str, generation: int, node: str, wish: Wish) -> None:
+    def take(self, session: str, generation: int, node: str, wish: Requirements) -> None:
         """Count a session that has its node since before this daemon started; its place is reserved again if Ray has lost it."""
         node_future = asyncio.get_running_loop().create_future()
         node_future.set_result(node)
         self._places[session] = _Place(generation, wish, node_future)
         self._request_place(session)
 
-    async def place(self, session: str, generation: int, wish: Wish) -> str:
+    async def place(self, session: str, generation: int, wish: Requirements) -> str:
         """Return the node that Ray chooses; wait until there is one."""
         current = self._places.get(session)
         if current is None or current.generation != generation:
@@ -143,7 +143,7 @@ class RayPlacer:
             if reason != self.trouble:
                 log.warning("ray lost", why=reason)
             self._mark_lost(reason)
-            if asyncio.get_running_loop().time() - began > WELL_AFTER:
+            if asyncio.get_running_loop().time() - began > STABLE_AFTER:
                 pauses = iter(PAUSES)
             await asyncio.sleep(next(pauses, PAUSES[-1]))
 
@@ -222,16 +222,11 @@ class RayPlacer:
             if node.name not in self._set_up:
                 self._set_up.add(node.name)
                 self._send_request(do="setup", node=node.name, setup=asdict(self._setup(node.name)))
-        self._notify_listeners()
+        self._on_change()
 
     def _mark_lost(self, reason: str) -> None:
         """Mark Ray as unreachable, and all nodes as not ready."""
         self.trouble, self._send = reason, None
         self._set_up.clear()
         self._nodes = tuple(replace(node, ready=False, why=f"ray: {reason}") for node in self._nodes)
-        self._notify_listeners()
-
-    def _notify_listeners(self) -> None:
-        """Call all listeners in `on_nodes`."""
-        for listener in self.on_nodes:
-            listener()
+        self._on_change()

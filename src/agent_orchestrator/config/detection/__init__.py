@@ -1,6 +1,6 @@
 """Detect how a repository is set up, tested and linted, from its files: `detect_commands(root)`. Nothing is run.
 
-`python`, `node`, `compiled` and `tasks` each handle one kind of project. `ci_files` reads what the project's CI runs, `repository`
+`python/`, `node`, `compiled` and `tasks` each handle one kind of project. `ci_files` reads what the project's CI runs, `repository`
 collects what `ao init` shows, `proposal` what it writes. All read through `files`, which limits sizes and counts, because the
 repository is not trusted.
 """

@@ -82,7 +82,7 @@ _RUNNER_VALUES = frozenset(
 )
 
 
-def bare(words: Words) -> Words:
+def without_runner(words: Words) -> Words:
     """Return a command without what runs it in an environment: `uv run`, `poetry run`, assignments, `time`."""
     rest = list(words)
     while rest and (re.fullmatch(r"[A-Za-z_]\w*=.*", rest[0]) or rest[0] in ("env", "time", "exec", "command", "@")):
@@ -147,7 +147,7 @@ _TEST_SCRIPT = re.compile(r"(?:\./)?(?:[\w.-]+/){0,3}(?:run_?|all_?)?tests?(?:_?
 
 def as_test(words: Words) -> Words | None:
     """Return how a command runs tests, without coverage and without report files, or None if it runs no tests."""
-    words = bare(without_coverage(bare(words)))
+    words = without_runner(without_coverage(without_runner(words)))
     if not words:
         return None
     if words[0] in ("pytest", "py.test"):
@@ -239,7 +239,7 @@ _LINTERS = frozenset(
 
 def as_lint(words: Words) -> Words | None:
     """Return how a command lints without changing a file, or None. The caller decides about `mypy` without a target."""
-    words = bare(words)
+    words = without_runner(words)
     if words[:2] == ("python", "-m"):
         words = words[2:]
     if not words or _has_placeholders(words):

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.base.files.safe import NotPlain, opened
+from agent_orchestrator.base.files.safe import UnsafePath, open_below
 
 MAX_SIZE = 256 << 10
 MAX_INI = 64 << 10
@@ -88,9 +88,9 @@ class Repository:
         """Return a file's text, or "" if it does not exist or is not a regular file."""
         if name not in self._texts:
             try:
-                with opened(self.root, name) as file:
+                with open_below(self.root, name) as file:
                     self._texts[name] = file.read(most).decode("utf-8-sig", errors="replace")
-            except (OSError, NotPlain, ValueError):
+            except (OSError, UnsafePath, ValueError):
                 self._texts[name] = ""
         return self._texts[name]
 

@@ -6,9 +6,10 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from agent_orchestrator.config.detection import ci_files, compiled, node, python, tasks
+from agent_orchestrator.config.detection import ci_files, compiled, node, tasks
 from agent_orchestrator.config.detection.commands import ACTIVATED, Commands
 from agent_orchestrator.config.detection.files import Repository
+from agent_orchestrator.config.detection.python import projects as python_projects
 
 _LANGUAGES = {
     "py": "python",
@@ -44,7 +45,7 @@ def ranked(root: Path) -> list[Commands]:
     repo = Repository(root)
     jobs = ci_files.jobs(repo)
     ways_by_kind = {
-        "python": list(python.ways(repo, jobs)),
+        "python": list(python_projects.ways(repo, jobs)),
         "node": list(node.ways(repo, jobs)),
         "compiled": list(compiled.ways(repo, jobs)),
     }

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent_orchestrator.base.files.safe import plain
+from agent_orchestrator.base.files.safe import open_regular_file
 from agent_orchestrator.config.detection import Commands, detect_commands
 
 _MAX = 1 << 20
@@ -135,7 +135,7 @@ def _remote(git: Path) -> tuple[str | None, str | None]:
 def _read(path: Path) -> str:
     """Return a file's text, or "" if it cannot be read."""
     try:
-        with plain(path.resolve()) as file:
+        with open_regular_file(path.resolve()) as file:
             return file.read(_MAX).decode(errors="replace")
     except (OSError, RuntimeError):
         return ""

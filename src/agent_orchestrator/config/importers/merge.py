@@ -9,10 +9,10 @@ from typing import Any
 
 from ruamel.yaml.scalarstring import LiteralScalarString
 
-from agent_orchestrator.config.edit import changed_text, spelled
+from agent_orchestrator.config.edit import changed_text, key_in_file
 from agent_orchestrator.config.importers.key_report import Brought, Entry
 from agent_orchestrator.config.load import load_text
-from agent_orchestrator.config.values import shown
+from agent_orchestrator.config.values import quote_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class _Merge:
         return config
 
     def _put(self, owner: Any, key: str, value: Any, path: str) -> None:
-        own_key = spelled(owner, key)
+        own_key = key_in_file(owner, key)
         present_value = owner.get(own_key)
         if isinstance(value, dict) and (present_value is None or isinstance(present_value, Mapping)):
             if present_value is None:
@@ -93,7 +93,7 @@ class _Merge:
                 self._put(owner[own_key], child_key, child, f"{path}.{child_key}")
             return
         if present_value is not None and present_value != value and not self._overwrite:
-            self._kept[path] = f"the file says {shown(present_value)}"
+            self._kept[path] = f"the file says {quote_value(present_value)}"
             return
         if present_value != value:
             owner[own_key] = _with_text_blocks(value)

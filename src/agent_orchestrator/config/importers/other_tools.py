@@ -12,7 +12,7 @@ from pathlib import PurePath
 from typing import Any
 
 from agent_orchestrator.config.importers.key_report import Brought
-from agent_orchestrator.config.yaml_tree import Items, Section, plain
+from agent_orchestrator.config.yaml_tree import Items, Section, without_positions
 
 _PROGRAMS = {
     "claude": "claude-code",
@@ -217,7 +217,9 @@ def _program(brought: Brought, key: str, command: str, to: str) -> None:
         brought.taken(key, f"{settings}.model", model[1], "its --model")
         rest = rest[1:] if "=" in rest[0] else rest[2:]
     if rest:
-        brought.dropped(key, f"its arguments {plain(shlex.join(rest))}: set what they mean in the configuration")
+        brought.dropped(
+            key, f"its arguments {without_positions(shlex.join(rest))}: set what they mean in the configuration"
+        )
 
 
 def _slug(name: str) -> str:

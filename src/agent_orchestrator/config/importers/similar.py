@@ -17,8 +17,8 @@ from agent_orchestrator.config.compat import normalise
 from agent_orchestrator.config.importers.key_report import Brought, Entry
 from agent_orchestrator.config.model import Config
 from agent_orchestrator.config.problems import Notes
-from agent_orchestrator.config.values import shown
-from agent_orchestrator.config.yaml_tree import Items, Section, expand, plain, sections
+from agent_orchestrator.config.values import quote_value
+from agent_orchestrator.config.yaml_tree import Items, Section, expand, sections, without_positions
 
 Steps = tuple[str | int, ...]
 
@@ -150,7 +150,7 @@ def _normalise_and_report(
     moved = _rebase(tree, path.parent, folder)
     refused = _remove_refused(tree)
     after = list(_leaves(tree))
-    brought.config = plain(tree)
+    brought.config = without_positions(tree)
     matches = _match_leaves(before, after)
     for number, leaf in enumerate(before):
         brought.entries.append(_entry(leaf, matches.get(number), after, notes, moved, refused))
@@ -199,7 +199,11 @@ def _entry(
         why = refused.get((leaf.line, leaf.key)) or _warning(notes, leaf) or other or "it has no meaning here"
         return Entry(key, "dropped", note=why)
     to = _dotted(current.path)
-    same = "" if current.value == leaf.value else f"{shown(plain(leaf.value))} is {shown(plain(current.value))} here"
+    same = (
+        ""
+        if current.value == leaf.value
+        else f"{quote_value(without_positions(leaf.value))} is {quote_value(without_positions(current.value))} here"
+    )
     note = moved.get(to, same)
     return Entry(key, "taken" if current.path == leaf.path and not note else "changed", to, note)
 

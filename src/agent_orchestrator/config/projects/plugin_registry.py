@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent_orchestrator import protocols
 from agent_orchestrator.base.builtin_plugins import BUILT_IN as BUILT_IN
-from agent_orchestrator.base.files.safe import read_plain
+from agent_orchestrator.base.files.safe import read_regular_file
 from agent_orchestrator.errors import AoError, Denied, NotFound, UsageError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ Admit = Callable[[Path, bytes], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
+class PluginInfo:
     """A third-party plugin, as far as it is known without running it."""
 
     slot: str
@@ -90,7 +90,7 @@ class Registry:
         *,
         installed: Collection[tuple[str, str]] = (),
         admit: Admit = lambda _path, _data: True,
-        loaded: Callable[[Code], None] = lambda _code: None,
+        loaded: Callable[[PluginInfo], None] = lambda _code: None,
     ) -> None:
         """`installed` has slot and name of the named installed plugins; `loaded` is called with third-party code before it is run."""
         self._entries = plugins
@@ -181,7 +181,7 @@ class Registry:
         return NotFound(f"there is no {slot} plugin {name!r}", remedy)
 
 
-def installed(slot: str) -> dict[str, Code]:
+def installed(slot: str) -> dict[str, PluginInfo]:
     """Return the installed plugins of other distributions for a slot, by name, without importing them."""
     plugins = {}
     for point in _entry_points_of(slot):
@@ -192,7 +192,7 @@ def installed(slot: str) -> dict[str, Code]:
             data = file.read_bytes() if file else b""
             declared = _declared_by(data, point.attr) if data else None
             digest = hashlib.sha256(data).hexdigest() if data else ""
-            plugins[point.name] = Code(slot, point.name, f"the package {name}", version, digest, declared)
+            plugins[point.name] = PluginInfo(slot, point.name, f"the package {name}", version, digest, declared)
     return plugins
 
 
@@ -216,10 +216,10 @@ def _source_file(point: EntryPoint) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-def declared_in(path: Path) -> tuple[str, ...] | None:
+def declared_permissions(path: Path) -> tuple[str, ...] | None:
     """Return the permissions that a plugin's file declares, or None if it declares none. The file is read, not run."""
     try:
-        return _declared_by(read_plain(path.resolve()), "")
+        return _declared_by(read_regular_file(path.resolve()), "")
     except OSError:
         return None
 
@@ -260,7 +260,7 @@ def load_declared(
     entry: Mapping[str, str],
     folder: Path,
     admit: Admit = lambda _path, _data: True,
-    tell: Callable[[Code], None] = lambda _code: None,
+    tell: Callable[[PluginInfo], None] = lambda _code: None,
 ) -> _Declared:
     """Import the plugin that an entry of `plugins:` names (`{path: ./x.py}` or `{package: name}`)."""
     path, package = entry.get("path"), entry.get("package")
@@ -274,7 +274,7 @@ def load_declared(
         stem = file.stem
     else:
         assert package is not None
-        tell(Code(entry.get("slot", ""), entry.get("name", ""), f"the package {package}"))
+        tell(PluginInfo(entry.get("slot", ""), entry.get("name", ""), f"the package {package}"))
         slot, factory = _import_plugin(package, f"the plugin package {package}", entry.get("slot"))
         stem = package.partition(":")[0].rpartition(".")[2]
     declared_name = getattr(getattr(factory, "of", factory), "name", None)
@@ -287,7 +287,7 @@ def _import_plugin(
     description: str,
     slot: str | None,
     admit: Admit = lambda _path, _data: True,
-    on_loaded: Callable[[Code], None] = lambda _code: None,
+    on_loaded: Callable[[PluginInfo], None] = lambda _code: None,
 ) -> tuple[str, protocols.PluginFactory]:
     """Import a plugin from a file, a module or a `module:Class`, and return its slot and factory."""
     try:
@@ -303,16 +303,16 @@ def _import_plugin(
         ) from error
 
 
-def _import_file(file: Path, admit: Admit, on_loaded: Callable[[Code], None]) -> ModuleType:
+def _import_file(file: Path, admit: Admit, on_loaded: Callable[[PluginInfo], None]) -> ModuleType:
     """Read a plugin file once, and run exactly the content that was admitted."""
     if not file.is_file():
         raise FileNotFoundError(f"there is no file {file}")
-    data = read_plain(file.resolve())
+    data = read_regular_file(file.resolve())
     if not admit(file, data):
         raise Denied(
             f"the plugin file {file} changed since it was trusted: it is not run", "read it, then trust it: ao trust"
         )
-    on_loaded(Code("", file.stem, str(file), "", hashlib.sha256(data).hexdigest(), _declared_by(data, "")))
+    on_loaded(PluginInfo("", file.stem, str(file), "", hashlib.sha256(data).hexdigest(), _declared_by(data, "")))
     name = f"agent_orchestrator_plugin_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:

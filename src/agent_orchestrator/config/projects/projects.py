@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -14,54 +13,42 @@ from typing import Any, TypeVar
 
 import structlog
 
-from agent_orchestrator.base.files.safe import read_plain
 from agent_orchestrator.base.files.watch import Watch
-from agent_orchestrator.base.git.commands import Git, GitFailed
 from agent_orchestrator.base.git.refs import find_layout
 from agent_orchestrator.base.home import Home
+from agent_orchestrator.base.tasks import Tasks
 from agent_orchestrator.config import trust
 from agent_orchestrator.config.detection.proposal import proposal_digest
 from agent_orchestrator.config.detection.repository import default_branch, detect
-from agent_orchestrator.config.edit import initial, write_atomically
+from agent_orchestrator.config.edit import initial_text, write_atomically
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.config.load import Loaded, find, in_workspace, load, load_text
-from agent_orchestrator.config.model import Config
-from agent_orchestrator.config.projects.plugin_registry import Code, Registry, declared_in
+from agent_orchestrator.config.projects.default_agent import default_agent
+from agent_orchestrator.config.projects.folders import clone, folder_of
+from agent_orchestrator.config.projects.plugin_registry import PluginInfo
+from agent_orchestrator.config.projects.tracked_files import is_tracked
+from agent_orchestrator.config.projects.trusted_files import TrustedFiles, describe_powers
 from agent_orchestrator.config.schema import keep_schema
 from agent_orchestrator.config.scope import ConfigSet, repository_of, slug
 from agent_orchestrator.config.values import Quiet
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
+from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.signals import ConfigurationReloaded
 from agent_orchestrator.errors import (
     AoError,
     ConfigError,
     Conflict,
     Denied,
     NotFound,
-    Temporary,
     UsageError,
-    machine_short,
 )
 from agent_orchestrator.protocols.host import Host
-from agent_orchestrator.protocols.text import one_line, visible
 
 T = TypeVar("T")
 
 CONFIG_NAME = "agent-orchestrator.yaml"
-
-PROGRAMS = {
-    "claude-code": "claude",
-    "codex": "codex",
-    "opencode": "opencode",
-    "aider": "aider",
-    "cursor": "cursor-agent",
-    "gemini": "gemini",
-    "copilot": "copilot",
-    "goose": "goose",
-    "kimicode": "kimi",
-}
-"""Agents with the names of their programs, the most common first."""
 
 log = structlog.get_logger()
 
@@ -78,40 +65,28 @@ class Context:
     """Whether the result is shown to a person."""
 
 
-NOWHERE = Context()
-
-
-@dataclass(frozen=True, slots=True)
-class _Powers:
-    """What a file would run or open, together with the contents of it and of the user's own file from which that was computed."""
-
-    loaded: Loaded
-    own: Config
-    powers: dict[str, Any]
-    digests: tuple[str, str]
-    """The digest as earlier versions recorded it (without the file's path), and as it is recorded now."""
-    unwalled: tuple[str, ...]
-    """The walls (container, permissions, sandbox) that the file does not put around agents."""
+NO_CONTEXT = Context()
 
 
 class Projects:
     """The projects of this home: registration, reloading and trust."""
 
-    def __init__(self, flow: Flow, home: Home, host: Host, config: ConfigSet, watch: Watch) -> None:
+    def __init__(
+        self, flow: Flow, home: Home, host: Host, config: ConfigSet, trusted_files: TrustedFiles, watch: Watch
+    ) -> None:
         self.flow = flow
         self.home = home
         self.host = host
         self.config = config
         self.watch = watch
-        self.on_reload: list[Callable[[], None]] = []
+        self.trusted_files = trusted_files
         self._stamps: dict[Path, tuple[int, int]] = {}
         self._watched: set[Path] = set()
         self._registering = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._powers_cache: dict[Path, _Powers] = {}
+        self._tasks = Tasks()
         self._warned: dict[Path, Loaded] = {}
         """The files whose warnings were already shown to a person, with the content that was shown."""
-        config.trusts = self.trusts
+        trusted_files.use_log()
         config.trust_changed()
 
     async def start(self) -> None:
@@ -240,7 +215,7 @@ class Projects:
                 events.append(self._event(e.ProjectRegistered(path, file, announced), project.id))
         if events:
             await self.flow.append(*events)
-            self._notify_listeners()
+            self.flow.listeners.emit(ConfigurationReloaded())
 
     async def _adopt(self, folder: Path) -> ProjectConfig:
         """Register a repository without a configuration file, with the default settings."""
@@ -262,7 +237,7 @@ class Projects:
         It came with the outer repository, and so did the programs that its Git configuration makes Git run.
         """
         layout = find_layout(project.path)
-        if layout is not None and layout.top is None and await tracked(self.host, layout.git_dir / "HEAD"):
+        if layout is not None and layout.top is None and await is_tracked(self.host, layout.git_dir / "HEAD"):
             raise Denied(
                 f"{project.path} is part of the repository around it, and what its Git configuration names would be run",
                 "clone it, and work in the clone",
@@ -284,9 +259,7 @@ class Projects:
         return (status.st_mtime_ns, status.st_size)
 
     def _changed(self, file: Path) -> None:
-        task = asyncio.get_running_loop().create_task(self._reload_quietly(file))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.spawn(self._reload_quietly(file))
 
     async def _reload_quietly(self, file: Path) -> None:
         async with self._registering:
@@ -318,11 +291,7 @@ class Projects:
         if changes or str(file) in self.flow.home.broken:
             await self.flow.append(self._event(e.ConfigurationChanged(str(file), tuple(changes[:50]))))
         await self._record(project for project in self.config.projects() if project.file == file)
-        self._notify_listeners()
-
-    def _notify_listeners(self) -> None:
-        for listener in self.on_reload:
-            listener()
+        self.flow.listeners.emit(ConfigurationReloaded())
 
     def notices(self, context: Context, *, trust: bool = True) -> list[str]:
         """Return what a person who works at `context` should know about the configuration.
@@ -340,7 +309,12 @@ class Projects:
                 if loaded and context.shown and self._warned.get(file) is not loaded:
                     self._warned[file] = loaded
                     notices += loaded.warnings
-                if loaded and trust and not self.trusts(loaded) and self._is_proposal(loaded):
+                if (
+                    loaded
+                    and trust
+                    and not self.trusts(loaded)
+                    and self.trusted_files.is_proposal(loaded, self.config.around(loaded))
+                ):
                     notices.append(f"the commands that were detected for {file} are not confirmed yet: ao init --check")
                 elif loaded and trust and not self.trusts(loaded):
                     notices.append(f"what {file} would run or open is not in force: read it, then trust it: ao trust")
@@ -350,57 +324,13 @@ class Projects:
 
     def trusts(self, loaded: Loaded) -> bool:
         """Return whether all powers of a file, and the current content of the code files that it names, are trusted."""
-        return not self._untrusted(loaded)
+        return self.trusted_files.trusts(loaded, self.config.around(loaded))
 
-    def _untrusted(self, loaded: Loaded) -> list[str]:
-        """Return the digests that are not trusted yet."""
-        is_home_file = loaded.path == self.home.config
-        old_digest, new_digest = ("", "") if is_home_file else self._powers_of(loaded).digests
-        is_trusted = self.flow.home.trusted.get(old_digest) == str(loaded.path)  # as earlier versions recorded it
-        digests = [] if is_trusted else [new_digest]
-        digests += [trust.content(path) for path in trust.code(loaded, self.config.around(loaded))]
-        digests += [] if is_home_file else self._removed_walls(loaded)
-        return [digest for digest in digests if digest and digest not in self.flow.home.trusted]
-
-    def _removed_walls(self, loaded: Loaded) -> dict[str, str]:
-        """Return the walls that a file put around agents when a person trusted it, and no longer does.
-
-        The keys are the digests of trust in the file without that wall.
-        """
-        trusted = self.flow.home.trusted
-        if str(loaded.path.parent) not in map(os.path.dirname, trusted.values()):
-            return {}
-        pairs = {trust.wall_digests(wall, loaded.path): wall for wall in self._powers_of(loaded).unwalled}
-        return {
-            without_wall: wall
-            for (with_wall, without_wall), wall in pairs.items()
-            if with_wall in trusted and without_wall not in trusted
-        }
-
-    def _powers_of(self, loaded: Loaded) -> _Powers:
-        around, cached = self.config.around(loaded), self._powers_cache.get(loaded.path)
-        if cached is None or cached.loaded is not loaded or cached.own is not around.own:
-            powers = trust.powers(loaded, around)
-            digests = (trust.digest(powers), trust.digest(powers, loaded.path))
-            unwalled = tuple(wall for wall, is_kept in trust.walls(loaded, around.own).items() if not is_kept)
-            cached = self._powers_cache[loaded.path] = _Powers(loaded, around.own, powers, digests, unwalled)
-        return cached
-
-    def admits(self, path: Path, data: bytes) -> bool:
-        """Return whether this file of code is trusted with exactly this content."""
-        return trust.file_digest(path, data) in self.flow.home.trusted
-
-    def note_plugin(self, code: Code) -> None:
+    def note_plugin(self, code: PluginInfo) -> None:
         """Record that third-party code is about to be run."""
         name = f"{code.slot} {code.name}".strip()
         body = e.PluginLoaded(name, code.origin, code.version, code.digest, code.permissions)
-        task = asyncio.get_running_loop().create_task(self._append(self._event(body)))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _append(self, event: Event) -> None:
-        """Append an event to the log."""
-        await self.flow.append(event)
+        self._tasks.spawn(self.flow.append(self._event(body)))
 
     async def _note_own(self, file: Path) -> None:
         """Record trust in a file, and in the code that it names, if the user wrote it untracked by Git; it stays trusted once committed.
@@ -412,33 +342,36 @@ class Projects:
             loaded = load(file, self.config.environ)
         except AoError:
             return  # loading the file reports the error
-        if not self._untrusted(loaded) or self._is_proposal(loaded) or not await self._is_users_own(file):
+        around = self.config.around(loaded)
+        if not self.trusted_files.untrusted(loaded, around) or self.trusted_files.is_proposal(loaded, around):
+            return
+        if not await self._is_users_own(file):
             return
         if self._stamp(file) != stamp:
             return  # Git may have removed or rewritten it since: whose content it was is no longer certain
-        around = self.config.around(loaded)
         new = {trust.digest(trust.powers(loaded, around), loaded.path): file}
-        for path in trust.code(loaded, around):
+        for path in trust.code_files(loaded, around):
             if str(path) not in self.flow.home.trusted.values() or await self._is_users_own(path):
-                new[trust.content(path)] = path
-        await self._trust({**new, **dict.fromkeys(self._removed_walls(loaded), file)}, "own")
-        self._keep_for_daemon(loaded)
+                new[trust.code_digest(path)] = path
+        await self._trust(
+            {**new, **dict.fromkeys(self.trusted_files.removed_walls(loaded, self.config.around(loaded)), file)}, "own"
+        )
+        self.trusted_files.keep_for_daemon(loaded)
 
     def is_proposed(self, project: ProjectConfig) -> bool:
         """Return whether the commands of a project's file were detected and are not confirmed yet."""
         loaded = self.config.loaded(project.file) if project.file else None
-        return loaded is not None and self._is_proposal(loaded) and not self.trusts(loaded)
+        return (
+            loaded is not None
+            and self.trusted_files.is_proposal(loaded, self.config.around(loaded))
+            and not self.trusts(loaded)
+        )
 
     def proposed_commands(self, project: ProjectConfig) -> list[str]:
         """Return what agents could run without asking once the proposed commands are confirmed."""
         loaded = self.config.loaded(project.file) if project.file else None
         section = (loaded.bare or loaded).config.projects.get(project.id) if loaded else None
         return list(section.commands) if section and self.is_proposed(project) else []
-
-    def _is_proposal(self, loaded: Loaded) -> bool:
-        """Return whether a file's commands are exactly the detected ones. A file whose commands a person edited is no proposal."""
-        digest = proposal_digest(self._powers_of(loaded).powers, loaded.path)
-        return bool(digest) and digest in self.flow.home.proposed
 
     async def _trust(self, digests: Mapping[str, Path], by: str = "person") -> None:
         events = [
@@ -450,19 +383,12 @@ class Projects:
             await self.flow.append(*events)
         self.config.trust_changed()
 
-    def _keep_for_daemon(self, loaded: Loaded) -> None:
-        """Store the digest of a file's daemon-wide settings in `home.trusted`: it is needed before the event log can be read."""
-        digest = trust.digest(trust.started_with(loaded))
-        if digest and digest not in trusted_for_daemon(self.home):
-            with self.home.trusted.open("a", encoding="utf-8") as file:
-                file.write(f"{digest}\n")
-
     async def _is_users_own(self, file: Path) -> bool:
         """Return whether a file is the user's own. Files in the home are, even if the user keeps the home in a repository of their own, but
         not files that were cloned into it.
         """
         within = self.home.path.resolve() if file.is_relative_to(self.home.path) else None
-        return not await tracked(self.host, file, within)
+        return not await is_tracked(self.host, file, within)
 
     def trusted_authors(self, project: str) -> tuple[str, ...]:
         """Return the authors whose comments reach a project's agents although they may not write to its repository."""
@@ -485,23 +411,15 @@ class Projects:
     ) -> str:
         """Return the untrusted powers that a session of this project would use, as text, or "" if there are none."""
         loaded = self.config.loaded(project.file) if project.file else None
-        if loaded is None or not (digests := self._untrusted(loaded)):
+        if loaded is None:
             return ""
-        around = self.config.around(loaded)
-        waiting_powers = trust.powers(loaded, around, waits=True)
-        own_powers = {
-            **waiting_powers.get("projects", {}).get(project.id, {}),
-            **waiting_powers.get("project", {}),
-            **waiting_powers.get("defaults", {}),
-        }
-        used = {key for key in own_powers if ci or key not in ("ci", "fix")}
-        used |= {key for key in ("plugins", "variables") if key in waiting_powers}
-        used |= {f"agents.{profile}"} if profile in waiting_powers.get("agents", {}) else set()
-        used |= {"reactions"} if reactions and "reactions" in waiting_powers else set()
-        used |= {"coordinator"} if coordinator and "coordinator" in waiting_powers.get("orchestrator", {}) else set()
-        used |= {path.name for path in trust.code(loaded, around) if trust.content(path) in digests}
-        used |= {f"no longer {wall}" for wall in self._removed_walls(loaded).values()}
-        return ", ".join(sorted(used))
+        used = {"ci": ci, "reactions": reactions, "coordinator": coordinator}
+        return self.trusted_files.untrusted_powers(loaded, self.config.around(loaded), project.id, used, profile)
+
+    def untrusted_use(self, facts: SessionFacts) -> str:
+        """Return which untrusted settings of its repository a session would use, as text, or "" if there are none."""
+        project = self.config.project(facts.project)
+        return self.distrust(project, facts.spec.profile) if project else ""
 
     async def check_trust(
         self,
@@ -536,7 +454,7 @@ class Projects:
 
         `shown` is the digest of what the person saw; raise `Conflict` if the content differs from that.
         """
-        folder = context.cwd if path is None else _folder(path, context)
+        folder = context.cwd if path is None else folder_of(path, context.cwd)
         name = await self.resolve(Context(folder, context.config), adopt=True)
         project = self.config.project(name or "")
         loaded = self.config.loaded(project.file) if project and project.file else None
@@ -546,15 +464,18 @@ class Projects:
                 "it is needed only where agent-orchestrator.yaml has commands",
             )
         around = self.config.around(loaded)
-        powers, code = self._powers_of(loaded).powers, trust.code(loaded, around)
-        removed_walls = self._removed_walls(loaded)
+        powers, code = (
+            self.trusted_files.powers_of(loaded, self.config.around(loaded)).powers,
+            trust.code_files(loaded, around),
+        )
+        removed_walls = self.trusted_files.removed_walls(loaded, self.config.around(loaded))
         digests = {
             trust.digest(powers, loaded.path): project.file,
-            **{trust.content(code_path): code_path for code_path in code},
+            **{trust.code_digest(code_path): code_path for code_path in code},
         }
         digests |= dict.fromkeys(removed_walls, project.file)
         whole = trust.digest({"all": sorted(digests)}) if powers or code or removed_walls else ""
-        trusted = not self._untrusted(loaded)
+        trusted = not self.trusted_files.untrusted(loaded, self.config.around(loaded))
         if not preview:
             if shown and shown != whole:
                 raise Conflict(
@@ -563,15 +484,15 @@ class Projects:
             walls = [wall for wall, is_kept in trust.walls(loaded).items() if is_kept]
             wall_digests = {trust.wall_digests(wall, loaded.path)[0]: project.file for wall in walls}
             await self._trust({**digests, **wall_digests})
-            self._keep_for_daemon(loaded)
+            self.trusted_files.keep_for_daemon(loaded)
             trusted = True
             await self._reload_trusted(project.file)
         return {
             "project": project.id,
             "file": str(project.file),
             "commands": [
-                *told(powers, code),
-                *told({"takes away": list(removed_walls.values())} if removed_walls else {}, ()),
+                *describe_powers(powers, code),
+                *describe_powers({"takes away": list(removed_walls.values())} if removed_walls else {}, ()),
             ],
             "digest": whole,
             "trusted": trusted,
@@ -581,7 +502,7 @@ class Projects:
         """Reload a file so that the parts that waited for trust come into force."""
         await self._load_or_log(file, partial(self.config.reload, file))
         await self._record(project for project in self.config.projects() if project.file == file)
-        self._notify_listeners()
+        self.flow.listeners.emit(ConfigurationReloaded())
 
     # -- what people ask for -------------------------------------------------------------------------------------------
 
@@ -591,7 +512,7 @@ class Projects:
 
     def _json(self, project: ProjectConfig) -> dict[str, Any]:
         loaded = self.config.loaded(project.file) if project.file else None
-        powers = self._powers_of(loaded).powers if loaded else {}
+        powers = self.trusted_files.powers_of(loaded, self.config.around(loaded)).powers if loaded else {}
         sessions = [facts for facts in self.flow.sessions.values() if facts.project == project.id and not facts.stopped]
         return {
             "id": project.id,
@@ -606,7 +527,11 @@ class Projects:
 
     async def add(self, path: str | None, url: str | None, context: Context, *, init: bool) -> dict[str, Any]:
         """Register a repository. A URL is cloned first; `init` writes a configuration if there is none."""
-        folder = await self._clone(url, context) if url else _folder(path or ".", context)
+        folder = (
+            await clone(self.host, url, context.cwd or self.home.repositories)
+            if url
+            else folder_of(path or ".", context.cwd)
+        )
         root = repository_of(folder) if folder.is_dir() else None
         if root is None:
             problem = "is not a Git repository" if folder.is_dir() else "is not there"
@@ -630,18 +555,12 @@ class Projects:
         if file.is_symlink():  # the repository would decide where in the user's home a file is written
             raise Conflict(f"{file} is a symlink to what is not there", "remove it, or make what it leads to")
         keep_schema(self.home.schema)
-        text = initial(slug(root.name), detect(root), self.default_agent(), schema=self.home.schema)
+        text = initial_text(slug(root.name), detect(root), default_agent(self.host), schema=self.home.schema)
         loaded = load_text(text, file, self.config.environ)
         if digest := proposal_digest(trust.powers(loaded, self.config.around(loaded)), file):
             await self.flow.append(self._event(e.CommandsProposed(digest, str(file)), key=f"proposed:{digest}"))
         write_atomically(file, text, root)
         return file
-
-    def default_agent(self) -> str:
-        """Return the agent for a new configuration: the first of `PROGRAMS` that is installed, else `demo`, the scripted one."""
-        agent_names = Registry().names("agent")
-        usual = [name for name, program in PROGRAMS.items() if name in agent_names and self.host.which(program)]
-        return usual[0] if usual else "demo"
 
     async def _readmit(self, root: Path) -> None:
         """Register a removed project again that a person adds again."""
@@ -651,27 +570,6 @@ class Projects:
                 await self.flow.append(self._event(registered, project.id))
                 if project.config:
                     self.config.remove(Path(project.config))
-
-    async def _clone(self, url: str, context: Context) -> Path:
-        """Clone a repository into the caller's folder, or into the home, and return its folder; an existing clone is used again."""
-        name = url.rstrip("/").rpartition("/")[2].rpartition(":")[2].removesuffix(".git")
-        if not name or name.startswith((".", "-")) or "\0" in url:
-            raise UsageError(f"{one_line(url)} names no repository", "give its full URL")
-        target = _checked_path((context.cwd or self.home.repositories) / name)
-        if repository_of(target) == target:
-            return target
-        if target.exists():
-            raise Conflict(
-                f"{target} is in the way of the clone", "go to another folder, or register that one: ao start PATH"
-            )
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
-            await Git(self.host, target.parent).run("clone", "--", url, str(target), timeout=600.0)
-        except GitFailed as error:
-            if error.retryable:
-                raise Temporary(error.text, error.remedy) from None
-            raise NotFound(error.text, "see whether the address is right, and whether you may read it") from None
-        return target
 
     async def remove(self, name: str) -> dict[str, Any]:
         """Remove a project. Its sessions must be stopped; the repository itself is not changed."""
@@ -683,128 +581,12 @@ class Projects:
             )
         await self.flow.append(self._event(e.ProjectRemoved(), name))
         self.config.remove_project(name)
-        self._notify_listeners()
+        self.flow.listeners.emit(ConfigurationReloaded())
         return {"removed": name}
 
     def _event(self, body: e.Body, project: str | None = None, key: str | None = None) -> Event:
         return Event(body, self.flow.clock(), "person", key or uuid.uuid4().hex, project)
 
 
-def _folder(path: str, context: Context) -> Path:
-    """Return the folder that a person named, relative to the caller's; raise `UsageError` if it cannot be a path."""
-    try:
-        return _checked_path((context.cwd or Path("/")) / Path(path).expanduser())
-    except RuntimeError:
-        raise UsageError(f"{one_line(path)} names nobody's folder", "write the whole path") from None
-
-
-def _checked_path(path: Path) -> Path:
-    """Return the path, whether or not it exists; raise if the system rejects it as a path."""
-    try:
-        path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return path
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise machine_short(error) or UsageError(f"{one_line(str(path))}: {why}", "name another folder") from None
-    return path
-
-
-async def tracked(host: Host, file: Path, within: Path | None = None) -> bool:
-    """Return whether a file is part of a Git repository around it, so that it may have come with that repository.
-
-    With `within`, only repositories below that folder count. A file that Git may be writing at the moment counts as tracked.
-    """
-    real = file.parent.resolve() / file.name
-    roots = [folder for folder in real.parents if (folder / ".git").exists() and within in (None, *folder.parents)]
-    for root in roots:
-        if not await _wait_for_index(root):
-            return True
-        name, git = str(real.relative_to(root)), Git(host, root)
-        env = {"GIT_LITERAL_PATHSPECS": "1"}
-        listed = await git.run("ls-files", "--error-unmatch", "--", name, env=env, ok=(0, 1))
-        if listed.code == 0 or await _has_content(git, real, name):
-            return True
-    return False
-
-
-async def _has_content(git: Git, file: Path, name: str) -> bool:
-    """Return whether a repository has exactly this content as an object, even if the path is not tracked now.
-
-    That is the state after a pull that was interrupted or reset. A file that Git filters on checkout counts as stored.
-    """
-    attributes = await git.run("check-attr", "-z", "filter", "ident", "working-tree-encoding", "--", name)
-    if set(attributes.out.split(b"\0")[2::3]) - {b"unspecified", b"unset"}:
-        return True  # the stored object differs from what Git writes into the checkout
-    try:
-        data = await asyncio.to_thread(read_plain, file.resolve())
-    except OSError:
-        return False
-    forms = [b"blob %d\0%b" % (len(form), form) for form in (data, data.replace(b"\r\n", b"\n"))]
-    objects = [new(form, usedforsecurity=False).hexdigest() for form in forms for new in (hashlib.sha1, hashlib.sha256)]
-    object_types = await git.run(
-        *("cat-file", "--batch-check=%(objecttype)"),
-        input="".join(f"{object_id}\n" for object_id in objects).encode(),
-        config=("protocol.allow=never",),  # do not fetch missing objects from a remote
-        ok=(0, 128),
-    )
-    return b"blob" in object_types.out.split()
-
-
-async def _wait_for_index(root: Path) -> bool:
-    """Wait up to about a second until no Git command holds the index lock; return whether it is free.
-
-    A pull or a clone writes files before it lists them in the index, and holds the lock meanwhile.
-    """
-    layout, pause = find_layout(root), 0.02
-    while layout is not None and os.path.lexists(layout.git_dir / "index.lock"):
-        if pause > 1:
-            return False
-        await asyncio.sleep(pause)
-        pause *= 2
-    return True
-
-
-def trusted_for_daemon(home: Home) -> frozenset[str]:
-    """Return the digests of the trusted daemon-wide settings."""
-    try:
-        return frozenset(home.trusted.read_text(encoding="utf-8").split())
-    except OSError:
-        return frozenset()
-
-
-async def foreign(host: Host, home: Home, file: Path) -> bool:
-    """Return whether a file came with a repository and its daemon-wide settings are not trusted."""
-    try:
-        digest = trust.digest(trust.started_with(load(file, os.environ)))
-    except Exception:
-        return True  # loading the file reports the error
-    return bool(digest) and digest not in trusted_for_daemon(home) and await tracked(host, file)
-
-
-def told(powers: Mapping[str, Any], code: Iterable[Path]) -> list[str]:
-    """Return powers and files of code as lines for a person, with control characters made visible."""
-    lines = [*_command_lines(powers), *(f"{path}: {_describe_code(path)}" for path in code)]
-    return [visible(line).replace("\n", " ⏎ ") for line in lines]
-
-
-def _describe_code(path: Path) -> str:
-    """Return the label of a code file: the permissions that it declares, if any."""
-    return f"code; it declares {', '.join(permissions)}" if (permissions := declared_in(path)) is not None else "code"
-
-
 def _expansion() -> Mapping[str, str]:
     return {name: value for name, value in os.environ.items() if name != "AO_CONFIG"}
-
-
-def _command_lines(commands: Any, where: str = "") -> list[str]:
-    """Return nested commands as lines "key.subkey: command"."""
-    if isinstance(commands, Mapping):
-        return [
-            line
-            for key, value in commands.items()
-            for line in _command_lines(value, f"{where}.{key}" if where else str(key))
-        ]
-    if isinstance(commands, list | tuple) and any(isinstance(item, Mapping | list | tuple) for item in commands):
-        return [line for item in commands for line in _command_lines(item, where)]
-    return [f"{where}: {' · '.join(map(str, commands)) if isinstance(commands, list | tuple) else commands}"]

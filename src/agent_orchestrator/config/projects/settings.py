@@ -18,7 +18,9 @@ from agent_orchestrator.config.importers.key_report import Entry
 from agent_orchestrator.config.load import FILE_NAMES, Loaded, find, in_workspace, load_text, read
 from agent_orchestrator.config.model import DAEMON_KEYS
 from agent_orchestrator.config.problems import InvalidConfig
-from agent_orchestrator.config.projects.projects import Context, Projects, told, tracked
+from agent_orchestrator.config.projects.projects import Context, Projects
+from agent_orchestrator.config.projects.tracked_files import is_tracked
+from agent_orchestrator.config.projects.trusted_files import describe_powers
 from agent_orchestrator.config.scope import repository_of
 from agent_orchestrator.errors import AoError, ConfigError, Conflict, Denied, NotFound
 
@@ -110,11 +112,13 @@ class Configuration:
 
     def _describe_powers(self, loaded: Loaded) -> list[str]:
         around = self.projects.config.around(loaded)
-        return told({**trust.started_with(loaded), **trust.powers(loaded, around)}, trust.code(loaded, around))
+        return describe_powers(
+            {**trust.daemon_settings(loaded), **trust.powers(loaded, around)}, trust.code_files(loaded, around)
+        )
 
     def _digest(self, text: str, target: Path) -> str:
         loaded = load_text(text, target, os.environ)
-        code = [trust.content(path) for path in trust.code(loaded, self.projects.config.around(loaded))]
+        code = [trust.code_digest(path) for path in trust.code_files(loaded, self.projects.config.around(loaded))]
         return trust.digest({"text": text, "code": code}, target)
 
     async def _is_own(self, source: Path) -> bool:
@@ -123,7 +127,7 @@ class Configuration:
         if not source.is_file() or in_workspace(source, workspaces):
             return False
         paths = dict.fromkeys((source, source.resolve()))
-        return not any([await tracked(self.projects.host, path) for path in paths])
+        return not any([await is_tracked(self.projects.host, path) for path in paths])
 
     def _with_scope_note(self, entry: Entry, target: Path) -> Entry:
         """Return the entry with a note if its key has no effect in that file."""

@@ -1,5 +1,5 @@
 """From events to facts. Pure.
 
-Look here for how an event changes what is known: `sessions.py` folds sessions and the home, the other modules their
-parts.
+Look here for how an event changes what is known: `sessions.py` folds sessions with the steps of the other modules, and
+`home.py` folds the home.
 """

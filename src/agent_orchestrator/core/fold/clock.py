@@ -11,7 +11,7 @@ from dataclasses import replace
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.fold.pull_requests import Step
+from agent_orchestrator.core.fold.step import Step
 
 
 def _apply_clock_set_back(facts: SessionFacts, event: Event, body: e.ClockSetBack) -> SessionFacts:

@@ -5,13 +5,14 @@ Part of the fold in `core/fold/sessions.py`. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.core.facts import Collision, HomeFacts, Offer, SessionFacts
+from agent_orchestrator.core.facts import HomeFacts, Offer, PredictedConflict, SessionFacts
+from agent_orchestrator.core.fold.step import Step
 from agent_orchestrator.core.pull_request import (
     DEPENDENCY_ENDED,
     MOST_REPLIES,
@@ -19,17 +20,14 @@ from agent_orchestrator.core.pull_request import (
     Comment,
     Episode,
     Issue,
-    Landing,
+    MergeRequest,
     Planned,
     PullRequest,
     Review,
     issue_number,
 )
 
-Step = Callable[[SessionFacts, Event, Any], SessionFacts]
-"""Returns a session's facts after an event, given the facts, the event and its body."""
-
-MOST_OFFERS = 50
+MAX_OFFERS = 50
 """Number of open offers that a session keeps; older ones are dropped."""
 
 
@@ -244,7 +242,7 @@ def _apply_merge_requested(facts: SessionFacts, event: Event, body: e.MergeReque
     """Record that a merge was requested for the current head."""
     if facts.pr is None or facts.pr.state != "open" or facts.pr.landing:
         return facts
-    landing = Landing(body.strategy, body.force, body.delete_after, event.time, head=facts.head or "")
+    landing = MergeRequest(body.strategy, body.force, body.delete_after, event.time, head=facts.head or "")
     return _with_pull_request(facts, landing=landing, refused="", draft=False)
 
 
@@ -292,7 +290,7 @@ def _apply_action_offered(facts: SessionFacts, event: Event, body: e.ActionOffer
         at=event.time,
         event=body.event,
     )
-    return replace(facts, offers=(*others, new_offer)[-MOST_OFFERS:])
+    return replace(facts, offers=(*others, new_offer)[-MAX_OFFERS:])
 
 
 def _is_repeated(offer: Offer, body: e.ActionOffered) -> bool:
@@ -327,7 +325,7 @@ def _apply_offer_withdrawn(facts: SessionFacts, _event: Event, body: e.OfferWith
 
 def _apply_conflict_predicted(facts: SessionFacts, event: Event, body: e.ConflictPredicted) -> SessionFacts:
     """Record a predicted conflict with another session."""
-    conflict = Collision(body.files, body.kind, event.time)
+    conflict = PredictedConflict(body.files, body.kind, event.time)
     return replace(facts, collisions={**facts.collisions, body.other: conflict})
 
 
@@ -335,7 +333,7 @@ def _apply_conflict_cleared(facts: SessionFacts, event: Event, body: e.ConflictC
     """Remove a predicted conflict, or keep it with the files that still conflict."""
     remaining = {other: conflict for other, conflict in facts.collisions.items() if other != body.other}
     if body.files:
-        remaining[body.other] = Collision(body.files, body.kind, event.time)
+        remaining[body.other] = PredictedConflict(body.files, body.kind, event.time)
     return replace(facts, collisions=remaining)
 
 

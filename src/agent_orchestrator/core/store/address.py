@@ -11,7 +11,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from agent_orchestrator.errors import AoError, ConfigError, Denied, Missing, NotFound, Temporary
 
-OLDEST = 13
+MIN_VERSION = 13
 """The oldest supported version of PostgreSQL."""
 
 _CONNECTION_DEFAULTS: Mapping[str, Any] = {
@@ -67,12 +67,12 @@ class Address:
         """Return a new connection, or raise `Missing` if the server is too old."""
         options: dict[str, Any] = {**_CONNECTION_DEFAULTS, **self._parameters, "application_name": application}
         connection = psycopg.connect(**options, autocommit=autocommit)
-        if connection.info.server_version < OLDEST * 10000:
+        if connection.info.server_version < MIN_VERSION * 10000:
             version = connection.info.parameter_status("server_version")
             connection.close()
             raise Missing(
                 f"PostgreSQL at {self.server} is {version}",
-                f"PostgreSQL {OLDEST} or newer is needed: upgrade the server",
+                f"PostgreSQL {MIN_VERSION} or newer is needed: upgrade the server",
             )
         return connection
 

@@ -42,7 +42,7 @@ from agent_orchestrator.base.hash_chain import Head, digest
 from agent_orchestrator.base.hash_chain import text as _json
 from agent_orchestrator.core.events import Body, Event, Unknown, decode, encode
 from agent_orchestrator.core.facts import VERSION, HomeFacts, SessionFacts
-from agent_orchestrator.core.outbox import Batch, Entry, Known, Row, Snapshot, Wanted
+from agent_orchestrator.core.outbox import Batch, Entry, EntryFilter, Row, Snapshot, StoredKeys
 from agent_orchestrator.core.reactions import Intent
 from agent_orchestrator.core.store import codec, schema
 from agent_orchestrator.core.store.migrations import migrate
@@ -77,7 +77,7 @@ class Database:
         """Create or migrate the schema, and return the last event's sequence number."""
         return await self._in(self._writing, self._open)
 
-    async def write(self, compute: Callable[[Known], tuple[Batch, T]]) -> T:
+    async def write(self, compute: Callable[[StoredKeys], tuple[Batch, T]]) -> T:
         """Run `compute` in the writer's thread, commit its batch, and return the second value that it returned."""
         return await self._in(self._writing, lambda: self._write(compute))
 
@@ -111,7 +111,9 @@ class Database:
         row = await self._in(self._reading, lambda: self._read(lambda connection: connection.execute(query).first()))
         return None if row is None else _event(row)
 
-    async def entries(self, wanted: Wanted, after: int = 0, limit: int = 1000, *, newest: bool = False) -> list[Entry]:
+    async def entries(
+        self, wanted: EntryFilter, after: int = 0, limit: int = 1000, *, newest: bool = False
+    ) -> list[Entry]:
         """Return events as stored, in order; `newest`: the last ones instead of the first."""
         table = schema.events
         query = select(table).where(table.c.seq > after, *_conditions(wanted)).limit(limit)
@@ -249,7 +251,7 @@ class Database:
         with self._engine.connect() as connection:
             return query(connection)
 
-    def _write(self, compute: Callable[[Known], tuple[Batch, T]]) -> T:
+    def _write(self, compute: Callable[[StoredKeys], tuple[Batch, T]]) -> T:
         """Run `compute` and write its batch in one transaction."""
         connection = self._writer()
         with connection.begin():
@@ -395,7 +397,7 @@ def _entry(row: Any) -> Entry:
     return {**row._mapping, "at": row.time}
 
 
-def _conditions(entry_filter: Wanted) -> list[ColumnElement[bool]]:
+def _conditions(entry_filter: EntryFilter) -> list[ColumnElement[bool]]:
     """Return the conditions of a filter."""
     table = schema.events.c
     conditions = [

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import psycopg
 import structlog
@@ -26,13 +26,13 @@ from agent_orchestrator.core.events import rfc3339
 from agent_orchestrator.core.store.address import Address
 from agent_orchestrator.errors import AoError, Unreachable
 
-BEAT = 1.5
+HEARTBEAT_SECONDS = 1.5
 """Seconds between two signs of life."""
-SILENT = 6.0
+SILENCE_LIMIT_SECONDS = 6.0
 """Seconds without a sign of life after which the active daemon is considered gone."""
-LOOK = 1.0
+STANDBY_CHECK_SECONDS = 1.0
 """Seconds between two checks of a standby daemon."""
-GRACE = 3.0
+RECONNECT_GRACE_SECONDS = 3.0
 """Seconds that a standby daemon leaves to the active one after the server itself was unreachable."""
 CHANNEL = "agent_orchestrator"
 """NOTIFY channel for what was written: the last event's number, or `handed over`."""
@@ -48,12 +48,12 @@ Link = psycopg.Connection[Any]
 log = structlog.get_logger()
 
 
-class Deposed(Unreachable):
+class LeadershipLost(Unreachable):
     """Another daemon is active now; this one does nothing more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Active:
+class ActiveDaemon:
     """A daemon, as other daemons read about it."""
 
     host: str
@@ -77,27 +77,40 @@ class Active:
         return f"{self.host}'s daemon (pid {self.pid}, since {rfc3339(self.since)})"
 
 
-class Turn(threading.Thread):
+class ElectionObserver(Protocol):
+    """Learns what becomes of an election; called in its thread."""
+
+    def checked(self) -> None:
+        """Note a check of a standby daemon, or that the turn is acquired."""
+        ...
+
+    def active_wrote(self) -> None:
+        """Note that the active daemon has written something."""
+        ...
+
+    def ended(self, error: AoError) -> None:
+        """Note, once, that the turn is lost, or cannot be acquired at all."""
+        ...
+
+
+class LeaderElection(threading.Thread):
     """A thread that acquires the turn and keeps it."""
 
-    def __init__(self, address: Address, me: Active, prepare: Callable[[Link], None]) -> None:
-        """Store the callbacks; `prepare` migrates the schema and is called once the turn is acquired."""
+    def __init__(
+        self, address: Address, me: ActiveDaemon, prepare: Callable[[Link], None], observer: ElectionObserver
+    ) -> None:
+        """Create the thread; `prepare` migrates the schema and is called once the turn is acquired."""
         super().__init__(name="store-turn", daemon=True)
         self.me = me
         self.epoch: int | None = None
         """The epoch of this daemon's turn; None while another daemon is active."""
-        self.active: Active | None = None
+        self.active: ActiveDaemon | None = None
         """The active daemon, as last read."""
         self.sure_at = 0.0
         """When it was last confirmed that this daemon has the turn, by the monotonic clock."""
-        self.on_look: Callable[[], None] = _do_nothing
-        """Called after each check of a standby daemon, and once the turn is acquired."""
-        self.on_news: Callable[[], None] = _do_nothing
-        """Called when the active daemon has written something."""
-        self.on_end: Callable[[AoError], None] = _ignore_error
-        """Called once when the turn is lost, or cannot be acquired at all."""
         self._address = address
         self._prepare = prepare
+        self._observer = observer
         self._wake_reader, self._wake_writer = os.pipe()
         self._closing = False
         self._backend_pid = 0
@@ -124,16 +137,16 @@ class Turn(threading.Thread):
                     pause = 0.1
                     self._attend(link)
             except AoError as error:
-                self.on_end(error)
+                self._observer.ended(error)
                 return
             except psycopg.Error as error:
                 if not self._was_connected:
-                    self.on_end(self._address.explained(error))
+                    self._observer.ended(self._address.explained(error))
                     return
                 if not self._is_unreachable:
                     log.warning("the database is away", error=self._address.explained(error).text)
                 self._is_unreachable = True
-                self._earliest_claim = time.monotonic() + GRACE
+                self._earliest_claim = time.monotonic() + RECONNECT_GRACE_SECONDS
                 self._wait(None, pause)
                 pause = min(pause * 2, 1.0)
 
@@ -154,15 +167,15 @@ class Turn(threading.Thread):
             if self.epoch is not None:
                 self._beat(link)
                 has_lock = has_lock or self._reacquire_lock(link, key)
-                wait = BEAT if has_lock else 0.2
+                wait = HEARTBEAT_SECONDS if has_lock else 0.2
             elif (remaining := self._earliest_claim - time.monotonic()) > 0:
                 wait = remaining
             elif _try_lock(link, key):
                 self._take_over(link)
-                has_lock, wait = True, BEAT
+                has_lock, wait = True, HEARTBEAT_SECONDS
             else:
                 self._check_active(link, key)
-                wait = LOOK
+                wait = STANDBY_CHECK_SECONDS
             self._backend_pid = link.info.backend_pid
             self._wait(link, wait)
         if has_lock:
@@ -171,7 +184,7 @@ class Turn(threading.Thread):
     def _wait(self, link: Link | None, seconds: float) -> None:
         """Wait for some seconds, but return early if the thread is closed or the turn was handed over.
 
-        Notifications that arrive meanwhile are passed to `on_news`.
+        Notifications that arrive meanwhile are passed to the observer.
         """
         end = time.monotonic() + seconds
         while not self._closing and (remaining := end - time.monotonic()) > 0:
@@ -180,7 +193,7 @@ class Turn(threading.Thread):
             if link is not None and files[-1] in ready:
                 payloads = [note.payload for note in link.notifies(timeout=0)]
                 if payloads and self.epoch is None:
-                    self.on_news()
+                    self._observer.active_wrote()
                     if HANDED_OVER in payloads:
                         self._earliest_claim = 0.0
                         return
@@ -196,12 +209,12 @@ class Turn(threading.Thread):
             " AND l.classid::bigint = %s AND l.objid::bigint = %s",
             [(key >> 32) & 0xFFFFFFFF, key & 0xFFFFFFFF],
         ).fetchone()
-        if holder is not None and holder[2] is not None and holder[2] > SILENT:
+        if holder is not None and holder[2] is not None and holder[2] > SILENCE_LIMIT_SECONDS:
             name = self.active.told if self.active else "the active daemon"
             log.warning("no sign of life: its connections are ended", of=name, seconds=round(holder[2], 1))
             _terminate_connections(link, str(holder[1]), int(holder[0]))
             self._earliest_claim = time.monotonic() + 0.1
-        self.on_look()
+        self._observer.checked()
 
     def _take_over(self, link: Link) -> None:
         """Take over after the lock was acquired: keep the previous daemon from writing, and migrate the schema."""
@@ -214,10 +227,10 @@ class Turn(threading.Thread):
         _write_meta(link, ACTIVE, json.dumps(asdict(self.me)))
         self.sure_at = time.monotonic()
         self.active, self.epoch = self.me, epoch
-        self.on_look()
+        self._observer.checked()
 
     def _beat(self, link: Link) -> None:
-        """Give a sign of life, and raise `Deposed` if the turn is lost."""
+        """Give a sign of life, and raise `LeadershipLost` if the turn is lost."""
         now = time.monotonic()
         row = link.execute("SELECT value FROM meta WHERE name = %s", [WRITER]).fetchone()
         if epoch_of(row and row[0]) != self.epoch:
@@ -238,10 +251,12 @@ class Turn(threading.Thread):
         link.execute("SELECT pg_notify(%s, %s)", [CHANNEL, HANDED_OVER])
 
 
-def deposed(by: Active | None) -> Deposed:
+def deposed(by: ActiveDaemon | None) -> LeadershipLost:
     """Return the error that says that another daemon has taken over."""
     name = by.told if by else "another daemon"
-    return Deposed(f"{name} has taken over: this one does nothing more", "start it again, and it stands by: ao start")
+    return LeadershipLost(
+        f"{name} has taken over: this one does nothing more", "start it again, and it stands by: ao start"
+    )
 
 
 def epoch_of(writer: str | None) -> int:
@@ -287,13 +302,13 @@ def _raise_epoch(link: Link) -> int:
     return epoch_of(row and row[0])
 
 
-def _read_active(link: Link) -> Active | None:
+def _read_active(link: Link) -> ActiveDaemon | None:
     """Return the active daemon as recorded, or None if there is none or another version wrote it."""
     if not _has_meta(link):
         return None
     row = link.execute("SELECT value FROM meta WHERE name = %s", [ACTIVE]).fetchone()
     try:
-        return Active(**json.loads(row[0])) if row and row[0] else None
+        return ActiveDaemon(**json.loads(row[0])) if row and row[0] else None
     except (TypeError, ValueError):  # another version wrote it
         return None
 
@@ -304,11 +319,3 @@ def _write_meta(link: Link, name: str, value: str) -> None:
         "INSERT INTO meta (name, value) VALUES (%s, %s) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
         [name, value],
     )
-
-
-def _do_nothing() -> None:
-    pass
-
-
-def _ignore_error(_error: AoError) -> None:
-    pass

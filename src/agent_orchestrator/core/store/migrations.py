@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, delete, insert, inspect, select, text
 
 from agent_orchestrator.base.hash_chain import digest
-from agent_orchestrator.core.actor import actor_by
+from agent_orchestrator.core.actor import actor_of_source
 from agent_orchestrator.core.store import schema, schema_1
 from agent_orchestrator.errors import Conflict
 
@@ -38,7 +38,7 @@ def _chain_stored_events(connection: Connection) -> None:
     while rows := connection.execute(page, {"seq": seq}).mappings().all():
         values = []
         for row in rows:
-            entry: dict[str, Any] = {**row, "at": row["time"], "actor": actor_by(row["source"], row["session"])}
+            entry: dict[str, Any] = {**row, "at": row["time"], "actor": actor_of_source(row["source"], row["session"])}
             last, seq = digest(last, entry), row["seq"]
             values.append({"seq": seq, "actor": entry["actor"], "digest": last})
         connection.execute(update_row, values)

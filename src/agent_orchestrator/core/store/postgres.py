@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import psycopg
@@ -21,19 +21,28 @@ import structlog
 from sqlalchemy import URL, ColumnElement, Connection, collate, create_engine, func, inspect, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 
-from agent_orchestrator.core.outbox import Batch, Known
+from agent_orchestrator.core.outbox import Batch, StoredKeys
 from agent_orchestrator.core.store import schema
 from agent_orchestrator.core.store.address import Address
 from agent_orchestrator.core.store.database import Database
-from agent_orchestrator.core.store.leader import CHANNEL, WRITER, Active, Deposed, Link, Turn, deposed, epoch_of
+from agent_orchestrator.core.store.leader import (
+    CHANNEL,
+    WRITER,
+    ActiveDaemon,
+    LeaderElection,
+    LeadershipLost,
+    Link,
+    deposed,
+    epoch_of,
+)
 from agent_orchestrator.core.store.migrations import migrate
 from agent_orchestrator.errors import AoError, Temporary
 
-SURE = 3.0
+CONFIRMED_SECONDS = 3.0
 """Seconds for which the last confirmation of the turn counts; less than another daemon waits before it takes over."""
-READING = 8.0
+READ_TIMEOUT = 8.0
 """Seconds that a query waits for a server that is not reachable."""
-KNOWING = 60.0
+COMMIT_CHECK_TIMEOUT = 60.0
 """Seconds within which it must be determined whether a transaction was committed whose connection broke at its end."""
 
 _SEAL_STATEMENT = text(
@@ -47,17 +56,38 @@ R = TypeVar("R")
 log = structlog.get_logger()
 
 
+@dataclass(frozen=True, slots=True)
+class _LoopObserver:
+    """Passes what becomes of an election to the event loop."""
+
+    loop: asyncio.AbstractEventLoop
+    on_check: Callable[[], None]
+    on_news: Callable[[], None]
+    on_end: Callable[[AoError], None]
+
+    def checked(self) -> None:
+        """Note a check of a standby daemon, or that the turn is acquired."""
+        _call_in_loop(self.loop, self.on_check)
+
+    def active_wrote(self) -> None:
+        """Note that the active daemon has written something."""
+        _call_in_loop(self.loop, self.on_news)
+
+    def ended(self, error: AoError) -> None:
+        """Note that the turn is lost, or cannot be acquired at all."""
+        _call_in_loop(self.loop, lambda: self.on_end(error))
+
+
 class Postgres(Database):
     """The store in a PostgreSQL database that several daemons may share."""
 
-    def __init__(self, url: str, me: Active) -> None:
+    def __init__(self, url: str, me: ActiveDaemon) -> None:
         super().__init__(URL.create("postgresql+psycopg"))
         self.address = Address(url)
-        self.on_end: Callable[[AoError], None] = lambda _error: None
-        """Called once when nothing can be written any more, because another daemon is active."""
+        self._on_end: Callable[[AoError], None] | None = None
         self.ended: AoError | None = None
         self.me = replace(me, application=f"ao-{uuid.uuid4().hex[:16]}")
-        self._turn: Turn | None = None
+        self._turn: LeaderElection | None = None
         self._has_checked = asyncio.Event()
         self._is_leader = asyncio.Event()
         self._last_mark = ""
@@ -65,7 +95,7 @@ class Postgres(Database):
     # -- whose turn it is ----------------------------------------------------------------------------------------------
 
     @property
-    def active(self) -> Active | None:
+    def active(self) -> ActiveDaemon | None:
         """The active daemon, as last read."""
         return self._turn.active if self._turn else None
 
@@ -73,21 +103,21 @@ class Postgres(Database):
         """Set the URL under which other daemons can reach this one; called before `ask`."""
         self.me = replace(self.me, url=url)
 
-    async def ask(self, news: Callable[[], None]) -> bool:
+    async def ask(self, news: Callable[[], None], on_end: Callable[[AoError], None]) -> bool:
         """Request the turn, and return whether it was acquired at once.
 
-        Otherwise `news` is called whenever the active daemon has written.
+        Otherwise `news` is called whenever the active daemon has written. `on_end` is called once when nothing can be
+        written any more, because another daemon is active.
         """
+        self._on_end = on_end
         loop = asyncio.get_running_loop()
         if self._turn is None:
             self._engine = create_engine(
                 self.url, creator=self._connect, pool_size=3, pool_pre_ping=True, use_native_hstore=False
             )
-            turn = self._turn = Turn(self.address, self.me, self._prepare)
-            turn.on_news = lambda: _call_in_loop(loop, news)
-            turn.on_look = lambda: _call_in_loop(loop, self._on_check)
-            turn.on_end = lambda error: _call_in_loop(loop, lambda: self._on_lost_turn(error))
-            turn.start()
+            observer = _LoopObserver(loop, self._on_check, news, self._on_lost_turn)
+            self._turn = LeaderElection(self.address, self.me, self._prepare, observer)
+            self._turn.start()
         await self._has_checked.wait()
         if self.ended is not None:
             raise self.ended
@@ -104,7 +134,9 @@ class Postgres(Database):
         assert self._turn is not None, "open first"
         if self.ended is not None:
             raise self.ended
-        if time.monotonic() - self._turn.sure_at > SURE and not await self._in(self._reading, self._is_still_leader):
+        if time.monotonic() - self._turn.sure_at > CONFIRMED_SECONDS and not await self._in(
+            self._reading, self._is_still_leader
+        ):
             self._on_lost_turn(deposed(self.active))
             raise deposed(self.active)
 
@@ -126,24 +158,25 @@ class Postgres(Database):
             self.ended = error
             self._has_checked.set()
             self._is_leader.set()
-            self.on_end(error)
+            if self._on_end is not None:
+                self._on_end(error)
 
     # -- the store -----------------------------------------------------------------------------------------------------
 
     async def open(self) -> int:
         """Acquire the turn and open the database, or raise `Temporary` if another daemon is active."""
-        if not await self.ask(lambda: None) and not self._is_leader.is_set():
+        if not await self.ask(lambda: None, self._on_end or (lambda _error: None)) and not self._is_leader.is_set():
             holder = self.active.told if self.active else "another daemon"
             raise Temporary(f"{holder} uses {self.address}", "end that one first, or wait for its end")
         return await super().open()
 
-    async def write(self, compute: Callable[[Known], tuple[Batch, T]]) -> T:
-        """Write as `Database.write` does; raise `Deposed` once another daemon is active."""
+    async def write(self, compute: Callable[[StoredKeys], tuple[Batch, T]]) -> T:
+        """Write as `Database.write` does; raise `LeadershipLost` once another daemon is active."""
         if self.ended is not None:
             raise self.ended
         try:
             return await super().write(compute)
-        except Deposed as error:
+        except LeadershipLost as error:
             self._on_lost_turn(error)
             raise
 
@@ -200,7 +233,7 @@ class Postgres(Database):
 
     def _read(self, query: Callable[[Connection], R]) -> R:
         """Run a query, and retry it for `READING` seconds while the server is not reachable."""
-        end, pause = time.monotonic() + READING, 0.05
+        end, pause = time.monotonic() + READ_TIMEOUT, 0.05
         while True:
             try:
                 return self._read_once(query)
@@ -231,7 +264,7 @@ class Postgres(Database):
             self._write_connection = None
         return super()._writer()
 
-    def _write(self, compute: Callable[[Known], tuple[Batch, T]]) -> T:
+    def _write(self, compute: Callable[[StoredKeys], tuple[Batch, T]]) -> T:
         """Write a batch.
 
         If the connection breaks at the commit, the mark shows whether the transaction was committed.
@@ -239,7 +272,7 @@ class Postgres(Database):
         self._last_mark = ""
         answers: list[T] = []
 
-        def compute_and_keep(known: Known) -> tuple[Batch, T]:
+        def compute_and_keep(known: StoredKeys) -> tuple[Batch, T]:
             """Run `compute` and keep the answer for the case that the commit succeeds without confirmation."""
             batch, answer = compute(known)
             answers.append(answer)
@@ -255,7 +288,7 @@ class Postgres(Database):
             raise
 
     def _seal(self, connection: Connection, seq: int | None) -> None:
-        """Write the mark of this transaction, or raise `Deposed` if the turn is lost.
+        """Write the mark of this transaction, or raise `LeadershipLost` if the turn is lost.
 
         Another daemon that raises the epoch waits for the end of this transaction, or makes this statement fail.
         """
@@ -269,9 +302,9 @@ class Postgres(Database):
     def _was_committed(self, mark: str) -> bool:
         """Return whether the transaction with this mark was committed although its connection broke.
 
-        Raises `Deposed` if another daemon is active, or if this cannot be determined within `KNOWING` seconds.
+        Raises `LeadershipLost` if another daemon is active, or if this cannot be determined within `KNOWING` seconds.
         """
-        end = time.monotonic() + KNOWING
+        end = time.monotonic() + COMMIT_CHECK_TIMEOUT
         while time.monotonic() < end:
             try:
                 assert self._engine is not None

@@ -26,7 +26,7 @@ from agent_orchestrator.core.events import Event, Unknown, decode
 from agent_orchestrator.core.store import schema
 from agent_orchestrator.core.store.migrations import MIGRATIONS
 
-Found = dict[str, Any]
+RowValues = dict[str, Any]
 """A row by column names."""
 
 _EVENT_COLUMNS = ("seq", "key", "type", "project", "session", "generation", "source", "time", "data")
@@ -48,8 +48,8 @@ class Salvaged:
     """The rows that could be read."""
 
     version: int
-    events: Sequence[Found] = ()
-    outbox: Sequence[Found] = ()
+    events: Sequence[RowValues] = ()
+    outbox: Sequence[RowValues] = ()
 
     @property
     def gaps(self) -> list[tuple[int, int]]:
@@ -59,22 +59,22 @@ class Salvaged:
 
 
 @dataclass(slots=True)
-class Looked:
+class Condition:
     """The condition of a database."""
 
     version: int = 0
     problems: list[str] = field(default_factory=list)
     unreadable: list[int] = field(default_factory=list)
     """Numbers of the events whose data cannot be parsed."""
-    stuck: list[Found] = field(default_factory=list)
+    stuck: list[RowValues] = field(default_factory=list)
     """Outbox rows that cannot be parsed; with such a row in the table, none can be carried out."""
     facts: str = ""
     """What is wrong with the saved facts."""
 
 
-def look(path: Path) -> Looked:
+def check_condition(path: Path) -> Condition:
     """Check the condition of a database. The file must be a copy, because SQLite may complete its write-ahead log when it opens it."""
-    condition = Looked()
+    condition = Condition()
     if _read_pages(path).loose:
         condition.problems.append(
             "its write-ahead log is damaged: what was committed after that place is not seen any more"
@@ -94,7 +94,7 @@ def look(path: Path) -> Looked:
     return condition
 
 
-def _check_rows(database: sqlite3.Connection, condition: Looked) -> None:
+def _check_rows(database: sqlite3.Connection, condition: Condition) -> None:
     """Check the rows of a database whose structure is intact."""
     for seq, data in database.execute("SELECT seq, data FROM events ORDER BY seq"):
         if not _is_object(data):
@@ -112,7 +112,7 @@ def _check_rows(database: sqlite3.Connection, condition: Looked) -> None:
         condition.facts = "they are of later events than there are"
 
 
-def put_in_order(path: Path, looked: Looked) -> None:
+def delete_unreadable_rows(path: Path, looked: Condition) -> None:
     """Delete what keeps a structurally intact database from being used: unreadable outbox rows, and saved facts."""
     with closing(_open(path)) as database, database:
         if looked.facts:
@@ -120,7 +120,7 @@ def put_in_order(path: Path, looked: Looked) -> None:
         database.executemany("DELETE FROM outbox WHERE key IS ?", [(effect["key"],) for effect in looked.stuck])
 
 
-def log_of(path: Path) -> list[Event]:
+def read_events(path: Path) -> list[Event]:
     """Return the events of an intact database of any version up to the current one."""
     with closing(_open(path)) as database:
         rows = database.execute(f"SELECT {', '.join(_EVENT_COLUMNS)} FROM events ORDER BY seq").fetchall()
@@ -145,8 +145,8 @@ def salvage(path: Path) -> Salvaged:
     change the file when it opens it.
     """
     content = _read_pages(path)
-    events: dict[int, Found] = {}
-    outbox: dict[str, Found] = {}
+    events: dict[int, RowValues] = {}
+    outbox: dict[str, RowValues] = {}
     version, is_complete = _read_tables(path, events, outbox)
     if content.loose or not is_complete:
         for values in _scan_rows(content):
@@ -168,7 +168,7 @@ def salvage(path: Path) -> Salvaged:
     return Salvaged(version, ordered, list(outbox.values()))
 
 
-def _read_tables(path: Path, events: dict[int, Found], outbox: dict[str, Found]) -> tuple[int, bool]:
+def _read_tables(path: Path, events: dict[int, RowValues], outbox: dict[str, RowValues]) -> tuple[int, bool]:
     """Add what SQLite itself can still read; return the schema version, and whether all rows could be read."""
     version, is_complete = 0, True
     try:
@@ -199,7 +199,7 @@ def _open(path: Path) -> sqlite3.Connection:
     return database
 
 
-def _event_or_none(values: Sequence[Any]) -> Found | None:
+def _event_or_none(values: Sequence[Any]) -> RowValues | None:
     """Return the values as an event, or None if they cannot be one."""
     if len(values) not in (len(_EVENT_COLUMNS), len(_EVENT_COLUMNS) + len(_VERSION_2_COLUMNS)):
         return None
@@ -221,7 +221,7 @@ def _event_or_none(values: Sequence[Any]) -> Found | None:
     return event
 
 
-def _outbox_row_or_none(values: Sequence[Any]) -> Found | None:
+def _outbox_row_or_none(values: Sequence[Any]) -> RowValues | None:
     """Return the values as an outbox row, or None if they cannot be one."""
     if len(values) != len(_OUTBOX_COLUMNS):
         return None

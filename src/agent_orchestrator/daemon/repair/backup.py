@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.base.files.safe import copy_some
+from agent_orchestrator.base.files.safe import copy_tree_limited
 from agent_orchestrator.base.home import Home
 
 ROOM, NAMES = 256 << 20, 10_000
@@ -65,7 +65,7 @@ class Repair:
 
     def keep_some(self, path: Path) -> None:
         """Copy a file or folder that an agent may have filled, up to `ROOM` bytes and `NAMES` files; report what is left out."""
-        if left_out := copy_some(path, self._backup_path(path), ROOM, NAMES):
+        if left_out := copy_tree_limited(path, self._backup_path(path), ROOM, NAMES):
             sample = ", ".join(str(omitted) for omitted in left_out[:_MAX_SHOWN]) + (
                 " …" if len(left_out) > _MAX_SHOWN else ""
             )

@@ -8,9 +8,10 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from agent_orchestrator.config.projects.trusted_files import TrustedFiles
 from agent_orchestrator.config.scope import ConfigSet
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.facts import Facts, SessionFacts
 from agent_orchestrator.core.fold.sessions import reduce
 from agent_orchestrator.core.store import salvage
 from agent_orchestrator.core.store.migrations import MIGRATIONS
@@ -35,7 +36,7 @@ def put_in_order(repair: Repair) -> list[Event] | None:
         return []
     with tempfile.TemporaryDirectory(prefix="repair-", dir=repair.home.path) as folder:
         copy = _copy_database(path, Path(folder) / "looked")
-        condition = salvage.look(copy)
+        condition = salvage.check_condition(copy)
         if condition.version > len(MIGRATIONS):
             text = f"it is of a newer version ({condition.version}) than this program knows ({len(MIGRATIONS)})"
             repair.tell("database", "failed", text, "install the newer agent-orchestrator, or use another AO_HOME")
@@ -43,12 +44,12 @@ def put_in_order(repair: Repair) -> list[Event] | None:
         if condition.problems:
             return _salvage(repair, path, Path(folder), condition)
         _repair_records(repair, path, condition)
-        return salvage.log_of(copy)
+        return salvage.read_events(copy)
 
 
 def _server_scheme(repair: Repair) -> str:
     """Return the scheme of the database server that the home uses, or "" if its database is a file."""
-    config = ConfigSet(repair.home.config, os.environ)
+    config = ConfigSet(repair.home.config, os.environ, trust=TrustedFiles(Facts(), repair.home))
     try:
         config.load_home()
     except (AoError, OSError):
@@ -82,13 +83,13 @@ def _finish_earlier_repair(repair: Repair) -> None:
         rebuilt.replace(path)
 
 
-def _salvage(repair: Repair, path: Path, folder: Path, condition: salvage.Looked) -> list[Event]:
+def _salvage(repair: Repair, path: Path, folder: Path, condition: salvage.Condition) -> list[Event]:
     """Build a new database from what is readable in a damaged one, and exchange them; return the events of the new one."""
     problem = f"{path} is damaged ({condition.problems[0]})"
     salvaged = salvage.salvage(_copy_database(path, folder / "salvaged"))
     rebuilt = folder / "fresh.db"
     salvage.rebuild(salvaged, rebuilt)
-    after = salvage.look(rebuilt)
+    after = salvage.check_condition(rebuilt)
     if after.problems:
         repair.tell(
             "database", "failed", f"{problem}, and could not be salvaged: {after.problems[0]}", "restore a backup"
@@ -111,10 +112,10 @@ def _salvage(repair: Repair, path: Path, folder: Path, condition: salvage.Looked
             if file.exists():
                 repair.put_aside(file)
         _rebuilt_path(repair).replace(path)
-    return salvage.log_of(rebuilt)
+    return salvage.read_events(rebuilt)
 
 
-def _repair_records(repair: Repair, path: Path, condition: salvage.Looked) -> None:
+def _repair_records(repair: Repair, path: Path, condition: salvage.Condition) -> None:
     """Repair damaged records in a database whose file is sound."""
     if condition.unreadable:
         sample = ", ".join(map(str, condition.unreadable[:_MAX_SHOWN]))
@@ -137,7 +138,7 @@ def _repair_records(repair: Repair, path: Path, condition: salvage.Looked) -> No
             if (file := path.with_name(path.name + part)).exists():
                 repair.keep(file)
         repair.note("effects.jsonl", "".join(json.dumps(row, default=str) + "\n" for row in condition.stuck))
-        salvage.put_in_order(path, condition)
+        salvage.delete_unreadable_rows(path, condition)
     if not (condition.unreadable or condition.stuck or condition.facts):
         repair.tell("database", "ok", f"{path}, version {condition.version}")
 

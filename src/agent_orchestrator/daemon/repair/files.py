@@ -10,7 +10,7 @@ import stat
 from pathlib import Path
 
 from agent_orchestrator.base import keyring
-from agent_orchestrator.base.files.safe import read_plain
+from agent_orchestrator.base.files.safe import read_regular_file
 from agent_orchestrator.client.daemon_client import alive
 from agent_orchestrator.config.load import load
 from agent_orchestrator.daemon.repair.backup import Repair
@@ -53,9 +53,9 @@ def put_in_order(repair: Repair) -> None:
     _remove_leftovers(repair)
 
 
-def content(path: Path) -> bytes:
+def read_content(path: Path) -> bytes:
     """Return a file's content; raise `OSError` if it is no regular file, like a pipe or an endless device."""
-    return read_plain(path.resolve())
+    return read_regular_file(path.resolve())
 
 
 def _repair_modes(repair: Repair) -> None:
@@ -87,7 +87,7 @@ def _repair_token(repair: Repair, path: Path, pattern: re.Pattern[str], conseque
         repair.tell(path.name, "ok", "not there; it is made when it is needed")
         return
     try:
-        text = content(path).decode().strip()
+        text = read_content(path).decode().strip()
     except (OSError, ValueError):
         text = ""
     if pattern.fullmatch(text):
@@ -102,7 +102,7 @@ def _repair_named_tokens(repair: Repair) -> None:
     if not path.exists():
         return
     try:
-        names = [str(entry["name"]) for entry in json.loads(content(path))["tokens"]]
+        names = [str(entry["name"]) for entry in json.loads(read_content(path))["tokens"]]
         repair.tell("tokens.json", "ok", f"{len(names)} tokens and sign-ins")
     except (OSError, ValueError, KeyError, TypeError) as error:
         action = "put aside; named tokens are made anew with `ao token new`, browsers sign in again"
@@ -116,7 +116,7 @@ def _repair_configuration(repair: Repair) -> None:
     if not path.exists():
         return
     try:
-        if b"\0" in content(path):
+        if b"\0" in read_content(path):
             if repair.mend("configuration", f"{path} is no text any more", "put aside; defaults are in force"):
                 repair.put_aside(path)
             return
@@ -154,7 +154,7 @@ def _remove_leftovers(repair: Repair) -> None:
 def _is_daemon_alive(info: Path) -> bool:
     """Return whether the daemon of an info file is alive."""
     try:
-        return alive(int(json.loads(content(info))["pid"]))
+        return alive(int(json.loads(read_content(info))["pid"]))
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

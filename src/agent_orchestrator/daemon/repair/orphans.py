@@ -11,7 +11,7 @@ from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.base.git.refs import find_layout, read_symbolic_head
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.daemon.repair.backup import Repair
-from agent_orchestrator.daemon.repair.files import content
+from agent_orchestrator.daemon.repair.files import read_content
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.protocols.host import Host
 
@@ -49,7 +49,7 @@ def _workspaces(repair: Repair) -> set[Path]:
     paths = {path for path in repair.home.worktrees.glob("*/*") if path.is_dir()}
     for record in repair.home.sessions.glob("*/workspace.json"):
         try:
-            path = Path(json.loads(content(record))["path"])
+            path = Path(json.loads(read_content(record))["path"])
         except (OSError, ValueError, KeyError, TypeError):
             continue
         if path.is_dir():

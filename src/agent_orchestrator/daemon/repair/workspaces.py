@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from agent_orchestrator.base.files.safe import new_file
-from agent_orchestrator.base.git.commands import ABSENT, Git
+from agent_orchestrator.base.git.commands import REF_ABSENT, Git
 from agent_orchestrator.base.git.refs import find_layout, read_symbolic_head
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.daemon.repair.backup import Repair
@@ -73,7 +73,7 @@ async def _restore_branch(repair: Repair, git: Git, facts: SessionFacts) -> None
     for commit, source in await _candidates(git, facts):
         problem = f"its branch {facts.branch} is gone from {git.repo}"
         if repair.mend(facts.id, problem, f"made anew at {commit[:12]}, {source}"):
-            await git.update_ref(f"refs/heads/{facts.branch}", commit, ABSENT, "ao doctor --repair")
+            await git.update_ref(f"refs/heads/{facts.branch}", commit, REF_ABSENT, "ao doctor --repair")
         return
     remedy = (
         f"git -C {shlex.quote(str(git.repo))} fsck --lost-found, then git branch {shlex.quote(facts.branch)} COMMIT"

@@ -17,18 +17,19 @@ from typing import Any
 import structlog
 
 from agent_orchestrator.base.git.commands import Git
-from agent_orchestrator.config.projects.projects import NOWHERE
+from agent_orchestrator.config.projects.projects import NO_CONTEXT
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.effects import CallLater, Timer
-from agent_orchestrator.core.engine import Change, Flow
 from agent_orchestrator.core.events import Event, rfc3339
 from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.listeners import Change
 from agent_orchestrator.core.reactions import COORDINATOR, message_id
 from agent_orchestrator.errors import AoError, Conflict
-from agent_orchestrator.fleet.coordinator.digest import digest, tells
-from agent_orchestrator.protocols.host import Host
+from agent_orchestrator.fleet.coordinator.digest import digest, is_news
+from agent_orchestrator.protocols import Timer
+from agent_orchestrator.sessions.creation.new_session import NewSession
+from agent_orchestrator.sessions.followers import Followers
 from agent_orchestrator.sessions.messages import Inbox
-from agent_orchestrator.sessions.plugins import Plugins
+from agent_orchestrator.sessions.part import Core, Part
 from agent_orchestrator.sessions.sessions import Sessions
 
 BRANCH = "ao/coordinator"
@@ -42,24 +43,14 @@ STOPPED_WITHIN = 60.0
 log = structlog.get_logger()
 
 
-class Coordinators:
+class Coordinators(Part):
     """Starts coordinating agents, gives them goals, and sends them digests."""
 
-    def __init__(
-        self,
-        flow: Flow,
-        host: Host,
-        plugins: Plugins,
-        sessions: Sessions,
-        inbox: Inbox,
-        call_later: CallLater | None = None,
-    ) -> None:
-        self.flow = flow
-        self.host = host
-        self.plugins = plugins
+    def __init__(self, core: Core, sessions: Sessions, followers: Followers, inbox: Inbox) -> None:
+        super().__init__(core)
         self.sessions = sessions
+        self.followers = followers
         self.inbox = inbox
-        self._call_later = call_later
         self._ensuring = asyncio.Lock()
         self._session_of: dict[str, str] = {}
         """Project → its coordinating session."""
@@ -68,26 +59,26 @@ class Coordinators:
         self._checked_up_to: dict[str, int] = {}
         """Coordinating session → the event up to which there was nothing to send."""
         self._timers: dict[str, Timer] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._starting: asyncio.Task[None] | None = None
+        self._sending: set[str] = set()
+        """Coordinating sessions that a digest is being sent to."""
 
     def start(self) -> None:
         """Send what is due and whatever happens from now on; start the coordinators that the configuration asks for."""
         for facts in self.flow.sessions.values():
             if facts.spec.kind == COORDINATOR:
                 self._register(facts)
-        self.flow.on_change.append(self._on_change)
+        self.on(self._check_changed)
         for session in list(self._session_of.values()):
-            self._pending_since.setdefault(session, self.flow.clock())
+            self._pending_since.setdefault(session, self.clock())
             self._send_if_due(session)
-        if any(project.coordinator.auto for project in self.plugins.config.projects()):
-            self._starting = asyncio.get_running_loop().create_task(self._start_configured())
+        if any(project.coordinator.auto for project in self.core.config.projects()):
+            self.spawn(self._start_configured())
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Cancel all timers and tasks."""
-        for pending in (*self._timers.values(), *self._tasks.values(), self._starting):
-            if pending is not None:
-                pending.cancel()
+        for timer in self._timers.values():
+            timer.cancel()
+        await super().close()
 
     # -- starting ------------------------------------------------------------------------------------------------------
 
@@ -96,7 +87,7 @@ class Coordinators:
         return self.flow.sessions.get(self._session_of.get(project, ""))
 
     async def _start_configured(self) -> None:
-        for project in self.plugins.config.projects():
+        for project in self.core.config.projects():
             if project.coordinator.auto:
                 try:
                     await self.ensure(project.id)
@@ -109,12 +100,12 @@ class Coordinators:
         """Return the project's coordinating session, created or restored if necessary; one call at a time. Raises
         Conflict if one by another agent or model runs.
         """
-        settings = self.plugins.project(project)
+        settings = self.core.settings.project(project)
         async with self._ensuring:
-            await self.sessions.projects.check_trust(settings, settings.coordinator.agent, coordinator=True)
+            await self.core.projects.check_trust(settings, settings.coordinator.agent, coordinator=True)
             facts = self.of(project)
             if facts is not None and facts.wanted == "stop" and not facts.stopped:
-                facts = await self.sessions.until(facts.id, lambda now: now.stopped, STOPPED_WITHIN)
+                facts = await self.followers.until(facts.id, lambda now: now.stopped, STOPPED_WITHIN)
             if facts is None or (
                 facts.stopped and _needs_new_session(facts, settings.coordinator.conversation, agent, model)
             ):
@@ -125,16 +116,16 @@ class Coordinators:
             return self.flow.sessions[facts.id]
 
     async def _create(self, project: str, agent: str | None, model: str | None, key: str | None) -> SessionFacts:
-        settings = self.plugins.project(project).coordinator
-        request = {
-            "projectId": project,
-            "title": TITLE,
-            "agent": agent or settings.agent,
-            "model": model or (settings.model if agent in (None, settings.agent) else None),
-            "branch": BRANCH,
-            "kind": COORDINATOR,
-        }
-        session = await self.sessions.create(request, key, NOWHERE)
+        settings = self.core.settings.project(project).coordinator
+        request = NewSession(
+            project=project,
+            title=TITLE,
+            agent=agent or settings.agent,
+            model=model or (settings.model if agent in (None, settings.agent) else None),
+            branch=BRANCH,
+            kind=COORDINATOR,
+        )
+        session = await self.sessions.create(request, key, NO_CONTEXT)
         return self.flow.sessions[session["id"]]
 
     def _refuse_different_agent(self, facts: SessionFacts, agent: str | None, model: str | None) -> None:
@@ -191,7 +182,7 @@ class Coordinators:
         if registered is None or facts.created_at >= registered.created_at:
             self._session_of[facts.project] = facts.id
 
-    def _on_change(self, changes: Sequence[Change]) -> None:
+    def _check_changed(self, changes: Sequence[Change]) -> None:
         to_check = set()
         for change in changes:
             event = change.event
@@ -201,11 +192,11 @@ class Coordinators:
             if coordinator is None:
                 continue
             if event.session == coordinator.id:
-                if coordinator.live and lost(coordinator):
-                    self._pending_since.setdefault(coordinator.id, self.flow.clock())
+                if coordinator.live and digest_failed(coordinator):
+                    self._pending_since.setdefault(coordinator.id, self.clock())
                 to_check.add(coordinator.id)
-            elif tells(event, coordinator):
-                self._pending_since.setdefault(coordinator.id, self.flow.clock())
+            elif is_news(event, coordinator):
+                self._pending_since.setdefault(coordinator.id, self.clock())
                 to_check.add(coordinator.id)
         for session in to_check:
             self._send_if_due(session)
@@ -214,26 +205,22 @@ class Coordinators:
         """Send a digest if it is time and the agent rests; otherwise the timer or the session's next change calls this again."""
         facts = self.flow.sessions[session]
         since = self._pending_since.get(session)
-        if since is None or session in self._tasks or not at_rest(facts):
+        if since is None or session in self._sending or not can_receive_digest(facts):
             return
         if timer := self._timers.pop(session, None):
             timer.cancel()
-        loop = asyncio.get_running_loop()
         try:
-            wait = since + self.plugins.project(facts.project).coordinator.digest - self.flow.clock()
+            wait = since + self.core.settings.project(facts.project).coordinator.digest - self.clock()
         except AoError:
             return  # its project is gone
         if wait > 0:
-            self._timers[session] = (self._call_later or loop.call_later)(
-                min(wait, LONGEST_WAIT), lambda: self._send_if_due(session)
-            )
+            self._timers[session] = self.clock.call_later(min(wait, LONGEST_WAIT), lambda: self._send_if_due(session))
             return
-        task = loop.create_task(self._send_digest(session))
-        self._tasks[session] = task
-        task.add_done_callback(lambda finished_task: self._on_sent(session, finished_task))
+        self._sending.add(session)
+        self.spawn(self._send_digest(session)).add_done_callback(lambda task: self._on_sent(session, task))
 
     def _on_sent(self, session: str, task: asyncio.Task[None]) -> None:
-        self._tasks.pop(session, None)
+        self._sending.discard(session)
         if task.cancelled():
             return
         if error := task.exception():
@@ -249,15 +236,15 @@ class Coordinators:
             return
         await self._fast_forward_workspace(facts)
         facts = self.flow.sessions[session]
-        if not at_rest(facts):  # a person sent a message meanwhile
-            self._pending_since.setdefault(session, self.flow.clock())
+        if not can_receive_digest(facts):  # a person sent a message meanwhile
+            self._pending_since.setdefault(session, self.clock())
             return
-        now = self.flow.clock()
+        now = self.clock()
         news = digest(events, self.flow.sessions, facts, now)
         if news is None:
             self._checked_up_to[session] = upto
             return
-        key = f"digest:{session}:{upto}:{facts.digest.message if lost(facts) else ''}"
+        key = f"digest:{session}:{upto}:{facts.digest.message if digest_failed(facts) else ''}"
         message = message_id(key)
         await self.flow.append(
             Event(e.MessageQueued(message, news.text, SENDER), now, SENDER, key, facts.project, session),
@@ -273,10 +260,12 @@ class Coordinators:
 
     async def _unsent_news(self, facts: SessionFacts) -> tuple[list[Event], int]:
         """Return the news of the session's project since its last digest, and the number of the last event read."""
-        after = facts.digest.since if lost(facts) else max(facts.digest.upto, self._checked_up_to.get(facts.id, 0))
+        after = (
+            facts.digest.since if digest_failed(facts) else max(facts.digest.upto, self._checked_up_to.get(facts.id, 0))
+        )
         news: list[Event] = []
         while page := await self.flow.store.events(after=after, limit=PAGE, project=facts.project):
-            news += [event for event in page if tells(event, facts)]
+            news += [event for event in page if is_news(event, facts)]
             after = page[-1].seq
             if len(page) < PAGE:
                 break
@@ -287,19 +276,19 @@ class Coordinators:
         if facts.place is None or not facts.place.present:
             return
         try:
-            git = Git(self.plugins.site_of(facts).host, Path(facts.place.path))
+            git = Git(self.core.sites.of(facts).host, Path(facts.place.path))
             await git.run("merge", "--quiet", "--ff-only", facts.base, ok=(0, 1, 128))
         except AoError as error:
             log.info("a coordinator's folder stays where it is", session=facts.id, error=str(error))
 
 
-def lost(facts: SessionFacts) -> bool:
+def digest_failed(facts: SessionFacts) -> bool:
     """Return whether the session's last digest could not be delivered."""
     digest_message = next((message for message in facts.messages if message.id == facts.digest.message), None)
     return digest_message is not None and digest_message.state == "failed"
 
 
-def at_rest(facts: SessionFacts) -> bool:
+def can_receive_digest(facts: SessionFacts) -> bool:
     """Return whether it can be sent a digest: it waits for no person, no message waits for it, and its agent was not
     stopped by the daemon.
     """

@@ -20,7 +20,7 @@ from agent_orchestrator.core.status import derive
 
 MOST_LINES = 40
 """The most lines of news in a digest; the rest is counted."""
-LONGEST_QUOTE = 300
+MAX_QUOTE_LENGTH = 300
 LONGEST_LINE = 240
 
 Line = tuple[str, str]
@@ -41,7 +41,7 @@ def news(events: Iterable[Event], me: SessionFacts) -> list[Event]:
     """Return the events that a coordinating agent is informed of; a session's later event replaces an earlier one of the same kind."""
     latest: dict[tuple[str, ...], Event] = {}
     for event in events:
-        if not tells(event, me):
+        if not is_news(event, me):
             continue
         kind = _replacement_key(event)
         latest.pop(kind, None)
@@ -49,7 +49,7 @@ def news(events: Iterable[Event], me: SessionFacts) -> list[Event]:
     return sorted(latest.values(), key=lambda event: event.seq)
 
 
-def tells(event: Event, me: SessionFacts) -> bool:
+def is_news(event: Event, me: SessionFacts) -> bool:
     """Return whether the coordinating agent is informed of an event: of its project, of a kind in `_LINE_FUNCTIONS`, and not its own."""
     if event.project != me.project or event.session == me.id or type(event.body) not in _LINE_FUNCTIONS:
         return False
@@ -88,11 +88,11 @@ def digest(
         parts += _session_lines(session, sessions.get(session), entries)
     if left_out:
         parts.append(f"- … and {left_out} more; list_sessions shows where everything stands")
-    parts.append(standing(sessions, me, now))
+    parts.append(state_line(sessions, me, now))
     return Digest("\n".join(parts), count, left_out)
 
 
-def standing(sessions: Mapping[str, SessionFacts], me: SessionFacts, now: float) -> str:
+def state_line(sessions: Mapping[str, SessionFacts], me: SessionFacts, now: float) -> str:
     """Return the number of the project's sessions in each state, as one line."""
     columns: dict[str, int] = {}
     for facts in sessions.values():
@@ -127,7 +127,7 @@ def _session_lines(session: str, facts: SessionFacts | None, news: Sequence[Line
 def _quote(text: str) -> list[str]:
     """Return text of others as a quotation of limited length."""
     one_line = " ".join(text.split())
-    return [f"  > {one_line[:LONGEST_QUOTE]}{' …' if len(one_line) > LONGEST_QUOTE else ''}"] if one_line else []
+    return [f"  > {one_line[:MAX_QUOTE_LENGTH]}{' …' if len(one_line) > MAX_QUOTE_LENGTH else ''}"] if one_line else []
 
 
 def _shorten(text: str, longest: int = LONGEST_LINE) -> str:

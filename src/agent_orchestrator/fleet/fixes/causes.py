@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from agent_orchestrator.fleet.fixes.model import Failure, Frame
 
-FEW = 8
+MAX_FILES_PER_RULE_CAUSE = 8
 """If a rule is broken at most this often, it is one cause, in however many files."""
 LONGEST_TITLE = 100
 ALL = "all"
@@ -149,7 +149,7 @@ def group(failures: Sequence[Failure], kinds: Mapping[str, str]) -> list[Group]:
     return sorted(groups, key=lambda cause: (-len(cause.failures), cause.key))
 
 
-def as_one(groups: Sequence[Group]) -> Group:
+def merge_groups(groups: Sequence[Group]) -> Group:
     """Return all failures of these groups as one group, for one agent."""
     failures = tuple(failure for cause in groups for failure in cause.failures)
     return Group(ALL, f"{len(failures)} failures, {len(groups)} causes", failures)
@@ -190,7 +190,7 @@ def _cause_keys(failure: Failure, kind: str, rule_count: int) -> list[str]:
         return [*keys, f"at:{failure.file}:{failure.line}"] if failure.line else keys
     if failure.rule:
         rule_key = f"rule:{failure.tool}:{failure.rule}"
-        return [rule_key if rule_count <= FEW else f"{rule_key}:{failure.file}"]
+        return [rule_key if rule_count <= MAX_FILES_PER_RULE_CAUSE else f"{rule_key}:{failure.file}"]
     return [f"file:{failure.file}"] if failure.file else [f"tool:{failure.tool}"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from agent_orchestrator.fleet.fixes.model import EVERYTHING, Failure, Measured, Report, tally
+from agent_orchestrator.fleet.fixes.model import EVERYTHING, Failure, Report, ToolResult, tally
 
 SHOWN = 12
 """Lines that one reason lists."""
@@ -34,7 +34,7 @@ class Reason:
         return "\n".join([self.title, *(f"  {line}" for line in (*self.lines, *rest))])
 
 
-def judge(before: Report, after: Report, targets: Collection[Target]) -> list[Reason]:
+def reasons_not_fixed(before: Report, after: Report, targets: Collection[Target]) -> list[Reason]:
     """Return every reason why a change does not count as fixed.
 
     The list is empty if the targets are gone, nothing else fails, and nothing was silenced.
@@ -50,7 +50,7 @@ def judge(before: Report, after: Report, targets: Collection[Target]) -> list[Re
     return reasons
 
 
-def doubtful(before: Report, after: Report, targets: Collection[Target]) -> set[str]:
+def tools_to_retry(before: Report, after: Report, targets: Collection[Target]) -> set[str]:
     """Return the tools whose failures prevent the fix from counting; they are run again, because a failure may be random."""
     target_ids = {(target.tool, target.id) for target in targets}
     earlier, later = tally(before.failures), tally(after.failures)
@@ -59,7 +59,7 @@ def doubtful(before: Report, after: Report, targets: Collection[Target]) -> set[
     }
 
 
-def reconciled(first: Measured, second: Measured) -> Measured:
+def failures_in_both(first: ToolResult, second: ToolResult) -> ToolResult:
     """Return what fails in both of two measurements of the same content."""
     if first.problem or second.problem:
         return second if first.problem else first
@@ -119,7 +119,7 @@ def _untested_targets(before: Report, after: Report, target_ids: Collection[tupl
     return _reasons_of("error: these tests must pass, and were not run:", list(dict.fromkeys(lines)))
 
 
-def _runs_tests_of(result: Measured, name: str) -> bool:
+def _runs_tests_of(result: ToolResult, name: str) -> bool:
     """Return whether tests of a file or package are run that could not be loaded before."""
     return any(test.startswith(name) and state != "skipped" for test, state in result.tests.items())
 
@@ -142,7 +142,7 @@ def _new_failures(before: Report, after: Report) -> list[Reason]:
     return _reasons_of("error: these fail now, and did not before:", lines)
 
 
-def _was_hidden(result: Measured, failure: Failure) -> bool:
+def _was_hidden(result: ToolResult, failure: Failure) -> bool:
     """Return whether the file, package or test of a failure could not be checked in a measurement."""
     return any(
         scope == EVERYTHING

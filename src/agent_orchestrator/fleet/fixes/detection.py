@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.base.files.safe import read_plain
+from agent_orchestrator.base.files.safe import read_regular_file
 from agent_orchestrator.config.detection import detect_commands
 from agent_orchestrator.config.detection.commands import ACTIVATED
-from agent_orchestrator.fleet.fixes.mentions import full_text, mentioned
+from agent_orchestrator.fleet.fixes.mentions import full_text, mentioned_programs
 from agent_orchestrator.fleet.fixes.model import CI, FOUND, GIVEN, LINT, Tool
-from agent_orchestrator.fleet.fixes.tools import TEST_TOOLS, recognised
+from agent_orchestrator.fleet.fixes.tools import TEST_TOOLS, tool_kind_of
 
 _SKIPPED_FOLDERS = {"node_modules", "vendor", "dist", "build", "target", "site-packages", "third_party"}
 _PACKAGE_NAME = re.compile(r"^[A-Za-z0-9][\w.-]*")
@@ -60,22 +60,24 @@ class _Folder:
         return text in _read_text(self.path / file)
 
 
-def configured(top: Path, ci: Sequence[str], commands: Sequence[str] = ()) -> list[Tool]:
+def configured_tools(top: Path, ci: Sequence[str], commands: Sequence[str] = ()) -> list[Tool]:
     """Return the tools that the configured checks run, then those of the commands named for this run."""
     scripts = scripts_of(top)
     sources = dict.fromkeys(commands, GIVEN) | dict.fromkeys(ci, CI)
-    return [Tool(recognised(text, scripts), text, source=sources[text]) for text in dict.fromkeys((*ci, *commands))]
+    return [Tool(tool_kind_of(text, scripts), text, source=sources[text]) for text in dict.fromkeys((*ci, *commands))]
 
 
-def found(top: Path, known: Sequence[Tool], *, tested: bool) -> list[Tool]:
+def detect_tools(top: Path, known: Sequence[Tool], *, tested: bool) -> list[Tool]:
     """Return the tools of the project that the known ones do not cover. `tested`: the known ones have run tests."""
     top_folder = _read_folder(top)
     texts = [full_text(top, tool.command, scripts_of(top)) for tool in known]
-    covered = {tool.kind for tool in known} | {kind for text in texts for kind in mentioned(text, ORDER)}
+    covered = {tool.kind for tool in known} | {kind for text in texts for kind in mentioned_programs(text, ORDER)}
     tested = tested or not covered.isdisjoint(TEST_TOOLS) or any(_TEST_COMMAND.search(text) for text in texts)
     known_commands = {tool.command for tool in known}
     tools = [tool for tool in _command_tools(top, covered, tested) if tool.command not in known_commands]
-    covered |= {kind for tool in tools for kind in mentioned(full_text(top, tool.command, scripts_of(top)), ORDER)}
+    covered |= {
+        kind for tool in tools for kind in mentioned_programs(full_text(top, tool.command, scripts_of(top)), ORDER)
+    }
     covered |= {tool.kind for tool in tools}
     if tested or not covered.isdisjoint(TEST_TOOLS):
         covered |= TEST_TOOLS
@@ -99,12 +101,12 @@ def _command_tools(top: Path, covered: Iterable[str], tested: bool) -> list[Tool
     scripts = scripts_of(top)
     tools = []
     if lint:
-        tool = Tool(recognised(lint, scripts), lint, source=LINT)
-        kinds = {tool.kind, *mentioned(full_text(top, lint, scripts), ORDER)} - {"command"}
+        tool = Tool(tool_kind_of(lint, scripts), lint, source=LINT)
+        kinds = {tool.kind, *mentioned_programs(full_text(top, lint, scripts), ORDER)} - {"command"}
         if (not kinds or not kinds <= set(covered)) and _has_own_program(top, lint):
             tools.append(tool)
     if test and not tested:
-        tools.append(Tool(recognised(test, scripts), test, source=FOUND))
+        tools.append(Tool(tool_kind_of(test, scripts), test, source=FOUND))
     return tools
 
 
@@ -247,7 +249,7 @@ def _script_command(folder: _Folder, program: str) -> str:
     for text in (folder.package.get("scripts") or {}).values():
         for part in re.split(r"&&|;", text) if isinstance(text, str) else ():
             words = part.split()
-            if words and words[0].rpartition("/")[2] == program and recognised(part) == program:
+            if words and words[0].rpartition("/")[2] == program and tool_kind_of(part) == program:
                 return " ".join(["npx --no-install", program, *words[1:]])
     return ""
 
@@ -278,7 +280,7 @@ def _vitest(folder: _Folder) -> str:
 def _read_text(file: Path) -> str:
     """Return the text of a file, or "" if it cannot be read."""
     try:
-        return read_plain(file).decode(errors="replace")
+        return read_regular_file(file).decode(errors="replace")
     except OSError:
         return ""
 

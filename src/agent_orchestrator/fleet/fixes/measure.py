@@ -24,20 +24,30 @@ from pathlib import Path
 
 from agent_orchestrator.base.files import lock as locking
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.base.text.redaction import with_texts
-from agent_orchestrator.base.tolerant import ODD
+from agent_orchestrator.base.text.text_trees import map_texts
+from agent_orchestrator.base.tolerant import PARSE_ERRORS
 from agent_orchestrator.changes.checks import junit
 from agent_orchestrator.changes.checks.missing import missing_environment
 from agent_orchestrator.changes.checks.results import write_atomically
 from agent_orchestrator.changes.checks.runners import read_outcome
 from agent_orchestrator.errors import AoError, Temporary
 from agent_orchestrator.fleet.fixes import detection, suppressions
-from agent_orchestrator.fleet.fixes.comparison import Reason, doubtful, judge, reconciled
-from agent_orchestrator.fleet.fixes.model import CI, FOUND, LINT, Measured, Report, Tool, as_json, labelled, report_from
-from agent_orchestrator.fleet.fixes.parsers.common import Found, Said
+from agent_orchestrator.fleet.fixes.comparison import Reason, failures_in_both, reasons_not_fixed, tools_to_retry
+from agent_orchestrator.fleet.fixes.model import (
+    CI,
+    FOUND,
+    LINT,
+    Report,
+    Tool,
+    ToolResult,
+    as_json,
+    report_from,
+    with_unique_names,
+)
+from agent_orchestrator.fleet.fixes.parsers.common import ParseResult, ToolOutput
 from agent_orchestrator.fleet.fixes.parsers.text import PYTEST_REPORT, as_a_whole
 from agent_orchestrator.fleet.fixes.spec import Spec, spec_from
-from agent_orchestrator.fleet.fixes.tools import PARSERS, TEST_TOOLS, Asking, asking, pytest_options
+from agent_orchestrator.fleet.fixes.tools import PARSERS, TEST_TOOLS, ToolCommand, pytest_options, tool_commands
 from agent_orchestrator.protocols.text import writable
 
 _NOT_STARTED = (126, 127)
@@ -54,27 +64,27 @@ async def measure(top: Path, spec: Spec) -> Report:
     if spec.tools is not None:
         results = await _run_tools(host, top, spec.tools, spec)
     else:
-        configured_tools = labelled(detection.configured(top, spec.ci, spec.commands))
+        configured_tools = with_unique_names(detection.configured_tools(top, spec.ci, spec.commands))
         results = await _run_tools(host, top, configured_tools, spec)
         if not spec.commands:
             has_tests = any(result.tests or result.executed for result in results)
-            detected_tools = labelled([*configured_tools, *detection.found(top, configured_tools, tested=has_tests)])[
-                len(configured_tools) :
-            ]
+            detected_tools = with_unique_names(
+                [*configured_tools, *detection.detect_tools(top, configured_tools, tested=has_tests)]
+            )[len(configured_tools) :]
             results += await _run_tools(host, top, detected_tools, spec, optional=bool(configured_tools))
     listing = await host.run(["git", "ls-files", "-z"], cwd=top)
     files = [name for name in os.fsdecode(listing.out).split("\0") if name]
-    return Report(tuple(results), suppressions.silenced(top, files), suppressions.settings(top, files))
+    return Report(tuple(results), suppressions.count_marks(top, files), suppressions.settings(top, files))
 
 
 async def _run_tools(
     host: LocalHost, top: Path, tools: Sequence[Tool], spec: Spec, *, optional: bool = False
-) -> list[Measured]:
+) -> list[ToolResult]:
     """Run these tools and return their results.
 
     A linter that was found in the project's files and is not set up is left out; with `optional`, so is such a test runner.
     """
-    results: list[Measured] = []
+    results: list[ToolResult] = []
     for number, tool in enumerate(tools, 1):
         _print_line(f"{number}/{len(tools)} {tool.name} …")
         result = await _run_tool(host, top, tool, spec)
@@ -93,7 +103,7 @@ def _print_line(line: str) -> None:
     sys.stdout.flush()
 
 
-def _summary(result: Measured) -> str:
+def _summary(result: ToolResult) -> str:
     """Return the result of a tool as one line."""
     if result.problem:
         return result.problem if result.lacks else f"cannot be run: {result.problem}"
@@ -103,29 +113,29 @@ def _summary(result: Measured) -> str:
     return f"{count} {'failure' if count == 1 else 'failures'}{tests} ({result.seconds:.1f} s)"
 
 
-async def _run_tool(host: LocalHost, top: Path, tool: Tool, spec: Spec) -> Measured:
+async def _run_tool(host: LocalHost, top: Path, tool: Tool, spec: Spec) -> ToolResult:
     """Run a tool, and use its report if it agrees with the exit code; otherwise the failure is the command as a whole."""
     started_at = time.monotonic()
     scripts = detection.scripts_of(top / tool.folder)
     with tempfile.TemporaryDirectory(prefix="ao-fix-") as scratch_folder:
-        for attempt in asking(tool, str(Path(scratch_folder) / "report"), scripts):
+        for attempt in tool_commands(tool, str(Path(scratch_folder) / "report"), scripts):
             try:
                 output = await _tool_output(host, top, tool, attempt, spec, Path(scratch_folder) / PYTEST_REPORT)
             except AoError as error:
                 problem = f"it did not finish within {spec.timeout:g} s" if isinstance(error, Temporary) else error.text
-                return Measured(tool, problem=problem, seconds=time.monotonic() - started_at)
+                return ToolResult(tool, problem=problem, seconds=time.monotonic() - started_at)
             findings = read(output, plain=attempt.plain)
             if output.code == 0 or (findings.failures and not findings.problem):
                 break
     seconds = round(time.monotonic() - started_at, 3)
     if output.code == 0:
-        return Measured(tool, tests=findings.tests, executed=findings.executed, seconds=seconds)
+        return ToolResult(tool, tests=findings.tests, executed=findings.executed, seconds=seconds)
     if missing_setup := _missing_setup(output, findings):
         problem, is_absent = f"environment not set up: {missing_setup}", _is_absent(output) or missing_setup == NO_TESTS
-        return Measured(tool, problem=problem, lacks=missing_setup, absent=is_absent, seconds=seconds)
+        return ToolResult(tool, problem=problem, lacks=missing_setup, absent=is_absent, seconds=seconds)
     failures = findings.failures if findings.failures and not findings.problem else [as_a_whole(output)]
     hidden = tuple(dict.fromkeys(findings.hidden))
-    return Measured(
+    return ToolResult(
         tool,
         failures=tuple(failures),
         tests=findings.tests,
@@ -135,32 +145,32 @@ async def _run_tool(host: LocalHost, top: Path, tool: Tool, spec: Spec) -> Measu
     )
 
 
-def _is_absent(output: Said) -> bool:
+def _is_absent(output: ToolOutput) -> bool:
     """Return whether the tool's own program is not installed."""
     module = rf"No module named '?{output.tool.kind}'?(?:\s|$)"
     return output.code in _NOT_STARTED or any(re.search(rf"{_RUNNER_ERRORS}|{module}", line) for line in output.lines)
 
 
-def _missing_setup(output: Said, findings: Found) -> str:
+def _missing_setup(output: ToolOutput, findings: ParseResult) -> str:
     """Return what the environment lacks according to a tool's output, or ""."""
     text = "\n".join([*output.lines, *(failure.detail for failure in findings.failures)])
     outcome = read_outcome(text, output.reports, exit_code=output.code, top=Path(output.top))
     return missing_environment(text, outcome, exit_code=output.code)
 
 
-def read(said: Said, *, plain: bool = True) -> Found:
+def read(said: ToolOutput, *, plain: bool = True) -> ParseResult:
     """Parse a tool's output; if it has an unknown shape, return that as the tool's problem."""
     try:
         findings = PARSERS["command" if plain or said.code in _NOT_STARTED else said.tool.kind](said)
-    except ODD as error:
-        return Found(problem=f"what it wrote is of no known shape ({type(error).__name__})")
+    except PARSE_ERRORS as error:
+        return ParseResult(problem=f"what it wrote is of no known shape ({type(error).__name__})")
     tests = {writable(name): state for name, state in findings.tests.items()}
-    return replace(with_texts(findings, writable), tests=tests)
+    return replace(map_texts(findings, writable), tests=tests)
 
 
 async def _tool_output(
-    host: LocalHost, top: Path, tool: Tool, attempt: Asking, spec: Spec, pytest_report: Path
-) -> Said:
+    host: LocalHost, top: Path, tool: Tool, attempt: ToolCommand, spec: Spec, pytest_report: Path
+) -> ToolOutput:
     """Run a command of a tool and return its output and reports."""
     folder = top / tool.folder
     since = time.time_ns() - 20_000_000
@@ -175,7 +185,7 @@ async def _tool_output(
         reports = [pytest_report] if pytest_report.is_file() else junit.find_reports(top, since)
     code = result.code if result.code >= 0 else 128 - result.code
     out, err = result.out.decode(errors="replace"), result.err.decode(errors="replace")
-    return Said(tool, code, out, err, str(top), tuple(file for file in reports if file.is_file()))
+    return ToolOutput(tool, code, out, err, str(top), tuple(file for file in reports if file.is_file()))
 
 
 def _environment(folder: Path, tool: Tool, spec: Spec) -> dict[str, str]:
@@ -208,7 +218,7 @@ async def _retry_failures(top: Path, spec: Spec, report: Report, names: set[str]
     second = await measure(top, replace(spec, tools=tuple(result.tool for result in repeated_tools)))
     second_results = {result.tool: result for result in second.tools}
     tools = tuple(
-        reconciled(result, second_results[result.tool]) if result.tool in second_results else result
+        failures_in_both(result, second_results[result.tool]) if result.tool in second_results else result
         for result in report.tools
     )
     return replace(report, tools=tools)
@@ -246,11 +256,11 @@ async def _measure_and_judge(top: Path, spec: Spec) -> int:
     report = await measure(top, spec)
     if spec.before is not None:
         before = report_from(json.loads(spec.before.read_bytes()))
-        report = await _retry_failures(top, spec, report, doubtful(before, report, spec.targets))
+        report = await _retry_failures(top, spec, report, tools_to_retry(before, report, spec.targets))
     write_atomically(spec.output, as_json(report))
     if spec.before is None:
         return 0
-    reasons = judge(before, report, spec.targets)
+    reasons = reasons_not_fixed(before, report, spec.targets)
     if not reasons:
         _print_line(f"fixed: {len(spec.targets)} failures are gone, and there are no new ones")
         return 0

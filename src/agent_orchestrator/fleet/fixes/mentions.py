@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from agent_orchestrator.base.files.safe import read_plain
+from agent_orchestrator.base.files.safe import read_regular_file
 
 _WORDS = re.compile(r"[^\s;&|<>()'\"`=]+")
 _SEPARATORS = re.compile(r"&&|\|\||[;|\n]")
@@ -33,7 +33,7 @@ _MAX_DEPTH = 6
 _MAX_FILE_SIZE = 200_000
 
 
-def mentioned(text: str, names: Iterable[str]) -> set[str]:
+def mentioned_programs(text: str, names: Iterable[str]) -> set[str]:
     """Return which of these program names occur in a text."""
     words = {word.rpartition("/")[2] for word in _WORDS.findall(text)}
     return {name for name in names if name in words}
@@ -96,6 +96,6 @@ def _read_makefile(top: Path) -> tuple[dict[str, list[str]], dict[str, list[str]
 def _read_text(file: Path) -> str:
     """Return the text of a file, or "" if it cannot be read."""
     try:
-        return read_plain(file, _MAX_FILE_SIZE).decode(errors="replace") if file.is_file() else ""
+        return read_regular_file(file, _MAX_FILE_SIZE).decode(errors="replace") if file.is_file() else ""
     except OSError:
         return ""

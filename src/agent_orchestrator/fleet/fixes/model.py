@@ -75,7 +75,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class ToolResult:
     """The result of one tool."""
 
     tool: Tool
@@ -104,7 +104,7 @@ class Measured:
 class Report:
     """The results of all tools at one commit."""
 
-    tools: tuple[Measured, ...] = ()
+    tools: tuple[ToolResult, ...] = ()
     silenced: Mapping[str, int] = field(default_factory=dict)
     """Kind of comment or mark that silences a tool → how often it occurs in the repository."""
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -130,12 +130,12 @@ class Report:
         """What the environment lacks, by the first tool that reports it."""
         return next((result.lacks for result in self.tools if result.lacks), "")
 
-    def found(self, tool: Tool) -> Measured | None:
+    def found(self, tool: Tool) -> ToolResult | None:
         """Return the result of a tool, or None if it was not run."""
         return next((result for result in self.tools if result.tool == tool), None)
 
 
-def labelled(tools: Sequence[Tool]) -> list[Tool]:
+def with_unique_names(tools: Sequence[Tool]) -> list[Tool]:
     """Return the tools without repetitions, each with a unique name, because failures are counted by name."""
     names: set[str] = set()
     labelled_tools = []
@@ -171,7 +171,7 @@ def tally(failures: Sequence[Failure]) -> Counter[tuple[str, str]]:
     return Counter((failure.tool, failure.id) for failure in failures)
 
 
-def cut(text: str, room: int = LONGEST_DETAIL) -> str:
+def shorten_middle(text: str, room: int = LONGEST_DETAIL) -> str:
     """Return a text of at most `room` characters: its beginning and its end."""
     if len(text) <= room:
         return text
@@ -199,7 +199,7 @@ def failure_from(data: Mapping[str, Any]) -> Failure:
 def report_from(data: Mapping[str, Any]) -> Report:
     """Return a report from the data that `as_json` made."""
     tools = tuple(
-        Measured(
+        ToolResult(
             tool=tool_from(tool_data["tool"]),
             problem=tool_data["problem"],
             lacks=str(tool_data.get("lacks") or ""),

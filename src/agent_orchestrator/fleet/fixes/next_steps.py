@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from agent_orchestrator.changes.checks.required import fix_check_name
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.fixes import LANDED, LATER, READY, Fix, FixGroup, FixRound
-from agent_orchestrator.core.pull_request import GOOD
+from agent_orchestrator.core.fixes import LATER, MERGED, READY, Fix, FixGroup, FixRound
+from agent_orchestrator.core.pull_request import PASSING_STATES
 from agent_orchestrator.core.status import derive
 
 SENDER = "ao fix"
 """The sender of the message that reminds an agent."""
-SETTLES = 3.0
+SETTLE_SECONDS = 3.0
 """Seconds to wait after a turn for its commits, before the turn counts as having changed nothing."""
 
 
@@ -46,7 +47,7 @@ class Settle:
 
 
 @dataclass(frozen=True, slots=True)
-class Land:
+class Merge:
     """A step: merge a verified fix."""
 
     session: str
@@ -84,7 +85,7 @@ class End:
     reason: str = ""
 
 
-Step = Measure | StartAgent | Settle | Land | Verify | MakeReady | Remind | End
+Step = Measure | StartAgent | Settle | Merge | Verify | MakeReady | Remind | End
 
 
 def next_steps(fix: Fix, sessions: Mapping[str, SessionFacts], now: float) -> list[Step]:
@@ -126,7 +127,7 @@ def _end_of_run(fix: Fix, last: FixRound) -> End | None:
     if last.number > fix.max_rounds:
         return End("left", f"{_failures_text(last.total)} left after {_rounds_text(fix.max_rounds)}")
     before = fix.rounds[-2] if len(fix.rounds) > 1 else None
-    is_without_progress = before and not any(group.outcome in (LANDED, LATER) for group in before.groups)
+    is_without_progress = before and not any(group.outcome in (MERGED, LATER) for group in before.groups)
     if before and is_without_progress and last.commit == before.commit:
         return End("left", f"{_failures_text(last.total)} left, and the last round fixed none")
     return None
@@ -164,7 +165,7 @@ def _steps_of_session(fix: Fix, last: FixRound, group: FixGroup, facts: SessionF
         return [Settle(last.number, group, outcome, reason, commit)]
 
     if pr and pr.state == "merged":
-        return settle(LANDED, commit=pr.landed)
+        return settle(MERGED, commit=pr.landed)
     if facts.stopped or facts.wanted == "stop":
         return settle("stopped", "its session was stopped")
     if pr and pr.state == "closed":
@@ -179,7 +180,9 @@ def _steps_of_session(fix: Fix, last: FixRound, group: FixGroup, facts: SessionF
     if pr and status.name in ("ci_running", "merging", "working", "starting"):
         return []
     if pr and pr.draft:
-        is_quiet = status.name == "pr_open" and facts.activity.state == "idle" and now - facts.activity.at >= SETTLES
+        is_quiet = (
+            status.name == "pr_open" and facts.activity.state == "idle" and now - facts.activity.at >= SETTLE_SECONDS
+        )
         return [MakeReady(facts.id, f"fix:{fix.id}:{facts.head}")] if is_quiet else []
     if pr and pr.green(facts.head) and pr.mergeable(facts.head, facts.base_head) == "yes":
         if not _is_verified(fix, last, group, facts):
@@ -188,8 +191,8 @@ def _steps_of_session(fix: Fix, last: FixRound, group: FixGroup, facts: SessionF
             return settle(READY)
         if pr.refused and pr.refused_head == facts.head:
             return settle("failed", pr.refused)
-        return [Land(facts.id, f"fix:{fix.id}:{facts.head}:{facts.base_head}")]
-    if pr is None and status.name == "idle" and now - facts.activity.at >= SETTLES:
+        return [Merge(facts.id, f"fix:{fix.id}:{facts.head}:{facts.base_head}")]
+    if pr is None and status.name == "idle" and now - facts.activity.at >= SETTLE_SECONDS:
         reminders = [message for message in facts.messages if message.sender == SENDER]
         if not reminders:
             return [Remind(facts.id)]
@@ -198,15 +201,10 @@ def _steps_of_session(fix: Fix, last: FixRound, group: FixGroup, facts: SessionF
     return []
 
 
-def check_name(fix: Fix, last: FixRound, group: FixGroup) -> str:
-    """Return the name of the check that verifies the fix of a cause. Each cause has its own check, because two fixes may be the same."""
-    return f"fix-{fix.id}-{last.number}.{group.number}"
-
-
 def _is_verified(fix: Fix, last: FixRound, group: FixGroup, facts: SessionFacts) -> bool:
     """Return whether the check that verifies the fix has passed on the session's head."""
-    run = facts.pr.checks.get(check_name(fix, last, group)) if facts.pr else None
-    return run is not None and run.head == facts.head and run.state in GOOD
+    run = facts.pr.checks.get(fix_check_name(fix, last, group)) if facts.pr else None
+    return run is not None and run.head == facts.head and run.state in PASSING_STATES
 
 
 def _failure_summary(summary: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from agent_orchestrator.changes.checks.summary import plain
 from agent_orchestrator.fleet.fixes.causes import ALL, Group
-from agent_orchestrator.fleet.fixes.model import Failure, Tool, cut
+from agent_orchestrator.fleet.fixes.model import Failure, Tool, shorten_middle
 
 MOST_LISTED = 40
 MOST_DETAILED = 8
@@ -52,4 +52,4 @@ def _failure_lines(number: int, failure: Failure) -> list[str]:
     detail = plain(failure.detail).strip("\n")
     if number > MOST_DETAILED or not detail:
         detail = failure.message
-    return [*lines, *(f"   > {line}".rstrip() for line in cut(detail, DETAIL).split("\n"))]
+    return [*lines, *(f"   > {line}".rstrip() for line in shorten_middle(detail, DETAIL).split("\n"))]

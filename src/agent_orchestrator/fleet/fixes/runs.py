@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import shlex
-import sys
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -20,49 +18,46 @@ from typing import Any
 import structlog
 
 from agent_orchestrator.base.git.commands import Git
-from agent_orchestrator.base.home import Home
 from agent_orchestrator.base.progress import Progress
 from agent_orchestrator.changes.checks import Checks, CheckSpec
 from agent_orchestrator.changes.checks.events import set_up_remedy
+from agent_orchestrator.changes.checks.required import fix_folder, measure_command, verification_file
 from agent_orchestrator.changes.checks.results import write_atomically
 from agent_orchestrator.changes.checks.spec import file_name
 from agent_orchestrator.changes.reviews.reviews import Reviews
 from agent_orchestrator.config.effective import ProjectConfig
-from agent_orchestrator.config.model import Check
-from agent_orchestrator.config.projects.projects import NOWHERE, Context, Projects
+from agent_orchestrator.config.projects.projects import NO_CONTEXT, Context
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.engine import Change, Flow
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.fixes import LATER, Fix, FixGroup, FixRound
+from agent_orchestrator.core.listeners import Change
+from agent_orchestrator.core.signals import FixProgressed
 from agent_orchestrator.errors import AoError, Conflict, NotFound, UsageError
 from agent_orchestrator.fleet.fixes import prompt
-from agent_orchestrator.fleet.fixes.causes import Group, as_one, group
+from agent_orchestrator.fleet.fixes.causes import Group, group, merge_groups
 from agent_orchestrator.fleet.fixes.comparison import Target
 from agent_orchestrator.fleet.fixes.model import Report, report_from, tool_from
 from agent_orchestrator.fleet.fixes.next_steps import (
     SENDER,
     End,
-    Land,
     MakeReady,
     Measure,
+    Merge,
     Remind,
     Settle,
     StartAgent,
     Step,
     Verify,
-    check_name,
     next_steps,
 )
 from agent_orchestrator.fleet.fixes.spec import Spec, spec_json
 from agent_orchestrator.fleet.fixes.views import fix_json
-from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.sessions.agents.sign_in import require_sign_in
-from agent_orchestrator.sessions.environment import AGENT_SECRETS, agent_environment
+from agent_orchestrator.sessions.creation.new_session import NewSession
 from agent_orchestrator.sessions.isolation.containers import RUNTIME as CONTAINED
-from agent_orchestrator.sessions.lifecycle import Lifecycle
+from agent_orchestrator.sessions.lifecycle.environment import AGENT_SECRETS, agent_environment
 from agent_orchestrator.sessions.messages import Inbox
-from agent_orchestrator.sessions.plugins import Plugins
+from agent_orchestrator.sessions.part import Core, Part
 from agent_orchestrator.sessions.session_view import Views
 from agent_orchestrator.sessions.sessions import Sessions
 
@@ -70,11 +65,9 @@ MOST_GROUPS = 16
 """Causes that get an agent in one round; the others wait for the next round."""
 MOST_KEPT = 200
 """Causes of one measurement that are recorded."""
-RUNS = 4
-"""How often a verification may run a tool: with and without a report, and both again for failures that may be random."""
-LOOK_AGAIN = 1.0
+RECHECK_SECONDS = 1.0
 """Seconds after which a run is checked again without any event, because a decision may depend on time alone."""
-PATIENCE = 30.0
+RETRY_SECONDS = 30.0
 """Seconds before a step that failed is retried."""
 REMINDER = """\
 You ended your turn without a commit. If you have changes, commit them. If you found that nothing can be changed, say why, in one line: \
@@ -83,50 +76,29 @@ the failures of your task are still there."""
 log = structlog.get_logger()
 
 
-class Fixes:
+class Fixes(Part):
     """The fixing runs of a home."""
 
     def __init__(
-        self,
-        flow: Flow,
-        home: Home,
-        host: Host,
-        plugins: Plugins,
-        projects: Projects,
-        sessions: Sessions,
-        reviews: Reviews,
-        inbox: Inbox,
-        lifecycle: Lifecycle,
-        checks: Checks,
-        views: Views,
+        self, core: Core, sessions: Sessions, reviews: Reviews, inbox: Inbox, checks: Checks, views: Views
     ) -> None:
-        self.flow = flow
-        self.home = home
-        self.host = host
-        self.plugins = plugins
-        self.projects = projects
+        super().__init__(core)
         self.sessions = sessions
         self.reviews = reviews
         self.inbox = inbox
-        self.lifecycle = lifecycle
         self.checks = checks
         self.views = views
         self._start_lock = asyncio.Lock()
         self._run_tasks: dict[str, asyncio.Task[None]] = {}
         self._wake_events: dict[str, asyncio.Event] = {}
-        self.progress = Progress()
+        self.progress = Progress(lambda: self.emit(FixProgressed()))
         """Run id → what is being done for it."""
 
     def start(self) -> None:
         """Continue every run that has not ended."""
-        self.flow.on_change.append(self._on_change)
+        self.on(self._wake_runs)
         for fix in self.flow.home.fixes.values():
             self._drive(fix)
-
-    def close(self) -> None:
-        """Cancel the tasks of all runs; the next daemon continues the runs."""
-        for task in self._run_tasks.values():
-            task.cancel()
 
     # -- requests of people --------------------------------------------------------------------------------------------
 
@@ -138,10 +110,10 @@ class Fixes:
         event_key = f"fix:{key or uuid.uuid4().hex}"
         if existing := await self._view_by_key(event_key):
             return existing
-        project_id = await self.projects.resolve(context, request.get("projectId"), adopt=True)
+        project_id = await self.core.projects.resolve(context, request.get("projectId"), adopt=True)
         if project_id is None:
             raise UsageError("no project is named", "name one: projectId, or -p P")
-        project = self.plugins.project(project_id)
+        project = self.core.settings.project(project_id)
         settings = await self._complete_request(project, request)
         async with self._start_lock:
             if existing := await self._view_by_key(event_key):
@@ -155,7 +127,7 @@ class Fixes:
                 )
             number = max((int(fix_id[1:]) for fix_id in self.flow.home.fixes), default=0) + 1
             body = e.FixStarted(f"F{number}", settings)
-            await self.flow.append(Event(body, self.flow.clock(), "person", event_key, project_id))
+            await self.flow.append(Event(body, self.clock(), "person", event_key, project_id))
         self._drive(self.flow.home.fixes[body.fix])
         return self.view(body.fix)
 
@@ -166,17 +138,17 @@ class Fixes:
 
     async def _complete_request(self, project: ProjectConfig, request: Mapping[str, Any]) -> dict[str, Any]:
         """Return the request with defaults filled in; raise an error if it cannot be carried out."""
-        settings = self.plugins.config.agent(project.id, request.get("agent"))
+        settings = self.core.config.agent(project.id, request.get("agent"))
         assert settings is not None
-        self.plugins.agent(project, settings)
-        await self.projects.check_trust(project, settings.profile, ci=True)
+        self.core.plugins.agent(project, settings)
+        await self.core.projects.check_trust(project, settings.profile, ci=True)
         dry = bool(request.get("dryRun"))
         if not dry and settings.runtime != CONTAINED:
-            await self.plugins.here.login_ready.wait()
+            await self.core.sites.here.login_ready.wait()
             secrets = AGENT_SECRETS.get(settings.tool, ())
-            env = agent_environment(self.plugins.here.login, settings.env, {}, secrets)
+            env = agent_environment(self.core.sites.here.login, settings.env, {}, secrets)
             await require_sign_in(self.host, settings.tool, env)
-        scm = await self.sessions.forge_of(project)
+        scm = await self.sessions.forges.name(project)
         if scm != "local" and not dry:
             raise UsageError(
                 f"fixes are verified and landed by the local merge queue, and the changes of {project.id} land at {scm}",
@@ -265,33 +237,9 @@ class Fixes:
                     await self.sessions.stop(facts.id, key=key)
         return self.view(name)
 
-    # -- verification --------------------------------------------------------------------------------------------------
-
-    def checks_of(self, facts: SessionFacts) -> Mapping[str, Check]:
-        """Return the check that verifies a session's fix, by its name; an empty mapping if the session belongs to no run."""
-        fix = self.flow.home.fixes.get(facts.spec.group) if facts.spec.group else None
-        round_and_group = fix.group_of(facts.id) if fix else None
-        if fix is None or round_and_group is None:
-            return {}
-        fix_round, fix_group = round_and_group
-        project = self.plugins.config.project(facts.project)
-        settings = project.fix if project else None
-        timeout = (settings.timeout if settings else 1800.0) * max(1, len(fix.tools)) * RUNS + 60.0
-        command = _measure_command(self._spec_file(fix, fix_round.number, fix_group.number))
-        return {
-            check_name(fix, fix_round, fix_group): Check(
-                command=command, timeout=timeout, parallel=settings.parallel if settings else 1, on="done"
-            )
-        }
-
-    def commands_of(self, facts: SessionFacts) -> tuple[str, ...]:
-        """Return the commands that find the failures which a session is to fix."""
-        fix = self.flow.home.fixes.get(facts.spec.group) if facts.spec.group else None
-        return tuple(tool_from(tool).command for tool in fix.tools) if fix else ()
-
     # -- carrying out steps --------------------------------------------------------------------------------------------
 
-    def _on_change(self, changes: Sequence[Change]) -> None:
+    def _wake_runs(self, changes: Sequence[Change]) -> None:
         """Wake the runs whose sessions changed."""
         for change in changes:
             name = change.after.spec.group if change.after else ""
@@ -302,7 +250,7 @@ class Fixes:
         """Start the task that carries out a run, unless the run has ended or the task is there already."""
         if not fix.ended and fix.id not in self._run_tasks:
             self._wake_events[fix.id] = asyncio.Event()
-            task = asyncio.get_running_loop().create_task(self._run(fix.id), name=f"fix {fix.id}")
+            task = self.spawn(self._run(fix.id), name=f"fix {fix.id}")
             self._run_tasks[fix.id] = task
             task.add_done_callback(lambda _: self._forget_task(fix.id))
 
@@ -317,7 +265,7 @@ class Fixes:
         changed = self._wake_events[fix_id]
         while not (fix := self.flow.home.fixes[fix_id]).ended:
             changed.clear()
-            steps = next_steps(fix, self.flow.sessions, self.flow.clock())
+            steps = next_steps(fix, self.flow.sessions, self.clock())
             for step in steps:
                 try:
                     await self._execute_step(fix, step)
@@ -325,24 +273,24 @@ class Fixes:
                     await self._handle_error(fix, step, error)
                 except Exception:
                     log.exception("a fixing run met a defect", fix=fix_id, step=str(step))
-                    await asyncio.sleep(PATIENCE)
-            if not steps or all(isinstance(step, Land | Verify | MakeReady | Remind) for step in steps):
+                    await asyncio.sleep(RETRY_SECONDS)
+            if not steps or all(isinstance(step, Merge | Verify | MakeReady | Remind) for step in steps):
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), LOOK_AGAIN)
+                    await asyncio.wait_for(changed.wait(), RECHECK_SECONDS)
 
     async def _handle_error(self, fix: Fix, step: Step, error: AoError) -> None:
         """Handle a step's error: retry a temporary one, end a run that cannot be measured, settle a cause that gets no agent."""
         log.warning("a step of a fixing run failed", fix=fix.id, step=type(step).__name__, error=str(error))
         if error.retryable:
-            self.progress[fix.id] = f"tries again in {PATIENCE:.0f} s: {error.text}"
-            await asyncio.sleep(PATIENCE)
+            self.progress[fix.id] = f"tries again in {RETRY_SECONDS:.0f} s: {error.text}"
+            await asyncio.sleep(RETRY_SECONDS)
         elif isinstance(step, Measure):
             await self._record(fix, e.FixEnded(fix.id, "failed", str(error)), "ended")
         elif isinstance(step, StartAgent):
             body = e.FixGroupSettled(fix.id, step.round, step.group.number, "failed", None, str(error))
             await self._record(fix, body, f"{step.round}:{step.group.number}:settled")
         else:
-            await asyncio.sleep(LOOK_AGAIN)  # the session has changed meanwhile: the next steps are decided again
+            await asyncio.sleep(RECHECK_SECONDS)  # the session has changed meanwhile: the next steps are decided again
 
     async def _execute_step(self, fix: Fix, step: Step) -> None:
         """Carry out one step of a run."""
@@ -351,7 +299,7 @@ class Fixes:
                 await self._measure(fix, step.round)
             case StartAgent():
                 await self._start_agent(fix, step.round, step.group)
-            case Land():
+            case Merge():
                 await self.reviews.merge(step.session, None, key=step.key)
             case Verify():
                 await self.reviews.check(step.session, key=step.key)
@@ -369,7 +317,7 @@ class Fixes:
 
     async def _record(self, fix: Fix, body: e.Body, key: str, source: str = "daemon") -> None:
         """Append an event of a run, under a key that allows it once."""
-        await self.flow.append(Event(body, self.flow.clock(), source, f"fix:{fix.id}:{key}", fix.project))
+        await self.flow.append(Event(body, self.clock(), source, f"fix:{fix.id}:{key}", fix.project))
 
     async def _stop_session(self, session_id: str) -> None:
         """Stop a session whose fix failed, and save its work: the next round may give the cause to another session."""
@@ -382,9 +330,9 @@ class Fixes:
 
     async def _measure(self, fix: Fix, round_number: int) -> None:
         """Measure the base branch as a check, and record the failures by cause."""
-        project = self.plugins.project(fix.project)
-        await self.projects.check_trust(project, None, ci=True)
-        await self.plugins.here.login_ready.wait()
+        project = self.core.settings.project(fix.project)
+        await self.core.projects.check_trust(project, None, ci=True)
+        await self.core.sites.here.login_ready.wait()
         commit = await Git(self.host, project.path).resolve(f"refs/heads/{fix.base}")
         if commit is None:
             raise NotFound(f"{project.path} has no branch {fix.base} any more", "begin anew: ao fix")
@@ -414,13 +362,13 @@ class Fixes:
         self, fix: Fix, project: ProjectConfig, commit: str, spec_file: Path, *, again: bool
     ) -> None:
         """Run the measurement as a check on a commit; raise `AoError` if it does not succeed. `again`: ignore a cached result."""
-        env = agent_environment(self.plugins.here.login, project.env, {})
+        env = agent_environment(self.core.sites.here.login, project.env, {})
         check = CheckSpec(
             project=fix.project,
             repo=project.path,
             commit=commit,
             name=f"fix-{fix.id}",
-            command=_measure_command(spec_file),
+            command=measure_command(spec_file),
             timeout=project.fix.timeout * 10,
             env={key: value for key, value in env.items() if not key.startswith(("AO_", "GIT_"))},
             copy=project.copy,
@@ -480,26 +428,26 @@ class Fixes:
         fix_round = next(item for item in fix.rounds if item.number == round_number)
         self._write_spec(fix, fix_round, fix_group, cause, report)
         tools = [item.tool for item in report.tools if not item.problem]
-        request = {
-            "projectId": fix.project,
-            "title": prompt.title(cause),
-            "prompt": prompt.prompt(cause, tools, fix_round.commit, fix.base),
-            "agent": fix.request.get("agent"),
-            "model": fix.request.get("model"),
-            "base": fix.base,
-            "group": fix.id,
-            "groupLimit": fix.request.get("maxAgents") or None,
-            "files": list(fix_group.files),
-        }
-        session = await self.sessions.create(request, f"fix:{fix.id}:{round_number}:{fix_group.key}", NOWHERE)
+        request = NewSession(
+            project=fix.project,
+            title=prompt.title(cause),
+            prompt=prompt.prompt(cause, tools, fix_round.commit, fix.base),
+            agent=fix.request.get("agent"),
+            model=fix.request.get("model"),
+            base=fix.base,
+            group=fix.id,
+            group_limit=fix.request.get("maxAgents") or 0,
+            files=fix_group.files,
+        )
+        session = await self.sessions.create(request, f"fix:{fix.id}:{round_number}:{fix_group.key}", NO_CONTEXT)
         body = e.FixAgentStarted(fix.id, round_number, fix_group.number, session["id"])
         await self._record(fix, body, f"{round_number}:{fix_group.number}:started")
 
     def _write_spec(self, fix: Fix, fix_round: FixRound, fix_group: FixGroup, cause: Group, report: Report) -> None:
         """Write the file that tells the verification of a cause which tools to run and which failures must be gone."""
         targets = tuple(dict.fromkeys(Target(item.tool, item.id) for item in cause.failures))
-        project = self.plugins.project(fix.project)
-        file = self._spec_file(fix, fix_round.number, fix_group.number)
+        project = self.core.settings.project(fix.project)
+        file = verification_file(self.home, fix, fix_round.number, fix_group.number)
         spec = Spec(
             output=file.with_suffix(".last.json"),
             cache=self._cache(fix),
@@ -514,7 +462,7 @@ class Fixes:
 
     def _folder(self, fix: Fix) -> Path:
         """Return the folder of a run's files; create it if necessary."""
-        folder = self.home.path / "fixes" / fix.id
+        folder = fix_folder(self.home, fix)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder
 
@@ -525,10 +473,6 @@ class Fixes:
     def _report_file(self, fix: Fix, round_number: int) -> Path:
         """Return the path of a round's measurement."""
         return self._folder(fix) / f"round-{round_number}.json"
-
-    def _spec_file(self, fix: Fix, round_number: int, group_number: int) -> Path:
-        """Return the path of the spec that verifies one cause of a round."""
-        return self._folder(fix) / f"round-{round_number}-cause-{group_number}.json"
 
     def _read_report(self, fix: Fix, round_number: int) -> Report | None:
         """Return the report of a round, or None if it cannot be read."""
@@ -541,9 +485,4 @@ class Fixes:
 def _cause_groups(report: Report, *, together: bool) -> list[Group]:
     """Return the failures of a report by cause, or as one group if they are to be fixed together."""
     groups = group(report.failures, {result.tool.name: result.tool.kind for result in report.tools})
-    return [as_one(groups)] if together and len(groups) > 1 else groups
-
-
-def _measure_command(spec_file: Path) -> str:
-    """Return the shell command that runs `measure.py`; nothing of the checkout is on its import path."""
-    return shlex.join([sys.executable, "-P", "-m", "agent_orchestrator.fleet.fixes.measure", str(spec_file)])
+    return [merge_groups(groups)] if together and len(groups) > 1 else groups

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.base.files.safe import read_plain
+from agent_orchestrator.base.files.safe import read_regular_file
 
 MARKS = {
     "# type: ignore": r"#\s*type:\s*ignore",
@@ -44,7 +44,7 @@ _PACKAGE_KEYS = ("jest", "eslintConfig", "scripts")
 LARGEST = 2 << 20
 
 
-def silenced(top: Path, files: Iterable[str]) -> dict[str, int]:
+def count_marks(top: Path, files: Iterable[str]) -> dict[str, int]:
     """Return how often each mark occurs in the project's code."""
     counts: Counter[str] = Counter()
     for name in files:
@@ -106,6 +106,6 @@ def _package_settings(text: str) -> str:
 def _read_text(file: Path) -> str:
     """Return the text of a file, or "" if it cannot be read."""
     try:
-        return read_plain(file, LARGEST).decode(errors="replace")
+        return read_regular_file(file, LARGEST).decode(errors="replace")
     except OSError:
         return ""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from agent_orchestrator.fleet.fixes.model import Tool
 from agent_orchestrator.fleet.fixes.parsers import compiled, node, python, text
-from agent_orchestrator.fleet.fixes.parsers.common import Found, Said
+from agent_orchestrator.fleet.fixes.parsers.common import ParseResult, ToolOutput
 
 _PLAIN_WORD = r"[^\s;&|<>`()$*?]+"
 _SHELL_SETUP = re.compile(
@@ -70,7 +70,7 @@ _SCRIPT_RUNNERS = ("npm", "pnpm", "yarn", "bun")
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class ToolCommand:
     """One way to run a tool."""
 
     command: str
@@ -92,7 +92,7 @@ class _ToolPosition:
     """The index of the tool's name in `words`."""
 
 
-Parser = Callable[[Said], Found]
+Parser = Callable[[ToolOutput], ParseResult]
 PARSERS: Mapping[str, Parser] = {
     "pytest": python.pytest,
     "ruff": python.ruff,
@@ -108,7 +108,7 @@ PARSERS: Mapping[str, Parser] = {
 TEST_TOOLS = frozenset({"pytest", "jest", "vitest", "go", "cargo"})
 
 
-def recognised(command: str, scripts: Mapping[str, str] | None = None) -> str:
+def tool_kind_of(command: str, scripts: Mapping[str, str] | None = None) -> str:
     """Return the kind of tool that a command runs; `command` if it is not known."""
     position = _find_tool(command) or _find_tool(script_text(command, scripts or {}))
     return position.kind if position else "command"
@@ -158,9 +158,9 @@ def _find_tool(command: str) -> _ToolPosition | None:
     return None
 
 
-def asking(tool: Tool, report: str, scripts: Mapping[str, str] | None = None) -> list[Asking]:
+def tool_commands(tool: Tool, report: str, scripts: Mapping[str, str] | None = None) -> list[ToolCommand]:
     """Return how to run a tool, the best way first and the unchanged command last, for versions that support none of the others."""
-    plain = Asking(tool.command, plain=True)
+    plain = ToolCommand(tool.command, plain=True)
     if tool.kind == "command":
         return [plain]
     position = _find_tool(tool.command)
@@ -172,7 +172,7 @@ def asking(tool: Tool, report: str, scripts: Mapping[str, str] | None = None) ->
         options, report_file = script_options(report)
         words = tool.command.split()
         separators = ["--silent", "--"] if words[0] == "npm" else []
-        return [Asking(_join_words([*words, *separators, *options]), report_file), plain]
+        return [ToolCommand(_join_words([*words, *separators, *options]), report_file), plain]
     if not _VERDICT_CHANGING_OPTIONS.isdisjoint(position.words):
         return [plain]
     older_commands = _OLDER_VERSIONS.get(position.kind)
@@ -180,7 +180,7 @@ def asking(tool: Tool, report: str, scripts: Mapping[str, str] | None = None) ->
         _REPORT_COMMANDS[position.kind](position.words, position.number, report),
         *(older_commands(position.words, position.number) if older_commands else []),
     ]
-    return [*(Asking(f"{position.before}{attempt.command}", attempt.report) for attempt in attempts), plain]
+    return [*(ToolCommand(f"{position.before}{attempt.command}", attempt.report) for attempt in attempts), plain]
 
 
 def _join_words(words: list[str]) -> str:
@@ -204,9 +204,9 @@ def _remove_options(words: list[str], *flags: str) -> list[str]:
     return remaining
 
 
-def _pytest(words: list[str], _number: int, report: str) -> Asking:
+def _pytest(words: list[str], _number: int, report: str) -> ToolCommand:
     """Return the pytest command that writes a JUnit report."""
-    return Asking(
+    return ToolCommand(
         _join_words([*_remove_options(words, "--junitxml=", "--junit-xml=", "--tb="), *pytest_options(report)]), report
     )
 
@@ -216,61 +216,61 @@ def pytest_options(report: str) -> list[str]:
     return ["-o", "junit_family=xunit1", f"--junitxml={report}", "--continue-on-collection-errors", "--tb=short"]
 
 
-def _ruff(words: list[str], index: int, _report: str) -> Asking:
+def _ruff(words: list[str], index: int, _report: str) -> ToolCommand:
     """Return the ruff command that prints JSON."""
     head, rest = words[: index + 2], words[index + 2 :]
     rest = _remove_options(rest, "--output-format=", "--quiet", "-q", "--statistics")
-    return Asking(_join_words([*head, "--output-format", "json", *rest]))
+    return ToolCommand(_join_words([*head, "--output-format", "json", *rest]))
 
 
-def _mypy(words: list[str], index: int, _report: str) -> Asking:
+def _mypy(words: list[str], index: int, _report: str) -> ToolCommand:
     """Return the mypy command that prints JSON."""
     head, rest = words[: index + 1], words[index + 1 :]
-    return Asking(_join_words([*head, "--output", "json", *_remove_options(rest, "--output=", "-O=")]))
+    return ToolCommand(_join_words([*head, "--output", "json", *_remove_options(rest, "--output=", "-O=")]))
 
 
-def _mypy_text(words: list[str], index: int) -> list[Asking]:
+def _mypy_text(words: list[str], index: int) -> list[ToolCommand]:
     """Return the mypy command that prints text, for versions without JSON output."""
-    return [Asking(_join_words([*words[: index + 1], "--no-pretty", "--show-error-codes", *words[index + 1 :]]))]
+    return [ToolCommand(_join_words([*words[: index + 1], "--no-pretty", "--show-error-codes", *words[index + 1 :]]))]
 
 
-def _eslint(words: list[str], _number: int, _report: str) -> Asking:
+def _eslint(words: list[str], _number: int, _report: str) -> ToolCommand:
     """Return the eslint command that prints JSON."""
-    return Asking(_join_words([*_remove_options(words, "-f=", "--format="), "-f", "json"]))
+    return ToolCommand(_join_words([*_remove_options(words, "-f=", "--format="), "-f", "json"]))
 
 
-def _tsc(words: list[str], _number: int, _report: str) -> Asking:
+def _tsc(words: list[str], _number: int, _report: str) -> ToolCommand:
     """Return the tsc command that prints text without colors."""
-    return Asking(_join_words([*_remove_options(words, "--pretty="), "--pretty", "false"]))
+    return ToolCommand(_join_words([*_remove_options(words, "--pretty="), "--pretty", "false"]))
 
 
-def _jest(words: list[str], _number: int, report: str) -> Asking:
+def _jest(words: list[str], _number: int, report: str) -> ToolCommand:
     """Return the jest command that writes a JSON report."""
     words = _remove_options(words, "--watch", "--watchAll", "--outputFile=")
-    return Asking(_join_words([*words, "--json", f"--outputFile={report}"]), report)
+    return ToolCommand(_join_words([*words, "--json", f"--outputFile={report}"]), report)
 
 
-def _vitest(words: list[str], index: int, report: str) -> Asking:
+def _vitest(words: list[str], index: int, report: str) -> ToolCommand:
     """Return the vitest command that runs once and writes a JSON report."""
     head, rest = words[: index + 1], [word for word in words[index + 1 :] if word not in ("run", "watch", "dev")]
     rest = _remove_options(rest, "--watch", "-w", "--reporter=", "--outputFile=")
-    return Asking(_join_words([*head, "run", *rest, "--reporter=json", f"--outputFile={report}"]), report)
+    return ToolCommand(_join_words([*head, "run", *rest, "--reporter=json", f"--outputFile={report}"]), report)
 
 
-def _go(words: list[str], index: int, _report: str) -> Asking:
+def _go(words: list[str], index: int, _report: str) -> ToolCommand:
     """Return the `go test` command that prints JSON."""
-    return Asking(
+    return ToolCommand(
         _join_words([*words[: index + 2], "-json", *_remove_options(words[index + 2 :], "-json", "-v", "-failfast")])
     )
 
 
-def _cargo(words: list[str], index: int, _report: str) -> Asking:
+def _cargo(words: list[str], index: int, _report: str) -> ToolCommand:
     """Return the `cargo test` command that prints JSON and continues after a failure."""
     rest = _remove_options(words[index + 2 :], "--no-fail-fast", "--message-format=", "-q", "--quiet")
-    return Asking(_join_words([*words[: index + 2], "--no-fail-fast", "--message-format", "json", *rest]))
+    return ToolCommand(_join_words([*words[: index + 2], "--no-fail-fast", "--message-format", "json", *rest]))
 
 
-_REPORT_COMMANDS: Mapping[str, Callable[[list[str], int, str], Asking]] = {
+_REPORT_COMMANDS: Mapping[str, Callable[[list[str], int, str], ToolCommand]] = {
     "pytest": _pytest,
     "ruff": _ruff,
     "mypy": _mypy,
@@ -281,7 +281,7 @@ _REPORT_COMMANDS: Mapping[str, Callable[[list[str], int, str], Asking]] = {
     "go": _go,
     "cargo": _cargo,
 }
-_OLDER_VERSIONS: Mapping[str, Callable[[list[str], int], list[Asking]]] = {"mypy": _mypy_text}
+_OLDER_VERSIONS: Mapping[str, Callable[[list[str], int], list[ToolCommand]]] = {"mypy": _mypy_text}
 _SCRIPT_OPTIONS: Mapping[str, Callable[[str], tuple[list[str], str]]] = {
     "eslint": lambda _: (["-f", "json"], ""),
     "tsc": lambda _: (["--pretty", "false"], ""),

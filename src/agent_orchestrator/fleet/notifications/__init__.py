@@ -4,8 +4,8 @@
 session of a project has finished.
 """
 
-from agent_orchestrator.fleet.notifications.answer_links import Answers
-from agent_orchestrator.fleet.notifications.doctor import Trial
-from agent_orchestrator.fleet.notifications.service import Notifying
+from agent_orchestrator.fleet.notifications.answer_links import AnswerLinks
+from agent_orchestrator.fleet.notifications.doctor import NotifierTest
+from agent_orchestrator.fleet.notifications.service import NotificationSender
 
-__all__ = ["Answers", "Notifying", "Trial"]
+__all__ = ["AnswerLinks", "NotificationSender", "NotifierTest"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence
 
@@ -10,32 +9,24 @@ import structlog
 
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.dependencies import is_over
-from agent_orchestrator.core.engine import Change, Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.listeners import Change
 from agent_orchestrator.core.reactions import COORDINATOR
 from agent_orchestrator.errors import AoError
+from agent_orchestrator.sessions.part import Part
 
 log = structlog.get_logger()
 
 
-class Completion:
+class Completion(Part):
     """Records the event that all sessions of a project are done."""
-
-    def __init__(self, flow: Flow) -> None:
-        self.flow = flow
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         """Check whenever a session is done."""
-        self.flow.on_change.append(self._on_change)
+        self.on(self._check_ended)
 
-    def close(self) -> None:
-        """Cancel all recordings under way."""
-        for task in self._tasks:
-            task.cancel()
-
-    def _on_change(self, changes: Sequence[Change]) -> None:
+    def _check_ended(self, changes: Sequence[Change]) -> None:
         ended_sessions = {
             change.after.project: change.after
             for change in changes
@@ -43,9 +34,7 @@ class Completion:
         }
         for last in ended_sessions.values():
             if event := self._completion_event(last):
-                task = asyncio.get_running_loop().create_task(self._record(event))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self.spawn(self._record(event))
 
     def _completion_event(self, last: SessionFacts) -> Event | None:
         project_sessions = {facts.id: facts for facts in self.flow.sessions.values() if facts.project == last.project}
@@ -54,7 +43,7 @@ class Completion:
             return None
         runs = ",".join(f"{name}:{project_sessions[name].run}" for name in sorted(project_sessions))
         key = f"all-complete:{last.project}:{hashlib.sha256(runs.encode()).hexdigest()[:16]}"
-        return Event(body, self.flow.clock(), "daemon", key, last.project, last.id)
+        return Event(body, self.clock(), "daemon", key, last.project, last.id)
 
     async def _record(self, event: Event) -> None:
         try:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from agent_orchestrator.fleet.notifications.targets import Target
     from agent_orchestrator.sessions.messages import Inbox
 
-GOOD_FOR = 12 * 3600.0
+VALID_SECONDS = 12 * 3600.0
 """Seconds for which a link is valid."""
 PREFIX = "aoa_"
 _PERMISSION = ("agent-blocked", "agent-needs-input")
@@ -42,7 +42,7 @@ _LABELS = {"merge": "Merge", "raise-budget": "Let it use as much again"}
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class LinkContent:
     """The content of a link's token."""
 
     session: str
@@ -58,23 +58,23 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class LinkPreview:
     """A request, for the person who is to confirm the answer."""
 
-    word: Word
+    word: LinkContent
     title: str
     text: str
     note: str = ""
     """What else the person should know."""
 
 
-class Answers:
+class AnswerLinks:
     """Creates links and carries out the answers that they contain."""
 
-    def __init__(self, flow: Flow, tokens: Tokens) -> None:
+    def __init__(self, flow: Flow, tokens: Tokens, inbox: Inbox) -> None:
         self.flow = flow
         self.tokens = tokens
-        self.inbox: Inbox | None = None
+        self.inbox = inbox
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -106,11 +106,11 @@ class Answers:
         if reference.startswith("offer "):
             action = next(offer.action for offer in facts.offers if f"offer {offer.id}" == reference)
             allow_label = _LABELS.get(action, f"Do it: {action}")
-        until = self.flow.clock() + GOOD_FOR
+        until = self.flow.clock() + VALID_SECONDS
         actions = []
         verbs = {"allow": allow_label, "deny": "Deny"} if is_whole(request_text) else {"deny": "Deny"}
         for verb, label in verbs.items():
-            token = self._token(Word(facts.id, reference, verb, target.name, notice.id, until, target.pressed))
+            token = self._token(LinkContent(facts.id, reference, verb, target.name, notice.id, until, target.pressed))
             name = "merge" if label == "Merge" else verb
             actions.append(NotificationAction(name, label, f"{url}/answer/{token}", token))
         return replace(notice, message=message), actions
@@ -124,14 +124,14 @@ class Answers:
 
     # -- answering ---------------------------------------------------------------------------------------------------------
 
-    def show(self, token: str) -> Shown:
+    def show(self, token: str) -> LinkPreview:
         """Return what a link would answer. Raises Denied or Conflict if it is not valid."""
         link = self._read_link(token)
         facts = self._require_pending(link)
         verb = "Allow" if link.verb == "allow" else "Deny"
         request_text = self._request_text(facts, link.asked)
         note = "" if is_whole(request_text) else f"This is not all of it: {_terminal_remedy(facts)}"
-        return Shown(link, f"{verb}: {facts.id}", request_text, note)
+        return LinkPreview(link, f"{verb}: {facts.id}", request_text, note)
 
     def sent_by(self, token: str) -> tuple[str, str]:
         """Return the project and the notifier that a token was sent for."""
@@ -140,7 +140,6 @@ class Answers:
 
     async def answer(self, token: str, by: str = "") -> dict[str, Any]:
         """Give the answer, once; `by` is the person who pressed, if known. Raises Denied or Conflict if the token is not valid."""
-        assert self.inbox is not None
         link = self._word(token) if by else self._read_link(token)
         facts = self._require_pending(link)
         answerer = by or f"link {link.notifier}"
@@ -156,14 +155,14 @@ class Answers:
         await self.inbox.answer(facts.id, decision=link.verb, **target, key=key)
         return {"session": facts.id, "verb": link.verb, "by": answerer}
 
-    def _read_link(self, token: str) -> Word:
+    def _read_link(self, token: str) -> LinkContent:
         """Return what a link says. Raises Denied for a token that was sent as a button."""
         link = self._word(token)
         if link.pressed:
             raise Denied("this is no link, but a button", f"press it, or answer by: ao answer {link.session}")
         return link
 
-    def _require_pending(self, link: Word) -> SessionFacts:
+    def _require_pending(self, link: LinkContent) -> SessionFacts:
         """Return the session if it still waits for the request that the token names. Raises NotFound or Conflict otherwise."""
         facts = self.flow.sessions.get(link.session)
         if facts is None:
@@ -182,7 +181,7 @@ class Answers:
 
     # -- signing -----------------------------------------------------------------------------------------------------------
 
-    def _token(self, link: Word) -> str:
+    def _token(self, link: LinkContent) -> str:
         fields: Sequence[Any] = (
             *(link.session, link.asked, link.verb, link.notifier, link.notice, int(link.until)),
             *([1] if link.pressed else []),
@@ -190,7 +189,7 @@ class Answers:
         body = base64.urlsafe_b64encode(json.dumps(fields, separators=(",", ":")).encode()).decode().rstrip("=")
         return f"{PREFIX}{body}.{self.tokens.seal(body)}"
 
-    def _word(self, token: str) -> Word:
+    def _word(self, token: str) -> LinkContent:
         body, _, seal = token.removeprefix(PREFIX).partition(".")
         is_well_formed = token.startswith(PREFIX) and token.isascii() and len(token) < 2000
         if not is_well_formed or not hmac.compare_digest(self.tokens.seal(body).encode(), seal.encode()):
@@ -203,7 +202,7 @@ class Answers:
             raise Denied(
                 f"this link cannot be read: {one_line(str(error), 80)}", "open it from the notification itself"
             ) from None
-        link = Word(session, reference, verb, notifier, notice, float(until), bool(pressed))
+        link = LinkContent(session, reference, verb, notifier, notice, float(until), bool(pressed))
         if self.flow.clock() > link.until:
             raise Denied("this link is too old", f"answer in the dashboard, or: ao answer {link.session}")
         return link

@@ -9,15 +9,15 @@ from typing import Any
 from agent_orchestrator.base.health import finding
 from agent_orchestrator.core.notices import Notice
 from agent_orchestrator.errors import AoError, Missing, NotFound
-from agent_orchestrator.fleet.notifications.service import Notifying, send
+from agent_orchestrator.fleet.notifications.service import NotificationSender, send
 from agent_orchestrator.fleet.notifications.targets import Target
 from agent_orchestrator.protocols import Checked
 
 
-class Trial:
+class NotifierTest:
     """Sends test notifications and reports the results."""
 
-    def __init__(self, notifying: Notifying) -> None:
+    def __init__(self, notifying: NotificationSender) -> None:
         self.notifying = notifying
 
     async def run(self, project: str | None, names: Sequence[str] = ()) -> list[dict[str, Any]]:

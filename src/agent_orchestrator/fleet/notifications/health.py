@@ -12,12 +12,12 @@ from typing import Any
 
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event, rfc3339
-from agent_orchestrator.core.outbox import pause
+from agent_orchestrator.core.outbox import retry_pause
 from agent_orchestrator.errors import AoError
 
 FIRST, MOST = 10.0, 900.0
 """Seconds between two attempts at a receiver that fails: at first, and at most."""
-TOLD_AFTER = 2
+REPORT_AFTER_FAILURES = 2
 """Failures in a row, of the kind that mostly passes without action, before a person is notified."""
 
 
@@ -65,9 +65,9 @@ class Health:
         trouble = self._troubles.setdefault(receiver, Trouble(notifier, project, now))
         trouble.failures += 1
         trouble.error, trouble.remedy = error.text, error.remedy
-        delay = pause(trouble.failures - 1, FIRST, MOST, *([self._jitter] if self._jitter else []))
+        delay = retry_pause(trouble.failures - 1, FIRST, MOST, *([self._jitter] if self._jitter else []))
         trouble.until = max(now + delay, getattr(error, "until", None) or 0.0) if error.retryable else 0.0
-        if trouble.told or (error.retryable and trouble.failures < TOLD_AFTER):
+        if trouble.told or (error.retryable and trouble.failures < REPORT_AFTER_FAILURES):
             return None
         trouble.told = True
         return e.NotifierFailing(notifier, receiver, error.text, error.remedy)

@@ -15,7 +15,7 @@ MOST_LINES = 40
 LONGEST_LINE = 300
 
 
-def alone(notice: Notice, url: str, actions: Sequence[NotificationAction] = ()) -> Notification:
+def single_notification(notice: Notice, url: str, actions: Sequence[NotificationAction] = ()) -> Notification:
     """Return the notification of one notice, with the actions that are possible."""
     address = f"{url}/sessions/{quote(notice.session)}" if notice.session else url
     return Notification(
@@ -32,7 +32,7 @@ def alone(notice: Notice, url: str, actions: Sequence[NotificationAction] = ()) 
     )
 
 
-def together(notices: Sequence[Notice], url: str) -> Notification:
+def combined_notification(notices: Sequence[Notice], url: str) -> Notification:
     """Return several notices as one notification, the most urgent first."""
     ordered = sorted(notices, key=lambda notice: (_urgency_rank(notice.level), notice.at))
     lines = [one_line(f"• {notice.title}: {notice.message}", LONGEST_LINE) for notice in ordered[:MOST_LINES]]

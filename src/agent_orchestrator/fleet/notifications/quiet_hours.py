@@ -5,63 +5,53 @@ unless configured otherwise.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
 from agent_orchestrator.config import values
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.effects import CallLater, Timer
-from agent_orchestrator.core.engine import Change, Flow
 from agent_orchestrator.core.events import Event
+from agent_orchestrator.core.listeners import Change
 from agent_orchestrator.core.rules import PRIORITIES
+from agent_orchestrator.protocols import Timer
+from agent_orchestrator.sessions.part import Core, Part
 
 LONGEST_WAIT = 300.0
 """Seconds after which the clock is checked again at the latest: it may be set, or the machine may sleep."""
 
 
-class Quiet:
+class QuietHours(Part):
     """Holds notifications during quiet hours and releases them afterwards."""
 
-    def __init__(
-        self,
-        flow: Flow,
-        hours: Callable[[str], values.Quiet | None],
-        zone: tzinfo | None = None,
-        call_later: CallLater | None = None,
-    ) -> None:
-        self.flow = flow
-        self.hours = hours
-        """Returns a project's quiet hours, or None."""
+    def __init__(self, core: Core, zone: tzinfo | None = None) -> None:
+        """`zone` is the time zone of quiet hours that name none; None: the machine's own."""
+        super().__init__(core)
         self.zone = zone
-        """The time zone of quiet hours that name none; None: the machine's own."""
-        self._call_later = call_later
         self._timer: Timer | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         """Release what has become due, and from now on whatever is held when its time comes."""
-        self.flow.on_change.append(self._on_change)
+        self.on(self._plan_release, e.NotificationHeld)
         self._release_or_wait()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Cancel the timer and all recordings under way."""
         if self._timer:
             self._timer.cancel()
-        for task in self._tasks:
-            task.cancel()
+        await super().close()
 
-    def gate(self, project: str, told: e.Notified) -> e.Body:
+    def gate(self, project: str, notice: e.Notified) -> e.Body:
         """Return the event to record: the notification itself, or in quiet hours the event that holds it."""
-        until = quiet_until(self.hours(project), self.flow.clock(), self.zone)
-        hours = self.hours(project)
-        if until is None or (told.level == "urgent" and (hours is None or hours.urgent)):
-            return told
-        return e.NotificationHeld(told.trigger, told.title, told.message, told.level, until)
+        hours = self.core.projects.quiet_hours(project)
+        until = quiet_until(hours, self.clock(), self.zone)
+        if until is None or (notice.level == "urgent" and (hours is None or hours.urgent)):
+            return notice
+        return e.NotificationHeld(notice.trigger, notice.title, notice.message, notice.level, until)
 
-    def _on_change(self, changes: Sequence[Change]) -> None:
-        if any(isinstance(change.event.body, e.NotificationHeld) for change in changes):
-            self._release_or_wait()
+    def _plan_release(self, _changes: Sequence[Change]) -> None:
+        """Release held notifications when their time comes."""
+        self._release_or_wait()
 
     def _release_or_wait(self) -> None:
         if self._timer:
@@ -70,22 +60,18 @@ class Quiet:
         moments = [notice.until for notices in self.flow.home.quiet.values() for notice in notices]
         if not moments:
             return
-        loop = asyncio.get_running_loop()
-        wait = min(moments) - self.flow.clock()
+        wait = min(moments) - self.clock()
         if wait > 0:
-            self._timer = (self._call_later or loop.call_later)(min(wait, LONGEST_WAIT), self._release_or_wait)
+            self._timer = self.clock.call_later(min(wait, LONGEST_WAIT), self._release_or_wait)
             return
-        task = loop.create_task(self._release())
-        self._tasks.add(task)
-        task.add_done_callback(self._on_released)
+        self.spawn(self._release()).add_done_callback(self._on_released)
 
     def _on_released(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
         if not task.cancelled() and task.exception() is None:
             self._release_or_wait()
 
     async def _release(self) -> None:
-        now = self.flow.clock()
+        now = self.clock()
         for project, notices in self.flow.home.quiet.items():
             due = [notice for notice in notices if notice.until <= now]
             if not due:

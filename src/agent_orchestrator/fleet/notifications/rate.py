@@ -69,7 +69,7 @@ def decide(
 
     `waiting` are all notices for the same receiver, with or without this one; `marks` has the mark of each by its id.
     """
-    if repeated(marks[notice.id], pace, past, now):
+    if is_repeated(marks[notice.id], pace, past, now):
         return Skip()
     collected = pace.digest > 0 and notice.level in DIGESTED
     due = notice.at + pace.digest if collected else notice.at
@@ -79,7 +79,7 @@ def decide(
     if free_at > now:
         return Wait(free_at)
     candidates = [other for other in waiting if other.id != notice.id and other.urgent == notice.urgent]
-    is_last = left(notice.urgent, pace, past, now) <= 1
+    is_last = messages_left(notice.urgent, pace, past, now) <= 1
     joined = [
         other
         for other in candidates
@@ -88,13 +88,13 @@ def decide(
     return _join([notice, *joined], marks, pace, past, now)
 
 
-def repeated(mark: str, pace: Pace, past: Past, now: float) -> bool:
+def is_repeated(mark: str, pace: Pace, past: Past, now: float) -> bool:
     """Return whether a notice with this mark was sent so recently that it is not sent again."""
     sent_at = past.marks.get(mark)
     return sent_at is not None and 0 <= now - sent_at < pace.repeat_after
 
 
-def left(urgent: bool, pace: Pace, past: Past, now: float) -> int:
+def messages_left(urgent: bool, pace: Pace, past: Past, now: float) -> int:
     """Return how many messages may still be sent now."""
     recent = [at for at, was_urgent in past.messages if was_urgent == urgent and now - pace.per < at <= now]
     return max(0, pace.most - len(recent))
@@ -126,7 +126,7 @@ def _join(notices: Sequence[Notice], marks: Mapping[str, str], pace: Pace, past:
     distinct, repeated_notices = [], []
     for notice in sorted(notices, key=lambda item: item.at):
         mark = marks[notice.id]
-        if mark in used_marks or repeated(mark, pace, past, now):
+        if mark in used_marks or is_repeated(mark, pace, past, now):
             repeated_notices.append(notice)
         else:
             used_marks.add(mark)

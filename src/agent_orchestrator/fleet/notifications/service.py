@@ -11,60 +11,60 @@ Look here when a notification did not arrive or arrived twice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import structlog
 
-from agent_orchestrator.base.text.redaction import KNOWN
+from agent_orchestrator.base.text.redaction import REDACTOR
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.effects import Again, Effect
-from agent_orchestrator.core.engine import Flow
+from agent_orchestrator.core.effects import Effect, RetryLater
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.notices import NOTIFY, Notice, notice_of
 from agent_orchestrator.core.reactions import Intent
+from agent_orchestrator.core.signals import ConfigurationReloaded
 from agent_orchestrator.errors import AoError, Doubtful, Missing, NotFound, Temporary
 from agent_orchestrator.fleet.notifications import messages, rate
-from agent_orchestrator.fleet.notifications.answer_links import Answers
+from agent_orchestrator.fleet.notifications.answer_links import AnswerLinks
 from agent_orchestrator.fleet.notifications.health import Health
 from agent_orchestrator.fleet.notifications.targets import Target, Targets
 from agent_orchestrator.protocols import Notification, Notifier
 from agent_orchestrator.protocols.text import one_line
+from agent_orchestrator.sessions.part import Core, Part
 
-LATE = 86_400.0
+MAX_AGE = 86_400.0
 """Seconds after which a notification that could not be sent is dropped."""
-WITHIN = 90.0
+SEND_TIMEOUT = 90.0
 """Seconds that a notifier may take to send a message."""
 ASKING = ("agent-needs-input", "agent-blocked")
-SOON = 60.0
+QUESTION_RECHECK = 60.0
 """Seconds after which it is checked whether a question still waits for an answer."""
 AGAIN_AFTER = 30.0
 """Seconds before a message that may have arrived is sent once more."""
-RECALLED = 1000
+RECALLED_EVENTS = 1000
 """The number of past events of a kind that a new daemon reads."""
 
 log = structlog.get_logger()
 
 
-class Notifying:
+class NotificationSender(Part):
     """Sends notifications to people by the notifiers that they configured."""
 
-    def __init__(self, flow: Flow, targets: Targets, answers: Answers, url: Callable[[], str]) -> None:
-        self.flow = flow
+    def __init__(self, core: Core, targets: Targets, answers: AnswerLinks, health: Health) -> None:
+        super().__init__(core)
         self.targets = targets
         self.answers = answers
-        self.url = url
-        """Returns the dashboard's address."""
-        self.health = Health()
+        self.health = health
         self._past: dict[str, rate.Past] = {}
         self._settled: dict[str, None] = {}
         """Keys of receiver and notice that are settled, perhaps as part of another notice's message."""
         self._has_recalled = False
+        self.on_signal(ConfigurationReloaded, self._apply_settings)
 
     def effects(self) -> dict[str, Effect]:
         """Return the effect that sends a notification."""
         return {NOTIFY: Effect(self.deliver, ambiguous=True)}
 
-    def reload(self) -> None:
+    def _apply_settings(self, _signal: ConfigurationReloaded) -> None:
         """Apply changed settings: forget the notifiers that were made, and try failing receivers again at once."""
         self.targets.forget()
         self.health.forgive(self.targets.receivers())
@@ -76,22 +76,22 @@ class Notifying:
         have been sent already.
         """
         await self.recall()
-        notice, now = notice_of(intent), self.flow.clock()
+        notice, now = notice_of(intent), self.clock()
         target = self.targets.find(notice.project, str(intent.args["notifier"]))
         if target is None or self._is_settled(target, notice):
             return []
-        if now - notice.at > LATE:
+        if now - notice.at > MAX_AGE:
             return self._settle(target, intent, [notice], "late", reason="it could not be sent for a day")
         if self._is_answered(notice, now):
             return self._settle(target, intent, [notice], "late", reason="it is not asked any more")
         if until := self.health.left_alone(target.receiver, now):
-            raise Again(until - now)
+            raise RetryLater(until - now)
         waiting = await self._pending_for(target)
         marks = {candidate.id: self._mark(candidate) for candidate in (notice, *waiting)}
         past = self._past.get(target.receiver, rate.Past())
         match rate.decide(notice, waiting, marks, target.pace, past, now):
             case rate.Wait(until):
-                raise Again(until - now)
+                raise RetryLater(until - now)
             case rate.Skip():
                 return self._settle(target, intent, [notice], "repeated", reason="the same was said a moment ago")
             case rate.Send(notices, repeated):
@@ -120,25 +120,25 @@ class Notifying:
                 return self._settle(target, intent, settled, "doubtful", marks=sent_marks, reason=error.text)
             if keyed:
                 raise self._retry_later(target, intent, error) from None
-            raise Temporary(error.text, error.remedy, self.flow.clock() + AGAIN_AFTER) from None
+            raise Temporary(error.text, error.remedy, self.clock() + AGAIN_AFTER) from None
         except AoError as error:
             return self._handle_failure(target, intent, settled, error)
         return self._settle(target, intent, settled, "sent", marks=sent_marks)
 
     def message(self, target: Target, notices: Sequence[Notice]) -> Notification:
         """Return what is sent for these notices, with secrets redacted."""
-        url = (target.project.notifications.url or self.url()).rstrip("/")
+        url = (target.project.notifications.url or self.core.sites.here.url).rstrip("/")
         if len(notices) > 1:
-            notification = messages.together(notices, url)
+            notification = messages.combined_notification(notices, url)
         else:
             full_notice, actions = self.answers.offered(notices[0], target, url)
-            notification = messages.alone(full_notice, url, actions)
-        return KNOWN.tree(notification, ("id", "url", "token", "session_id", "project"))
+            notification = messages.single_notification(full_notice, url, actions)
+        return REDACTOR.tree(notification, ("id", "url", "token", "session_id", "project"))
 
     def _is_answered(self, notice: Notice, now: float) -> bool:
         """Return whether a question that could not be sent at once has been answered meanwhile."""
         facts = self.flow.sessions.get(notice.session)
-        is_late_question = now - notice.at > SOON and notice.trigger in ASKING
+        is_late_question = now - notice.at > QUESTION_RECHECK and notice.trigger in ASKING
         return is_late_question and facts is not None and facts.activity.state not in ("blocked", "waiting_input")
 
     # -- results -------------------------------------------------------------------------------------------------------
@@ -154,13 +154,13 @@ class Notifying:
         events = self._failure_events(target, notices[0], error)
         return [*events, *self._settle(target, intent, notices, "failed", reason=error.text)]
 
-    def _retry_later(self, target: Target, intent: Intent, error: AoError) -> Again:
-        now = self.flow.clock()
+    def _retry_later(self, target: Target, intent: Intent, error: AoError) -> RetryLater:
+        now = self.clock()
         events = self._failure_events(target, notice_of(intent), error)
-        return Again(max(1.0, self.health.left_alone(target.receiver, now) - now), *events)
+        return RetryLater(max(1.0, self.health.left_alone(target.receiver, now) - now), *events)
 
     def _failure_events(self, target: Target, notice: Notice, error: AoError) -> list[Event]:
-        now = self.flow.clock()
+        now = self.clock()
         body = self.health.failed(target.name, target.receiver, notice.project, error, now)
         if body is None:
             return []
@@ -182,13 +182,13 @@ class Notifying:
         reason: str = "",
     ) -> list[Event]:
         """Mark all these notices as settled and return the events that record it; their own rows find that out when they are due."""
-        now, first_notice = self.flow.clock(), notices[0]
+        now, first_notice = self.clock(), notices[0]
         urgent = first_notice.urgent
         if outcome in ("sent", "doubtful"):
             self._remember(target.receiver, marks, urgent, target.pace, now)
         for notice in notices:
             self._settled[f"{target.receiver} {notice.id}"] = None
-        for oldest in list(self._settled)[: -2 * RECALLED]:
+        for oldest in list(self._settled)[: -2 * RECALLED_EVENTS]:
             del self._settled[oldest]
         ids = tuple(notice.id for notice in notices)
         body = e.NotificationSettled(target.name, ids, outcome, target.receiver, urgent, tuple(marks), reason)
@@ -232,14 +232,14 @@ class Notifying:
             return
         read = self.flow.store.events
         kinds = ("notifier-failing", "notifier-recovered")
-        health = [event for kind in kinds for event in await read(0, RECALLED, kind=kind, newest=True)]
-        past = await read(0, RECALLED, kind="notification-settled", newest=True)
+        health = [event for kind in kinds for event in await read(0, RECALLED_EVENTS, kind=kind, newest=True)]
+        past = await read(0, RECALLED_EVENTS, kind="notification-settled", newest=True)
         if self._has_recalled:
             return
         self._has_recalled = True
         self.health.recall(sorted(health, key=lambda event: event.seq))
         self.health.forgive(self.targets.receivers())
-        longest_pace = rate.Pace(per=LATE, repeat_after=LATE)
+        longest_pace = rate.Pace(per=MAX_AGE, repeat_after=MAX_AGE)
         for event in past:
             body = event.body
             if not isinstance(body, e.NotificationSettled):
@@ -252,13 +252,13 @@ class Notifying:
 async def send(notifier: Notifier, notification: Notification) -> None:
     """Send a notification. Raises Doubtful after a timeout and NotFound for any other error of the plugin, with secrets redacted."""
     try:
-        async with asyncio.timeout(WITHIN):
+        async with asyncio.timeout(SEND_TIMEOUT):
             await notifier.notify(notification)
     except TimeoutError:
-        raise Doubtful(f"it did not end within {WITHIN:g} s", "see what it waits for") from None
+        raise Doubtful(f"it did not end within {SEND_TIMEOUT:g} s", "see what it waits for") from None
     except AoError as error:
-        error.text, error.remedy = KNOWN.text(error.text), KNOWN.text(error.remedy)
+        error.text, error.remedy = REDACTOR.text(error.text), REDACTOR.text(error.remedy)
         raise
     except Exception as error:
-        error_text = one_line(KNOWN.text(str(error)), 200)
+        error_text = one_line(REDACTOR.text(str(error)), 200)
         raise NotFound(f"{type(error).__name__}: {error_text}", "see the notifier's own documentation") from None

@@ -5,7 +5,6 @@ Everyone in a channel sees its buttons, so they count only for the people that `
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import json
@@ -15,9 +14,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import structlog
 
+from agent_orchestrator.base.tasks import Tasks
 from agent_orchestrator.changes.forge_sync.webhooks import Unsigned
 from agent_orchestrator.errors import AoError, UsageError
-from agent_orchestrator.fleet.notifications.answer_links import PREFIX, Answers
+from agent_orchestrator.fleet.notifications.answer_links import PREFIX, AnswerLinks
 from agent_orchestrator.fleet.notifications.targets import Target, Targets
 from agent_orchestrator.plugins.notifiers import http
 from agent_orchestrator.protocols.text import one_line
@@ -33,11 +33,11 @@ log = structlog.get_logger()
 class SlackButtons:
     """Receives answers from Slack."""
 
-    def __init__(self, targets: Targets, answers: Answers, clock: Callable[[], float]) -> None:
+    def __init__(self, targets: Targets, answers: AnswerLinks, clock: Callable[[], float]) -> None:
         self.targets = targets
         self.answers = answers
         self.clock = clock
-        self._replies: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> bool:
         """Carry out the answer of a pressed button; return False if the request is not about a button of ours."""
@@ -96,9 +96,7 @@ class SlackButtons:
         if http.host_of(url) not in (*HOSTS, configured_host):
             return
         reply = {"response_type": "ephemeral", "replace_original": False, "text": text}
-        task = asyncio.get_running_loop().create_task(self._reply(url, reply))
-        self._replies.add(task)
-        task.add_done_callback(self._replies.discard)
+        self._tasks.spawn(self._reply(url, reply))
 
     async def _reply(self, url: str, reply: Mapping[str, Any]) -> None:
         try:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.config.model import Notifier as Settings
-from agent_orchestrator.config.scope import ConfigSet
 from agent_orchestrator.fleet.notifications.rate import Pace
 from agent_orchestrator.protocols import Notifier
-from agent_orchestrator.sessions.plugins import Plugins
+from agent_orchestrator.sessions.part import Core
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +34,9 @@ class Target:
 class Targets:
     """The notifiers in force."""
 
-    def __init__(self, config: ConfigSet, plugins: Plugins) -> None:
-        self.config = config
-        self.plugins = plugins
+    def __init__(self, core: Core) -> None:
+        self.core = core
         self._notifiers: dict[str, Notifier] = {}
-
-    def routes(self, project: str | None, level: str) -> Sequence[str]:
-        """Return the names of the notifiers that a notification of this level goes to."""
-        return self._settings(project).routing.get(level, ())
 
     def find(self, project: str | None, name: str) -> Target | None:
         """Return a project's notifier by its name, or None if no notifier has that name."""
@@ -59,7 +52,7 @@ class Targets:
 
     def everywhere(self) -> list[Target]:
         """Return the notifiers of all projects, each receiver once."""
-        project_ids = [project.id for project in self.config.projects()] or [""]
+        project_ids = [project.id for project in self.core.config.projects()] or [""]
         targets = [target for project in project_ids for target in self.of(project)]
         return list({target.receiver: target for target in reversed(targets)}.values())[::-1]
 
@@ -70,8 +63,8 @@ class Targets:
     def make(self, target: Target) -> Notifier:
         """Return the notifier plugin; the error names what is wrong in its configuration."""
         if target.receiver not in self._notifiers:
-            registry = self.plugins.registry(target.project)
-            notifier = registry.make("notifier", target.settings.plugin, target.settings.options, self.plugins.host)
+            registry = self.core.plugins.registry(target.project)
+            notifier = registry.make("notifier", target.settings.plugin, target.settings.options, self.core.host)
             self._notifiers[target.receiver] = cast("Notifier", notifier)
         return self._notifiers[target.receiver]
 
@@ -80,7 +73,7 @@ class Targets:
         self._notifiers.clear()
 
     def _settings(self, project: str | None) -> ProjectConfig:
-        return (self.config.project(project) if project else None) or self.config.unowned()
+        return self.core.config.project_or_unowned(project)
 
 
 def _make_target(name: str, settings: Settings, project: ProjectConfig) -> Target:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_orchestrator.config.effective import ProjectConfig
-from agent_orchestrator.core.authors import free
+from agent_orchestrator.core.authors import is_trusted_text
 from agent_orchestrator.core.plans import EFFORTS, Plan
 from agent_orchestrator.core.pull_request import Issue
 from agent_orchestrator.plugins.agents.shared.spool import clean_text
@@ -125,7 +125,7 @@ def brief(plan: Plan, project: ProjectConfig, seen: Surroundings) -> str:
     return clean_text("\n\n".join(part for part in parts if part))
 
 
-def again(faults: Iterable[str]) -> str:
+def correction_request(faults: Iterable[str]) -> str:
     """Return the message for an agent whose plan cannot be used."""
     return (
         "This plan cannot be used:\n"
@@ -214,7 +214,7 @@ def _issues_section(issues: Sequence[Issue], trusted_authors: Sequence[str]) -> 
 
 def visible(issues: Sequence[Issue], trusted: Sequence[str]) -> list[Issue]:
     """Return the issues whose texts may reach an agent without a person's approval."""
-    return [issue for issue in issues if free(issue, trusted)]
+    return [issue for issue in issues if is_trusted_text(issue, trusted)]
 
 
 def _sessions_section(sessions: Sequence[tuple[str, str, frozenset[str]]]) -> str:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from agent_orchestrator.base.text.redaction import KNOWN
-from agent_orchestrator.base.threads import aside
-from agent_orchestrator.base.tolerant import read_line
+from agent_orchestrator.base.text.redaction import REDACTOR
+from agent_orchestrator.base.threads import run_in_own_thread
+from agent_orchestrator.base.tolerant import parse_turn_line
 from agent_orchestrator.config.prices import Prices
 from agent_orchestrator.core.plans import Spent
 from agent_orchestrator.errors import AoError, Conflict, Temporary
@@ -69,7 +69,7 @@ class Conversation:
         Raises `Temporary` if it does not answer in time, `Limited` at a usage limit, and `AoError` with its last line if it fails.
         """
         output = _AgentOutput(self)
-        turn = await aside(self.agent.turn, self.context, KNOWN.text(prompt), self.id)
+        turn = await run_in_own_thread(self.agent.turn, self.context, REDACTOR.text(prompt), self.id)
         try:
             async with asyncio.timeout(seconds):
                 code = await self.host.stream(
@@ -105,7 +105,7 @@ class _AgentOutput:
 
     def line(self, text: str) -> None:
         """Read a line that the agent's command printed."""
-        record = read_line(self.conversation.agent, text)
+        record = parse_turn_line(self.conversation.agent, text)
         if visible_text := clean_text(record.show).strip():
             self._last_lines = [*self._last_lines[-20:], visible_text]
             self.conversation.progress(visible_text.splitlines()[-1])

@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import structlog
 
 from agent_orchestrator.base.git.commands import Git
-from agent_orchestrator.base.home import Home
 from agent_orchestrator.base.progress import Progress
 from agent_orchestrator.changes.conflicts import Conflicts
-from agent_orchestrator.changes.forge_sync import Tracking
-from agent_orchestrator.config.effective import AgentSettings, ProjectConfig
+from agent_orchestrator.changes.forge_sync import IssueSync
+from agent_orchestrator.config.effective import ProjectConfig, ResolvedAgent
 from agent_orchestrator.config.prices import Prices
-from agent_orchestrator.config.projects.projects import Projects
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event, rfc3339
@@ -28,17 +26,17 @@ from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.plans import PLANNING, Plan, Spent
 from agent_orchestrator.core.pull_request import Issue
 from agent_orchestrator.core.reactions import Intent
+from agent_orchestrator.core.signals import PlanProgressed
 from agent_orchestrator.errors import AoError, Conflict, Temporary, UsageError
 from agent_orchestrator.fleet.plans import brief
 from agent_orchestrator.fleet.plans.conversation import Conversation, Limited, environment
 from agent_orchestrator.fleet.plans.scratch_copy import Scratch, Scratches
-from agent_orchestrator.fleet.plans.validation import Checked, Known, check, json_in
+from agent_orchestrator.fleet.plans.validation import CheckedPlan, PlanContext, check, json_in
 from agent_orchestrator.fleet.usage.account_limits import is_held, next_hold
+from agent_orchestrator.fleet.usage.budgets import Budgets
 from agent_orchestrator.protocols import AgentContext, Headless
-from agent_orchestrator.protocols.host import Host
-from agent_orchestrator.sessions.environment import AGENT_SECRETS, agent_environment
-from agent_orchestrator.sessions.lifecycle import Lifecycle
-from agent_orchestrator.sessions.plugins import Plugins
+from agent_orchestrator.sessions.lifecycle.environment import AGENT_SECRETS, agent_environment
+from agent_orchestrator.sessions.part import Core, Part
 
 MOST_BEGINNINGS = 3
 """How often one planning is started; after that many daemons ended during it, the plan fails."""
@@ -54,46 +52,30 @@ MOST_HISTORY = 300
 log = structlog.get_logger()
 
 
-class Drafting:
+class PlanDrafter(Part):
     """The plannings of a home: one conversation with an agent per plan."""
 
-    def __init__(
-        self,
-        flow: Flow,
-        home: Home,
-        host: Host,
-        plugins: Plugins,
-        projects: Projects,
-        lifecycle: Lifecycle,
-        conflicts: Conflicts,
-        tracking: Tracking,
-    ) -> None:
-        self.flow = flow
-        self.home = home
-        self.host = host
-        self.plugins = plugins
-        self.projects = projects
-        self.lifecycle = lifecycle
+    def __init__(self, core: Core, conflicts: Conflicts, tracking: IssueSync, budgets: Budgets) -> None:
+        super().__init__(core)
         self.conflicts = conflicts
         self.tracking = tracking
-        self.spent_for: Callable[[str, str | None], str] = lambda _project, _profile: ""
-        """Takes a project and a profile; returns which budget is used up, or "" if none is."""
-        self.scratches = Scratches(home.path / "planning", host)
-        self.prices = Prices(home.prices)
-        self.progress = Progress()
+        self.budgets = budgets
+        self.scratches = Scratches(core.home.path / "planning", core.host)
+        self.prices = Prices(core.home.prices)
+        self.progress = Progress(lambda: self.emit(PlanProgressed()))
         """Plan id → what its agent is doing."""
         self._usage: dict[str, Spent] = {}
-        self._running: dict[str, asyncio.Task[Checked]] = {}
+        self._running: dict[str, asyncio.Task[CheckedPlan]] = {}
         self._slots = asyncio.Semaphore(MOST_AT_ONCE)
 
-    def settings(self, project: ProjectConfig, name: str) -> tuple[AgentSettings, Headless]:
+    def settings(self, project: ProjectConfig, name: str) -> tuple[ResolvedAgent, Headless]:
         """Return the settings and the plugin of the agent that is to plan.
 
         Raises `UsageError`, with the names of the agents that can plan, if this one has no headless mode.
         """
-        settings = self.plugins.config.agent(project.id, name)
+        settings = self.core.config.agent(project.id, name)
         assert settings is not None
-        agent = self.plugins.agent(project, settings)
+        agent = self.core.plugins.agent(project, settings)
         if not isinstance(agent, Headless):
             raise UsageError(
                 f"{name} has no headless mode, so it cannot plan",
@@ -103,7 +85,7 @@ class Drafting:
 
     def _headless_agents(self, project: ProjectConfig) -> list[str]:
         """Return the names of the agents that have a headless mode."""
-        registry, names = self.plugins.registry(project), []
+        registry, names = self.core.plugins.registry(project), []
         for name in registry.names("agent"):
             try:
                 factory = registry.get("agent", name)
@@ -125,7 +107,7 @@ class Drafting:
             return []
         self._usage[plan.id] = Spent()
         held: list[e.Body] = []
-        planning_task = self._running[plan.id] = asyncio.create_task(self._draft(plan, attempts))
+        planning_task = self._running[plan.id] = self.spawn(self._draft(plan, attempts))
         try:
             checked = await planning_task
             spent = self._usage[plan.id]
@@ -147,7 +129,7 @@ class Drafting:
             del self._running[plan.id]
             self.progress.pop(plan.id, None)
             self._usage.pop(plan.id, None)
-        now = self.flow.clock()
+        now = self.clock()
         return [
             Event(event_body, now, "daemon", f"{intent.key}:{event_body.type if held else 'done'}", plan.project)
             for event_body in (*held, body)
@@ -160,16 +142,16 @@ class Drafting:
 
     def _hold_events(self, plan: Plan, error: Limited) -> list[e.Body]:
         """Return the event that holds the agent's account because of its usage limit; other users of the account wait too."""
-        settings = self.plugins.config.agent(plan.project, plan.agent)
+        settings = self.core.config.agent(plan.project, plan.agent)
         if settings is None:
             return []
         limit, until = error.limit, error.limit.resets_at
         resets_at = until.timestamp() if until else None
-        return [next_hold(self.flow.home.accounts, settings.account, limit.model, resets_at, self.flow.clock())]
+        return [next_hold(self.flow.home.accounts, settings.account, limit.model, resets_at, self.clock())]
 
-    def _require_free_account(self, settings: AgentSettings, model: str | None) -> None:
+    def _require_free_account(self, settings: ResolvedAgent, model: str | None) -> None:
         """Raise `Conflict` if the account is held because of a usage limit."""
-        hold = is_held(self.flow.home.accounts, settings.account, model or "", self.flow.clock())
+        hold = is_held(self.flow.home.accounts, settings.account, model or "", self.clock())
         if hold is not None:
             when = rfc3339(hold.until)[:16].replace("T", " ")
             raise Conflict(
@@ -179,7 +161,7 @@ class Drafting:
 
     # -- one planning --------------------------------------------------------------------------------------------------
 
-    async def _draft(self, plan: Plan, attempts: int) -> Checked:
+    async def _draft(self, plan: Plan, attempts: int) -> CheckedPlan:
         """Draft a plan in a copy of the repository, and return the checked answer.
 
         Raises `Conflict` if the daemon ended too often meanwhile, the account is held, the budget is used up, or there is no issue to plan.
@@ -189,12 +171,12 @@ class Drafting:
                 f"the daemon ended {attempts} times in the middle of it", "see its log, then ask for the plan again"
             )
         self.progress[plan.id] = "looking at the repository"
-        await self.plugins.here.login_ready.wait()
-        project = self.plugins.project(plan.project)
+        await self.core.sites.here.login_ready.wait()
+        project = self.core.settings.project(plan.project)
         settings, agent = self.settings(project, plan.agent)
-        await self.projects.check_trust(project, settings.profile)
+        await self.core.projects.check_trust(project, settings.profile)
         self._require_free_account(settings, self._model(plan, project, settings))
-        if spent := self.spent_for(project.id, settings.profile):
+        if spent := self.budgets.spent_for(project.id, settings.profile):
             raise Conflict(spent, "plan again when there is more, or raise the budget")
         tracker_note = await self._wait_for_tracker(plan)
         issues = open_issues(self.flow, project.id)
@@ -264,18 +246,18 @@ class Drafting:
                     counts.update(event.body.files)
         return counts
 
-    def _model(self, plan: Plan, project: ProjectConfig, settings: AgentSettings) -> str | None:
+    def _model(self, plan: Plan, project: ProjectConfig, settings: ResolvedAgent) -> str | None:
         """Return the model to plan with: the plan's own, else the planner's if it is configured for this agent, else the agent's."""
         planner_model = project.planner.model if project.planner.agent in (None, plan.agent) else None
         return plan.model or planner_model or settings.model
 
     def _conversation(
-        self, plan: Plan, project: ProjectConfig, settings: AgentSettings, agent: Headless, scratch: Scratch
+        self, plan: Plan, project: ProjectConfig, settings: ResolvedAgent, agent: Headless, scratch: Scratch
     ) -> Conversation:
         """Return a new conversation with the agent in the copy of the repository; end processes that an earlier one left."""
         ao_variables = {"AO_PROJECT": project.id, "AO_HOME": str(self.home.path)}
         variables = agent_environment(
-            self.plugins.here.login, settings.env, ao_variables, AGENT_SECRETS.get(settings.tool, ())
+            self.core.sites.here.login, settings.env, ao_variables, AGENT_SECRETS.get(settings.tool, ())
         )
         context = AgentContext(
             session=f"plan-{plan.id.lower()}",
@@ -305,13 +287,13 @@ class Drafting:
 
     async def _converse(
         self, plan: Plan, project: ProjectConfig, conversation: Conversation, brief_text: str, issues: Sequence[Issue]
-    ) -> Checked:
+    ) -> CheckedPlan:
         """Send the brief, and ask again while the answer has faults; return the usable plan.
 
         Raises `UsageError` if there is none after the configured number of attempts.
         """
         visible = brief.visible(issues, project.trusted_authors)
-        context = known_of(project, visible)
+        context = plan_context(project, visible)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + project.planner.timeout
         prompt, max_attempts = brief_text, project.planner.attempts
@@ -329,7 +311,7 @@ class Drafting:
                 return checked
             faults = checked.faults
             log.info("a plan could not be used", plan=plan.id, attempt=attempt, faults=list(faults))
-            prompt = brief.again(faults)
+            prompt = brief.correction_request(faults)
             if conversation.id is None:
                 prompt = f"{brief_text}\n\nYou answered before:\n\n{answer[:20_000]}\n\n{prompt}"
         tries = "once" if max_attempts == 1 else f"{max_attempts} times"
@@ -338,13 +320,13 @@ class Drafting:
             "say the goal otherwise, or name another agent",
         )
 
-    def _parse_answer(self, plan: Plan, text: str, context: Known) -> Checked:
+    def _parse_answer(self, plan: Plan, text: str, context: PlanContext) -> CheckedPlan:
         """Parse and check an agent's answer; one that is not JSON, or uses no open issue although it must, has faults."""
         try:
             answer = json_in(text)
         except ValueError:
             beginning = " ".join(text.split())[:80]
-            return Checked(faults=(f"it is no JSON document: {beginning!r}" if beginning else "it said nothing",))
+            return CheckedPlan(faults=(f"it is no JSON document: {beginning!r}" if beginning else "it said nothing",))
         checked = check(answer, context)
         if plan.from_issues and not checked.faults and all(task.issue is None for task in checked.tasks):
             return replace(checked, faults=("no task has the number of an open issue as `issue`",))
@@ -359,9 +341,9 @@ def open_issues(flow: Flow, project: str) -> list[Issue]:
     return sorted(issues_of_project, key=lambda issue: issue.number)
 
 
-def known_of(project: ProjectConfig, issues: Sequence[Issue], most: int = 0) -> Known:
+def plan_context(project: ProjectConfig, issues: Sequence[Issue], most: int = 0) -> PlanContext:
     """Return what a plan of this project is checked against. `most` raises the number of tasks above the one configured for agents."""
-    return Known(
+    return PlanContext(
         most=max(most, project.planner.max_tasks),
         profiles=frozenset(project.profiles),
         issues={issue.number: issue.title for issue in issues},

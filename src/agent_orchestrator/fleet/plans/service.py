@@ -7,16 +7,15 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agent_orchestrator.changes.forge_sync import Repositories
-from agent_orchestrator.changes.forge_sync.backoff import of_the_host
-from agent_orchestrator.changes.forge_sync.connections import LOCAL
+from agent_orchestrator.changes.forge_sync import ForgeConnections
+from agent_orchestrator.changes.forge_sync.backoff import is_host_error
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.effects import Effect, patient
-from agent_orchestrator.core.engine import Flow
+from agent_orchestrator.core.dependencies import is_about
+from agent_orchestrator.core.effects import Effect, retry_until_done
 from agent_orchestrator.core.events import Event, rfc3339
+from agent_orchestrator.core.facts import LOCAL_FORGE
 from agent_orchestrator.core.fold.pull_requests import issue_key
-from agent_orchestrator.core.issue_work import is_about
 from agent_orchestrator.core.outbox import Row
 from agent_orchestrator.core.plans import (
     APPLIED,
@@ -33,11 +32,12 @@ from agent_orchestrator.core.plans import (
 from agent_orchestrator.core.pull_request import Issue
 from agent_orchestrator.core.reactions import Intent
 from agent_orchestrator.errors import Conflict, NotFound, UsageError
-from agent_orchestrator.fleet.plans.apply import Applying
-from agent_orchestrator.fleet.plans.draft import Drafting, known_of, open_issues
-from agent_orchestrator.fleet.plans.validation import Checked, check
+from agent_orchestrator.fleet.plans.apply import PlanApplier
+from agent_orchestrator.fleet.plans.draft import PlanDrafter, open_issues, plan_context
+from agent_orchestrator.fleet.plans.validation import CheckedPlan, check
 from agent_orchestrator.fleet.plans.yaml_text import as_yaml, from_yaml
 from agent_orchestrator.plugins.agents.shared.spool import clean_text
+from agent_orchestrator.sessions.part import Core, Part
 from agent_orchestrator.sessions.session_view import Views
 
 LONGEST_GOAL = 20_000
@@ -45,19 +45,19 @@ MOST_BY_HAND = 500
 """Tasks of a plan that a person or a program wrote."""
 
 
-class Planner:
+class Planner(Part):
     """The plans of a home."""
 
     def __init__(
         self,
-        flow: Flow,
+        core: Core,
         views: Views,
-        repositories: Repositories,
-        drafting: Drafting,
-        applying: Applying,
+        repositories: ForgeConnections,
+        drafting: PlanDrafter,
+        applying: PlanApplier,
         numbering: asyncio.Lock,
     ) -> None:
-        self.flow = flow
+        super().__init__(core)
         self.views = views
         self.repositories = repositories
         self.drafting = drafting
@@ -69,7 +69,7 @@ class Planner:
         """Return the effects of plans by kind of intent."""
         return {
             "draft-plan": Effect(self.drafting.run, ambiguous=True),
-            "apply-plan": Effect(patient(self.applying.run, of_the_host)),
+            "apply-plan": Effect(retry_until_done(self.applying.run, is_host_error)),
         }
 
     # -- showing -------------------------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ class Planner:
 
     def _project(self, project_id: str) -> ProjectConfig:
         """Return the configuration of a project."""
-        return self.repositories.plugins.project(project_id)
+        return self.core.settings.project(project_id)
 
     def _plan_json(self, plan: Plan) -> dict[str, Any]:
         """Return a plan as JSON."""
@@ -180,7 +180,7 @@ class Planner:
             earlier_event = await self.flow.store.event_by_key(event_key) if key else None
             if earlier_event is not None and isinstance(earlier_event.body, e.PlanRequested):
                 return self.get(earlier_event.body.plan)
-            plan, now = next_plan(self.flow.home.plans), self.flow.clock()
+            plan, now = next_plan(self.flow.home.plans), self.clock()
             request_event = e.PlanRequested(plan, goal, agent_name, model, from_issues or not (goal or checked))
             events = [Event(request_event, now, by, event_key, project)]
             rows = []
@@ -197,9 +197,9 @@ class Planner:
         seq = self.flow.seq + 1
         return Row(Intent(kind, f"{kind}:{plan}:{seq}", "", args={"plan": plan}), seq, seq * 100, 0.0)
 
-    def _check_tasks(self, project: ProjectConfig, tasks: Any) -> Checked:
+    def _check_tasks(self, project: ProjectConfig, tasks: Any) -> CheckedPlan:
         """Check the tasks of a plan that a person or program wrote; raise `UsageError` if they have faults."""
-        checked = check(tasks, known_of(project, open_issues(self.flow, project.id), MOST_BY_HAND))
+        checked = check(tasks, plan_context(project, open_issues(self.flow, project.id), MOST_BY_HAND))
         if checked.faults:
             raise UsageError(f"this plan cannot be used: {'; '.join(checked.faults)}", "correct it")
         return checked
@@ -251,19 +251,19 @@ class Planner:
             project = self._project(current.project)
             self._check_tasks(project, [task.data() for task in current.tasks])
             request_event = e.PlanApplyRequested(current.id, start, group_limit or 0)
-            if await self.repositories.tracker_name(project) == LOCAL:
+            if await self.repositories.tracker_name(project) == LOCAL_FORGE:
                 async with self.numbering:
                     key = f"apply-plan:{current.id}:{self.flow.seq + 1}"
                     await self.flow.append(*self.applying.at_once(current, request_event, key, by))
             else:
                 row = self._outbox_row("apply-plan", current.id)
-                event = Event(request_event, self.flow.clock(), by, f"{row.intent.key}:asked", current.project)
+                event = Event(request_event, self.clock(), by, f"{row.intent.key}:asked", current.project)
                 await self.flow.append(event, rows=[row])
         return self.get(plan)
 
     async def _record(self, plan: Plan, body: e.Body, by: str) -> None:
         """Append an event of a plan."""
-        await self.flow.append(Event(body, self.flow.clock(), by, uuid.uuid4().hex, plan.project))
+        await self.flow.append(Event(body, self.clock(), by, uuid.uuid4().hex, plan.project))
 
 
 _REMEDIES = {

@@ -38,7 +38,7 @@ _CONTROL = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff{U
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class PlanContext:
     """What a plan is checked against."""
 
     most: int = 20
@@ -51,7 +51,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedPlan:
     """The tasks that could be read, the faults that make them unusable, and notes for a person."""
 
     tasks: tuple[PlannedTask, ...] = ()
@@ -74,16 +74,16 @@ def json_in(text: str) -> Any:
     raise ValueError("there is no JSON document in it")
 
 
-def check(answer: Any, known: Known) -> Checked:
+def check(answer: Any, known: PlanContext) -> CheckedPlan:
     """Check a whole answer: `{"tasks": […], "notes": […]}`, or the tasks alone."""
     data = answer if isinstance(answer, Mapping) else {"tasks": answer}
     task_items = data.get("tasks")
     if not isinstance(task_items, list | tuple):
-        return Checked(faults=("it has no list `tasks`",))
+        return CheckedPlan(faults=("it has no list `tasks`",))
     if not task_items:
-        return Checked(faults=("it has no task",))
+        return CheckedPlan(faults=("it has no task",))
     if len(task_items) > known.most:
-        return Checked(
+        return CheckedPlan(
             faults=(f"it has {len(task_items)} tasks, and {known.most} at most are wanted: make larger ones",)
         )
     reader = _TaskReader(known)
@@ -97,13 +97,13 @@ def check(answer: Any, known: Known) -> Checked:
     faults = reader.faults[:MOST_FAULTS]
     if len(reader.faults) > MOST_FAULTS:
         faults.append(f"and {len(reader.faults) - MOST_FAULTS} more like these")
-    return Checked(tasks, tuple(faults), tuple(dict.fromkeys(notes)))
+    return CheckedPlan(tasks, tuple(faults), tuple(dict.fromkeys(notes)))
 
 
 class _TaskReader:
     """Reads tasks from JSON data, and collects their faults and notes."""
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: PlanContext) -> None:
         self.known = known
         self.faults: list[str] = []
         self.notes: list[str] = []
@@ -226,7 +226,7 @@ def _clean_notes(value: Any) -> list[str]:
     ][:20]
 
 
-def _reference_faults(tasks: Sequence[PlannedTask], context: Known) -> list[str]:
+def _reference_faults(tasks: Sequence[PlannedTask], context: PlanContext) -> list[str]:
     """Return the faults of ids, issues and dependencies: duplicates, unknown ids and cycles."""
     faults: list[str] = []
     task_ids: set[str] = set()
@@ -249,7 +249,7 @@ def _reference_faults(tasks: Sequence[PlannedTask], context: Known) -> list[str]
     return faults
 
 
-def _edges(tasks: Sequence[PlannedTask], context: Known) -> dict[str, tuple[str, ...]]:
+def _edges(tasks: Sequence[PlannedTask], context: PlanContext) -> dict[str, tuple[str, ...]]:
     """Return task → the tasks before it: its dependencies, and tasks whose issues its own issue comes after, directly or indirectly."""
     by_issue = {task.issue: task.id for task in tasks if task.issue is not None}
     edges: dict[str, tuple[str, ...]] = {}
@@ -300,7 +300,7 @@ def in_order(tasks: Sequence[PlannedTask]) -> list[PlannedTask]:
     return ordered
 
 
-def layers(tasks: Sequence[PlannedTask]) -> list[list[str]]:
+def stages(tasks: Sequence[PlannedTask]) -> list[list[str]]:
     """Return the ids of tasks in stages: first those without dependencies, then those that depend on these only, and so on."""
     depth: dict[str, int] = {}
     for task in in_order(tasks):
@@ -311,7 +311,7 @@ def layers(tasks: Sequence[PlannedTask]) -> list[list[str]]:
     ]
 
 
-def before(tasks: Sequence[PlannedTask]) -> dict[str, frozenset[str]]:
+def all_predecessors(tasks: Sequence[PlannedTask]) -> dict[str, frozenset[str]]:
     """Return task → all tasks that come before it, directly or indirectly."""
     predecessors: dict[str, frozenset[str]] = {}
     for task in in_order(tasks):
@@ -324,7 +324,7 @@ def before(tasks: Sequence[PlannedTask]) -> dict[str, frozenset[str]]:
 def _overlap_notes(tasks: Sequence[PlannedTask]) -> list[str]:
     """Return a note for each pair of tasks that may run at the same time and are expected to change the same file."""
     matching_paths, notes = _overlapping_paths({path for each_task in tasks for path in each_task.files})
-    earlier = before(tasks)
+    earlier = all_predecessors(tasks)
     files = {each_task.id: frozenset(each_task.files) for each_task in tasks}
     for index, task in enumerate(tasks):
         for later_task in tasks[index + 1 :]:
@@ -359,7 +359,7 @@ def _overlapping_paths(paths: Collection[str]) -> tuple[dict[str, set[str]], lis
     return matches, [] if is_comparable else ["it has too many patterns of files for a look at which of them meet"]
 
 
-def _duplicate_notes(tasks: Sequence[PlannedTask], context: Known) -> list[str]:
+def _duplicate_notes(tasks: Sequence[PlannedTask], context: PlanContext) -> list[str]:
     """Return a note for each task whose title is that of an open issue which no task names."""
     titles = {_normalized_title(title): number for number, title in context.issues.items()}
     planned_issues = {task.issue for task in tasks}

@@ -12,14 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent_orchestrator.base.git.commands import Git
-from agent_orchestrator.base.home import Home
 from agent_orchestrator.changes.checks.summary import plain
-from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.pull_request import CheckRun, Comment, PullRequest
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.plugins.agents.shared.spool import clean_text
-from agent_orchestrator.protocols.host import Host
+from agent_orchestrator.sessions.part import Core
 
 MOST_COMMITS = 8
 MOST_HUNKS = 40
@@ -31,7 +29,7 @@ _HUNK = re.compile(r"@@ -\d+(?:,\d+)? \+(\d+)(?:,(\d+))? @@")
 
 
 @dataclass(frozen=True, slots=True)
-class Material:
+class Attachments:
     """The attachments of one message."""
 
     logs: Mapping[str, str] = field(default_factory=dict)
@@ -42,23 +40,23 @@ class Material:
     theirs: str = ""
 
 
-class Gathering:
+class AttachmentCollector:
     """Collects the attachments of messages to agents."""
 
-    def __init__(self, flow: Flow, home: Home, host: Host) -> None:
-        self.flow = flow
-        self.home = home
-        self.host = host
+    def __init__(self, core: Core) -> None:
+        self.flow = core.flow
+        self.home = core.home
+        self.host = core.host
 
-    async def material(self, facts: SessionFacts, trigger: str, *, keep: bool = True) -> Material:
+    async def material(self, facts: SessionFacts, trigger: str, *, keep: bool = True) -> Attachments:
         """Return the attachments that a message about this trigger needs; `keep` is whether logs are copied into the
         session's private folder.
         """
         pr = facts.pr
         if pr is None:
-            return Material()
+            return Attachments()
         ours, theirs = await self._commits_of_both_sides(facts, pr) if pr.conflicts else ("", "")
-        return Material(
+        return Attachments(
             logs={run.name: await self._log(facts, run, keep=keep) for run in pr.failing(facts.head)},
             hunks=await self._hunks_by_comment(facts, pr) if trigger in ("changes-requested", "review-comment") else {},
             ours=ours,

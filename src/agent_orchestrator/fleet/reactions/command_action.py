@@ -15,48 +15,31 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
-from agent_orchestrator.base.home import Home
-from agent_orchestrator.base.text.redaction import KNOWN
-from agent_orchestrator.config.projects.projects import Projects
+from agent_orchestrator.base.text.redaction import REDACTOR
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.effects import Effect
-from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.reactions import Intent
 from agent_orchestrator.core.rules import Rule
 from agent_orchestrator.errors import AoError, Conflict, Temporary
-from agent_orchestrator.fleet.notifications.quiet_hours import Quiet
+from agent_orchestrator.fleet.notifications.quiet_hours import QuietHours
 from agent_orchestrator.plugins.agents.shared.spool import clean_text
-from agent_orchestrator.plugins.runtimes.process_tree import stop_family
-from agent_orchestrator.protocols.host import Host
-from agent_orchestrator.sessions.lifecycle import Lifecycle
-from agent_orchestrator.sessions.plugins import Plugins
+from agent_orchestrator.plugins.runtimes.process_tree import stop_process_tree
+from agent_orchestrator.sessions.lifecycle.session_specs import SessionSpecs
+from agent_orchestrator.sessions.part import Core, Part
 
 LAST_LINES = 20
 LONGEST_LOG = 4 << 20
 """The most bytes of output that are kept in the log."""
 
 
-class Commanding:
+class CommandAction(Part):
     """Runs the commands of rules."""
 
-    def __init__(
-        self,
-        flow: Flow,
-        home: Home,
-        host: Host,
-        plugins: Plugins,
-        projects: Projects,
-        lifecycle: Lifecycle,
-        quiet: Quiet,
-    ) -> None:
-        self.flow = flow
-        self.home = home
-        self.host = host
-        self.plugins = plugins
-        self.projects = projects
-        self.lifecycle = lifecycle
+    def __init__(self, core: Core, specs: SessionSpecs, quiet: QuietHours) -> None:
+        super().__init__(core)
+        self.specs = specs
         self.quiet = quiet
 
     def effects(self) -> dict[str, Effect]:
@@ -85,7 +68,7 @@ class Commanding:
             events.append(
                 self.quiet.gate(facts.project, e.Notified(rule.trigger, title, text, rule.priority or "warning"))
             )
-        now, source = self.flow.clock(), f"rule {rule.name}"
+        now, source = self.clock(), f"rule {rule.name}"
         return [
             Event(item, now, source, f"{intent.key}:{number}", facts.project, facts.id)
             for number, item in enumerate(events)
@@ -100,24 +83,24 @@ class Commanding:
     async def _stop_leftover(self, reaction_file: Path) -> None:
         """Stop the processes of this command that an earlier daemon left running; they have the file's name in their environment."""
         while processes := self.host.marked("AO_REACTION_FILE", str(reaction_file)):
-            await asyncio.gather(*(stop_family(self.host, process, 0.0) for process in processes))
+            await asyncio.gather(*(stop_process_tree(self.host, process, 0.0) for process in processes))
 
     async def _run(
         self, facts: SessionFacts, rule: Rule, intent: Intent, reaction_file: Path, *, repeated: bool
     ) -> e.CommandFinished:
-        project = self.plugins.project(facts.project)
-        await self.projects.check_trust(project, facts.spec.profile, reactions=True)
-        site = self.plugins.site_of(facts)
+        project = self.core.settings.project(facts.project)
+        await self.core.projects.check_trust(project, facts.spec.profile, reactions=True)
+        site = self.core.sites.of(facts)
         if facts.place is None or not facts.place.present or not await site.present(Path(facts.place.path)):
             raise Conflict(f"{facts.id} has no workspace", f"bring it back: ao restore {facts.id}")
-        await self.plugins.here.login_ready.wait()
+        await self.core.sites.here.login_ready.wait()
         reaction_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         log = reaction_file.with_suffix(".log")
         reaction_file.write_text(
             json.dumps(dict(intent.args.get("variables") or {}), ensure_ascii=False), encoding="utf-8"
         )
         env = {
-            **self.lifecycle.environment(facts, agent=False),
+            **self.specs.environment(facts, agent=False),
             "AO_RULE": rule.name,
             "AO_TRIGGER": rule.trigger,
             "AO_ATTEMPT": str(intent.args.get("attempt", 1)),
@@ -137,7 +120,7 @@ class Commanding:
                 if logged_bytes <= LONGEST_LOG:
                     file.write(f"{line}\n")
 
-            output = KNOWN.lines(write_line)
+            output = REDACTOR.lines(write_line)
             try:
                 code = await site.host.stream(
                     rule.command, output.feed, cwd=Path(facts.place.path), env=env, timeout=rule.timeout, grace=2.0

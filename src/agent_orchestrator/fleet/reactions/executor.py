@@ -1,32 +1,56 @@
 """Carries out reaction rules: decides whether the trigger still applies right before acting, and returns the events of
 the action.
 
-The actions themselves are in `actions.py`, message texts in `message_text.py`.
+What takes time or touches the outside is only requested by an event and has an effect of its own (`command_action.py`,
+`spawn_action.py`). Message texts are in `message_text.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from agent_orchestrator.base.text.templates import holds, render
+from agent_orchestrator.base.text.templates import is_true, render
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.effects import Again, Effect
+from agent_orchestrator.core.effects import Effect, RetryLater
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.episodes import RAISE_BUDGET
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.facts import SessionFacts, hold_key
 from agent_orchestrator.core.pull_request import DEPENDENCY_ENDED
-from agent_orchestrator.core.reactions import Intent, message_id, still_so, stuck_after, untold
+from agent_orchestrator.core.reactions import (
+    Intent,
+    is_undelivered,
+    limited_until,
+    message_id,
+    stuck_after,
+    trigger_still_applies,
+)
 from agent_orchestrator.core.rules import DEFAULT_RULES, Rule
 from agent_orchestrator.core.status import derive
-from agent_orchestrator.fleet.notifications.quiet_hours import Quiet
-from agent_orchestrator.fleet.reactions.actions import Actions
-from agent_orchestrator.fleet.reactions.attachments import Gathering
-from agent_orchestrator.fleet.reactions.message_text import Wording
-from agent_orchestrator.sessions.usage_wait import Wait
+from agent_orchestrator.fleet.notifications.quiet_hours import QuietHours
+from agent_orchestrator.fleet.reactions.attachments import AttachmentCollector
+from agent_orchestrator.fleet.reactions.message_text import MessageText
+from agent_orchestrator.fleet.usage.account_limits import (
+    CLAIM_HOLD_SECONDS,
+    CLAIM_INTERVAL,
+    AccountLimits,
+    account_of,
+    holds_at_once,
+    is_read,
+    limit_to_claim,
+    next_hold,
+)
+from agent_orchestrator.sessions.lifecycle.usage_wait import UsageGate
+from agent_orchestrator.sessions.part import Core, Part
 
+_INPUTS = ("trigger", "project", "branch", "base", "label", "author", "by", "reason", "attempt", "summary", "question")
+"""The template variables that are passed to a command."""
+
+
+MAX_HELD_MESSAGES = 20
+"""The most messages of a session that wait for a person's approval, so that persistent untrusted authors cannot fill the queue."""
 LONGEST_WAIT = 30.0
 """Seconds after which a session that reached a usage limit asks again whether it may continue."""
 LOOK_AGAIN = 1.0
@@ -37,8 +61,6 @@ in its turn; a rule's own delay may be longer.
 _BUDGET_RAISED_TEXT = "Your budget was raised. Go on where you left off."
 _AGENT_ACTIONS = ("send-to-agent", "spawn", "restart")
 """Actions whose text reaches an agent: text by authors who are not trusted needs a person's approval first."""
-
-Watched = Callable[[SessionFacts], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +76,184 @@ class Planned:
     variables: Mapping[str, Any]
 
 
-class Reacting:
+class Actions:
+    """Turns a session and a rule into the events to record."""
+
+    def __init__(self, flow: Flow, limits: AccountLimits) -> None:
+        self.flow = flow
+        self.limits = limits
+
+    def bodies(
+        self, facts: SessionFacts, rule: Rule, planned: Planned, args: Mapping[str, Any], key: str
+    ) -> list[e.Body]:
+        """Return the bodies of the events that carry out a rule's action."""
+        text = planned.text
+        match rule.action:
+            case "send-to-agent":
+                held_count = len(facts.held_messages) if planned.hold else 0
+                if held_count >= MAX_HELD_MESSAGES:
+                    return []
+                message = e.MessageQueued(message_id(key), text, f"rule {rule.name}", hold=planned.hold)
+                return [
+                    message,
+                    *([self._held_notification(facts, rule, planned.hold)] if planned.hold and not held_count else []),
+                ]
+            case "merge":
+                return self._merge_bodies(facts, rule)
+            case "stop":
+                return self._stop_bodies(facts, rule, text, args, key)
+            case "clean-up":
+                return [e.StopRequested()]
+            case "restart":
+                return self._restart_bodies(facts, rule, text, key)
+            case "rerun-ci":
+                return [e.ChecksRequested(facts.head or "")] if facts.pr and facts.pr.state == "open" else []
+            case "hold":
+                return self._hold_bodies(facts, rule, text)
+            case "escalate":
+                return self.escalation(facts, rule, text, "the rule calls you")
+            case "command":
+                variables = {name: planned.variables.get(name, "") for name in _INPUTS}
+                event = {"type": "", **dict(args.get("event") or {})}
+                command_input = {**variables, "session": facts.id, "event": event, "message": text}
+                return [e.CommandRequested(rule.name, rule.trigger, int(args.get("attempt", 1)), command_input)]
+            case "spawn":
+                return [e.SpawnRequested(rule.name, rule.trigger, rule.agent or "", text)]
+        return [self.notification(facts, rule, text)]
+
+    def _stop_bodies(
+        self, facts: SessionFacts, rule: Rule, text: str, args: Mapping[str, Any], key: str
+    ) -> list[e.Body]:
+        """Return the events that stop a session with its work saved; for a spent budget a person is offered to let it
+        use as much again.
+        """
+        outcome = f"{text}; it is stopped, its work saved"
+        event = dict(args.get("event") or {})
+        can_continue = facts.spec.reviews is None  # a review is requested again instead
+        if rule.trigger != "budget-exceeded" or not event.get("scope") or not can_continue:
+            return [e.StopRequested(), *self._notification_bodies(facts, rule, outcome)]
+        offer = e.ActionOffered(
+            offer=f"b{message_id(key)[1:]}",
+            rule=rule.name,
+            trigger=rule.trigger,
+            occurrence=str(args.get("occurrence", "")),
+            action=RAISE_BUDGET,
+            text=text,
+            attempt=int(args.get("attempt", 1)),
+            event=event,
+        )
+        tomorrow = "it goes on tomorrow, or at once with" if event.get("day") else "let it use as much again:"
+        offer_text = f"{outcome}; {tomorrow} ao answer {facts.id} --allow"
+        return [e.StopRequested(), offer, *self._notification_bodies(facts, rule, offer_text)]
+
+    def _merge_bodies(self, facts: SessionFacts, rule: Rule) -> list[e.Body]:
+        """Return a merge request if the change may be merged, else a notification of the reason: a rule does not act as `--force`."""
+        if blocker := merge_blocker(facts):
+            return [
+                e.Notified(rule.trigger, f"{facts.id}: not merged", f"{blocker}; see: ao review {facts.id}", "action")
+            ]
+        return [e.MergeRequested(rule.strategy or "squash", delete_after=rule.delete_after)]
+
+    def _restart_bodies(self, facts: SessionFacts, rule: Rule, text: str, key: str) -> list[e.Body]:
+        if facts.wanted == "stop" and not facts.stopped:
+            return []
+        message = e.MessageQueued(message_id(key), text, f"rule {rule.name}")
+        return [e.RestoreRequested(), message, *self._notification_bodies(facts, rule, "its agent is started again")]
+
+    def _hold_bodies(self, facts: SessionFacts, rule: Rule, text: str) -> list[e.Body]:
+        """Return the events that hold the account, unless it is held already, and the notification of how long."""
+        now, account, limited = self.flow.clock(), account_of(facts), facts.limited
+        name = hold_key(account, facts.limit_model if limited else "")
+        holds = self.limits.holds()
+        current_hold = holds.get(name)
+        bodies: list[e.Body] = []
+        if current_hold is not None and current_hold.released is None and current_hold.until > now:
+            until = current_hold.until
+        else:
+            resets, model = (facts.limit_until, facts.limit_model) if limited else (None, "")
+            body = next_hold(holds, account, model, resets, now)
+            if limited and not is_read(facts):
+                body = limit_to_claim(body, now, now + CLAIM_HOLD_SECONDS)
+                at_once = holds_at_once(self.flow.rules(facts.project, facts.spec.profile))
+                if at_once or (
+                    current_hold is not None
+                    and current_hold.session == facts.id
+                    and now - current_hold.since < CLAIM_INTERVAL
+                ):
+                    when = f"this session goes on at {e.rfc3339(limited_until(facts))}"
+                    return self._notification_bodies(
+                        facts, rule, f"{text}; {when}; on its word alone, {name} is not held again so soon"
+                    )
+            until = body.until
+            bodies.append(replace(body, reason=text.partition("\n")[0][:200]))
+        own_reset = facts.limit_until if limited and facts.limit_until and facts.limit_until > until else None
+        continuation = f"at {e.rfc3339(own_reset)}" if own_reset else "then"
+        when = f"no other session of {name} starts before {e.rfc3339(until)}; this one goes on {continuation}"
+        return [*bodies, *self._notification_bodies(facts, rule, f"{text}; {when}")]
+
+    def _notification_bodies(self, facts: SessionFacts, rule: Rule, text: str) -> list[e.Body]:
+        """Return a notification of an automatic action if the rule has a priority, else nothing."""
+        return [self.notification(facts, rule, text)] if rule.priority else []
+
+    def _held_notification(self, facts: SessionFacts, rule: Rule, hold: str) -> e.Notified:
+        text = f"{hold}: read it and decide with ao answer {facts.id} --allow, or --deny"
+        return e.Notified(rule.trigger, f"{facts.id}: a message waits for your word", text, "action")
+
+    def escalation(self, facts: SessionFacts, rule: Rule, text: str, reason: str) -> list[e.Body]:
+        """Return the events of an escalation: urgent, unless the rule does not ask to escalate; then with the rule's
+        priority or `action`.
+        """
+        is_urgent = rule.escalate or rule.action == "escalate"
+        is_urgent = is_urgent or rule.escalate_after_count is not None or rule.escalate_after_seconds is not None
+        level = "urgent" if is_urgent else rule.priority or "action"
+        return [
+            e.Notified(rule.trigger, f"{facts.id}: {rule.trigger}", text, level),
+            e.Escalated(rule.name, rule.trigger, reason),
+        ]
+
+    def notification(self, facts: SessionFacts, rule: Rule, text: str) -> e.Notified:
+        """Return the notification of a rule for a session, with the session's status as its title."""
+        rules = self.flow.rules(facts.project, facts.spec.profile)
+        status = derive(facts, self.flow.clock(), stuck_after(rules))
+        return e.Notified(rule.trigger, f"{facts.id}: {status.name}", text, rule.priority or "info")
+
+
+def merge_blocker(facts: SessionFacts) -> str:
+    """Return why a change may not be merged automatically, or "" if it may."""
+    pr, head = facts.pr, facts.head
+    if pr is None or pr.state != "open":
+        return "it has no open pull request"
+    if pr.landing:
+        return "it is landing already"
+    if facts.stacked:
+        return f"{facts.spec.stack}, which it stands on, has not landed"
+    if blocker := pr.merge_blocker(head):
+        return blocker
+    if not pr.green(head):
+        return "its checks are not known to be good"
+    if pr.mergeable(head, facts.base_head) != "yes":
+        return f"it is not known to go together with {pr.base}"
+    return ""
+
+
+class RuleExecutor(Part):
     """The effects that carry out rules."""
 
     def __init__(
-        self, flow: Flow, wording: Wording, gathering: Gathering, actions: Actions, quiet: Quiet, watched: Watched
+        self,
+        core: Core,
+        wording: MessageText,
+        gathering: AttachmentCollector,
+        actions: Actions,
+        quiet: QuietHours,
+        usage: UsageGate,
     ) -> None:
-        self.flow = flow
+        super().__init__(core)
         self.wording = wording
         self.gathering = gathering
         self.actions = actions
         self.quiet = quiet
-        self.watched = watched
-        self.may_go: Callable[[SessionFacts], Wait | None] = lambda _facts: None
-        """Returns why a session must wait before it continues after a usage limit, or None."""
+        self.usage = usage
 
     def effects(self) -> dict[str, Effect]:
         """Return the effects by kind of intent."""
@@ -88,9 +274,9 @@ class Reacting:
         """
         material = await self.gathering.material(facts, rule.trigger, keep=keep)
         variables = self.wording.variables(facts, rule, args, material)
-        applies = not rule.condition or holds(rule.condition, variables)
+        applies = not rule.condition or is_true(rule.condition, variables)
         event = args.get("event") or {}
-        template = self.wording.restart_text(rule) if rule.action == "restart" else words_of(rule)
+        template = self.wording.restart_text(rule) if rule.action == "restart" else own_message(rule)
         text = render(template, variables) if template else self._default_text(facts, rule, event)
         offered = not rule.auto or (rule.approval_after is not None and args.get("attempt", 1) > rule.approval_after)
         approval_reason = self.wording.hold(facts, rule, args) if rule.action in _AGENT_ACTIONS else ""
@@ -109,10 +295,10 @@ class Reacting:
         rule = self._find_rule(facts, intent.args["rule"])
         if rule is None or not self._still_applies(intent, facts):
             return []
-        if rule.unless_watched and await self.watched(facts):
-            raise Again(max(rule.delay or 0.0, LOOK_AGAIN))
+        if rule.unless_watched and await self.core.plugins.is_watched(facts):
+            raise RetryLater(max(rule.delay or 0.0, LOOK_AGAIN))
         if rule.action == "merge" and self._is_working(facts):
-            raise Again(LOOK_AGAIN)
+            raise RetryLater(LOOK_AGAIN)
         planned = await self.plan(facts, rule, intent.args)
         facts = self.flow.sessions[intent.session]
         if not planned.applies or not self._still_applies(intent, facts):
@@ -129,7 +315,7 @@ class Reacting:
 
     def _still_applies(self, intent: Intent, facts: SessionFacts) -> bool:
         rules = self.flow.rules(facts.project, facts.spec.profile)
-        if still_so(intent, facts, rules, self.flow.clock()) or untold(intent, facts):
+        if trigger_still_applies(intent, facts, rules, self.clock()) or is_undelivered(intent, facts):
             return True
         is_open_comment = (
             facts.pr is not None and facts.pr.state == "open" and intent.args["trigger"] == "review-comment"
@@ -139,7 +325,7 @@ class Reacting:
     def _is_working(self, facts: SessionFacts) -> bool:
         """Return whether the session's agent is working: it may still add to the change, and a merge would cut it short."""
         rules = self.flow.rules(facts.project, facts.spec.profile)
-        return derive(facts, self.flow.clock(), stuck_after(rules)).name == "working"
+        return derive(facts, self.clock(), stuck_after(rules)).name == "working"
 
     def _offer_bodies(self, facts: SessionFacts, rule: Rule, text: str, intent: Intent) -> list[e.Body]:
         """Return the offer of the action to a person and its notification; for the action `notify` only the notification."""
@@ -181,12 +367,12 @@ class Reacting:
         while it is still stopping.
         """
         if facts.wanted == "stop" and not facts.stopped and facts.failure is None:
-            raise Again(LOOK_AGAIN)
+            raise RetryLater(LOOK_AGAIN)
         event = offer.event
         raised = e.BudgetRaised(str(event.get("scope")), str(event.get("budget")), str(event.get("day") or ""))
         message = e.MessageQueued(message_id(intent.key), _BUDGET_RAISED_TEXT, "person")
         bodies = (raised, e.RestoreRequested(), message)
-        now = self.flow.clock()
+        now = self.clock()
         return [
             Event(body, now, "person", f"{intent.key}:{number}", facts.project, facts.id)
             for number, body in enumerate(bodies)
@@ -214,14 +400,14 @@ class Reacting:
 
     def _state_and_condition_hold(self, intent: Intent, facts: SessionFacts, rules: Sequence[Rule], rule: Rule) -> bool:
         """Return whether the trigger and the rule's condition still apply."""
-        if not still_so(intent, facts, rules, self.flow.clock()):
+        if not trigger_still_applies(intent, facts, rules, self.clock()):
             return False
-        return not rule.condition or holds(rule.condition, self.wording.variables(facts, rule, intent.args))
+        return not rule.condition or is_true(rule.condition, self.wording.variables(facts, rule, intent.args))
 
     async def limit(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         """Let the agent that was held continue after the usage limit's reset time, when it is its turn. Raises Again until then."""
         facts = self.flow.sessions[intent.session]
-        now = self.flow.clock()
+        now = self.clock()
         due = Event(e.TimerDue("limit"), now, "daemon", f"{intent.key}:done", facts.project, facts.id, facts.generation)
         rules = self.flow.rules(facts.project, facts.spec.profile)
         rule = next(
@@ -234,8 +420,8 @@ class Reacting:
         )
         if rule is None or not facts.limited:
             return [due]
-        if wait := self.may_go(facts):
-            raise Again(max(LOOK_AGAIN, min(wait.until - now, LONGEST_WAIT)))
+        if wait := self.usage.wait(facts):
+            raise RetryLater(max(LOOK_AGAIN, min(wait.until - now, LONGEST_WAIT)))
         limit_over = [due] if facts.live else []  # a session that ended is limited until it is started again
         if facts.next_message is not None:
             return limit_over
@@ -249,11 +435,11 @@ class Reacting:
         for number, body in enumerate(bodies):
             event_key = f"offer:{body.offer}" if isinstance(body, e.ActionOffered) else f"{key}:{number}"
             gated_body = self.quiet.gate(facts.project, body) if isinstance(body, e.Notified) else body
-            events.append(Event(gated_body, self.flow.clock(), f"rule {rule.name}", event_key, facts.project, facts.id))
+            events.append(Event(gated_body, self.clock(), f"rule {rule.name}", event_key, facts.project, facts.id))
         return events
 
 
-def words_of(rule: Rule) -> str:
+def own_message(rule: Rule) -> str:
     """Return the rule's own message, or "" if it is the default's, which is meant for an agent, and the rule's action
     does not address one.
     """

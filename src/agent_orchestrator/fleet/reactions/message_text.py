@@ -2,44 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from shlex import quote
 from typing import Any
 
-from agent_orchestrator.core.authors import WRITES, Said, Words, free, held, kind_of
-from agent_orchestrator.core.episodes import open_comment, stands_since
+from agent_orchestrator.config.projects.projects import Projects
+from agent_orchestrator.core.authors import WRITES, Author, AuthoredText, approval_reason, is_trusted_text, kind_of
+from agent_orchestrator.core.episodes import find_open_comment, newest_open_comment
 from agent_orchestrator.core.events import rfc3339
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.pull_request import Comment, PullRequest, Review
 from agent_orchestrator.core.reactions import limited_until
 from agent_orchestrator.core.rules import RESTART_TEXTS, TEMPLATE_VARIABLES, Rule
-from agent_orchestrator.fleet.reactions.attachments import Material
+from agent_orchestrator.fleet.reactions.attachments import Attachments
 from agent_orchestrator.protocols.text import clean_text, file_name, one_line
 from agent_orchestrator.sessions.session_view import Views
 
-MOST = 12_000
+MAX_LENGTH = 12_000
 """The most characters of errors or comments that a message carries."""
-LEAST = 200
+MIN_LOG_LENGTH = 200
 """The fewest characters of a failing check's log that a message carries."""
-TOLD = MOST // LEAST
+MAX_CHECKS = MAX_LENGTH // MIN_LOG_LENGTH
 """The most failing checks that a message lists."""
 
 
-class Wording:
+class MessageText:
     """Builds the text of messages. Text from outside is data: values of variables, quoted and attributed, never part of a template."""
 
-    def __init__(self, views: Views, trusted: Callable[[str], Collection[str]]) -> None:
+    def __init__(self, views: Views, projects: Projects) -> None:
         self.views = views
-        self.trusted = trusted
-        """Returns the authors of a project whose text needs no approval by a person."""
+        self.projects = projects
 
     def variables(
-        self, facts: SessionFacts, rule: Rule, args: Mapping[str, Any], material: Material | None = None
+        self, facts: SessionFacts, rule: Rule, args: Mapping[str, Any], material: Attachments | None = None
     ) -> dict[str, Any]:
         """Return all variables that a rule's message or condition may use; those without a value are ""."""
         view = self.views.session(facts)
-        pr, event, attachments = facts.pr, dict(args.get("event") or {}), material or Material()
+        pr, event, attachments = facts.pr, dict(args.get("event") or {}), material or Attachments()
         author, by = self._author_and_kind(facts, rule.trigger, args)
         values = {
             "trigger": rule.trigger,
@@ -59,7 +59,7 @@ class Wording:
                 self._comments_of(facts, rule.trigger, args),
                 rule.trigger,
                 attachments.hunks,
-                self.trusted(facts.project),
+                self.projects.trusted_authors(facts.project),
             ),
             "files": _file_list(pr, event),
             "ours": attachments.ours,
@@ -100,34 +100,36 @@ class Wording:
     def hold(self, facts: SessionFacts, rule: Rule, args: Mapping[str, Any]) -> str:
         """Return why the rule's message waits for a person's approval (it contains text by untrusted authors), or "" if it need not."""
         event = args.get("event") or {}
-        texts: list[Said] = [*self._comments_of(facts, rule.trigger, args)]
-        texts.append(Words(str(event.get("author", "person")), str(event.get("writeAccess", WRITES))))
-        return held(texts, self.trusted(facts.project))
+        texts: list[AuthoredText] = [*self._comments_of(facts, rule.trigger, args)]
+        texts.append(Author(str(event.get("author", "person")), str(event.get("writeAccess", WRITES))))
+        return approval_reason(texts, self.projects.trusted_authors(facts.project))
 
     def _comments_of(self, facts: SessionFacts, trigger: str, args: Mapping[str, Any]) -> list[Comment]:
         """Return the comments that a message is about: an untrusted author's brings all of them, any other leaves untrusted ones out."""
         newest = self._comment_reacted_to(facts, args) if trigger == "review-comment" else None
         if newest is None or facts.pr is None:
             return []
-        trusted = self.trusted(facts.project)
+        trusted = self.projects.trusted_authors(facts.project)
         until = facts.pr.comments.index(newest) + 1
         comments = [
             comment
             for comment in facts.pr.comments[:until]
             if not comment.by_agent and comment.stands_at == newest.stands_at and not comment.resolved
         ]
-        return [comment for comment in comments if free(comment, trusted) or not free(newest, trusted)]
+        return [
+            comment for comment in comments if is_trusted_text(comment, trusted) or not is_trusted_text(newest, trusted)
+        ]
 
     def _comment_reacted_to(self, facts: SessionFacts, args: Mapping[str, Any]) -> Comment | None:
         """Return the comment that is reacted to: the one that the occurrence names, else the one that is open now."""
         occurrence = str(args.get("occurrence"))
-        named_comment = stands_since(facts, occurrence) or self.overtaken(facts, occurrence)
-        return named_comment or (open_comment(facts, facts.pr) if facts.pr else None)
+        named_comment = find_open_comment(facts, occurrence) or self.overtaken(facts, occurrence)
+        return named_comment or (newest_open_comment(facts, facts.pr) if facts.pr else None)
 
     def overtaken(self, facts: SessionFacts, comment: str) -> Comment | None:
         """Return an untrusted author's comment followed only by others that do not include it, or None; it still waits for a person."""
-        trusted = self.trusted(facts.project)
-        return stands_since(facts, comment, lambda later: free(later, trusted))
+        trusted = self.projects.trusted_authors(facts.project)
+        return find_open_comment(facts, comment, lambda later: is_trusted_text(later, trusted))
 
     def plain(self, facts: SessionFacts, rule: Rule, told: Mapping[str, Any] | None = None) -> str:
         """Return what happened in one line, followed by a summary if the rule asks for one."""
@@ -153,15 +155,15 @@ class Wording:
 def errors(facts: SessionFacts, pr: PullRequest | None, logs: Mapping[str, str] | None = None) -> str:
     """Return the failing checks with the relevant part of their logs; the available length is divided among them."""
     failing = pr.failing(facts.head) if pr else []
-    room = max(LEAST, MOST // max(1, len(failing)) - 300)
+    room = max(MIN_LOG_LENGTH, MAX_LENGTH // max(1, len(failing)) - 300)
     log_files = logs or {}
     parts = [
         f"{one_line(run.name)} ({run.state}):\n{_fenced(_truncate(run.summary, room))}\n"
         f"whole log: {log_files.get(run.name) or run.log}"
-        for run in failing[:TOLD]
+        for run in failing[:MAX_CHECKS]
     ]
-    if len(failing) > TOLD:
-        parts.append(f"and {len(failing) - TOLD} more: ao checks {facts.id}")
+    if len(failing) > MAX_CHECKS:
+        parts.append(f"and {len(failing) - MAX_CHECKS} more: ao checks {facts.id}")
     return "\n\n".join(parts)
 
 
@@ -179,7 +181,7 @@ def comments(
     if trigger == "review-comment":
         return _truncate(
             "\n\n".join(_take_until_full(_comment_text(pr, comment, hunks_by_comment, trusted) for comment in said)),
-            MOST,
+            MAX_LENGTH,
         )
     review = last_request(pr)
     if review is None:
@@ -190,7 +192,7 @@ def comments(
         for comment in pr.comments
         if comment.review == review.id and not comment.resolved
     )
-    return _truncate("\n\n".join(_take_until_full(chain(review_text, comment_texts))), MOST)
+    return _truncate("\n\n".join(_take_until_full(chain(review_text, comment_texts))), MAX_LENGTH)
 
 
 def last_request(pr: PullRequest) -> Review | None:
@@ -217,13 +219,13 @@ def _comment_lines(
         yield from (f"| {line}" for line in hunk.splitlines())
     if earlier := _earlier_in_thread(pr, comment):
         yield "in answer to:"
-        include_all = not free(comment, trusted)  # a person reads all of it before the agent does
+        include_all = not is_trusted_text(comment, trusted)  # a person reads all of it before the agent does
         for earlier_comment in earlier:
-            fits = include_all or free(earlier_comment, trusted)
+            fits = include_all or is_trusted_text(earlier_comment, trusted)
             yield (
                 _fenced(f"{_author_label(earlier_comment)}: {earlier_comment.body}", "> > ")
                 if fits
-                else f"(left out: {held([earlier_comment], trusted)})"
+                else f"(left out: {approval_reason([earlier_comment], trusted)})"
             )
     yield _fenced(comment.body)
 
@@ -234,7 +236,7 @@ def _take_until_full(parts: Iterable[str]) -> Iterator[str]:
     for part in parts:
         yield part
         size += len(part)
-        if size > MOST:
+        if size > MAX_LENGTH:
             return
 
 

@@ -12,11 +12,10 @@ from agent_orchestrator.core.episodes import is_state, occurrence
 from agent_orchestrator.core.events import KINDS, rfc3339
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.pull_request import CheckRun, Comment, PullRequest, Review
-from agent_orchestrator.core.reactions import backoff, waits
+from agent_orchestrator.core.reactions import backoff, delay_before
 from agent_orchestrator.core.rules import DEFAULT_RULES, TRIGGERS, Rule
 from agent_orchestrator.errors import AoError, NotFound
-from agent_orchestrator.fleet.reactions.actions import unfit
-from agent_orchestrator.fleet.reactions.executor import Planned, Reacting
+from agent_orchestrator.fleet.reactions.executor import Planned, RuleExecutor, merge_blocker
 from agent_orchestrator.sessions.session_view import Views
 
 Rows = list[dict[str, Any]]
@@ -33,10 +32,10 @@ _SAMPLES: Mapping[str, Mapping[str, Any]] = {
 """Sample fields for an event that has not happened."""
 
 
-class Reactions:
+class RuleInspection:
     """Lists and tests rules; carries out none."""
 
-    def __init__(self, flow: Flow, views: Views, reacting: Reacting) -> None:
+    def __init__(self, flow: Flow, views: Views, reacting: RuleExecutor) -> None:
         self.flow = flow
         self.views = views
         self.reacting = reacting
@@ -101,7 +100,7 @@ class Reactions:
         except AoError as error:  # a template that is wrong for these values
             error_text = str(error)
         exhausted = rule.retries is not None and attempt > rule.retries
-        delay = waits(rule) if attempt == 1 else backoff(rule, attempt, f"{rule.name}:{facts.id}:{current}")
+        delay = delay_before(rule) if attempt == 1 else backoff(rule, attempt, f"{rule.name}:{facts.id}:{current}")
         return {
             "rule": rule.name,
             "action": rule.action,
@@ -135,7 +134,7 @@ class Reactions:
 
     def _problem(self, rule: Rule, facts: SessionFacts) -> str:
         if rule.action == "merge":
-            return unfit(facts) and f"it would not land: {unfit(facts)}"
+            return merge_blocker(facts) and f"it would not land: {merge_blocker(facts)}"
         if rule.action == "command" and not rule.command:
             return "the rule has no command"
         if rule.action == "spawn" and rule.name in facts.spec.spawned:
@@ -191,7 +190,7 @@ def rule_json(rule: Rule) -> dict[str, Any]:
         "backoff": list(rule.backoff) if rule.backoff else None,
         "escalateAfter": escalate_after
         if escalate_after is not None
-        else values.spelled(rule.escalate_after_seconds)
+        else values.format_duration(rule.escalate_after_seconds)
         if rule.escalate_after_seconds is not None
         else None,
         "escalate": rule.escalate,

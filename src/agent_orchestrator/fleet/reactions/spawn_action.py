@@ -9,58 +9,57 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agent_orchestrator.base.text.templates import holds, render
+from agent_orchestrator.base.text.templates import is_true, render
 from agent_orchestrator.changes.reviews.agent_reviews import AgentReviews
-from agent_orchestrator.config.projects.projects import NOWHERE
+from agent_orchestrator.config.projects.projects import NO_CONTEXT
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.authors import WRITES, Words, held, kind_of
+from agent_orchestrator.core.authors import WRITES, Author, approval_reason, kind_of
+from agent_orchestrator.core.dependencies import session_working_on
 from agent_orchestrator.core.effects import Effect
-from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.fold.pull_requests import issue_key
-from agent_orchestrator.core.issue_work import works_on
 from agent_orchestrator.core.pull_request import Issue
 from agent_orchestrator.core.reactions import Intent
 from agent_orchestrator.core.rules import TEMPLATE_VARIABLES, Rule
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.fleet.notifications.quiet_hours import Quiet
-from agent_orchestrator.sessions.names import title_of
-from agent_orchestrator.sessions.plugins import Plugins
+from agent_orchestrator.fleet.notifications.quiet_hours import QuietHours
+from agent_orchestrator.sessions.creation.names import title_of
+from agent_orchestrator.sessions.creation.new_session import NewSession
+from agent_orchestrator.sessions.part import Core, Part
 from agent_orchestrator.sessions.sessions import Sessions
 
-MOST_SPAWNED = 20
+MAX_SPAWNED = 20
 """The most sessions that one rule creates because of one session."""
 
 
-class Spawning:
+class SpawnAction(Part):
     """Creates the sessions that rules ask for."""
 
-    def __init__(self, flow: Flow, plugins: Plugins, sessions: Sessions, reviews: AgentReviews, quiet: Quiet) -> None:
-        self.flow = flow
-        self.plugins = plugins
+    def __init__(self, core: Core, sessions: Sessions, reviews: AgentReviews, quiet: QuietHours) -> None:
+        super().__init__(core)
         self.sessions = sessions
         self.reviews = reviews
         self.quiet = quiet
 
     def effects(self) -> dict[str, Effect]:
         """Return the effects by kind of intent."""
-        return {"spawn": Effect(self.spawn), "react-to-issue": Effect(self.react_to_issue)}
+        return {"spawn": Effect(self.create_session), "react-to-issue": Effect(self.react_to_issue)}
 
-    async def spawn(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+    async def create_session(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         """Create the session that a rule asks for; the intent's key prevents a second one when this is retried."""
         facts = self.flow.sessions[intent.session]
         rule, agent = str(intent.args["rule"]), str(intent.args.get("agent") or "") or None
         if reason := self._refusal(facts, rule):
             return self._notification_events(facts, intent, f"no session was spawned: {reason}")
-        settings = self.plugins.config.agent(facts.project, agent)
+        settings = self.core.config.agent(facts.project, agent)
         text = str(intent.args.get("prompt") or "")
         try:
             if settings is not None and settings.role == "reviewer":
                 instructions = "" if text == facts.spec.prompt else text
                 await self.reviews.request(facts.id, agent, instructions, key=intent.key, rule=rule)
             else:
-                await self.sessions.create(self._request(facts, agent, text, rule), intent.key, NOWHERE)
+                await self.sessions.create(self._request(facts, agent, text, rule), intent.key, NO_CONTEXT)
         except AoError as error:
             if error.retryable:
                 raise
@@ -73,27 +72,25 @@ class Spawning:
         rules = self.flow.rules(project, None)
         rule = next((candidate for candidate in rules if candidate.name == intent.args["rule"]), None)
         issue = self.flow.home.issues.get(issue_key(project, int(event["number"])))
-        if rule is None or issue is None or issue.state != "open" or works_on(issue, self.flow.sessions.values()):
+        if (
+            rule is None
+            or issue is None
+            or issue.state != "open"
+            or session_working_on(issue, self.flow.sessions.values())
+        ):
             return []
-        variables = of_issue(issue, rule, event)
-        if rule.condition and not holds(rule.condition, variables):
+        variables = issue_variables(issue, rule, event)
+        if rule.condition and not is_true(rule.condition, variables):
             return []
         text = render(rule.message, variables) if rule.message else ""
         if rule.action == "spawn" and rule.auto and not self._approval_reason(project, event):
             try:
-                request = {
-                    "projectId": project,
-                    "issue": str(issue.number),
-                    "title": issue.title,
-                    "agent": rule.agent,
-                }
-                session = await self.sessions.create(
-                    {**request, **({"prompt": text} if text else {})}, intent.key, NOWHERE
+                request = NewSession(
+                    project=project, issue=str(issue.number), title=issue.title, agent=rule.agent, prompt=text
                 )
+                session = await self.sessions.create(request, intent.key, NO_CONTEXT)
                 reacted = e.Reacted(rule.name, rule.trigger, intent.key, rule.action)
-                return [
-                    Event(reacted, self.flow.clock(), f"rule {rule.name}", f"{intent.key}:done", project, session["id"])
-                ]
+                return [Event(reacted, self.clock(), f"rule {rule.name}", f"{intent.key}:done", project, session["id"])]
             except AoError as error:
                 if error.retryable:
                     raise
@@ -105,12 +102,12 @@ class Spawning:
         notice = self.quiet.gate(
             project, e.Notified(rule.trigger, f"issue {issue.number}: {rule.trigger}", description, level)
         )
-        return [Event(notice, self.flow.clock(), f"rule {rule.name}", f"{intent.key}:told", project)]
+        return [Event(notice, self.clock(), f"rule {rule.name}", f"{intent.key}:told", project)]
 
     def _approval_reason(self, project: str, event: Mapping[str, Any]) -> str:
         """Return why the event needs a person's approval, or "": text by untrusted authors, even a title alone, creates no session."""
-        text = Words(str(event.get("author", "person")), str(event.get("writeAccess", WRITES)))
-        return held([text], self.plugins.project(project).trusted_authors)
+        text = Author(str(event.get("author", "person")), str(event.get("writeAccess", WRITES)))
+        return approval_reason([text], self.core.settings.project(project).trusted_authors)
 
     def _refusal(self, facts: SessionFacts, rule: str) -> str:
         if rule in facts.spec.spawned:
@@ -120,29 +117,29 @@ class Spawning:
             for session in self.flow.sessions.values()
             if session.spec.parent == facts.id and session.spec.spawned[-1:] == (rule,)
         ]
-        return f"rule {rule} made {len(spawned)} for {facts.id} already" if len(spawned) >= MOST_SPAWNED else ""
+        return f"rule {rule} made {len(spawned)} for {facts.id} already" if len(spawned) >= MAX_SPAWNED else ""
 
-    def _request(self, facts: SessionFacts, agent: str | None, text: str, rule: str) -> dict[str, Any]:
+    def _request(self, facts: SessionFacts, agent: str | None, text: str, rule: str) -> NewSession:
         """Return the request for the new session; it begins on this session's branch while its change is not on the base branch."""
         is_unmerged = facts.committed and (facts.pr is None or facts.pr.state == "open")
-        return {
-            "projectId": facts.project,
-            "title": title_of(text) or facts.spec.title,
-            "prompt": text,
-            "agent": agent,
-            "base": facts.branch if is_unmerged else facts.base,
-            "labels": list(facts.spec.labels),
-            "spawned": (*facts.spec.spawned, rule),
-            "parent": facts.id,
-        }
+        return NewSession(
+            project=facts.project,
+            title=title_of(text) or facts.spec.title,
+            prompt=text,
+            agent=agent,
+            base=facts.branch if is_unmerged else facts.base,
+            labels=facts.spec.labels,
+            spawned=(*facts.spec.spawned, rule),
+            parent=facts.id,
+        )
 
     def _notification_events(self, facts: SessionFacts, intent: Intent, text: str) -> Sequence[Event]:
         rule, trigger = str(intent.args["rule"]), str(intent.args["trigger"])
         body = self.quiet.gate(facts.project, e.Notified(trigger, f"{facts.id}: rule {rule}", text, "warning"))
-        return [Event(body, self.flow.clock(), f"rule {rule}", f"{intent.key}:refused", facts.project, facts.id)]
+        return [Event(body, self.clock(), f"rule {rule}", f"{intent.key}:refused", facts.project, facts.id)]
 
 
-def of_issue(issue: Issue, rule: Rule, told: Mapping[str, Any]) -> dict[str, Any]:
+def issue_variables(issue: Issue, rule: Rule, told: Mapping[str, Any]) -> dict[str, Any]:
     """Return all variables that a rule's templates may use if there is an issue and no session."""
     author = str(told.get("author") or ("person" if told.get("body") else ""))
     values = {

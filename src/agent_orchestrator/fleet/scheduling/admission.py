@@ -14,30 +14,31 @@ from pathlib import Path
 
 import structlog
 
-from agent_orchestrator.base.home import Home
-from agent_orchestrator.config.scope import ConfigSet
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.engine import Change, Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.listeners import Change
+from agent_orchestrator.core.signals import AccountsReviewed, ConfigurationReloaded, NodesChanged
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.fleet.scheduling.slots import (
-    CHOOSING,
+    CHOOSING_NODE_REASON,
     Gate,
     Resources,
-    Verdict,
+    StartDecision,
     admit,
     holds_slot,
     same_reason,
     waiting,
 )
+from agent_orchestrator.protocols import Timer
+from agent_orchestrator.sessions.part import Core, Part
 
 log = structlog.get_logger()
 
-Expected = Callable[[Sequence[SessionFacts]], Awaitable[Mapping[str, frozenset[str]]]]
+ExpectedFiles = Callable[[Sequence[SessionFacts]], Awaitable[Mapping[str, frozenset[str]]]]
 """Takes sessions; returns session id → the files that the session is expected to change."""
 
-LOOK_AGAIN = 15.0
+RECHECK_SECONDS = 15.0
 """Seconds after which memory and disk space are checked again if a session waits."""
 
 _IRRELEVANT_EVENTS = (
@@ -62,49 +63,50 @@ _IRRELEVANT_EVENTS = (
 """Events that cannot let another session start."""
 
 
-class Admission:
+class Admission(Part):
     """Starts sessions when the limits and the machine allow it."""
 
-    def __init__(self, flow: Flow, home: Home, config: ConfigSet, expected: Expected) -> None:
-        self.flow = flow
-        self.home = home
-        self.config = config
+    def __init__(self, core: Core, expected: ExpectedFiles, gates: Sequence[Gate]) -> None:
+        """`gates` are further conditions that may delay a start."""
+        super().__init__(core)
         self.expected = expected
-        self.gates: list[Gate] = []
-        """Further conditions that may delay a start."""
+        self.gates = (*gates, self._trust_gate)
         self._is_due = False
         self._decision_lock = asyncio.Lock()
         self._expected_files: Mapping[str, frozenset[str]] = {}
         """Session id → the files that it was expected to change when that was last asked for."""
-        self._check_timer: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._check_timer: Timer | None = None
+        for kind in (ConfigurationReloaded, NodesChanged, AccountsReviewed):
+            self.on_signal(kind, lambda _signal: self.schedule_check())
 
     def start(self) -> None:
         """Check the waiting sessions now and after every relevant change."""
-        self.flow.on_change.append(self._on_change)
-        self.look()
+        self.on(self._check_changed)
+        self.schedule_check()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Stop checking."""
         if self._check_timer:
             self._check_timer.cancel()
-        for task in self._tasks:
-            task.cancel()
+        await super().close()
 
-    def look(self) -> None:
+    def schedule_check(self) -> None:
         """Schedule a check of the waiting sessions; several calls before it runs cause one check."""
         if not self._is_due and any(
             not session.admitted and session.wanted == "run" for session in self.flow.sessions.values()
         ):
             self._is_due = True
-            task = asyncio.get_running_loop().create_task(self._decide())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self.spawn(self._decide())
 
-    def _on_change(self, changes: Sequence[Change]) -> None:
+    def _check_changed(self, changes: Sequence[Change]) -> None:
         """Schedule a check if one of the changes may let a session start or wait."""
         if any(_affects_admission(change) for change in changes):
-            self.look()
+            self.schedule_check()
+
+    def _trust_gate(self, facts: SessionFacts, _others: Sequence[SessionFacts]) -> str:
+        """Return that a session waits for trust in its configuration, or ""."""
+        untrusted = self.core.projects.untrusted_use(facts)
+        return f"your trust in its configuration ({untrusted}): ao trust" if untrusted else ""
 
     async def _decide(self) -> None:
         """Decide and record which sessions start."""
@@ -114,9 +116,9 @@ class Admission:
                 await self._record(await self.verdicts())
             except (AoError, OSError) as error:
                 log.warning("nobody could be let start; it is tried again", error=str(error))
-                self._schedule_check()
+                self._check_later()
 
-    async def verdicts(self) -> list[Verdict]:
+    async def verdicts(self) -> list[StartDecision]:
         """Return a verdict for each waiting session.
 
         The expected files are asked for only if some sessions may start and others wait for their turn: only then they matter.
@@ -129,13 +131,13 @@ class Admission:
         self._expected_files = await self.expected([*waiting(sessions), *working])
         return self._admit(self._expected_files)
 
-    def _admit(self, expected: Mapping[str, frozenset[str]]) -> list[Verdict]:
+    def _admit(self, expected: Mapping[str, frozenset[str]]) -> list[StartDecision]:
         """Return the verdicts, given the files that sessions are expected to change."""
         sessions, free_resources = list(self.flow.sessions.values()), resources(self.home.path)
-        issues, now = self.flow.home.issues, self.flow.clock()
-        return admit(sessions, self.config.limits(), free_resources, issues, expected, self.gates, now)
+        issues, now = self.flow.home.issues, self.clock()
+        return admit(sessions, self.core.config.limits(), free_resources, issues, expected, self.gates, now)
 
-    async def _record(self, verdicts: Sequence[Verdict]) -> None:
+    async def _record(self, verdicts: Sequence[StartDecision]) -> None:
         """Append the events for sessions that may start or whose reason to wait changed."""
         events = []
         for verdict in verdicts:
@@ -145,7 +147,7 @@ class Admission:
                 move_suffix = f":{facts.moves}" if facts.moves else ""
                 key = f"admitted:{facts.id}:{facts.run}{move_suffix}"
                 events.append(self._event(e.SessionAdmitted(), facts.project, facts.id, key))
-            elif verdict.reason != CHOOSING and (
+            elif verdict.reason != CHOOSING_NODE_REASON and (
                 not same_reason(verdict.reason, facts.waiting_for) or verdict.turn != (facts.turn_since is not None)
             ):
                 body = e.SessionWaiting(verdict.reason, verdict.turn)
@@ -153,17 +155,17 @@ class Admission:
         if events:
             await self.flow.append(*events)
         if any(verdict.reason for verdict in verdicts):
-            self._schedule_check()
+            self._check_later()
 
-    def _schedule_check(self) -> None:
-        """Schedule a check after `LOOK_AGAIN` seconds."""
+    def _check_later(self) -> None:
+        """Schedule a check after `RECHECK_SECONDS`."""
         if self._check_timer:
             self._check_timer.cancel()
-        self._check_timer = asyncio.get_running_loop().call_later(LOOK_AGAIN, self.look)
+        self._check_timer = self.clock.call_later(RECHECK_SECONDS, self.schedule_check)
 
     def _event(self, body: e.Body, project: str, session: str, key: str) -> Event:
         """Return an event of the scheduler."""
-        return Event(body, self.flow.clock(), "scheduler", key, project, session)
+        return Event(body, self.clock(), "scheduler", key, project, session)
 
 
 def _affects_admission(change: Change) -> bool:

@@ -14,14 +14,13 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 from agent_orchestrator.config.scope import Limit
-from agent_orchestrator.core.authors import held
-from agent_orchestrator.core.dependencies import how_it_ended, open_before
+from agent_orchestrator.core.authors import approval_reason
+from agent_orchestrator.core.dependencies import failure_text, is_past, open_prerequisites
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.fold.pull_requests import issue_key
-from agent_orchestrator.core.issue_work import is_past
 from agent_orchestrator.core.pull_request import Issue
-from agent_orchestrator.fleet.scheduling.profile_match import Taker, choose, work_of
-from agent_orchestrator.fleet.scheduling.slots import Places, Seat, holds_slot, seat_of, waiting
+from agent_orchestrator.fleet.scheduling.profile_match import Candidate, choose, work_of
+from agent_orchestrator.fleet.scheduling.slots import LimitKey, Places, holds_slot, seat_of, waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class Team:
     """The agents that take a project's issues."""
 
     project: str
-    takers: tuple[Taker, ...]
+    takers: tuple[Candidate, ...]
     auto: bool = False
     """Issues are taken automatically."""
     trusted: tuple[str, ...] = ()
@@ -64,7 +63,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CoordinatorDemand:
     """The issues that coordinating sessions want, and how many more sessions each of them may have."""
 
     by: Mapping[str, str] = field(default_factory=dict)
@@ -73,7 +72,7 @@ class Wanted:
     """Coordinating session → how many more sessions it may have."""
 
 
-NOBODYS = Wanted()
+NO_DEMAND = CoordinatorDemand()
 """No coordinating session wants an issue."""
 
 
@@ -95,19 +94,19 @@ class Attempts:
     def how_it_ended(self, issue: Issue) -> str:
         """Return how the last attempt ended without its change being merged, or "" if there was none or another one continues."""
         sessions = self.of(issue)
-        if not sessions or any(not is_past(session) and not how_it_ended(session) for session in sessions):
+        if not sessions or any(not is_past(session) and not failure_text(session) for session in sessions):
             return ""
-        return how_it_ended(max(sessions, key=lambda session: session.created_at))
+        return failure_text(max(sessions, key=lambda session: session.created_at))
 
 
-def plan(
+def plan_assignments(
     issues: Mapping[str, Issue],
     sessions: Sequence[SessionFacts],
     teams: Sequence[Team],
     limits: Sequence[Limit] = (),
     refused: Mapping[str, str] | None = None,
     group_limits: Mapping[str, int] | None = None,
-    wanted: Wanted = NOBODYS,
+    wanted: CoordinatorDemand = NO_DEMAND,
 ) -> list[Entry]:
     """Return the open issues of these projects in the order in which they would be taken: first those that may be taken now.
 
@@ -207,10 +206,10 @@ class _TeamState:
             self.rooms[entry.parent] -= 1
         self.places.take(self._seat(entry.issue, entry.taker if entry.profile else None))
 
-    def _seat(self, issue: Issue, profile: str | None) -> Seat:
+    def _seat(self, issue: Issue, profile: str | None) -> LimitKey:
         """Return what limits count the session of an issue by."""
         group = issue.planned.plan if issue.planned else ""
-        return Seat(issue.project, profile, None, group, self.group_limits.get(group, 0))
+        return LimitKey(issue.project, profile, None, group, self.group_limits.get(group, 0))
 
     def entry(self, issue: Issue, refused: str) -> Entry:
         """Return which agent would take an issue, and why not yet."""
@@ -258,7 +257,7 @@ class _TeamState:
     def _open_dependencies(self, issue: Issue) -> tuple[list[str], list[str]]:
         """Return the reasons from open issues that come before this one: first those that wait for a person, then the others."""
         abandoned, unfinished = [], []
-        for number in open_before(issue, self.issues):
+        for number in open_prerequisites(issue, self.issues):
             if ended := self.attempts.how_it_ended(self.issues[issue_key(issue.project, number)]):
                 abandoned.append(f"issue {number} is open: {ended}")
             else:
@@ -272,14 +271,14 @@ class _TeamState:
         reasons = []
         if issue.assignee and issue.assignee not in self.ours:
             reasons.append(f"it is assigned to {issue.assignee}")
-        if author_reason := held([issue], self.team.trusted):
+        if author_reason := approval_reason([issue], self.team.trusted):
             reasons.append(f"it needs your word ({author_reason}): ao new {issue.name}")
         return reasons
 
 
 def _session_reason(facts: SessionFacts) -> str:
     """Return why an issue that has a session is not taken."""
-    if ended := how_it_ended(facts):
+    if ended := failure_text(facts):
         return f"{ended}: bring it back by ao restore {facts.id}, or stop it"
     wait_reason = not facts.admitted and facts.waiting_for
     if wait_reason:

@@ -8,96 +8,79 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 import structlog
 
-from agent_orchestrator.config.projects.projects import NOWHERE
+from agent_orchestrator.config.projects.projects import NO_CONTEXT
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.engine import Change, Flow
-from agent_orchestrator.core.events import Event, rfc3339
+from agent_orchestrator.core.dependencies import is_past
+from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.fold.pull_requests import issue_key
-from agent_orchestrator.core.issue_work import is_past
-from agent_orchestrator.core.outbox import pause
+from agent_orchestrator.core.listeners import Change
+from agent_orchestrator.core.notices import NoticeGate
+from agent_orchestrator.core.outbox import retry_pause
+from agent_orchestrator.core.signals import ConfigurationReloaded
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.fleet.scheduling.assignment import Entry
-from agent_orchestrator.fleet.scheduling.backlog import Backlog
+from agent_orchestrator.fleet.scheduling.backlog import Backlog, Refusal
 from agent_orchestrator.fleet.scheduling.slots import holds_slot
+from agent_orchestrator.protocols import Timer
+from agent_orchestrator.sessions.creation.new_session import NewSession
+from agent_orchestrator.sessions.part import Core, Part
 from agent_orchestrator.sessions.sessions import Sessions
 
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 600.0
 """Seconds after which an issue that could not be taken is retried: the first and the longest pause. It doubles, with random variation."""
 
-Told = Callable[[str, e.Notified], e.Body]
-
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True)
-class _Refusal:
-    """Why an issue could not be taken, and until when it is not retried."""
-
-    reason: str
-    until: float
-    attempts: int
-
-
-class Assigning:
+class AutoAssigner(Part):
     """Takes issues automatically when the limits allow it."""
 
-    def __init__(self, flow: Flow, backlog: Backlog, sessions: Sessions, told: Told) -> None:
-        self.flow = flow
+    def __init__(self, core: Core, backlog: Backlog, sessions: Sessions, notices: NoticeGate) -> None:
+        super().__init__(core)
         self.backlog = backlog
         self.sessions = sessions
-        self.told = told
-        """Turns a notification for a person into an event, which may delay it."""
-        self._refusals: dict[str, _Refusal] = {}
+        self._notices = notices
         self._task: asyncio.Task[None] | None = None
-        self._check_timer: asyncio.TimerHandle | None = None
+        self._check_timer: Timer | None = None
+        self._check_due = 0.0
         self._is_due = False
         self._is_running = False
-        backlog.refused = self.refused
+        self.on_signal(ConfigurationReloaded, self._retry_all)
 
     def start(self) -> None:
         """Check the backlog now, and whenever an issue or a session changes."""
         self._is_running = True
-        self.flow.on_change.append(self._on_change)
-        self.look()
+        self.on(self._check_changed)
+        self.schedule_check()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Take no more issues."""
         self._is_running = False
-        for pending in (self._check_timer, self._task):
-            if pending is not None:
-                pending.cancel()
+        if self._check_timer is not None:
+            self._check_timer.cancel()
+        await super().close()
 
-    def reload(self) -> None:
+    def _retry_all(self, _signal: ConfigurationReloaded) -> None:
         """Retry all issues, because the configuration has changed."""
-        self._refusals.clear()
-        self.look()
+        self.backlog.refusals.clear()
+        self.schedule_check()
 
-    def refused(self) -> Mapping[str, str]:
-        """Return issue key → why the issue could not be taken, until it is retried."""
-        now = self.flow.clock()
-        return {
-            key: f"it could not be taken: {refusal.reason}; tried again at {rfc3339(refusal.until)}"
-            for key, refusal in self._refusals.items()
-            if refusal.until > now
-        }
-
-    def _on_change(self, changes: Sequence[Change]) -> None:
+    def _check_changed(self, changes: Sequence[Change]) -> None:
         """Check the backlog if one of the changes may free a slot or an issue."""
         if any(_affects_backlog(change) for change in changes):
-            self.look()
+            self.schedule_check()
 
-    def look(self) -> None:
+    def schedule_check(self) -> None:
         """Schedule a check of the backlog; several calls before it runs cause one check."""
         self._is_due = True
         if self._is_running and self._task is None and self._has_automatic_issues():
-            self._task = asyncio.get_running_loop().create_task(self._take_ready_issues())
+            self._task = self.spawn(self._take_ready_issues())
 
     def _has_automatic_issues(self) -> bool:
         """Return whether any issue may be taken automatically."""
@@ -122,42 +105,37 @@ class Assigning:
         issue = entry.issue
         key = issue_key(issue.project, issue.number)
         try:
-            await self.sessions.create(self._request(entry), f"auto:{issue.project}:{issue.number}", NOWHERE)
-            self._refusals.pop(key, None)
+            await self.sessions.create(self._request(entry), f"auto:{issue.project}:{issue.number}", NO_CONTEXT)
+            self.backlog.refusals.pop(key, None)
         except AoError as error:
             log.warning("an issue could not be taken", project=issue.project, issue=issue.name, error=str(error))
-            earlier_refusal = self._refusals.get(key)
+            earlier_refusal = self.backlog.refusals.get(key)
             attempts = earlier_refusal.attempts + 1 if earlier_refusal else 1
-            delay = pause(attempts - 1, FIRST_PAUSE, LONGEST_PAUSE)
-            self._refusals[key] = _Refusal(str(error), self.flow.clock() + delay, attempts)
+            delay = retry_pause(attempts - 1, FIRST_PAUSE, LONGEST_PAUSE)
+            self.backlog.refusals[key] = Refusal(str(error), self.clock() + delay, attempts)
             self._is_due = True  # its slot is free for another issue
-            self._schedule_check(delay)
+            self._check_later(delay)
             if not error.retryable or attempts > 1:
                 await self._notify(entry, error)
 
-    def _request(self, entry: Entry) -> dict[str, Any]:
+    def _request(self, entry: Entry) -> NewSession:
         """Return the request that creates the session of an issue."""
         issue, planned = entry.issue, entry.issue.planned
-        request = {"projectId": issue.project, "issue": issue.name, "agent": entry.taker}
-        if entry.parent:
-            request["parent"] = entry.parent
+        request = NewSession(project=issue.project, issue=issue.name, agent=entry.taker, parent=entry.parent or None)
         if planned is None:
             return request
         plan = self.flow.home.plans.get(planned.plan)
-        group = {"group": planned.plan, "groupLimit": plan.group_limit if plan else 0}
-        return {**request, **group, "priority": planned.priority}
+        group_limit = plan.group_limit if plan else 0
+        return replace(request, group=planned.plan, group_limit=group_limit, priority=planned.priority)
 
-    def _schedule_check(self, delay: float) -> None:
+    def _check_later(self, delay: float) -> None:
         """Schedule a check after some seconds, or earlier if one is already scheduled earlier."""
-        loop = asyncio.get_running_loop()
-        if (
-            self._check_timer is not None
-            and not self._check_timer.cancelled()
-            and self._check_timer.when() > loop.time()
-        ):
-            delay = min(delay, self._check_timer.when() - loop.time())
+        due = self.clock() + delay
+        if self._check_timer is not None:
             self._check_timer.cancel()
-        self._check_timer = loop.call_later(delay, self.look)
+            due = min(due, self._check_due) if self._check_due > self.clock() else due
+        self._check_due = due
+        self._check_timer = self.clock.call_later(due - self.clock(), self.schedule_check)
 
     async def _notify(self, entry: Entry, error: AoError) -> None:
         """Notify a person that an issue could not be taken, once for each reason."""
@@ -166,8 +144,8 @@ class Assigning:
         notice = e.Notified("issue-refused", f"issue {issue.name}: {entry.taker} could not take it", text, "warning")
         reason_hash = hashlib.sha256(reason.encode()).hexdigest()[:16]
         key = f"refused:{issue.project}:{issue.number}:{reason_hash}"
-        body = self.told(issue.project, notice)
-        await self.flow.append(Event(body, self.flow.clock(), "scheduler", key, issue.project))
+        body = self._notices(issue.project, notice)
+        await self.flow.append(Event(body, self.clock(), "scheduler", key, issue.project))
 
 
 _ISSUE_EVENTS = (e.IssueOpened, e.IssueChanged, e.IssuePlanned, e.LabelAdded, e.LabelRemoved)

@@ -2,31 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agent_orchestrator.config.effective import ProjectConfig, agent_settings
-from agent_orchestrator.config.scope import ConfigSet
-from agent_orchestrator.core.engine import Flow
+from agent_orchestrator.core.dependencies import count_unfinished_children
+from agent_orchestrator.core.events import rfc3339
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.fold.pull_requests import issue_key
-from agent_orchestrator.core.issue_work import made_by
 from agent_orchestrator.core.pull_request import Issue
 from agent_orchestrator.core.reactions import COORDINATOR
-from agent_orchestrator.fleet.scheduling.assignment import NOBODYS, Entry, Team, Wanted, plan
-from agent_orchestrator.fleet.scheduling.profile_match import Taker, choose, work_of
+from agent_orchestrator.fleet.scheduling.assignment import NO_DEMAND, CoordinatorDemand, Entry, Team, plan_assignments
+from agent_orchestrator.fleet.scheduling.profile_match import Candidate, choose, work_of
 from agent_orchestrator.fleet.usage.account_limits import is_held
+from agent_orchestrator.sessions.part import Core
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why an issue could not be taken, and until when it is not retried."""
+
+    reason: str
+    until: float
+    attempts: int
 
 
 class Backlog:
     """Reads the backlog, and changes nothing."""
 
-    def __init__(self, flow: Flow, config: ConfigSet) -> None:
-        self.flow = flow
-        self.config = config
-        self.refused: Callable[[], Mapping[str, str]] = dict
-        """Returns issue key → why the last attempt to take the issue failed."""
+    def __init__(self, core: Core) -> None:
+        self.flow = core.flow
+        self.config = core.config
+        self.refusals: dict[str, Refusal] = {}
+        """Issue key → why the last attempt to take the issue failed."""
+
+    def _refused(self) -> Mapping[str, str]:
+        """Return issue key → why the issue could not be taken, until it is retried."""
+        now = self.flow.clock()
+        return {
+            key: f"it could not be taken: {refusal.reason}; tried again at {rfc3339(refusal.until)}"
+            for key, refusal in self.refusals.items()
+            if refusal.until > now
+        }
 
     def entries(self, project: str | None) -> list[Entry]:
         """Return the open issues of a project, or of all, in the order in which they would be taken."""
@@ -34,11 +52,11 @@ class Backlog:
         home, sessions = self.flow.home, list(self.flow.sessions.values())
         group_limits = {item.id: item.group_limit for item in home.plans.values()}
         coordinated_issues = self._wanted(project)
-        return plan(
-            home.issues, sessions, teams, self.config.limits(), self.refused(), group_limits, coordinated_issues
+        return plan_assignments(
+            home.issues, sessions, teams, self.config.limits(), self._refused(), group_limits, coordinated_issues
         )
 
-    def _wanted(self, project: str | None) -> Wanted:
+    def _wanted(self, project: str | None) -> CoordinatorDemand:
         """Return which open issues coordinating sessions want."""
         coordinators = {
             f"session {facts.id}": facts
@@ -46,7 +64,7 @@ class Backlog:
             if facts.spec.kind == COORDINATOR and project in (None, facts.project)
         }
         if not coordinators:
-            return NOBODYS
+            return NO_DEMAND
         plans, opened_by = self.flow.home.plans, dict[str, str]()
         for key, issue in self.flow.home.issues.items():
             applied_plan = plans.get(issue.planned.plan) if issue.planned else None
@@ -54,12 +72,18 @@ class Backlog:
                 coordinator := coordinators.get(applied_plan.applied_by if applied_plan else issue.author)
             ):
                 opened_by[key] = coordinator.id
-        return Wanted(opened_by, {facts.id: self._remaining_sessions(facts) for facts in coordinators.values()})
+        return CoordinatorDemand(
+            opened_by, {facts.id: self._remaining_sessions(facts) for facts in coordinators.values()}
+        )
 
     def _remaining_sessions(self, coordinator: SessionFacts) -> int:
         """Return how many more sessions a coordinating session may have."""
         settings = self.config.project(coordinator.project)
-        return settings.coordinator.max_sessions - made_by(coordinator, self.flow.sessions.values()) if settings else 0
+        return (
+            settings.coordinator.max_sessions - count_unfinished_children(coordinator, self.flow.sessions.values())
+            if settings
+            else 0
+        )
 
     def _team(self, project: ProjectConfig) -> Team:
         """Return the agents that take a project's issues; those whose account has reached a usage limit are marked."""
@@ -67,7 +91,7 @@ class Backlog:
         if not holds:
             return team
 
-        def has_held_account(taker: Taker) -> bool:
+        def has_held_account(taker: Candidate) -> bool:
             """Return whether the account of an agent has reached a usage limit."""
             settings = agent_settings(project, taker.name)
             return is_held(holds, settings.account, settings.model or "", now) is not None
@@ -121,7 +145,7 @@ def _entry_json(position: int, entry: Entry, tool: str | None) -> dict[str, Any]
 def team_of(project: ProjectConfig) -> Team:
     """Return the agents that take a project's issues by its configuration: its profiles except reviewers; without profiles, its agent."""
     takers = [
-        Taker(
+        Candidate(
             name,
             True,
             labels=profile.filters.labels,
@@ -133,7 +157,7 @@ def team_of(project: ProjectConfig) -> Team:
         for name, profile in project.profiles.items()
         if profile.role == "worker"
     ]
-    default_agent = Taker(project.agent, project.agent in project.profiles)
+    default_agent = Candidate(project.agent, project.agent in project.profiles)
     return Team(project.id, tuple(takers) or (default_agent,), project.auto_assign, project.trusted_authors)
 
 

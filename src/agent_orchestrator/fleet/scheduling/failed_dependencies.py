@@ -7,59 +7,50 @@ no session yet that could ask; for these a person is notified of what they wait 
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import structlog
 
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.dependencies import ended_before, how_it_ended
-from agent_orchestrator.core.engine import Change, Flow
+from agent_orchestrator.core.dependencies import decision_reason, failure_text, session_working_on
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import Offer, SessionFacts
 from agent_orchestrator.core.fold.pull_requests import issue_of
-from agent_orchestrator.core.issue_work import works_on
+from agent_orchestrator.core.listeners import Change
+from agent_orchestrator.core.notices import NoticeGate
 from agent_orchestrator.core.pull_request import DEPENDENCY_ENDED, Issue
 from agent_orchestrator.errors import AoError
+from agent_orchestrator.sessions.part import Core, Part
 
 RULE = "dependencies"
 """The rule under which the offers are recorded."""
 
-Told = Callable[[str, e.Notified], e.Body]
-
 log = structlog.get_logger()
 
 
-class Dependents:
+class DependencyOffers(Part):
     """Asks about sessions and issues that wait for something which has ended."""
 
-    def __init__(self, flow: Flow, told: Told) -> None:
-        self.flow = flow
-        self.told = told
-        """Turns a notification for a person into an event, which may delay it."""
+    def __init__(self, core: Core, notices: NoticeGate) -> None:
+        super().__init__(core)
+        self._notices = notices
         self._dependents: dict[str, list[str]] = {}
         """Session id → the sessions that depend on it."""
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         """Check all sessions now, because some may have ended while the daemon was stopped, and each one that ends later."""
         for facts in self.flow.sessions.values():
             self._index_dependents(facts)
-        self.flow.on_change.append(self._on_change)
+        self.on(self._check_changed)
         self._check_dependents([*self.flow.sessions.values()])
-
-    def close(self) -> None:
-        """Stop checking."""
-        for task in self._tasks:
-            task.cancel()
 
     def _index_dependents(self, facts: SessionFacts) -> None:
         """Remember which sessions a session depends on."""
         for dependency in facts.spec.after:
             self._dependents.setdefault(dependency, []).append(facts.id)
 
-    def _on_change(self, changes: Sequence[Change]) -> None:
+    def _check_changed(self, changes: Sequence[Change]) -> None:
         """Check the sessions that are new, ended, or were admitted."""
         changed: dict[str, SessionFacts] = {}
         for change in changes:
@@ -85,9 +76,7 @@ class Dependents:
         events = [event for name, dependency in pairs for event in self._events_for_session(name, dependency)]
         events += [event for session in changed for event in self._events_for_issue(session)]
         if events:
-            task = asyncio.get_running_loop().create_task(self._record(events))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self.spawn(self._record(events))
 
     async def _record(self, events: Sequence[Event]) -> None:
         """Append events; a failure is logged, and they are decided again at the next start."""
@@ -102,7 +91,7 @@ class Dependents:
         if dependency is None:
             return []
         is_waiting = not facts.admitted and facts.wanted == "run" and not facts.stopped
-        why = ended_before(facts, dependency) if is_waiting and not self._is_restarted_by_rule(dependency) else ""
+        why = decision_reason(facts, dependency) if is_waiting and not self._is_restarted_by_rule(dependency) else ""
         offers = [
             offer
             for offer in facts.offers
@@ -132,7 +121,7 @@ class Dependents:
         notice = e.Notified(DEPENDENCY_ENDED, f"{facts.id}: {why}", f"{text}; {answer}{restore_hint}", "action")
         return [
             self._event(offer, facts.project, facts.id, f"offer:{offer.offer}"),
-            self._event(self.told(facts.project, notice), facts.project, facts.id, f"offer:{offer.offer}:told"),
+            self._event(self._notices(facts.project, notice), facts.project, facts.id, f"offer:{offer.offer}:told"),
         ]
 
     def _withdrawal(self, facts: SessionFacts, offer: Offer) -> Event:
@@ -141,7 +130,7 @@ class Dependents:
 
     def _events_for_issue(self, facts: SessionFacts) -> list[Event]:
         """Return the notification for issues that depend on one whose attempt ended without being merged."""
-        issues, why = self.flow.home.issues, how_it_ended(facts)
+        issues, why = self.flow.home.issues, failure_text(facts)
         issue = issue_of(issues, facts.project, facts.spec.issue) if why else None
         if (
             issue is None
@@ -166,12 +155,12 @@ class Dependents:
         text = f"{why}; {wait_text}. Try again: {retry_commands}. Let them go on without: ao issue close {issue.name}"
         notice = e.Notified(DEPENDENCY_ENDED, f"{facts.id}: {wait_text}", text, "action")
         key = f"behind:{facts.id}:{facts.run}:{facts.generation}:{hashlib.sha256(why.encode()).hexdigest()[:8]}"
-        return [self._event(self.told(facts.project, notice), facts.project, facts.id, key)]
+        return [self._event(self._notices(facts.project, notice), facts.project, facts.id, key)]
 
     def _has_other_session(self, issue: Issue, facts: SessionFacts) -> bool:
         """Return whether another session works on an issue."""
         other_sessions = (session for session in self.flow.sessions.values() if session.id != facts.id)
-        return works_on(issue, other_sessions) is not None
+        return session_working_on(issue, other_sessions) is not None
 
     def _is_restarted_by_rule(self, facts: SessionFacts) -> bool:
         """Return whether a rule restarts the session's agent automatically."""
@@ -185,10 +174,10 @@ class Dependents:
 
     def _event(self, body: e.Body, project: str, session: str, key: str) -> Event:
         """Return an event of the scheduler."""
-        return Event(body, self.flow.clock(), "scheduler", key, project, session)
+        return Event(body, self.clock(), "scheduler", key, project, session)
 
 
 def _end_state(facts: SessionFacts) -> tuple[str, bool]:
     """Return how a session ended, and whether a rule has given up restarting it."""
     episode = facts.episodes.get("agent-exited")
-    return how_it_ended(facts), episode is not None and episode.escalated
+    return failure_text(facts), episode is not None and episode.escalated

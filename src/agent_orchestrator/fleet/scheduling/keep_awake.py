@@ -18,10 +18,12 @@ from typing import Any
 import structlog
 
 from agent_orchestrator.base.health import finding
-from agent_orchestrator.core.engine import Change, Flow
+from agent_orchestrator.core.listeners import Change
+from agent_orchestrator.core.signals import ConfigurationReloaded
 from agent_orchestrator.core.status import IN_TURN
 from agent_orchestrator.errors import AoError, Missing, machine_short
 from agent_orchestrator.protocols.host import Host
+from agent_orchestrator.sessions.part import Core, Part
 
 log = structlog.get_logger()
 
@@ -42,42 +44,35 @@ Hold = Callable[[], contextlib.AbstractAsyncContextManager[str]]
 """Keeps the machine awake within the block, and yields the name of what does so. Raises `Missing` if nothing can."""
 
 
-class Power:
+class Power(Part):
     """Keeps the machine awake while agents work."""
 
-    def __init__(self, flow: Flow, wanted: Callable[[], bool], hold: Hold, rest: float = REST) -> None:
-        self.flow = flow
-        self.wanted = wanted
+    def __init__(self, core: Core, hold: Hold, rest: float = REST) -> None:
+        super().__init__(core)
         self._hold = hold
         self._rest = rest
         self._change_event = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
         self.held = ""
         """The name of what keeps the machine awake; "" if it may sleep."""
         self.problem: AoError | None = None
         """Why it cannot be kept awake."""
         self._retry_at = 0.0
+        self.on_signal(ConfigurationReloaded, self._check_again)
 
     def start(self) -> None:
         """Start watching the agents."""
-        self.flow.on_change.append(self._on_change)
+        self.on(self._check_changed)
         self._change_event.set()
-        self._task = asyncio.get_running_loop().create_task(self._watch())
+        self.spawn(self._watch())
 
-    async def close(self) -> None:
-        """Allow the machine to sleep."""
-        if self._task:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-
-    def look(self) -> None:
+    def _check_again(self, _signal: ConfigurationReloaded) -> None:
         """Check again, because the configuration may have changed."""
         self._retry_at = 0.0
         self._change_event.set()
 
     async def checkup(self) -> list[dict[str, Any]]:
         """Return the finding for `ao doctor`."""
-        if not self.wanted():
+        if not self.core.config.daemon.power.prevent_idle_sleep:
             return [finding("power", "ok", "may sleep: power.preventIdleSleep is false")]
         if self.problem:
             text = f"idle sleep is not held off: {self.problem.text}"
@@ -85,14 +80,14 @@ class Power:
         status_text = f"kept awake by {self.held}" if self.held else "may sleep: no agent is in a turn"
         return [finding("power", "ok", status_text)]
 
-    def _on_change(self, changes: Sequence[Change]) -> None:
+    def _check_changed(self, changes: Sequence[Change]) -> None:
         """Wake the watching task if a turn began or ended."""
         if any(_changes_turn(change) for change in changes):
             self._change_event.set()
 
     def _is_needed(self) -> bool:
         """Return whether idle sleep is to be prevented: the setting is on, and an agent on this machine is in a turn."""
-        return self.wanted() and any(
+        return self.core.config.daemon.power.prevent_idle_sleep and any(
             facts.live and facts.activity.state in IN_TURN and not self.flow.elsewhere(facts.id)
             for facts in self.flow.sessions.values()
         )
@@ -102,7 +97,7 @@ class Power:
         while True:
             await self._change_event.wait()
             self._change_event.clear()
-            if self._is_needed() and self.flow.clock() >= self._retry_at:
+            if self._is_needed() and self.clock() >= self._retry_at:
                 await self._keep_awake()
 
     async def _keep_awake(self) -> None:
@@ -117,13 +112,13 @@ class Power:
             problem = error if isinstance(error, AoError) else machine_short(error) or Missing(str(error), _REMEDY)
             if self.problem is None or self.problem.text != problem.text:
                 log.warning("the machine is not kept awake while agents work", error=str(problem))
-            self.problem, self._retry_at = problem, self.flow.clock() + AGAIN
+            self.problem, self._retry_at = problem, self.clock() + AGAIN
         finally:
             self.held = ""
 
     async def _has_rested(self) -> bool:
         """Return whether nothing changed for `REST` seconds, or the setting is off. A change stays set, so that the caller sees it."""
-        if not self.wanted():
+        if not self.core.config.daemon.power.prevent_idle_sleep:
             return True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._rest):

@@ -29,7 +29,7 @@ _GENERIC_WORDS = frozenset({"development", "engineering", "programming", "coding
 
 
 @dataclass(frozen=True, slots=True)
-class Taker:
+class Candidate:
     """A profile, or a project's own agent, and the work that it takes."""
 
     name: str
@@ -83,7 +83,7 @@ def _mentioned_paths(title: str, body: str) -> frozenset[str]:
 
 
 @lru_cache(maxsize=16384)
-def match(taker: Taker, work: Work) -> Fit | None:
+def match(taker: Candidate, work: Work) -> Fit | None:
     """Return how well an agent fits some work, or None if it does not take it."""
     if _excludes(taker, work):
         return None
@@ -108,7 +108,7 @@ def _matching_skills(skills: Iterable[str], labels: Iterable[str], title: str) -
     return [skill for skill in skills if (set(_WORD.findall(skill.casefold())) - _GENERIC_WORDS) & work_words]
 
 
-def choose(takers: Iterable[Taker], work: Work, load: Mapping[str, int]) -> tuple[Taker, Fit] | None:
+def choose(takers: Iterable[Candidate], work: Work, load: Mapping[str, int]) -> tuple[Candidate, Fit] | None:
     """Return the best agent and its fit, or None if none fits.
 
     That is the profile that the plan names, unless it excludes the work; else the best match, first among agents with a free account.
@@ -122,7 +122,7 @@ def choose(takers: Iterable[Taker], work: Work, load: Mapping[str, int]) -> tupl
     return min(candidates, key=lambda candidate: candidate[:4])[4:] if candidates else None
 
 
-def _excludes(taker: Taker, work: Work) -> bool:
+def _excludes(taker: Candidate, work: Work) -> bool:
     """Return whether a label of the work is one that the agent excludes."""
     excluded = {label.casefold() for label in taker.excluded}
     return any(label.casefold() in excluded for label in work.labels)

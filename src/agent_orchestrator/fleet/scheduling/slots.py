@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 from agent_orchestrator.config.scope import Limit
-from agent_orchestrator.core.dependencies import unfinished
+from agent_orchestrator.core.dependencies import unfinished_dependency
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.pull_request import Issue
 from agent_orchestrator.core.reactions import COORDINATOR
@@ -36,7 +36,7 @@ _MEASURED_FIGURE = re.compile(r"\d[\d,.]*|, \d+ about to start")
 MEASURED = ("memory (", "disk space (", "room in ", "tomorrow: ", "a greater budget: ")
 """How reasons begin that contain measured figures, which change all the time."""
 
-CHOOSING = "a node that is being chosen"
+CHOOSING_NODE_REASON = "a node that is being chosen"
 """The reason of a gate that waits only for a moment, so that it need not be recorded."""
 
 Gate = Callable[[SessionFacts, Sequence[SessionFacts]], str]
@@ -52,7 +52,7 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class StartDecision:
     """A session, and what it waits for; without a reason it may start."""
 
     session: str
@@ -62,7 +62,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class LimitKey:
     """The properties of a session by which limits count it."""
 
     project: str
@@ -84,17 +84,17 @@ def same_reason(one: str, other: str) -> bool:
     return shared_beginning is not None and _MEASURED_FIGURE.sub("", one) == _MEASURED_FIGURE.sub("", other)
 
 
-def seat_of(facts: SessionFacts) -> Seat:
+def seat_of(facts: SessionFacts) -> LimitKey:
     """Return the properties of a session by which limits count it."""
     spec = facts.spec
     placed = not facts.remote or facts.node is not None
-    return Seat(facts.project, spec.profile, facts.node, spec.group, spec.group_limit, placed)
+    return LimitKey(facts.project, spec.profile, facts.node, spec.group, spec.group_limit, placed)
 
 
 class Places:
     """How many sessions work under each limit."""
 
-    def __init__(self, limits: Sequence[Limit], taken: Iterable[Seat] = ()) -> None:
+    def __init__(self, limits: Sequence[Limit], taken: Iterable[LimitKey] = ()) -> None:
         self._limits = limits
         self._limits_by_project: dict[str, list[tuple[int, Limit]]] = {}
         self._counts: Counter[tuple[int, str | None]] = Counter()
@@ -103,14 +103,14 @@ class Places:
         for seat in taken:
             self.take(seat)
 
-    def take(self, seat: Seat) -> None:
+    def take(self, seat: LimitKey) -> None:
         """Count one more working session."""
         self.projects[seat.project] += 1
         self._group_counts[seat.group] += 1
         for number, limit in self._limits_for(seat):
             self._counts[number, seat.node if limit.machine else None] += 1
 
-    def full(self, seat: Seat) -> str:
+    def full(self, seat: LimitKey) -> str:
         """Return the limit that allows no more sessions, as the part of a text with its numbers, or "" if none does."""
         for number, limit in self._limits_for(seat):
             count = self._counts[number, seat.node if limit.machine else None]
@@ -120,7 +120,7 @@ class Places:
             return f" in {seat.group} ({self._group_counts[seat.group]} of {seat.group_limit}"
         return ""
 
-    def _limits_for(self, seat: Seat) -> Iterator[tuple[int, Limit]]:
+    def _limits_for(self, seat: LimitKey) -> Iterator[tuple[int, Limit]]:
         """Return the limits that count a session, each with its number."""
         project_limits = self._limits_by_project.get(seat.project)
         if project_limits is None:
@@ -135,7 +135,7 @@ class Places:
         )
 
 
-def _limit_scope(seat: Seat, limit: Limit) -> str:
+def _limit_scope(seat: LimitKey, limit: Limit) -> str:
     """Return what a limit applies to, as the part of a text."""
     if limit.profile:
         return f" for {limit.profile}"
@@ -176,7 +176,7 @@ def admit(
     expected: Mapping[str, frozenset[str]] | None = None,
     gates: Sequence[Gate] = (),
     now: float = 0.0,
-) -> list[Verdict]:
+) -> list[StartDecision]:
     """Return a verdict for each waiting session; each one that may start counts against the limits of the next.
 
     A session that is expected to change a file (`expected`: session → files) which a working session changes too lets the others go first,
@@ -184,10 +184,10 @@ def admit(
     """
     by_id = {facts.id: facts for facts in sessions}
     startable: list[SessionFacts] = []
-    verdicts: list[Verdict] = []
+    verdicts: list[StartDecision] = []
     for facts in waiting(sessions):
-        if reason := unfinished(facts, by_id, issues or {}):
-            verdicts.append(Verdict(facts.id, reason))
+        if reason := unfinished_dependency(facts, by_id, issues or {}):
+            verdicts.append(StartDecision(facts.id, reason))
         else:
             startable.append(facts)
     decision = _Decision(
@@ -217,9 +217,9 @@ class _Decision:
         for facts in working if expected else ():
             self._mark_files_busy(facts)
 
-    def decide(self, free: Sequence[SessionFacts], now: float) -> list[Verdict]:
+    def decide(self, free: Sequence[SessionFacts], now: float) -> list[StartDecision]:
         """Return the verdicts in the order in which they are made: sessions that change the same files as a working one last."""
-        verdicts: list[Verdict] = []
+        verdicts: list[StartDecision] = []
         postponed: list[tuple[SessionFacts, str]] = []
         for facts in _by_turn(free, self.places.projects, now):
             if conflict := self._file_conflict(facts):
@@ -228,28 +228,28 @@ class _Decision:
                 verdicts.append(self._verdict(facts))
         return verdicts + [self._verdict(facts, conflict) for facts, conflict in postponed]
 
-    def _verdict(self, facts: SessionFacts, conflict: str = "") -> Verdict:
+    def _verdict(self, facts: SessionFacts, conflict: str = "") -> StartDecision:
         """Return the verdict for one session, and count it as working if it may start.
 
         `conflict` is added to the reason if no slot is free.
         """
         if facts.spec.defer and not _has_launch_due(facts):
-            return Verdict(facts.id)  # it needs no slot before its first message
+            return StartDecision(facts.id)  # it needs no slot before its first message
         seat, is_worker = seat_of(facts), facts.spec.kind != COORDINATOR
         if is_worker and (limit_text := self.places.full(seat)):
-            return Verdict(facts.id, f"a free place{limit_text} agents at work){conflict}", turn=True)
+            return StartDecision(facts.id, f"a free place{limit_text} agents at work){conflict}", turn=True)
         if missing_resource := "" if facts.remote else self._missing_resource():
-            return Verdict(facts.id, missing_resource, turn=True)
+            return StartDecision(facts.id, missing_resource, turn=True)
         for gate in self.gates:
             if reason := gate(facts, self.working):
-                return Verdict(facts.id, reason)
+                return StartDecision(facts.id, reason)
         if not is_worker:
-            return Verdict(facts.id)
+            return StartDecision(facts.id)
         self.places.take(seat)
         self.working.append(facts)
         self.starting += not facts.remote
         self._mark_files_busy(facts)
-        return Verdict(facts.id)
+        return StartDecision(facts.id)
 
     def _missing_resource(self) -> str:
         """Return which resource is too scarce to start another agent, or ""; agents that are about to start count as running."""

@@ -13,10 +13,9 @@ Look here when sessions wait for an account although they should not, or the oth
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import re
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -24,46 +23,45 @@ from typing import Any
 import structlog
 
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.effects import CallLater, Timer
-from agent_orchestrator.core.engine import Change, Flow
 from agent_orchestrator.core.events import Event, rfc3339
 from agent_orchestrator.core.facts import AccountHold, SessionFacts, hold_key
-from agent_orchestrator.core.fold.sessions import LONGEST_LIMIT, believable
+from agent_orchestrator.core.fold.usage import MAX_LIMIT_SECONDS, plausible_reset_time
+from agent_orchestrator.core.listeners import Change
 from agent_orchestrator.core.reactions import limited_until
 from agent_orchestrator.core.rules import Rule
+from agent_orchestrator.core.signals import AccountsReviewed
 from agent_orchestrator.errors import AoError, NotFound
 from agent_orchestrator.fleet.scheduling.slots import holds_slot, waiting
-from agent_orchestrator.sessions.usage_wait import Wait
+from agent_orchestrator.protocols import Timer
+from agent_orchestrator.sessions.lifecycle.usage_wait import Wait
+from agent_orchestrator.sessions.part import Core, Part
 
-UNKNOWN = 1800.0
+UNKNOWN_RESET_HOLD = 1800.0
 """Seconds that an account is held if no reset time is known; doubled after each refusal in a row."""
 LONGEST_UNKNOWN = 4 * 3600.0
 TRIAL = 60.0
 """Seconds after which the first session that tries counts as not refused."""
-APART = 3.0
+SESSION_INTERVAL = 3.0
 """Seconds between two sessions that continue after a limit; each waits up to half as long in addition."""
-OPENING = 900.0
+ONE_BY_ONE_SECONDS = 900.0
 """Seconds after the end of a hold in which sessions continue one after the other."""
 IN_ORDER = 300.0
 """Seconds after the end of a hold in which sessions that reached the limit precede all others; one that cannot continue
 blocks no longer.
 """
-SPOKEN = 900.0
+CLAIM_HOLD_SECONDS = 900.0
 """Seconds that an account is held on the claim of one session."""
-SPOKEN_AGAIN = 4 * 3600.0
+CLAIM_INTERVAL = 4 * 3600.0
 """Seconds in which a second claim of the same session does not hold its account again."""
-WORDS = frozenset({"spool", "screen"})
+CLAIM_SOURCES = frozenset({"spool", "screen"})
 """Sources of activity that whatever runs in a session can write to."""
-LOOK_AGAIN = 30.0
+RECHECK_SECONDS = 30.0
 """Seconds after which a hold is checked again at the latest, so that a clock that jumps is noticed."""
 
 SHORTEST_DATE = 6
 _PART = re.compile(r"[a-z]+|\d+")
 
 log = structlog.get_logger()
-
-Models = Callable[[SessionFacts], str]
-"""Returns a session's configured model, or "" if it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +113,14 @@ def _is_version_suffix(suffix: Sequence[str], *, allow_versions: bool) -> bool:
     )
 
 
-def concerns(hold: AccountHold, account: str, model: str) -> bool:
+def applies_to(hold: AccountHold, account: str, model: str) -> bool:
     """Return whether a hold applies to this account and model."""
     return hold.account == account and same_model(hold.model, model)
 
 
-def ends(hold: AccountHold, now: float) -> float:
+def end_of(hold: AccountHold, now: float) -> float:
     """Return when a hold ends. A time that cannot be right by the current clock counts as over: the next session that tries finds out."""
-    if hold.until > now + LONGEST_LIMIT or (not hold.named and now < hold.since - 1.0):
+    if hold.until > now + MAX_LIMIT_SECONDS or (not hold.named and now < hold.since - 1.0):
         return now
     return hold.until
 
@@ -132,7 +130,7 @@ def is_held(holds: Mapping[str, AccountHold], account: str, model: str, now: flo
     active_holds = [
         hold
         for hold in holds.values()
-        if hold.released is None and concerns(hold, account, model) and ends(hold, now) > now
+        if hold.released is None and applies_to(hold, account, model) and end_of(hold, now) > now
     ]
     return max(active_holds, key=lambda hold: hold.until, default=None)
 
@@ -150,15 +148,15 @@ def next_hold(
         if previous and previous.released is None
         else 1
     )
-    until = believable(resets_at, at)
+    until = plausible_reset_time(resets_at, at)
     if until is not None:
         return e.AccountHeld(account, until, "the usage limit is reached", model, True, times)
-    pause = min(LONGEST_UNKNOWN, UNKNOWN * 2.0 ** min(times - 1, 10))
+    pause = min(LONGEST_UNKNOWN, UNKNOWN_RESET_HOLD * 2.0 ** min(times - 1, 10))
     reason = "the usage limit is reached; nobody said until when"
     return e.AccountHeld(account, at + pause, reason, model, False, times)
 
 
-def on_a_word(hold: e.AccountHeld, at: float, until: float) -> e.AccountHeld:
+def limit_to_claim(hold: e.AccountHeld, at: float, until: float) -> e.AccountHeld:
     """Return the hold that a mere claim of a session causes: the session waits as long as it claims, the others at most until `until`."""
     until = min(hold.until, until)
     reason = "a session says that the usage limit is reached"
@@ -169,13 +167,13 @@ def on_a_word(hold: e.AccountHeld, at: float, until: float) -> e.AccountHeld:
 
 def is_read(facts: SessionFacts) -> bool:
     """Return whether the session's limit was read by its plugin, not claimed by the session itself."""
-    return facts.activity.state == "limited" and facts.activity.source not in WORDS
+    return facts.activity.state == "limited" and facts.activity.source not in CLAIM_SOURCES
 
 
-def apart(session: str) -> float:
+def delay_after(session: str) -> float:
     """Return the seconds that the next session waits after this one."""
     share = int.from_bytes(hashlib.sha256(session.encode()).digest()[:4], "big") / float(1 << 32)
-    return APART * (1.0 + share / 2.0)
+    return SESSION_INTERVAL * (1.0 + share / 2.0)
 
 
 def holds_at_once(rules: Sequence[Rule]) -> bool:
@@ -186,13 +184,11 @@ def holds_at_once(rules: Sequence[Rule]) -> bool:
     return False
 
 
-class Quota:
+class AccountLimits(Part):
     """Decides which session may use which account when."""
 
-    def __init__(self, flow: Flow, models: Models, call_later: CallLater | None = None) -> None:
-        self.flow = flow
-        self.models = models
-        self._call_later = call_later
+    def __init__(self, core: Core) -> None:
+        super().__init__(core)
         self._queues: dict[str, _Queue] = {}
         self._recording: dict[str, AccountHold] = {}
         """Holds that are being recorded; they count already."""
@@ -201,16 +197,13 @@ class Quota:
         """Session → when its claim alone held its account."""
         self._timer: Timer | None = None
         self._timer_at = 0.0
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.on_release: list[Callable[[], None]] = []
-        """Called when sessions that waited may ask again."""
 
     def start(self) -> None:
         """Hold the accounts whose limits were reached while the daemon was down, and those whose limits are reached from now on."""
-        self.flow.on_change.append(self._on_change)
+        self.on(self._check_changed)
         missed = [facts for facts in self.flow.sessions.values() if facts.limited]
         if missed:
-            self._run_in_background(self._hold_missed(missed))
+            self.spawn(self._hold_missed(missed))
         self._review_holds()
 
     async def _hold_missed(self, limited: Sequence[SessionFacts]) -> None:
@@ -219,18 +212,22 @@ class Quota:
                 at = facts.limited_at or 0.0
                 self._hold([_Refusal(facts, facts.limit_until, facts.limit_model, at, is_read(facts))])
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Cancel the timer and all recordings under way."""
         if self._timer:
             self._timer.cancel()
-        for task in self._tasks:
-            task.cancel()
+        await super().close()
 
     # -- asking whether an account may be used -------------------------------------------------------------------------
 
     def model_of(self, facts: SessionFacts) -> str:
         """Return the session's model: the configured one, else the one it used last."""
-        return facts.spec.model or self.models(facts) or max(facts.spent, default="").partition(" ")[2]
+        return facts.spec.model or self._configured_model(facts) or max(facts.spent, default="").partition(" ")[2]
+
+    def _configured_model(self, facts: SessionFacts) -> str:
+        """Return the model that a session's profile or agent is configured with, or ""."""
+        settings = self.core.config.agent(facts.project, facts.spec.profile or facts.spec.agent)
+        return (settings and settings.model) or ""
 
     def holds(self) -> Mapping[str, AccountHold]:
         """Return all holds, including those that are being recorded."""
@@ -240,9 +237,9 @@ class Quota:
         """Return why a session may not use its account now, and until when, or None if it may."""
         if not self.flow.home.accounts and not self._recording:
             return None
-        now, own_holds = self.flow.clock(), self._holds_of(facts)
+        now, own_holds = self.clock(), self._holds_of(facts)
         for hold in own_holds:
-            if hold.released is None and (until := ends(hold, now)) > now:
+            if hold.released is None and (until := end_of(hold, now)) > now:
                 return self._wait_until(f"the usage limit of {hold.key} to end at {rfc3339(until)[:19]}Z", until)
         for hold in own_holds:
             if wait := self._wait_for_turn(facts, hold, now):
@@ -267,7 +264,7 @@ class Quota:
         """Return why a session waits for its turn after a hold, or None: sessions continue one after the other, the
         first one alone as a trial.
         """
-        if hold.released is not None and now > hold.released + OPENING:
+        if hold.released is not None and now > hold.released + ONE_BY_ONE_SECONDS:
             return None
         went = self._queue_since(hold).went
         if facts.id in went:
@@ -285,7 +282,7 @@ class Quota:
                 f"the usage limit of {hold.key}: {first_session} tries whether it is over", trial_started + TRIAL
             )
         last_session, last_time = max(went.items(), key=lambda entry: entry[1])
-        turn = last_time + apart(last_session)
+        turn = last_time + delay_after(last_session)
         return self._wait_until(f"its turn after the usage limit of {hold.key}", turn) if now < turn else None
 
     def take(self, facts: SessionFacts) -> Wait | None:
@@ -301,15 +298,15 @@ class Quota:
             return ""
         if wait := self.wait(facts):
             return wait.reason
-        now = self.flow.clock()
+        now = self.clock()
         for hold in self._holds_of(facts):
-            is_over = hold.released is not None and now > hold.released + OPENING
+            is_over = hold.released is not None and now > hold.released + ONE_BY_ONE_SECONDS
             if is_over or facts.id in self._queue_since(hold).went:
                 continue
             for other in at_work:
                 if not other.admitted and hold in self._holds_of(other):
                     return self._wait_until(
-                        f"its turn after the usage limit of {hold.key}", now + apart(other.id)
+                        f"its turn after the usage limit of {hold.key}", now + delay_after(other.id)
                     ).reason
         return ""
 
@@ -321,14 +318,14 @@ class Quota:
         return queue
 
     def _note_continued(self, facts: SessionFacts) -> None:
-        now = self.flow.clock()
+        now = self.clock()
         for hold in self._holds_of(facts):
-            if hold.released is not None or ends(hold, now) <= now:
+            if hold.released is not None or end_of(hold, now) <= now:
                 self._queue_since(hold).went.setdefault(facts.id, now)
 
     # -- holding accounts ----------------------------------------------------------------------------------------------
 
-    def _on_change(self, changes: Sequence[Change]) -> None:
+    def _check_changed(self, changes: Sequence[Change]) -> None:
         refusals: list[_Refusal] = []
         is_released = False
         for change in changes:
@@ -339,15 +336,17 @@ class Quota:
             if facts is None:
                 continue
             if isinstance(body, e.AgentLimit):
-                refusals.append(_Refusal(facts, body.resets_at, body.model, event.time, event.source not in WORDS))
+                refusals.append(
+                    _Refusal(facts, body.resets_at, body.model, event.time, event.source not in CLAIM_SOURCES)
+                )
             elif isinstance(body, e.SessionAdmitted):
                 self._note_continued(facts)
             elif _proves_model_answers(body):
                 self._release_if_over(facts, event.time)
         self._hold(refusals)
         self._review_holds()
-        for callback in self.on_release if is_released else ():
-            callback()
+        if is_released:
+            self.emit(AccountsReviewed())
 
     def _hold(self, refusals: Sequence[_Refusal]) -> None:
         events: list[Event] = []
@@ -376,7 +375,7 @@ class Quota:
             self._recording[key] = AccountHold(
                 account, refusal.model, body.until, refusal.at, body.named, body.times, body.reason, facts.id
             )
-            now, body_for_others = self.flow.clock(), replace(body, waits=None)
+            now, body_for_others = self.clock(), replace(body, waits=None)
             for other in self._sessions_limited(account, refusal.model, except_session=facts.id):
                 if (other.limit_until or 0.0) > body.until:
                     continue
@@ -397,14 +396,16 @@ class Quota:
         active_hold = current_hold if current_hold and current_hold.released is None else None
         other = self.flow.sessions.get(active_hold.session) if active_hold and active_hold.session != session else None
         if active_hold and other and other.limited:
-            return on_a_word(hold, refusal.at, max(refusal.at + SPOKEN, active_hold.until, limited_until(other)))
+            return limit_to_claim(
+                hold, refusal.at, max(refusal.at + CLAIM_HOLD_SECONDS, active_hold.until, limited_until(other))
+            )
         last_claim = self._claimed_at.get(
-            session, current_hold.since if current_hold and current_hold.session == session else -SPOKEN_AGAIN
+            session, current_hold.since if current_hold and current_hold.session == session else -CLAIM_INTERVAL
         )
-        if refusal.at - last_claim >= SPOKEN_AGAIN or refusal.at < last_claim:
+        if refusal.at - last_claim >= CLAIM_INTERVAL or refusal.at < last_claim:
             self._claimed_at[session] = refusal.at
-            return on_a_word(hold, refusal.at, refusal.at + SPOKEN)
-        return on_a_word(hold, refusal.at, active_hold.until) if active_hold else None
+            return limit_to_claim(hold, refusal.at, refusal.at + CLAIM_HOLD_SECONDS)
+        return limit_to_claim(hold, refusal.at, active_hold.until) if active_hold else None
 
     def _sessions_limited_by(self, hold: AccountHold) -> Sequence[SessionFacts]:
         """Return the sessions that reached this limit, computed again only after something changed."""
@@ -429,9 +430,9 @@ class Quota:
 
     def _release_if_over(self, facts: SessionFacts, at: float) -> None:
         """Release the hold of an account that a session works with again after the hold's time is up."""
-        now = self.flow.clock()
+        now = self.clock()
         for hold in self._holds_of(facts) if self.flow.home.accounts else ():
-            if hold.released is not None or hold.key in self._recording or ends(hold, now) > now:
+            if hold.released is not None or hold.key in self._recording or end_of(hold, now) > now:
                 continue
             continued_at = self._queue_since(hold).went.get(facts.id)
             if continued_at is not None and at >= continued_at:
@@ -441,7 +442,7 @@ class Quota:
         self._record(self._release_events(hold, reason, source))
 
     def _release_events(self, hold: AccountHold, reason: str, source: str) -> list[Event]:
-        body, now = e.AccountReleased(hold.account, hold.model, reason), self.flow.clock()
+        body, now = e.AccountReleased(hold.account, hold.model, reason), self.clock()
         event_key = f"released:{hold.key}:{hold.since:.3f}:{hold.until:.3f}"
         waiting_sessions = self._sessions_limited(hold.account, hold.model)
         return [
@@ -456,7 +457,7 @@ class Quota:
         """Release an account on a person's request; `name` is an account, for all its holds, or account and model.
         Raises NotFound if none is held.
         """
-        now = self.flow.clock()
+        now = self.clock()
         active_holds = [active_hold for active_hold in self.holds().values() if active_hold.released is None]
         chosen = [active_hold for active_hold in active_holds if name in (active_hold.key, active_hold.account)]
         if not chosen:
@@ -472,11 +473,11 @@ class Quota:
 
     def _review_holds(self) -> None:
         """Release the holds that no session tried for long or whose time cannot be right, and schedule the next review."""
-        now = self.flow.clock()
+        now = self.clock()
         for hold in self.flow.home.accounts.values():
             if hold.released is not None or hold.key in self._recording:
                 continue
-            until = ends(hold, now)
+            until = end_of(hold, now)
             trial_started = next(iter(self._queue_since(hold).went.values()), until)
             holding_session = self.flow.sessions.get(hold.session)
             if (
@@ -485,33 +486,26 @@ class Quota:
                 trial_started = max(trial_started, holding_session.limit_until or 0.0)
             if until != hold.until:
                 self._release(hold, "its time cannot be right by the clock")
-            elif until <= now and now >= max(until, trial_started) + OPENING:
+            elif until <= now and now >= max(until, trial_started) + ONE_BY_ONE_SECONDS:
                 self._release(hold, "its time is up, and nobody was refused")
             else:
-                self._schedule_review(until if until > now else now + LOOK_AGAIN)
+                self._schedule_review(until if until > now else now + RECHECK_SECONDS)
 
     def _schedule_review(self, moment: float) -> None:
         if self._timer and self._timer_at <= moment:
             return
         if self._timer:
             self._timer.cancel()
-        self._timer_at, now = moment, self.flow.clock()
-        call_later = self._call_later or asyncio.get_running_loop().call_later
-        self._timer = call_later(max(0.05, min(moment - now, LOOK_AGAIN)), self._on_timer)
+        self._timer_at, now = moment, self.clock()
+        self._timer = self.clock.call_later(max(0.05, min(moment - now, RECHECK_SECONDS)), self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
         self._review_holds()
-        for callback in self.on_release:
-            callback()
+        self.emit(AccountsReviewed())
 
     def _record(self, events: Sequence[Event]) -> None:
-        self._run_in_background(self._append(events))
-
-    def _run_in_background(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.spawn(self._append(events))
 
     async def _append(self, events: Sequence[Event]) -> None:
         try:
@@ -528,7 +522,7 @@ class Quota:
 
     def accounts(self) -> list[dict[str, Any]]:
         """Return every account that is in use or held, with its hold, as JSON."""
-        now, sessions = self.flow.clock(), [facts for facts in self.flow.sessions.values() if not facts.stopped]
+        now, sessions = self.clock(), [facts for facts in self.flow.sessions.values() if not facts.stopped]
         rows = [self._row(hold, sessions, now) for hold in self.holds().values() if hold.released is None]
         held_accounts = {row["account"] for row in rows if row["model"] is None}
         for account in sorted({account_of(facts) for facts in sessions} - held_accounts):
@@ -538,7 +532,7 @@ class Quota:
 
     def _row(self, hold: AccountHold, sessions: Iterable[SessionFacts], now: float) -> dict[str, Any]:
         held_sessions = [facts for facts in sessions if hold in self._holds_of(facts)]
-        until = ends(hold, now)
+        until = end_of(hold, now)
         row = _account_json(hold.account, hold.model or None, "held" if until > now else "trying", held_sessions)
         return {**row, "until": rfc3339(until), "resetKnown": hold.named, "reason": hold.reason}
 

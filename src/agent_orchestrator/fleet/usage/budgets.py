@@ -7,8 +7,7 @@ once as fit. Actual use is counted as it is measured; a session over a budget ge
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -16,27 +15,28 @@ from typing import Any
 import structlog
 
 from agent_orchestrator.config.effective import ProjectConfig
-from agent_orchestrator.config.scope import ConfigSet
 from agent_orchestrator.config.values import Amount
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.effects import CallLater, Timer
-from agent_orchestrator.core.engine import Change, Flow
 from agent_orchestrator.core.episodes import RAISE_BUDGET
 from agent_orchestrator.core.events import Event, rfc3339
 from agent_orchestrator.core.facts import Offer, SessionFacts, Usage
+from agent_orchestrator.core.listeners import Change
+from agent_orchestrator.core.notices import NoticeGate
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.fleet.scheduling.slots import holds_slot
-from agent_orchestrator.sessions.usage_wait import Wait
+from agent_orchestrator.protocols import Timer
+from agent_orchestrator.sessions.lifecycle.usage_wait import Wait
+from agent_orchestrator.sessions.part import Core, Part
 
 WARN_AT = 0.8
 """The part of a budget at which a person is notified."""
 EXPECTED = {"USD": 0.25, "tokens": 100_000.0}
 """What a session is expected to use if nothing is known about its kind; at most a tenth of the shared budget."""
-COUNTED = 1.5
+MAX_SHARE_FACTOR = 1.5
 """How many times its limit of a shared budget one session counts for at most: usage is its agent's claim and must not block all others."""
-OVERDRAWN = 10.0
+MAX_OWN_FACTOR = 10.0
 """The same factor for the session's own budget: it is paused at the end of it, and a single step does not cost more than that."""
-REMEMBERED = 20
+SAMPLE_SIZE = 20
 """The number of earlier sessions that an expectation is computed from."""
 DAY = 86400.0
 LOOK_AGAIN = 300.0
@@ -69,7 +69,7 @@ def amount(used: Usage, unit: str) -> float:
     return float(used.input + used.output) if unit == "tokens" else used.usd or 0.0
 
 
-def unmeasured(facts: SessionFacts, unit: str) -> bool:
+def has_unmeasured_usage(facts: SessionFacts, unit: str) -> bool:
     """Return whether a session used something whose amount in this unit is not known."""
     if unit != "tokens" and any(usage.usd is None and usage.input + usage.output for usage in facts.spent.values()):
         return True
@@ -83,7 +83,7 @@ def day_of(time: float) -> str:
     return rfc3339(time)[:10]
 
 
-def used_on(facts: SessionFacts, day: str) -> Usage:
+def usage_on(facts: SessionFacts, day: str) -> Usage:
     """Return what a session used on a day."""
     total = Usage()
     for day_and_model, usage in facts.spent.items():
@@ -92,50 +92,47 @@ def used_on(facts: SessionFacts, day: str) -> Usage:
     return total
 
 
-def raised_key(scope: str, day: str) -> str:
+def raise_key(scope: str, day: str) -> str:
     """Return the key of a budget among those that a person raised for a session."""
     return f"day {day}" if scope == "day" else scope
 
 
-def shown(value: float, unit: str) -> str:
+def format_amount(value: float, unit: str) -> str:
     """Return an amount as text for people, without its unit."""
     return f"{value:,.0f}" if unit == "tokens" else f"{value:.2f}" if value >= 0.01 or not value else f"{value:.4f}"
 
 
-class Budgets:
+class Budgets(Part):
     """Measures what sessions spend against the budgets, and decides which may start or continue."""
 
-    def __init__(self, flow: Flow, config: ConfigSet, call_later: CallLater | None = None) -> None:
-        self.flow = flow
-        self.config = config
-        self.notice: Callable[[str, e.Notified], e.Body] = lambda _project, notification: notification
-        """Turns a notification into the event to record; in quiet hours one that defers it."""
-        self._call_later = call_later
+    source = "budget"
+
+    def __init__(self, core: Core, notices: NoticeGate) -> None:
+        super().__init__(core)
+        self._notices = notices
         self._caps: dict[tuple[str, str | None], tuple[ProjectConfig, tuple[Cap, ...]]] = {}
         self._spent_amounts: tuple[int, str, dict[Cap, float]] = (-1, "", {})
         self._usual_amounts: tuple[int, dict[tuple[str, str, str, float], float | None]] = (-1, {})
         self._reservations: tuple[Sequence[SessionFacts], int, dict[Cap, float]] = ((), 0, {})
         self._timer: Timer | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         """Check what was spent before the start, and whenever a session spends more."""
-        self.flow.on_change.append(self._on_change)
+        self.on(self._check_spenders)
         self._check_sessions(list(self.flow.sessions.values()))
         self._resume_on_new_day()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Cancel the timer and all recordings under way."""
         if self._timer:
             self._timer.cancel()
-        for task in self._tasks:
-            task.cancel()
+        await super().close()
 
     # -- the budgets and their use -------------------------------------------------------------------------------------
 
     def caps(self, project: str, profile: str | None) -> tuple[Cap, ...]:
         """Return the budgets that sessions of a project and profile count towards."""
-        settings = self.config.project(project)
+        settings = self.core.config.project(project)
         if settings is None:
             return ()
         cached = self._caps.get((project, profile))
@@ -155,7 +152,7 @@ class Budgets:
             yield Cap("day", project.budget.per_day, f"the day's budget of {project.id}", projects)
         if of_profile and of_profile.per_day:
             yield Cap("day", of_profile.per_day, f"the day's budget of {profile}", projects, profile)
-        for limit in self.config.day_budgets():
+        for limit in self.core.config.day_budgets():
             if project.id in limit.projects:
                 yield Cap("day", limit.amount, "the day's budget of all projects", limit.projects)
         if project.budget.per_project:
@@ -165,14 +162,14 @@ class Budgets:
 
     def spent(self, cap: Cap) -> float:
         """Return what was used of a shared budget, as far as it is known."""
-        day = day_of(self.flow.clock())
+        day = day_of(self.clock())
         if self._spent_amounts[:2] != (self.flow.seq, day):
             self._spent_amounts = (self.flow.seq, day, {})
         sums = self._spent_amounts[2]
         if cap not in sums:
             sessions = (facts for facts in self.flow.sessions.values() if cap.counts(facts))
             unit, by_day, budget = cap.amount.unit, cap.scope == "day", cap.amount.value
-            values = ((facts, amount(used_on(facts, day) if by_day else facts.usage, unit)) for facts in sessions)
+            values = ((facts, amount(usage_on(facts, day) if by_day else facts.usage, unit)) for facts in sessions)
             counted = (value if value <= budget / 10 else self._plausible(cap, facts, value) for facts, value in values)
             sums[cap] = sum(counted) + self._spent_by_plans(cap, day)
         return sums[cap]
@@ -181,11 +178,11 @@ class Budgets:
         """Return what a session claims to have used, capped at what its own budget and the shared one would have allowed."""
         caps, unit = self.caps(facts.project, facts.spec.profile), cap.amount.unit
         own_maxima = [
-            OVERDRAWN * self.limit(own_cap, facts)
+            MAX_OWN_FACTOR * self.limit(own_cap, facts)
             for own_cap in caps
             if own_cap.scope == "session" and own_cap.amount.unit == unit
         ]
-        return min(value, COUNTED * self.limit(cap, facts), *own_maxima)
+        return min(value, MAX_SHARE_FACTOR * self.limit(cap, facts), *own_maxima)
 
     def _spent_by_plans(self, cap: Cap, day: str) -> float:
         """Return what the plans of the budget's projects used; planning counts towards a project's use."""
@@ -197,7 +194,7 @@ class Budgets:
 
     def limit(self, cap: Cap, facts: SessionFacts) -> float:
         """Return how much a session may use: the budget, and as much again for each time that a person raised it."""
-        key = raised_key(cap.scope, day_of(self.flow.clock()))
+        key = raise_key(cap.scope, day_of(self.clock()))
         return cap.amount.value * (1 + facts.raised.get(key, 0))
 
     # -- reserving -----------------------------------------------------------------------------------------------------
@@ -209,7 +206,7 @@ class Budgets:
             (other_cap.amount for other_cap in caps if other_cap.scope == "session" and other_cap.amount.unit == unit),
             None,
         )
-        usual = self._median_use(facts, unit, COUNTED * cap.amount.value)
+        usual = self._median_use(facts, unit, MAX_SHARE_FACTOR * cap.amount.value)
         if usual is None:
             usual = own_budget.value if own_budget else min(EXPECTED[unit], cap.amount.value / 10)
         return min(usual, cap.amount.value, own_budget.value if own_budget else usual)
@@ -229,7 +226,7 @@ class Budgets:
                 and not holds_slot(session)
                 and 0 < (use := amount(session.usage, unit)) <= maximum
             ]
-            amounts = [use for _, use in sorted(similar)[-REMEMBERED:]]
+            amounts = [use for _, use in sorted(similar)[-SAMPLE_SIZE:]]
             self._usual_amounts[1][key] = median(amounts) if amounts else None
         return self._usual_amounts[1][key]
 
@@ -259,8 +256,9 @@ class Budgets:
             if spent >= limit:
                 return self._spent_reason(cap, spent, limit)
             if (spent or reserved) and spent + reserved + still_expected > limit * (1 + 1e-9):
-                figures = f"{shown(spent, unit)} of {shown(limit, unit)} {unit} spent, {shown(reserved, unit)} reserved"
-                return f"room in {cap.name}: {figures}, {shown(still_expected, unit)} expected"
+                figures = f"{format_amount(spent, unit)} of {format_amount(limit, unit)} {unit} spent"
+                figures += f", {format_amount(reserved, unit)} reserved"
+                return f"room in {cap.name}: {figures}, {format_amount(still_expected, unit)} expected"
         return ""
 
     def spent_for(self, project: str, profile: str | None) -> str:
@@ -268,7 +266,7 @@ class Budgets:
         for cap in self.caps(project, profile):
             if cap.scope != "session" and (spent := self.spent(cap)) >= cap.amount.value:
                 unit = cap.amount.unit
-                return f"{cap.name} is spent: {shown(spent, unit)} of {shown(cap.amount.value, unit)} {unit}"
+                return f"{cap.name} is spent: {format_amount(spent, unit)} of {format_amount(cap.amount.value, unit)} {unit}"
         return ""
 
     def wait(self, facts: SessionFacts) -> Wait | None:
@@ -276,7 +274,7 @@ class Budgets:
         rules = self.flow.rules(facts.project, facts.spec.profile)
         if not any(rule.trigger == "budget-exceeded" and rule.action == "stop" and rule.auto for rule in rules):
             return None
-        now = self.flow.clock()
+        now = self.clock()
         for cap in self.caps(facts.project, facts.spec.profile):
             if cap.scope != "session" and (spent := self.spent(cap)) > (limit := self.limit(cap, facts)):
                 return Wait(
@@ -286,12 +284,12 @@ class Budgets:
 
     def _spent_reason(self, cap: Cap, spent: float, limit: float) -> str:
         unit = cap.amount.unit
-        text = f"{cap.name} is spent: {shown(spent, unit)} of {shown(limit, unit)} {unit}"
+        text = f"{cap.name} is spent: {format_amount(spent, unit)} of {format_amount(limit, unit)} {unit}"
         return f"tomorrow: {text}" if cap.scope == "day" else f"a greater budget: {text}"
 
     # -- checking what was spent ---------------------------------------------------------------------------------------
 
-    def _on_change(self, changes: Sequence[Change]) -> None:
+    def _check_spenders(self, changes: Sequence[Change]) -> None:
         spenders = {
             change.after.id: change.after for change in changes if change.after and _is_usage(change.event.body)
         }
@@ -304,9 +302,7 @@ class Budgets:
 
     def _record_in_background(self, events: Sequence[Event]) -> None:
         if events:
-            task = asyncio.get_running_loop().create_task(self._append(events))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self.spawn(self._append(events))
 
     async def _append(self, events: Sequence[Event]) -> None:
         try:
@@ -339,7 +335,7 @@ class Budgets:
         return at_work and facts.wanted == "run" and not facts.stopped and spent > self.limit(cap, facts)
 
     def _exceeded_event(self, facts: SessionFacts, cap: Cap, spent: float) -> Event:
-        unit, now = cap.amount.unit, self.flow.clock()
+        unit, now = cap.amount.unit, self.clock()
         day = day_of(now) if cap.scope == "day" else ""
         limit = Amount(self.limit(cap, facts), unit)
         body = e.BudgetExceeded(cap.scope, str(limit), str(Amount(round(spent, 4), unit)), day)
@@ -347,12 +343,12 @@ class Budgets:
         return Event(body, now, "budget", key, facts.project, facts.id)
 
     def _warning_event(self, facts: SessionFacts, cap: Cap, spent: float) -> Event:
-        unit, now = cap.amount.unit, self.flow.clock()
-        text = f"{shown(spent, unit)} of {shown(cap.amount.value, unit)} {unit} are spent"
+        unit, now = cap.amount.unit, self.clock()
+        text = f"{format_amount(spent, unit)} of {format_amount(cap.amount.value, unit)} {unit} are spent"
         notification = e.Notified("budget-warning", f"{facts.id}: {cap.name} is nearly spent", text, "warning")
         period = {"session": facts.id, "day": day_of(now)}.get(cap.scope, "")
         key = f"budget-nearly:{cap.name}:{cap.amount}:{','.join(sorted(cap.projects))}:{period}"
-        return Event(self.notice(facts.project, notification), now, "budget", key, facts.project, facts.id)
+        return Event(self._notices(facts.project, notification), now, "budget", key, facts.project, facts.id)
 
     # -- another day ---------------------------------------------------------------------------------------------------
 
@@ -360,7 +356,7 @@ class Budgets:
         """Restore the sessions that were paused because a day's budget was spent, once another day has begun, and
         schedule the next check.
         """
-        now, today, events = self.flow.clock(), day_of(self.flow.clock()), []
+        now, today, events = self.clock(), day_of(self.clock()), []
         for facts in self.flow.sessions.values():
             offer = facts.stopped and paused_for_day(facts)
             if offer and str(offer.event.get("day")) < today:
@@ -369,8 +365,7 @@ class Budgets:
                 for number, body in enumerate((e.RestoreRequested(), message)):
                     events.append(Event(body, now, f"rule {offer.rule}", f"{key}:{number}", facts.project, facts.id))
         self._record_in_background(events)
-        call_later = self._call_later or asyncio.get_running_loop().call_later
-        self._timer = call_later(min(LOOK_AGAIN, max(1.0, DAY - now % DAY)), self._resume_on_new_day)
+        self._timer = self.clock.call_later(min(LOOK_AGAIN, max(1.0, DAY - now % DAY)), self._resume_on_new_day)
 
     # -- showing -------------------------------------------------------------------------------------------------------
 
@@ -382,7 +377,7 @@ class Budgets:
         for cap in self._all_caps(project):
             unit = cap.amount.unit
             unmeasured_sessions = sorted(
-                session.id for session in sessions if cap.counts(session) and unmeasured(session, unit)
+                session.id for session in sessions if cap.counts(session) and has_unmeasured_usage(session, unit)
             )
             rows.append(
                 {
@@ -401,7 +396,7 @@ class Budgets:
 
     def _all_caps(self, project: str | None) -> list[Cap]:
         caps: dict[Cap, None] = {}
-        for settings in self.config.projects():
+        for settings in self.core.config.projects():
             if project in (None, settings.id):
                 for profile in (None, *settings.profiles):
                     caps |= dict.fromkeys(self.caps(settings.id, profile))
@@ -417,7 +412,7 @@ class Budgets:
     def unenforced(self, facts: SessionFacts) -> str:
         """Return why a session's budgets cannot be enforced, or "" if they can or there are none."""
         units = {cap.amount.unit for cap in self.caps(facts.project, facts.spec.profile)}
-        unknown_units = sorted(unit for unit in units if unmeasured(facts, unit))
+        unknown_units = sorted(unit for unit in units if has_unmeasured_usage(facts, unit))
         if not unknown_units:
             return ""
         missing = "dollars" if unknown_units == ["USD"] and facts.usage.output else "usage"

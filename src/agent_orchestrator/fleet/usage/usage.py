@@ -11,7 +11,7 @@ from agent_orchestrator.core.events import rfc3339
 from agent_orchestrator.core.facts import SessionFacts, Usage
 from agent_orchestrator.core.plans import Spent
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.fleet.usage.account_limits import Quota
+from agent_orchestrator.fleet.usage.account_limits import AccountLimits
 from agent_orchestrator.fleet.usage.budgets import Budgets, day_of
 
 MOST_REPORTS = 10_000
@@ -27,10 +27,10 @@ KEYS: Mapping[str, Callable[[SessionFacts, str, str], str]] = {
 }
 
 
-class Usages:
+class UsageReports:
     """Sums what sessions used."""
 
-    def __init__(self, flow: Flow, quota: Quota, budgets: Budgets) -> None:
+    def __init__(self, flow: Flow, quota: AccountLimits, budgets: Budgets) -> None:
         self.flow = flow
         self.quota = quota
         self.budgets = budgets

@@ -17,7 +17,7 @@ from agent_orchestrator.protocols import AgentContext, AgentLaunch, Found, Kept,
 if TYPE_CHECKING:
     from agent_orchestrator.protocols.host import Host
 
-PROMPT_WAYS = ("argument", "file", "stdin", "paste")
+PROMPT_DELIVERIES = ("argument", "file", "stdin", "paste")
 VARIABLES = [
     "prompt",
     "task",
@@ -89,7 +89,7 @@ class Command:
         if is_resumed:
             prompt = task = context.message
         else:
-            prompt = cli.opening(context) if self._has_rules_before else context.prompt
+            prompt = cli.first_message(context) if self._has_rules_before else context.prompt
             task = context.task or context.prompt
         argv = _fill(
             command, _variables(context, self._model) | {"prompt": _without_nulls(prompt), "task": _without_nulls(task)}
@@ -279,9 +279,9 @@ def _prompt_delivery(config: Mapping[str, Any], command: list[str], screen: Scre
     """
     delivery = config.get("prompt")
     if delivery is not None:
-        if delivery not in PROMPT_WAYS:
-            suggestions = difflib.get_close_matches(str(delivery), PROMPT_WAYS, 1)
-            remedy = f"did you mean {suggestions[0]}?" if suggestions else f"one of {', '.join(PROMPT_WAYS)}"
+        if delivery not in PROMPT_DELIVERIES:
+            suggestions = difflib.get_close_matches(str(delivery), PROMPT_DELIVERIES, 1)
+            remedy = f"did you mean {suggestions[0]}?" if suggestions else f"one of {', '.join(PROMPT_DELIVERIES)}"
             raise UsageError(f"`prompt` of the command agent is {delivery!r}", remedy)
         return str(delivery)
     if _uses_variable(command, "prompt"):

@@ -10,12 +10,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent_orchestrator.base.files.safe import read_plain
-from agent_orchestrator.base.threads import aside
-from agent_orchestrator.base.tolerant import forgiving
+from agent_orchestrator.base.files.safe import read_regular_file
+from agent_orchestrator.base.threads import run_in_own_thread
+from agent_orchestrator.base.tolerant import skip_malformed
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.plugins.agents.shared import cli
-from agent_orchestrator.plugins.agents.shared.journals import Journal, moment, size_of
+from agent_orchestrator.plugins.agents.shared.journals import Journal, parse_time, size_of
 from agent_orchestrator.protocols import (
     Activity,
     AgentContext,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 INSTALL = "install it: npm install -g @github/copilot"
 SHELL = "shell"
-FILES = {"write": "edit"}
+TOOL_NAMES = {"write": "edit"}
 """Copilot's names for the use of a file, and ours."""
 
 LOOK_AGAIN = 0.3
@@ -73,7 +73,7 @@ class Copilot:
     def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
         """Return Copilot's folder (login, conversations) as writable, its settings in it as read-only."""
         del private
-        return cli.kept(_home(env), "mcp-config.json", "agents", "hooks", "skills")
+        return cli.kept_folder(_home(env), "mcp-config.json", "agents", "hooks", "skills")
 
     async def detect(self) -> Found | None:
         """Return where `copilot` is installed and its version, or None."""
@@ -97,10 +97,10 @@ class Copilot:
             argv += ["--model", str(model)]
         argv += _permission_flags(context)
         is_resumed = context.resume is not None and (events_file.exists() or not _is_uuid(conversation))
-        prompt = cli.fitting(context.message if is_resumed else context.task or context.prompt, context)
+        prompt = cli.shorten_to_argument(context.message if is_resumed else context.task or context.prompt, context)
         if prompt:
             argv += ["--interactive", cli.as_argument(self.typed(prompt))]
-        await aside(_trust_folder, home, context)
+        await run_in_own_thread(_trust_folder, home, context)
         return AgentLaunch(
             tuple(argv),
             _write_instructions(context),
@@ -133,7 +133,7 @@ class Copilot:
     def unsent(self, screen: str, text: str) -> bool:
         """Return whether the text is still in the input line, which is the last line between two rules."""
         lines = _INPUT_LINE.findall(screen)
-        return bool(lines) and (cli.begins(text, lines[-1]) or lines[-1].startswith("[Paste #"))
+        return bool(lines) and (cli.is_beginning(text, lines[-1]) or lines[-1].startswith("[Paste #"))
 
     async def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
         """Yield reports from the session's events, and from the screen what is no event: readiness, questions before the start,
@@ -163,7 +163,7 @@ class _EventReader:
         self._journal.place = f"copilot-{path.parent.name}"
         self._cursor = run.cursors.get(self._journal.place, 0)
         self._earlier_size = int(run.memo.get("before") or 0)
-        self._events = Events(run.workspace, path.parent)
+        self._events = SessionEvents(run.workspace, path.parent)
         self._state = Activity.STARTING
         self._screen_reads = 0
         self._held_interruption: Heard | None = None
@@ -229,7 +229,7 @@ class _EventReader:
             self._held_interruption = None if heard else self._held_interruption
             return heard
         if self._state != Activity.STARTING:
-            retry = retried(screen)
+            retry = retry_notice(screen)
             if retry and self._state != Activity.RETRYING:
                 report = r.ActivityReport(Activity.RETRYING, retry)
         elif _TRUST.search(screen):
@@ -247,7 +247,7 @@ class _EventReader:
         return Heard((report,), "screen")
 
 
-class Events:
+class SessionEvents:
     """A session as its events describe it."""
 
     def __init__(self, workspace: Path, folder: Path) -> None:
@@ -259,10 +259,10 @@ class Events:
         self._last_text: str | None = None
         self._open_requests: set[str] = set()
 
-    @forgiving
+    @skip_malformed
     def take(self, event: Mapping[str, Any], *, now: bool = True) -> list[r.Report]:
         """Return the reports of one event; `now` is False for an event of an earlier process."""
-        data, time = event.get("data") or {}, moment(event.get("timestamp"))
+        data, time = event.get("data") or {}, parse_time(event.get("timestamp"))
         kind = event.get("type")
         if kind == "session.usage_record":
             return _usage_reports(data.get("usage") or {}, time)
@@ -309,7 +309,11 @@ class Events:
         if path := request.get("fileName") or request.get("path"):
             return [
                 r.PermissionReport(
-                    FILES.get(tool, tool), cli.inside(self._workspace, str(path)), reason, identity, time
+                    TOOL_NAMES.get(tool, tool),
+                    cli.relative_to_workspace(self._workspace, str(path)),
+                    reason,
+                    identity,
+                    time,
                 )
             ]
         subject = next((request[key] for key in ("fullCommandText", "url", "toolName") if request.get(key)), "")
@@ -355,7 +359,7 @@ def _state_of(report: r.Report) -> Activity | None:
     return None
 
 
-def retried(screen: str) -> str:
+def retry_notice(screen: str) -> str:
     """Return the notice that a request is retried, if it is the last line shown; otherwise ""."""
     above = screen.partition("\n────")[0]
     lines = [line.strip(" ┃│\t") for line in above.splitlines()]
@@ -397,7 +401,7 @@ def _expand_pastes(text: str, folder: Path) -> str:
         """Return the file's text, or the mark itself if the file is not in the session's folder or cannot be read."""
         file = Path(mark["file"])
         try:
-            return read_plain(file).decode() if file.resolve().is_relative_to(folder.resolve()) else mark[0]
+            return read_regular_file(file).decode() if file.resolve().is_relative_to(folder.resolve()) else mark[0]
         except (OSError, ValueError):
             return mark[0]
 
@@ -420,7 +424,7 @@ def _permission_flags(context: AgentContext) -> list[str]:
         case "plan":
             return ["--plan"]
     flags = ["--allow-tool=write"] if context.permissions == "auto-edit" else []
-    names = {our_name: copilot_name for copilot_name, our_name in FILES.items()}
+    names = {our_name: copilot_name for copilot_name, our_name in TOOL_NAMES.items()}
     flags += [
         f"--allow-tool={names.get(permission.tool, permission.tool)}"
         for permission in context.allowed

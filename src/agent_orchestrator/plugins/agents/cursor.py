@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent_orchestrator.base.tolerant import forgiving
+from agent_orchestrator.base.tolerant import skip_malformed
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.plugins.agents.shared import cli
-from agent_orchestrator.plugins.agents.shared.journals import Journal, entries_in, latest
+from agent_orchestrator.plugins.agents.shared.journals import Journal, entries_in, last_changed
 from agent_orchestrator.protocols import Activity, AgentContext, AgentLaunch, AgentRun, Found, Heard, Kept, ScreenRules
 from agent_orchestrator.protocols import reports as r
 
@@ -52,7 +52,9 @@ class Cursor:
         """Return Cursor's folders (login, chats) as writable, its settings in them as read-only."""
         del private
         home = Path(env.get("HOME") or Path.home())
-        folders = cli.kept(home / ".cursor", "mcp.json", "hooks.json", "commands", "extensions", "rules", "skills")
+        folders = cli.kept_folder(
+            home / ".cursor", "mcp.json", "hooks.json", "commands", "extensions", "rules", "skills"
+        )
         return replace(folders, writable=(*folders.writable, home / ".config" / "cursor"))
 
     async def detect(self) -> Found | None:
@@ -66,10 +68,10 @@ class Cursor:
             argv += ["--model", str(model)]
         argv += MODES.get(context.permissions, ())
         if context.resume is None:
-            prompt = cli.opening(context)
+            prompt = cli.first_message(context)
         else:
             argv.append(f"--resume={context.resume}" if context.resume else "--continue")
-            prompt = cli.fitting(context.message, context)
+            prompt = cli.shorten_to_argument(context.message, context)
         if prompt:
             argv.append(cli.as_argument(prompt))
         folder = _transcript_folder(context.env, context.workspace)
@@ -142,7 +144,7 @@ class _Listener:
                 if reports and line.end > cursor:
                     yield self._journal.heard(line, *reports)
 
-    @forgiving
+    @skip_malformed
     def _take(self, record: Mapping[str, Any]) -> list[r.Report]:
         """Return the report of a user's message; remember the agent's last text."""
         text = text_of(record)
@@ -196,7 +198,9 @@ def _transcript_folder(env: Mapping[str, str], workspace: Path) -> Path:
 def _chat_files(folder: Path) -> list[Path]:
     """Return the files of the chats, each in its own folder or not, the one that changed last at the end."""
     entries = entries_in(folder)
-    return latest({path.stem: path for path in (*entries, *entries_in(*entries)) if path.suffix == ".jsonl"}.values())
+    return last_changed(
+        {path.stem: path for path in (*entries, *entries_in(*entries)) if path.suffix == ".jsonl"}.values()
+    )
 
 
 async def _screen_text(run: AgentRun) -> str:

@@ -19,12 +19,15 @@ from agent_orchestrator.protocols import reports as r
 if TYPE_CHECKING:
     from agent_orchestrator.protocols.host import Host
 
-PROGRAM = Path(agent_orchestrator.__file__).parent / "testing" / "demo_agent.py"
-PLANNER = PROGRAM.with_name("demo_planner.py")
+PROGRAM = Path(agent_orchestrator.__file__).parent / "testing" / "demo_agent" / "program.py"
+PLANNER = PROGRAM.parent.with_name("demo_planner.py")
+_START = "import sys; sys.path.append(sys.argv.pop(1)); from demo_agent.program import main; sys.exit(main())"
+COMMAND = (sys.executable, "-I", "-S", "-c", _START, str(PROGRAM.parents[1]))
+"""The command that starts the scripted agent without unneeded start-up work."""
 
 
 class Demo:
-    """The agent plugin that runs `testing/demo_agent.py`, which does what directives in its task and messages say."""
+    """The agent plugin that runs `testing/demo_agent/`, which does what directives in its task and messages say."""
 
     screen = ScreenRules(ready=re.compile(r"^> *$", re.MULTILINE), blocked=re.compile(r"\(y/n\) *$", re.MULTILINE))
     interrupt_keys = ("Escape",)
@@ -55,7 +58,7 @@ class Demo:
             env["AO_DEMO_LOG"] = self._log
         if not context.edits:
             env["AO_DEMO_READS"] = "1"
-        argv: tuple[str, ...] = (sys.executable, "-I", "-S", str(PROGRAM))
+        argv: tuple[str, ...] = COMMAND
         if context.resume is not None:
             argv += ("--resume",)
         is_resumed = context.resume is not None
@@ -73,9 +76,7 @@ class Demo:
             return Turn((sys.executable, "-I", "-S", str(PLANNER), state, *repeat_option), stdin=prompt)
         file = context.private / "demo-turn.md"
         file.write_text(prompt, encoding="utf-8")
-        return Turn(
-            (sys.executable, "-I", "-S", str(PROGRAM)), {"AO_TASK_FILE": str(file), **_task_length(context, prompt)}
-        )
+        return Turn(COMMAND, {"AO_TASK_FILE": str(file), **_task_length(context, prompt)})
 
     def read_turn(self, line: str) -> TurnLine:
         """Parse one line: a record of the planner; the scripted agent's output is shown, since it reports by itself."""

@@ -12,12 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent_orchestrator.base.threads import aside
-from agent_orchestrator.base.tolerant import forgiving
+from agent_orchestrator.base.threads import run_in_own_thread
+from agent_orchestrator.base.tolerant import skip_malformed
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.plugins.agents.shared import cli
 from agent_orchestrator.plugins.agents.shared.input_prompts import log_size
-from agent_orchestrator.plugins.agents.shared.journals import Journal, moment, past_lines, size_of
+from agent_orchestrator.plugins.agents.shared.journals import Journal, parse_time, past_lines, size_of
 from agent_orchestrator.plugins.agents.shared.window_titles import Title, Titles
 from agent_orchestrator.protocols import (
     Activity,
@@ -74,7 +74,7 @@ class Gemini:
     def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
         """Return Gemini's folder (login, conversations) as writable, its settings in it as read-only."""
         del private
-        return cli.kept(_home(env), "settings.json", "GEMINI.md", "commands", "extensions", "policies", "skills")
+        return cli.kept_folder(_home(env), "settings.json", "GEMINI.md", "commands", "extensions", "policies", "skills")
 
     async def detect(self) -> Found | None:
         """Return where `gemini` is installed and its version, or None."""
@@ -90,16 +90,18 @@ class Gemini:
         if policy := _write_policy(context):
             for path in (home / "policies", policy):
                 argv += ["--policy", str(path)]
-        prompt, conversation = cli.opening(context), context.resume
-        if conversation is None or (_is_uuid(conversation) and not await aside(_has_messages, home, conversation)):
+        prompt, conversation = cli.first_message(context), context.resume
+        if conversation is None or (
+            _is_uuid(conversation) and not await run_in_own_thread(_has_messages, home, conversation)
+        ):
             conversation = conversation or str(uuid.uuid4())
             argv += ["--session-id", conversation]
         else:
             argv += ["--resume", conversation or "latest"]
-            prompt = cli.fitting(context.message, context)
+            prompt = cli.shorten_to_argument(context.message, context)
         if prompt:
             argv += ["--prompt-interactive", cli.as_argument(self.typed(prompt))]
-        await aside(_choose_login, home, context.env)
+        await run_in_own_thread(_choose_login, home, context.env)
         return AgentLaunch(
             tuple(argv),
             await self._git_identity(context),
@@ -151,7 +153,7 @@ class Gemini:
         so that it is typed.
         """
         del message, text, interrupt
-        return None if await aside(_has_begun, run) else Held("the agent is not ready yet")
+        return None if await run_in_own_thread(_has_begun, run) else Held("the agent is not ready yet")
 
     def typed(self, text: str) -> str:
         """Return the text with a space in front if it begins like a command of Gemini."""
@@ -160,7 +162,7 @@ class Gemini:
     def unsent(self, screen: str, text: str) -> bool:
         """Return whether the text is still in the input line: Enter right after a paste only adds a line break."""
         lines = _INPUT_LINE.findall(screen)
-        return bool(lines) and (cli.begins(text, lines[-1]) or lines[-1].startswith("[Pasted Text:"))
+        return bool(lines) and (cli.is_beginning(text, lines[-1]) or lines[-1].startswith("[Pasted Text:"))
 
 
 class _Listener:
@@ -239,7 +241,9 @@ class _Listener:
 
     def see(self, screen: str) -> Heard | None:
         """Return a report if the screen shows a dialog, or a state before the first turn; None if not drawn yet."""
-        report = asked(screen) if self._conversation.open else opening_screen(screen, begun=self._conversation.begun)
+        report = (
+            dialog_report(screen) if self._conversation.open else opening_screen(screen, begun=self._conversation.begun)
+        )
         is_idle = isinstance(report, r.ActivityReport) and report.state == Activity.IDLE
         self._screen_reads += 1
         # The screen is not drawn yet, or the first prompt is about to be taken.
@@ -264,10 +268,10 @@ class Chat:
         self._counted_ids: set[str] = set()
         self._last_progress: tuple[int, int, str] | None = None
 
-    @forgiving
+    @skip_malformed
     def take(self, record: Mapping[str, Any], *, now: bool = True) -> list[r.Report]:
         """Return the reports of one record; `now` is False for a record of an earlier process."""
-        timestamp = moment(record.get("timestamp"))
+        timestamp = parse_time(record.get("timestamp"))
         if now and ("sessionId" if self._resumed else "messages") in record.get("$set", {}):
             self.begun = True
         text = _text(record.get("displayContent") or record.get("content"))
@@ -331,7 +335,7 @@ class Chat:
         return reports
 
 
-def asked(screen: str) -> r.Report | None:
+def dialog_report(screen: str) -> r.Report | None:
     """Return the permission request or question of the dialog on the screen, or None."""
     headings = list(_DIALOG_HEADING.finditer(screen))
     confirms = list(_CONFIRM_LINE.finditer(screen))

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from agent_orchestrator.base.files.safe import opened, put
-from agent_orchestrator.base.threads import aside
-from agent_orchestrator.base.tolerant import forgiving
+from agent_orchestrator.base.files.safe import open_below, write_atomically
+from agent_orchestrator.base.threads import run_in_own_thread
+from agent_orchestrator.base.tolerant import skip_malformed
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.plugins.agents.shared import cli
-from agent_orchestrator.plugins.agents.shared.journals import MOST_BESIDE, Journal, entries_in, latest, size_of
+from agent_orchestrator.plugins.agents.shared.journals import MAX_JOURNALS, Journal, entries_in, last_changed, size_of
 from agent_orchestrator.protocols import (
     Activity,
     AgentContext,
@@ -75,7 +75,7 @@ class KimiCode:
     def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
         """Return Kimi's folder (login, conversations) as writable, its settings in it as read-only."""
         del private
-        return cli.kept(_home(env), "mcp.json", "plugins", "skills")
+        return cli.kept_folder(_home(env), "mcp.json", "plugins", "skills")
 
     async def detect(self) -> Found | None:
         """Return where `kimi` is installed and its version, or None."""
@@ -87,14 +87,14 @@ class KimiCode:
         home = _home(context.env)
         argv = [cli.program(self._host, "kimi", context, INSTALL)]
         if context.resume is None:
-            prompt = cli.opening(context)
+            prompt = cli.first_message(context)
         else:
             prompt = context.message
             argv += ["--session", context.resume] if context.resume else ["--continue"]
         if model := context.model or self._model:
             argv += ["--model", str(model)]
         argv += MODES.get(context.permissions, ())
-        await aside(_trust_folder, home, context.workspace)
+        await run_in_own_thread(_trust_folder, home, context.workspace)
         earlier_sizes = {path.parent.parent.parent.name: size_of(path) for path in _main_wires(home, context.workspace)}
         return AgentLaunch(
             tuple(argv),
@@ -124,7 +124,7 @@ class KimiCode:
     def unsent(self, screen: str, text: str) -> bool:
         """Return whether the text is still in the input line, which is the last line in a box."""
         lines = _INPUT_LINE.findall(screen)
-        return bool(lines) and (cli.begins(text, lines[-1]) or lines[-1].lower().startswith("[paste"))
+        return bool(lines) and (cli.is_beginning(text, lines[-1]) or lines[-1].lower().startswith("[paste"))
 
     async def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
         """Yield reports from the session's wire log, and from the screen until the first turn: a dialog, or readiness."""
@@ -176,7 +176,7 @@ class _WireReader:
             )
             async for line in journal.lines():
                 is_current = agent != "main" or line.start >= earlier_size
-                reports = self._wire.take(line.data, now=is_current) if agent == "main" else used(line.data)
+                reports = self._wire.take(line.data, now=is_current) if agent == "main" else usage_reports(line.data)
                 if not is_current:  # the state of an earlier process
                     reports = [report for report in reports if _state_of(report) is None]
                 for report in reports:
@@ -193,7 +193,7 @@ class _WireReader:
         """Return the followed wire logs with their agents' names, opening new ones."""
         if self._session:
             for path in self._wire_paths(Path(self._session).name):
-                if len(self._journals) < MOST_BESIDE and path not in self._journals and path.exists():
+                if len(self._journals) < MAX_JOURNALS and path not in self._journals and path.exists():
                     journal = Journal(path, replace(self._run, cursors={}))
                     journal.place = f"{self._session}-{path.parent.name}"
                     self._journals[path] = journal
@@ -230,7 +230,7 @@ class Wire:
         self._is_retrying = False
         self._last_progress: tuple[int, int, str] | None = None
 
-    @forgiving
+    @skip_malformed
     def take(self, record: Mapping[str, Any], *, now: bool = True) -> list[r.Report]:
         """Return the reports of one record; `now` is False for a record of an earlier process."""
         timestamp = _time_of(record.get("time"))
@@ -243,7 +243,7 @@ class Wire:
             case "usage.record":
                 resumed = [r.ActivityReport(Activity.ACTIVE, "", timestamp)] if self._is_retrying and now else []
                 self._is_retrying = False
-                return [*used(record), *resumed]
+                return [*usage_reports(record), *resumed]
             case "turn.step.retrying":
                 self._is_retrying = True
                 attempt = f"attempt {record.get('nextAttempt')} of {record.get('maxAttempts')}"
@@ -296,7 +296,7 @@ class Wire:
         if path:
             tool, subject = (
                 "read" if display.get("operation") == "read" else "edit",
-                cli.inside(self._workspace, str(path)),
+                cli.relative_to_workspace(self._workspace, str(path)),
             )
         else:
             subject = str(display.get("command") or display.get("url") or "")
@@ -320,8 +320,8 @@ class Wire:
         return [interruption, r.LimitReport(None, timestamp)] if is_limit else [interruption]
 
 
-@forgiving
-def used(record: Mapping[str, Any]) -> list[r.Report]:
+@skip_malformed
+def usage_reports(record: Mapping[str, Any]) -> list[r.Report]:
     """Return the usage of one request to the model."""
     usage = record.get("usage")
     if record.get("type") != "usage.record" or not isinstance(usage, Mapping):
@@ -393,16 +393,16 @@ def _main_wires(home: Path, workspace: Path) -> Sequence[Path]:
     """Return the main wire logs of the workspace's sessions, the one that changed last at the end."""
     sessions = entries_in(home / "sessions" / folder_key(workspace))
     wires = [session / "agents/main/wire.jsonl" for session in sessions if session.name.startswith("session_")]
-    return sorted(latest(wire for wire in wires if wire.exists()))
+    return sorted(last_changed(wire for wire in wires if wire.exists()))
 
 
 def _trust_folder(home: Path, workspace: Path) -> None:
     """Trust the workspace: Kimi asks for every folder, and keeps each answer in its own file."""
     file = Path("workspace-trust") / folder_key(workspace)
-    with contextlib.suppress(OSError), opened(home, file):
+    with contextlib.suppress(OSError), open_below(home, file):
         return  # anything else there, such as a symlink, was made by an agent and is replaced
     record = {"root": os.path.realpath(workspace), "trustedAt": int(time.time() * 1000)}
     try:
-        put(home, file, json.dumps(record, separators=(",", ":")).encode(), 0o644)
+        write_atomically(home, file, json.dumps(record, separators=(",", ":")).encode(), 0o644)
     except OSError as error:
         log.warning("a file of an agent's CLI is left as it is", file=str(home / file), error=str(error))

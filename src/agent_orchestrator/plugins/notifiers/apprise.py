@@ -8,14 +8,14 @@ import logging
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from agent_orchestrator.base.text.redaction import KNOWN
+from agent_orchestrator.base.text.redaction import REDACTOR
 from agent_orchestrator.errors import Missing, Temporary, UsageError
 from agent_orchestrator.plugins.notifiers import http, texts
 from agent_orchestrator.protocols import Notification
 from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.protocols.text import one_line
 
-WITHIN = 60.0
+TIMEOUT = 60.0
 _KINDS = {"urgent": "failure", "action": "info", "warning": "warning", "info": "info"}
 
 
@@ -32,16 +32,16 @@ class AnyApprise:
         if not self._urls:
             raise UsageError("notifiers: apprise has no url", "write one: url: tgram://BOT_TOKEN/CHAT_ID")
         for number, url in enumerate(self._urls, 1):
-            http.learn(f"apprise address {number}", url)
+            http.redact_address(f"apprise address {number}", url)
 
     async def notify(self, notification: Notification) -> None:
         """Send the notification. Raises `Temporary` if it is not delivered."""
         try:
-            async with asyncio.timeout(WITHIN):
+            async with asyncio.timeout(TIMEOUT):
                 await asyncio.to_thread(self._send, notification)
         except TimeoutError:
             raise Temporary(
-                f"apprise: {self._schemes()} did not answer within {WITHIN:g} s", "it is tried again by itself"
+                f"apprise: {self._schemes()} did not answer within {TIMEOUT:g} s", "it is tried again by itself"
             ) from None
 
     def _send(self, notification: Notification) -> None:
@@ -56,19 +56,19 @@ class AnyApprise:
                 raise UsageError(
                     f"apprise knows no such address: {scheme(url)}://…", "see https://appriseit.com/services/"
                 )
-        body = texts.for_anybody(texts.as_text(notification, 30_000)) or texts.title(notification, 200)
+        body = texts.without_mentions(texts.as_text(notification, 30_000)) or texts.title(notification, 200)
         log_output = io.StringIO()
         capture: Any = apprise.LogCapture
         with capture(level=logging.WARNING, fmt="%(message)s") as captured:
             is_sent = sender.notify(
                 body=body,
-                title=texts.for_anybody(texts.title(notification, 200)),
+                title=texts.without_mentions(texts.title(notification, 200)),
                 notify_type=_KINDS.get(notification.level, "info"),
                 body_format="text",
             )
             log_output.write(captured.getvalue())
         if not is_sent:
-            reason = one_line(KNOWN.text(log_output.getvalue()), 200)
+            reason = one_line(REDACTOR.text(log_output.getvalue()), 200)
             raise Temporary(
                 f"apprise: {self._schemes()} did not take it{f': {reason}' if reason else ''}", "check its address"
             )

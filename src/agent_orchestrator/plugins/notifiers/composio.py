@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from agent_orchestrator.base.text.redaction import KNOWN
+from agent_orchestrator.base.text.redaction import REDACTOR
 from agent_orchestrator.errors import AoError, UsageError
 from agent_orchestrator.plugins.notifiers import http, texts
 from agent_orchestrator.protocols import Notification
@@ -32,7 +32,7 @@ class Composio:
         self._key = str(config.get("composioApiKey") or config.get("apiKey") or os.environ.get("COMPOSIO_API_KEY", ""))
         if not self._key:
             raise UsageError("composio: composioApiKey is missing", "write it there, or set COMPOSIO_API_KEY")
-        KNOWN.learn({"composio key": self._key})
+        REDACTOR.learn({"composio key": self._key})
         self._app = str(config.get("defaultApp") or "slack")
         if self._app not in TOOLS:
             raise UsageError(f"composio: defaultApp: there is no {self._app}", f"it is one of {', '.join(TOOLS)}")
@@ -65,7 +65,7 @@ class Composio:
         )
         data = reply.data if isinstance(reply.data, dict) else {}
         if data.get("successful") is not True:
-            reason = one_line(KNOWN.text(str(data.get("error") or "it does not say why")), 200)
+            reason = one_line(REDACTOR.text(str(data.get("error") or "it does not say why")), 200)
             raise AoError(
                 f"composio: {self._tool} failed: {reason}", "see that the account is connected, and may do this"
             )
@@ -78,5 +78,5 @@ class Composio:
         limit = SLACK if self._app == "slack" else DISCORD
         text = f"{title}\n{texts.as_text(notification, limit // 2)}"
         if self._app == "slack":
-            return {"channel": self._channel, "text": texts.cut(text, limit, texts.for_slack)}
-        return {"channel_id": self._channel, "content": texts.cut(texts.for_anybody(text), limit)}
+            return {"channel": self._channel, "text": texts.shorten(text, limit, texts.escape_slack)}
+        return {"channel_id": self._channel, "content": texts.shorten(texts.without_mentions(text), limit)}

@@ -17,7 +17,7 @@ from agent_orchestrator.protocols import Notification
 from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.protocols.text import one_line
 
-WITHIN = 10.0
+TIMEOUT = 10.0
 _TITLE, _BODY = 120, 400
 _URGENCY = {"urgent": "critical", "action": "normal", "warning": "normal"}
 _APPLE = (
@@ -53,7 +53,7 @@ class Desktop:
         """Show the notification. Raises `Missing` if no desktop shows it."""
         argv, standard_input = self._command(notification)
         try:
-            result = await self._host.run(argv, input=standard_input, timeout=WITHIN)
+            result = await self._host.run(argv, input=standard_input, timeout=TIMEOUT)
         except Temporary as error:
             raise Missing(
                 f"desktop: {error.text}", "see why no desktop answers, or take desktop out of notifiers"

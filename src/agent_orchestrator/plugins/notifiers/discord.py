@@ -25,7 +25,7 @@ class Discord:
     def __init__(self, config: Mapping[str, Any], host: Host, clock: Callable[[], float] = time.time) -> None:
         del host  # nothing of this machine is needed
         self._clock = clock
-        address = http.address("discord", config.get("webhookUrl"), "DISCORD_WEBHOOK_URL")
+        address = http.configured_address("discord", config.get("webhookUrl"), "DISCORD_WEBHOOK_URL")
         thread = str(config.get("threadId") or "")
         self._url = (
             f"{address}{'&' if '?' in address else '?'}wait=true{f'&thread_id={quote(thread)}' if thread else ''}"
@@ -40,7 +40,7 @@ class Discord:
         """Return the message: one embed, with its links as a field."""
         details = [detail for detail in texts.about(notification) if detail[0] != "Id"]
         fields = [
-            {"name": name, "value": texts.cut(value, FIELD_VALUE, texts.for_markdown), "inline": True}
+            {"name": name, "value": texts.shorten(value, FIELD_VALUE, texts.for_markdown), "inline": True}
             for name, value in details[: FIELDS - 1]
         ]
         if links := _links(notification):
@@ -54,7 +54,7 @@ class Discord:
         if notification.url:
             embed["url"] = notification.url
         if notification.id:
-            embed["footer"] = {"text": texts.cut(notification.id, FOOTER)}
+            embed["footer"] = {"text": texts.shorten(notification.id, FOOTER)}
         if notification.time:
             embed["timestamp"] = datetime.fromtimestamp(notification.time, UTC).isoformat()
         return {"username": "Agent Orchestrator", "allowed_mentions": {"parse": []}, "embeds": [embed]}
@@ -64,9 +64,9 @@ def _links(notification: Notification) -> str:
     """Return the links of as many actions as fit into a field."""
     links = ""
     for action in texts.actions(notification):
-        link = f"[{texts.cut(action.label, 80, texts.for_markdown)}](<{action.url}>)"
+        link = f"[{texts.shorten(action.label, 80, texts.for_markdown)}](<{action.url}>)"
         longer = f"{links} · {link}" if links else link
-        if texts.units(longer) > FIELD_VALUE:
+        if texts.utf16_length(longer) > FIELD_VALUE:
             break
         links = longer
     return links

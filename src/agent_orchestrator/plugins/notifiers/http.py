@@ -16,16 +16,16 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from agent_orchestrator.base.text.redaction import KNOWN, address_parts
+from agent_orchestrator.base.text.redaction import REDACTOR, address_parts
 from agent_orchestrator.errors import AoError, Denied, Doubtful, Temporary, UsageError
 from agent_orchestrator.protocols.text import one_line
 
-WITHIN = 20.0
+REQUEST_TIMEOUT = 20.0
 """Seconds for one request and its response."""
-CONNECT_WITHIN = 8.0
-LONGEST_PAUSE = 3600.0
+CONNECT_TIMEOUT = 8.0
+MAX_RETRY_AFTER = 3600.0
 """Most seconds that a receiver's request to wait is obeyed."""
-LARGEST = 256 * 1024
+MAX_RESPONSE_BYTES = 256 * 1024
 """Bytes of a response that are read."""
 
 
@@ -65,7 +65,7 @@ async def post(
         "Content-Type": "application/json; charset=utf-8",
         **(headers or {}),
     }
-    reply = await _send(name, url, content, request_headers, WITHIN)
+    reply = await _send(name, url, content, request_headers, REQUEST_TIMEOUT)
     if reply.status < 300:
         return reply
     raise refusal(name, url, reply, where, clock())
@@ -81,7 +81,7 @@ async def _send(name: str, url: str, content: bytes, headers: Mapping[str, str],
     host = host_of(url)
     remedy = "check the network; it is tried again by itself"
     try:
-        timeouts = httpx2.Timeout(timeout_seconds, connect=min(CONNECT_WITHIN, timeout_seconds))
+        timeouts = httpx2.Timeout(timeout_seconds, connect=min(CONNECT_TIMEOUT, timeout_seconds))
         async with (
             asyncio.timeout(timeout_seconds),
             httpx2.AsyncClient(timeout=timeouts, follow_redirects=False) as client,
@@ -90,10 +90,10 @@ async def _send(name: str, url: str, content: bytes, headers: Mapping[str, str],
             body = bytearray()
             async for chunk in response.aiter_bytes(16 * 1024):
                 body += chunk
-                if len(body) > LARGEST:
+                if len(body) > MAX_RESPONSE_BYTES:
                     break
             response_headers = {str(key).lower(): str(value) for key, value in response.headers.items()}
-            return Reply(response.status_code, response_headers, bytes(body[:LARGEST]))
+            return Reply(response.status_code, response_headers, bytes(body[:MAX_RESPONSE_BYTES]))
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
         raise Temporary(f"{name}: {host} could not be reached: {_reason(error)}", remedy) from None
     except (httpx2.InvalidURL, httpx2.UnsupportedProtocol, UnicodeError) as error:
@@ -134,7 +134,7 @@ def retry_after(reply: Reply, now: float) -> float:
         pause = float(wait)
     except (ValueError, OverflowError):
         pause = _timestamp_of(str(wait)) - now
-    return min(max(pause, 1.0), LONGEST_PAUSE) if pause == pause else 30.0
+    return min(max(pause, 1.0), MAX_RETRY_AFTER) if pause == pause else 30.0
 
 
 def _timestamp_of(date: str) -> float:
@@ -153,7 +153,7 @@ def host_of(url: str) -> str:
         return "an address that is none"
 
 
-def address(name: str, value: Any, variable: str = "", key: str = "webhookUrl") -> str:
+def configured_address(name: str, value: Any, variable: str = "", key: str = "webhookUrl") -> str:
     """Return a web address from the configuration, or from an environment variable if it has none. Raises `UsageError`."""
     configured = str(value or (os.environ.get(variable, "") if variable else "")).strip()
     if not configured:
@@ -161,14 +161,14 @@ def address(name: str, value: Any, variable: str = "", key: str = "webhookUrl") 
         raise UsageError(f"{name}: {key} is missing", f"write the address there{alternative}")
     if not configured.startswith(("https://", "http://")) or not urlsplit(configured).hostname:
         raise UsageError(f"{name}: {key} is no address of the web", "it begins with https://")
-    learn(f"{name} {key}", configured)
+    redact_address(f"{name} {key}", configured)
     return configured
 
 
-def learn(name: str, url: str) -> None:
+def redact_address(name: str, url: str) -> None:
     """Redact an address, and the secrets in it, from now on."""
     for part in address_parts(url):
-        KNOWN.learn({name: part})
+        REDACTOR.learn({name: part})
 
 
 def _error_text(reply: Reply) -> str:
@@ -179,12 +179,12 @@ def _error_text(reply: Reply) -> str:
             problem = data.get(key)
             problem = problem.get("message") if isinstance(problem, dict) else problem
             if isinstance(problem, str) and problem:
-                return one_line(KNOWN.text(problem), 200)
+                return one_line(REDACTOR.text(problem), 200)
         return ""
     text = reply.body[:400].decode(errors="replace")
-    return "" if "<" in text else one_line(KNOWN.text(text), 200)
+    return "" if "<" in text else one_line(REDACTOR.text(text), 200)
 
 
 def _reason(error: Exception) -> str:
     """Return an error's text, redacted, or its type."""
-    return one_line(KNOWN.text(str(error)), 200) or type(error).__name__
+    return one_line(REDACTOR.text(str(error)), 200) or type(error).__name__

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from agent_orchestrator.base.text.redaction import KNOWN
+from agent_orchestrator.base.text.redaction import REDACTOR
 from agent_orchestrator.errors import AoError, Denied, Temporary, UsageError
 from agent_orchestrator.plugins.notifiers import http, texts
 from agent_orchestrator.protocols import Notification
@@ -46,11 +46,11 @@ class Slack:
         if token:
             if not self._channel:
                 raise UsageError("slack: channel is missing", "a bot's token needs a channel: its id, as in C012AB3CD")
-            KNOWN.learn({"slack token": token})
+            REDACTOR.learn({"slack token": token})
             self._url = f"{str(config.get('apiUrl') or API).rstrip('/')}/chat.postMessage"
             self._headers = {"Authorization": f"Bearer {token}"}
         else:
-            self._url = http.address("slack", config.get("webhookUrl"), "SLACK_WEBHOOK_URL")
+            self._url = http.configured_address("slack", config.get("webhookUrl"), "SLACK_WEBHOOK_URL")
 
     async def notify(self, notification: Notification) -> None:
         """Send the notification."""
@@ -84,8 +84,8 @@ class Slack:
     def payload(self, notification: Notification) -> dict[str, Any]:
         """Return the message as Block Kit, and as text for clients that do not show blocks."""
         mark = _MARKS.get(notification.level, "")
-        title = texts.title(notification, HEADER - 4, texts.for_slack)
-        message = texts.message(notification, SECTION, texts.for_slack)
+        title = texts.title(notification, HEADER - 4, texts.escape_slack)
+        message = texts.message(notification, SECTION, texts.escape_slack)
         blocks: list[dict[str, Any]] = [
             {"type": "header", "text": {"type": "plain_text", "text": f"{mark} {title}".strip(), "emoji": False}}
         ]
@@ -93,20 +93,22 @@ class Slack:
             blocks.append(_section(message, asks=any(action.token for action in notification.actions)))
         details = " · ".join(value for _, value in texts.about(notification))
         if details:
-            text = texts.cut(details, CONTEXT, texts.for_slack)
+            text = texts.shorten(details, CONTEXT, texts.escape_slack)
             blocks.append({"type": "context", "elements": [{"type": "mrkdwn", "text": text, "verbatim": True}]})
         if buttons := self._buttons(notification):
             blocks.append({"type": "actions", "elements": buttons})
-        fallback = texts.cut(clean_text(f"{notification.title}: {notification.message}"), FALLBACK, texts.for_slack)
+        fallback = texts.shorten(
+            clean_text(f"{notification.title}: {notification.message}"), FALLBACK, texts.escape_slack
+        )
         body = {"text": fallback, "blocks": blocks, "unfurl_links": False, "unfurl_media": False}
         return {"channel": self._channel, **body} if self._channel else body
 
     def _buttons(self, notification: Notification) -> list[dict[str, Any]]:
         """Return the buttons; a message that had to be cut gets none that answers it, because nobody has seen all of it."""
-        is_complete = texts.is_whole(notification, SECTION, texts.for_slack)
+        is_complete = texts.is_whole(notification, SECTION, texts.escape_slack)
         buttons = []
         for number, action in enumerate(texts.actions(notification)[:25]):
-            label = {"type": "plain_text", "text": texts.cut(action.label, LABEL), "emoji": False}
+            label = {"type": "plain_text", "text": texts.shorten(action.label, LABEL), "emoji": False}
             button: dict[str, Any] = {"type": "button", "text": label, "action_id": f"ao-{action.name}-{number}"}
             if action.token and self._interactive and not is_complete:
                 continue

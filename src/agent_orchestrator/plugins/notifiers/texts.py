@@ -16,36 +16,36 @@ _MARKDOWN_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~@:])")
 _MENTION = re.compile(r"(?<!\w)@(?=\w)|<(?=[!@#&/])")
 
 
-def units(text: str) -> int:
+def utf16_length(text: str) -> int:
     """Return the text's length as the strictest receivers count it: a character beyond the basic plane is two."""
     return len(text) + sum(ord(character) > 0xFFFF for character in text)
 
 
-def cut(text: str, most: int, escape: Callable[[str], str] = str) -> str:
+def shorten(text: str, most: int, escape: Callable[[str], str] = str) -> str:
     """Return the text, escaped, with at most `most` characters; a shortened text ends with `…`."""
     text = text.strip()
-    if units(escaped := escape(text)) <= most:
+    if utf16_length(escaped := escape(text)) <= most:
         return escaped
     low, high = 0, len(text)
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if units(escape(text[:middle])) < most else (low, middle - 1)
+        low, high = (middle, high) if utf16_length(escape(text[:middle])) < most else (low, middle - 1)
     return f"{escape(text[:low].rstrip())}…"
 
 
 def title(notification: Notification, most: int, escape: Callable[[str], str] = str) -> str:
     """Return the notification's title as one line; never empty."""
-    return cut(one_line(notification.title, 10_000) or "Agent Orchestrator", most, escape)
+    return shorten(one_line(notification.title, 10_000) or "Agent Orchestrator", most, escape)
 
 
 def message(notification: Notification, most: int, escape: Callable[[str], str] = str) -> str:
     """Return the notification's message without control characters."""
-    return cut(clean_text(notification.message), most, escape)
+    return shorten(clean_text(notification.message), most, escape)
 
 
 def is_whole(notification: Notification, most: int, escape: Callable[[str], str] = str) -> bool:
     """Return whether the whole message fits."""
-    return units(escape(clean_text(notification.message).strip())) <= most
+    return utf16_length(escape(clean_text(notification.message).strip())) <= most
 
 
 def about(notification: Notification) -> list[tuple[str, str]]:
@@ -63,9 +63,9 @@ def as_text(notification: Notification, most: int) -> str:
     """Return the notification as plain text, for receivers without markup: the message, then its actions with their addresses."""
     links = [f"{action.label}: {action.url}" for action in actions(notification)]
     tail = "\n".join(["", *links]) if links else ""
-    if units(tail) >= most // 2:
+    if utf16_length(tail) >= most // 2:
         tail = ""
-    return message(notification, most - units(tail)) + tail
+    return message(notification, most - utf16_length(tail)) + tail
 
 
 def actions(notification: Notification) -> list[NotificationAction]:
@@ -74,7 +74,7 @@ def actions(notification: Notification) -> list[NotificationAction]:
     return [*opening, *notification.actions]
 
 
-def for_slack(text: str) -> str:
+def escape_slack(text: str) -> str:
     """Return the text escaped for Slack's mrkdwn: mentions and links are only shown."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
@@ -89,6 +89,6 @@ def for_markup(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def for_anybody(text: str) -> str:
+def without_mentions(text: str) -> str:
     """Return the text for a receiver whose markup is unknown: it mentions no one. It reads the same; U+200C is inserted."""
     return _MENTION.sub(lambda match: f"{match[0]}\u200c", text)

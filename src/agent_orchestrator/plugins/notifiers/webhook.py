@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
-from agent_orchestrator.base.text.redaction import KNOWN
+from agent_orchestrator.base.text.redaction import REDACTOR
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.plugins.notifiers import http, texts
 from agent_orchestrator.protocols import Notification
@@ -22,7 +22,7 @@ from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.protocols.text import clean_text, one_line
 
 VERSION = 1
-LONGEST = 100_000
+MAX_MESSAGE_LENGTH = 100_000
 """Most characters of a message."""
 
 
@@ -35,17 +35,17 @@ class Webhook:
     def __init__(self, config: Mapping[str, Any], host: Host, clock: Callable[[], float] = time.time) -> None:
         del host  # nothing of this machine is needed
         self._clock = clock
-        self._url = http.address("webhook", config.get("webhookUrl"))
+        self._url = http.configured_address("webhook", config.get("webhookUrl"))
         variable = str(config.get("secretEnvVar") or "")
         self._secret = str(config.get("secret") or (os.environ.get(variable, "") if variable else ""))
         if variable and not self._secret:
             raise UsageError(f"webhook: secretEnvVar: {variable} is not set", "set it where the daemon starts")
-        KNOWN.learn({"webhook secret": self._secret})
+        REDACTOR.learn({"webhook secret": self._secret})
         headers = config.get("headers") or {}
         if not isinstance(headers, Mapping):
             raise UsageError("webhook: headers is no map", "for example headers: {X-Team: agents}")
         self._headers = {str(name): str(value) for name, value in headers.items()}
-        KNOWN.learn({f"webhook header {name}": value for name, value in self._headers.items()})
+        REDACTOR.learn({f"webhook header {name}": value for name, value in self._headers.items()})
 
     async def notify(self, notification: Notification) -> None:
         """Send the notification."""
@@ -63,7 +63,7 @@ class Webhook:
             "version": VERSION,
             "id": notification.id,
             "title": one_line(notification.title),
-            "message": texts.cut(clean_text(notification.message), LONGEST),
+            "message": texts.shorten(clean_text(notification.message), MAX_MESSAGE_LENGTH),
             "level": notification.level,
             "trigger": notification.trigger or None,
             "session": notification.session_id,

@@ -10,7 +10,7 @@ from agent_orchestrator.protocols.host import Host
 OLDEST_TMUX = (3, 2)
 
 
-async def pick(host: Host) -> str:
+async def choose_runtime(host: Host) -> str:
     """Return `tmux` if a new enough one is installed, otherwise `process`."""
     return "tmux" if await tmux_version(host) >= OLDEST_TMUX else "process"
 

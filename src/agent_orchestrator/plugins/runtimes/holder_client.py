@@ -15,7 +15,7 @@ _START = "import sys; sys.path.append(sys.argv[1]); from pty_holder.{0} import m
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-class Holders(Protocol):
+class HolderClient(Protocol):
     """A way to start holders and connect to them."""
 
     def command(self, told: Path) -> Sequence[str]:
@@ -75,6 +75,6 @@ def read_address(path: str) -> tuple[int, bytes]:
         raise OSError(f"{path} names no holder") from None
 
 
-def here() -> Holders:
+def system_holders() -> HolderClient:
     """Return the way that this operating system uses."""
     return Loopback() if sys.platform == "win32" else Unix()

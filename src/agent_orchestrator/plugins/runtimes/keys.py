@@ -28,12 +28,12 @@ _NAMED = {
 }
 
 
-def encoded(key: str) -> bytes:
+def encode(key: str) -> bytes:
     """Return the bytes for one key; as in tmux, text that is no key's name stands for itself."""
     if key in _NAMED:
         return _NAMED[key]
     if key.startswith("M-") and len(key) > 2:
-        return b"\x1b" + encoded(key[2:])
+        return b"\x1b" + encode(key[2:])
     if key.startswith("C-") and len(key) == 3 and key[2].isascii():
         return b"\x7f" if key[2] == "?" else bytes([ord(key[2].upper()) & 0x1F])
     if key == "C-Space":

@@ -11,9 +11,9 @@ from pathlib import Path
 from agent_orchestrator.errors import Missing, UsageError
 from agent_orchestrator.protocols import LaunchSpec
 
-REMOVED_AGAIN = 1.0
+REMOVE_RETRY_SECONDS = 1.0
 """Seconds after which the removal of a file is retried."""
-LONGEST_ARGUMENT = 131_000
+MAX_ARGUMENT_BYTES = 131_000
 """Linux allows 128 KiB for one argument or variable, whatever the sum."""
 
 
@@ -28,7 +28,7 @@ def check(spec: LaunchSpec) -> None:
         raise UsageError(f"{invalid_names[0]!r} is no name for an environment variable", "rename it")
     sizes = [len(os.fsencode(text)) for text in texts]
     total = sum(sizes) + 16 * len(sizes)
-    if (sys.platform == "linux" and max(sizes) > LONGEST_ARGUMENT) or total > os.sysconf("SC_ARG_MAX") - 65_536:
+    if (sys.platform == "linux" and max(sizes) > MAX_ARGUMENT_BYTES) or total > os.sysconf("SC_ARG_MAX") - 65_536:
         raise UsageError(
             f"the command of session {spec.session} has an argument of {max(sizes)} bytes, more than the system takes",
             "pass the prompt in a file: `prompt: file` in the agent's configuration",
@@ -56,14 +56,14 @@ def safe_name(session: str, generation: int) -> str:
     )
 
 
-def forget_others(private: Path, kind: str) -> None:
+def remove_stale_files(private: Path, kind: str) -> None:
     """Remove one-time files that a killed daemon left; a process that still starts to read one fails completely."""
     for path in private.glob(f"{kind}.*"):
         if path.name.split(".")[1] != str(os.getpid()):
             path.unlink(missing_ok=True)
 
 
-def forget_ended(private: Path) -> list[Path]:
+def remove_one_time_files(private: Path) -> list[Path]:
     """Remove one-time files that nothing will read any more and that their reader could not remove (the disk was read-only).
 
     Return those that cannot be removed now.
@@ -71,10 +71,10 @@ def forget_ended(private: Path) -> list[Path]:
     return remove(path for kind in ("launch", "spec", "message") for path in private.glob(f"{kind}.*"))
 
 
-def remove_surely(paths: Iterable[Path]) -> None:
+def remove_with_retry(paths: Iterable[Path]) -> None:
     """Remove files that hold a message or an environment, retrying until each is removed, however long the disk is read-only."""
     if remaining := remove(paths):
-        asyncio.get_running_loop().call_later(REMOVED_AGAIN, remove_surely, remaining)
+        asyncio.get_running_loop().call_later(REMOVE_RETRY_SECONDS, remove_with_retry, remaining)
 
 
 def remove(paths: Iterable[Path]) -> list[Path]:

@@ -27,8 +27,8 @@ from agent_orchestrator.base.home import Home
 from agent_orchestrator.errors import AoError, NotFound, Temporary, machine_short
 from agent_orchestrator.plugins.runtimes import keys as keyboard
 from agent_orchestrator.plugins.runtimes import launch_checks
-from agent_orchestrator.plugins.runtimes.holder_client import Holders, here
-from agent_orchestrator.plugins.runtimes.process_tree import stop_family
+from agent_orchestrator.plugins.runtimes.holder_client import HolderClient, system_holders
+from agent_orchestrator.plugins.runtimes.process_tree import stop_process_tree
 from agent_orchestrator.plugins.runtimes.screen_text import text_of_log, visible_text
 from agent_orchestrator.protocols import (
     Alive,
@@ -62,8 +62,8 @@ class Process:
     sockets = "pty"
     """The prefix of the holders' socket names."""
 
-    def __init__(self, config: Mapping[str, Any], host: Host, holders: Holders | None = None) -> None:
-        self._holders = holders or here()
+    def __init__(self, config: Mapping[str, Any], host: Host, holders: HolderClient | None = None) -> None:
+        self._holders = holders or system_holders()
         self._home = Home(Path(config["home"])) if config.get("home") else Home.here()
         self._host = host
 
@@ -87,7 +87,7 @@ class Process:
                 ) or time.monotonic() > deadline:
                     if holder.exists():
                         break
-                    error_lines = (await asyncio.to_thread(text_of, errors)).strip().splitlines() or [
+                    error_lines = (await asyncio.to_thread(read_text, errors)).strip().splitlines() or [
                         "it does not say why"
                     ]
                     raise Temporary(f"the terminal of session {spec.session} could not be started: {error_lines[-1]}")
@@ -112,7 +112,7 @@ class Process:
         socket = Path(launch["socket"])
         for folder in (spec.private, spec.log.parent, socket.parent):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        launch_checks.forget_others(spec.private, "spec")
+        launch_checks.remove_stale_files(spec.private, "spec")
         # Read by `leftovers`, so that the launch is found even if the daemon is killed now.
         write_private(socket.with_suffix(".json"), json.dumps(launch).encode())
         spec_file = Path(launch["private"], f"spec.{os.getpid()}.{time.monotonic_ns()}")
@@ -121,12 +121,12 @@ class Process:
         try:
             return await self._host.spawn(argv, cwd=Path(_HERE.anchor), env=env, log=errors)
         except (AoError, OSError):
-            launch_checks.remove_surely([spec_file])
+            launch_checks.remove_with_retry([spec_file])
             raise
 
     def _handle(self, launch: Mapping[str, str]) -> Handle:
         """Return the handle of a launch, from the file that its holder has written."""
-        holder_record = json.loads(text_of(launch_file(launch, "holder", ".json")))
+        holder_record = json.loads(read_text(launch_file(launch, "holder", ".json")))
         pid, started = int(holder_record["agent"]), holder_record["agentStarted"]
         if not started and (process := self._host.process(pid)):
             started = process.started
@@ -176,7 +176,7 @@ class Process:
 
     def _exit(self, handle: Handle) -> Exit | None:
         """Return the exit status that the holder has written, or None."""
-        exit_record = text_of(launch_file(launch_of(handle), "exit", ".json"))
+        exit_record = read_text(launch_file(launch_from_handle(handle), "exit", ".json"))
         return Exit(**json.loads(exit_record)) if exit_record else None
 
     def _holder_lives(self, handle: Handle) -> bool:
@@ -225,7 +225,7 @@ class Process:
 
     async def _delivery_from_file(self, handle: Handle, key: str) -> Delivery:
         """Return the state of a delivery without a holder, from the file of delivered ids."""
-        if key in text_of(launch_file(launch_of(handle), "delivered")).split():
+        if key in read_text(launch_file(launch_from_handle(handle), "delivered")).split():
             return Delivered()
         if (await self._liveness(handle)) == Alive():
             return Undeliverable("its terminal is gone", ambiguous=True)
@@ -233,7 +233,7 @@ class Process:
 
     async def press(self, handle: Handle, keys: Sequence[str], *, once: str = "") -> None:
         """Press keys; with `once`, the holder stores that id as it stores message ids and presses the keys only once."""
-        typed = b"".join(map(keyboard.encoded, keys)).hex().encode()
+        typed = b"".join(map(keyboard.encode, keys)).hex().encode()
         await self._request_or_not_found(handle, b"press", typed, *([_key(f"press {once}").encode()] if once else []))
 
     async def resize(self, handle: Handle, columns: int, rows: int) -> None:
@@ -280,7 +280,7 @@ class Process:
         """End the process and everything it started, and return its exit; the holder then ends without being stopped."""
         if handle.boot_id != self._host.boot_id():
             return Gone(lost=True)
-        await stop_family(self._host, _agent_process(handle), grace)
+        await stop_process_tree(self._host, _agent_process(handle), grace)
         return await self.ended(handle)
 
     async def discard(self, handle: Handle) -> None:
@@ -297,7 +297,7 @@ class Process:
         sockets = {handle.address["socket"] for handle in known if handle.runtime == self.name}
         leftover_handles = []
         for path in sorted(self._home.socket("x").parent.glob(f"{self.sockets}-*.json")):
-            launch = json.loads(text_of(path) or "{}")
+            launch = json.loads(read_text(path) or "{}")
             if launch and launch["socket"] not in sockets and launch_file(launch, "holder", ".json").exists():
                 leftover_handles.append(self._handle(launch))
         return leftover_handles
@@ -319,7 +319,7 @@ def _agent_process(handle: Handle) -> ProcessId:
     return ProcessId(handle.pid, handle.started)
 
 
-def launch_of(handle: Handle) -> dict[str, str]:
+def launch_from_handle(handle: Handle) -> dict[str, str]:
     """Return a launch's description from its handle."""
     return {**handle.address, "generation": str(handle.generation)}
 
@@ -329,7 +329,7 @@ def launch_file(launch: Mapping[str, str], name: str, suffix: str = "") -> Path:
     return Path(launch["private"], f"{name}.{launch['generation']}{suffix}")
 
 
-def text_of(path: Path) -> str:
+def read_text(path: Path) -> str:
     """Return the file's content, or "" if it does not exist. Raises if the machine is short of a resource."""
     try:
         return path.read_text()

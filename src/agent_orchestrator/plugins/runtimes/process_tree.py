@@ -8,11 +8,11 @@ import signal
 from agent_orchestrator.errors import Temporary
 from agent_orchestrator.protocols.host import Host, ProcessId
 
-KILLED_WITHIN = 5.0
+KILL_TIMEOUT = 5.0
 """Seconds that the kernel gets to end killed processes."""
 
 
-async def stop_family(host: Host, process: ProcessId, grace: float) -> None:
+async def stop_process_tree(host: Host, process: ProcessId, grace: float) -> None:
     """Ask the process, its terminal session and its descendants to end, and kill those that live after `grace` seconds.
 
     Raises `Temporary` if some cannot be killed.
@@ -27,7 +27,7 @@ async def stop_family(host: Host, process: ProcessId, grace: float) -> None:
     while members := {member for member in members | set(host.family(process)) if host.process(member.pid) == member}:
         for member in members:
             host.kill(member, signal.SIGKILL)
-        if not await _have_all_ended(host, members, KILLED_WITHIN):
+        if not await _have_all_ended(host, members, KILL_TIMEOUT):
             pids = ", ".join(str(member.pid) for member in sorted(members, key=lambda member: member.pid))
             raise Temporary(f"could not be killed: process {pids}", "it hangs in the kernel or belongs to another user")
 

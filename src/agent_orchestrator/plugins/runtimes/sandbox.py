@@ -25,7 +25,7 @@ from agent_orchestrator.errors import Missing
 from agent_orchestrator.protocols import LaunchSpec, Mount
 from agent_orchestrator.protocols.host import Host
 
-WRAPPED = frozenset({"tmux", "process"})
+SANDBOXED_RUNTIMES = frozenset({"tmux", "process"})
 """The runtimes whose launches can be put into the sandbox."""
 
 _APART = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
@@ -63,7 +63,7 @@ _REMOVED_VARIABLES = (*_SERVICE_VARIABLES, "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNT
 
 
 @dataclass(frozen=True, slots=True)
-class Walls:
+class SandboxMounts:
     """What an agent sees and may change.
 
     If two entries cover a path, the more specific one applies; for the same path, the later of these fields.
@@ -101,7 +101,7 @@ async def check(host: Host) -> str:
     return program
 
 
-def within(argv: Sequence[str], walls: Walls, program: str) -> list[str]:
+def sandbox_command(argv: Sequence[str], walls: SandboxMounts, program: str) -> list[str]:
     """Return the command line that runs a command without a terminal in the sandbox.
 
     The command is its own init: bwrap's init would be left for the machine's to reap.
@@ -109,7 +109,7 @@ def within(argv: Sequence[str], walls: Walls, program: str) -> list[str]:
     return [program, *_BASE_OPTIONS, "--as-pid-1", *_mount_options(walls), "--chdir", "/", "--", *argv]
 
 
-def wrapped(spec: LaunchSpec, walls: Walls, program: str) -> LaunchSpec:
+def sandbox_launch(spec: LaunchSpec, walls: SandboxMounts, program: str) -> LaunchSpec:
     """Return the launch changed to run in the sandbox; `program` is the path of bwrap."""
     env = {name: value for name, value in spec.env.items() if name not in _REMOVED_VARIABLES} | {"TMPDIR": "/tmp"}
     # Python puts LC_CTYPE into an environment that names no language.
@@ -129,7 +129,7 @@ def wrapped(spec: LaunchSpec, walls: Walls, program: str) -> LaunchSpec:
     return replace(spec, argv=argv, env=env)
 
 
-def _mount_options(walls: Walls) -> Iterator[str]:
+def _mount_options(walls: SandboxMounts) -> Iterator[str]:
     """Yield bwrap's mount options, from the outermost path to the innermost.
 
     Hidden folders are made read-only at the end, when everything in them is mounted.

@@ -12,7 +12,7 @@ from typing import Any
 
 TAIL = 262_144
 """Bytes of output that are enough to know what a screen shows."""
-MOST_MARKS = 8
+MAX_ACCENTS = 8
 """Most accents on one character: the time to set each grows with their number."""
 _EXECUTOR = ThreadPoolExecutor(1, "screens")
 """Renders one screen at a time, so that many changing screens do not occupy the daemon's other threads."""
@@ -52,8 +52,8 @@ def _render(output: bytes, columns: int, rows: int) -> str:
             super().draw(data if data.isascii() else "".join(_with_few_marks(data)))
             x, y = (self.cursor.x - 1, self.cursor.y) if self.cursor.x else (self.columns - 1, self.cursor.y - 1)
             cell = self.buffer[y][x] if y in self.buffer else None
-            if cell is not None and len(cell.data) > MOST_MARKS:
-                self.buffer[y][x] = cell._replace(data=cell.data[:MOST_MARKS])
+            if cell is not None and len(cell.data) > MAX_ACCENTS:
+                self.buffer[y][x] = cell._replace(data=cell.data[:MAX_ACCENTS])
 
         def select_graphic_rendition(self, *attributes: int, **private: Any) -> None:
             if not private:
@@ -84,7 +84,7 @@ def _with_few_marks(text: str) -> Iterator[str]:
     marks = 0
     for character in text:
         marks = marks + 1 if unicodedata.combining(character) else 0
-        if marks <= MOST_MARKS:
+        if marks <= MAX_ACCENTS:
             yield character
 
 

@@ -32,15 +32,16 @@ from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.base.home import Home
+from agent_orchestrator.base.text.terminal_output import readable, tail
 from agent_orchestrator.errors import AoError, Conflict, NotFound, Temporary
 from agent_orchestrator.plugins.runtimes import launch_checks
-from agent_orchestrator.plugins.runtimes.process_tree import stop_family
+from agent_orchestrator.plugins.runtimes.process_tree import stop_process_tree
 from agent_orchestrator.plugins.runtimes.screen_text import text_of_log
 from agent_orchestrator.plugins.runtimes.tmux_server import (
     Pane,
     ServerGone,
     TmuxServer,
-    every,
+    all_of,
     literal,
     negated,
     quoted,
@@ -64,6 +65,7 @@ TYPING_COUNTS = 30
 ENTER_AFTER = 0.6
 """Seconds between a paste and its Enter: programs with bracketed paste drop an Enter that follows at once."""
 _EXIT_STATUS_TIMEOUT = 10.0
+_LOG_TIMEOUT = 2.0
 _EXPORTABLE = re.compile(r"(?!(?:E?UID|PPID|OPTIND|LINENO|_|BASH.*|SHELLOPTS)\Z)[A-Za-z_][A-Za-z0-9_]*")
 """Matches the variables that a shell exports unchanged; others it sets itself, or cannot name."""
 _ENTER_TIMEOUT = 10.0
@@ -105,13 +107,13 @@ class Tmux:
         try:
             result = await self._server.create(commands)
         except (AoError, OSError):
-            launch_checks.remove_surely([launcher])
+            launch_checks.remove_with_retry([launcher])
             raise
         if result.code == 0 and (pane_fields := result.text.split()):
-            launch_checks.forget_others(spec.private, "launch")
+            launch_checks.remove_stale_files(spec.private, "launch")
             pane, pid = pane_fields
             return self._handle(launch, pane, int(pid))
-        launch_checks.remove_surely([launcher])
+        launch_checks.remove_with_retry([launcher])
         if "duplicate session" in result.error:
             return await self._existing_handle(launch)
         raise Temporary(f"tmux could not start session {spec.session}: {result.error or 'it says nothing'}")
@@ -195,14 +197,16 @@ class Tmux:
         """Wait for the kernel to report the end of the process, then return the exit that its pane shows."""
         # Message files may be left by a killed daemon; those that cannot be removed now are removed with the agent.
         with contextlib.suppress(OSError):
-            launch_checks.forget_others(Path(handle.address["private"]), "message")
+            launch_checks.remove_stale_files(Path(handle.address["private"]), "message")
         if handle.boot_id != self._host.boot_id():
             return Gone(lost=True)
         await self._host.exited(_process_id(handle))
         try:
-            return await self._wait_for_exit(handle)
+            end = await self._wait_for_exit(handle)
         except AoError:
             return Gone()
+        await self._wait_for_log(handle)
+        return end
 
     async def _wait_for_exit(self, handle: Handle, panes: Mapping[str, Pane] | None = None) -> Gone:
         """Return the exit of an ended process from its pane, once tmux has noticed it too."""
@@ -219,6 +223,23 @@ class Tmux:
             await asyncio.sleep(pause)
             pause, panes = pause * 2, None
         return Gone()
+
+    async def _wait_for_log(self, handle: Handle) -> None:
+        """Wait until the log has what the ended process printed last: the program that writes the log is a moment behind tmux.
+
+        The screen is the measure, because tmux has read all output before it reports the end. A screen that was drawn with the
+        cursor may never be found in the log, so the wait is short.
+        """
+        try:
+            screen = [line for line in (await self.screen(handle)).splitlines() if line.strip()]
+        except (AoError, OSError):
+            return
+        last_words, log = _without_spaces("".join(screen[-3:])), Path(handle.address["log"])
+        deadline = time.monotonic() + _LOG_TIMEOUT
+        while time.monotonic() < deadline:
+            if last_words in _without_spaces(readable(tail(log, 16 << 10))):
+                return
+            await asyncio.sleep(0.01)
 
     async def _pane(self, launch: Handle | str) -> Pane | None:
         """Return a launch's pane, or None if there is no such pane or no server."""
@@ -258,7 +279,7 @@ class Tmux:
             return Undeliverable("the machine was started anew", ambiguous=True)
         # A file and not a pipe: a pipe whose writer dies in the middle looks like a shorter message.
         private = Path(handle.address["private"])
-        launch_checks.forget_others(private, "message")
+        launch_checks.remove_stale_files(private, "message")
         file = _private_file(private, f"message.{os.getpid()}.", "", text.encode(errors="replace"))
         try:
             deadline = time.monotonic() + _ENTER_TIMEOUT
@@ -270,7 +291,7 @@ class Tmux:
         except ServerGone:
             return Undeliverable("its tmux server is gone", ambiguous=True)
         finally:
-            launch_checks.remove_surely([file])  # a failed removal must not change the result of the delivery
+            launch_checks.remove_with_retry([file])  # a failed removal must not change the result of the delivery
 
     async def _attempt_delivery(self, handle: Handle, message: str, file: Path | None, enter: bool) -> Delivery | None:
         """Try once to deliver the text in `file`, or only Enter without a file.
@@ -280,7 +301,7 @@ class Tmux:
         pane, name = handle.address["pane"], handle.address["name"]
         key, buffer = _key(message), f"ao-{secrets.token_hex(8)}"
         recent = f"#{{e|<:#{{e|-:{int(time.time())},#{{AO_TYPED}}}},{TYPING_COUNTS}}}"
-        typing = every("#{session_attached}", f"#{{?#{{AO_TYPED}},{recent},0}}")
+        typing = all_of("#{session_attached}", f"#{{?#{{AO_TYPED}},{recent},0}}")
         is_same_launch, is_delivered = f"#{{==:#{{@ao_name}},{name}}}", f"#{{==:#{{@ao_last}},{key}}}"
         obstacles = (is_delivered, "#{pane_dead}", "#{pane_in_mode}", "#{@ao_due}", typing)
         paste, drop = (f"{verb} -b {buffer}" for verb in ("paste-buffer -p -d", "delete-buffer"))
@@ -293,7 +314,7 @@ class Tmux:
                 "-F",
                 "-t",
                 pane,
-                every(is_same_launch, *map(negated, obstacles)),
+                all_of(is_same_launch, *map(negated, obstacles)),
                 " ; ".join(write),
                 drop if file else "",
             ),
@@ -339,7 +360,7 @@ class Tmux:
         """
         pane, name = handle.address["pane"], handle.address["name"]
         is_pressed = f"#{{==:#{{@ao_pressed}},{once or '-'}}}"
-        condition = every(f"#{{==:#{{@ao_name}},{name}}}", negated("#{pane_dead}"), negated(is_pressed))
+        condition = all_of(f"#{{==:#{{@ao_name}},{name}}}", negated("#{pane_dead}"), negated(is_pressed))
         otherwise = f"display-message -p -t {pane} '#{{?{is_pressed},done,gone}}'"
         try:
             output = await self._server.ask("if-shell", "-F", "-t", pane, condition, commands, otherwise)
@@ -361,7 +382,7 @@ class Tmux:
         """End the process and everything it started, and return its exit."""
         if handle.boot_id != self._host.boot_id():
             return Gone(lost=True)
-        await stop_family(self._host, _process_id(handle), grace)
+        await stop_process_tree(self._host, _process_id(handle), grace)
         return await self.ended(handle)
 
     async def discard(self, handle: Handle) -> None:
@@ -393,6 +414,11 @@ def _private_file(folder: Path, prefix: str, suffix: str, content: bytes) -> Pat
 def _key(name: str) -> str:
     """Return the short hash under which a message id is stored."""
     return hashlib.sha256(name.encode()).hexdigest()[:24]
+
+
+def _without_spaces(text: str) -> str:
+    """Return the text without white space, which a screen and its log do not share."""
+    return "".join(text.split())
 
 
 def _process_id(handle: Handle) -> ProcessId:

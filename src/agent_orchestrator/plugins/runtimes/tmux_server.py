@@ -191,10 +191,10 @@ def quoted(argument: str) -> str:
     return "'" + argument.replace("'", "'\\''") + "'"
 
 
-def every(*conditions: str) -> str:
+def all_of(*conditions: str) -> str:
     """Return a tmux format that is true if all of these are."""
     first, *rest = conditions
-    return f"#{{&&:{first},{every(*rest)}}}" if rest else first
+    return f"#{{&&:{first},{all_of(*rest)}}}" if rest else first
 
 
 def negated(condition: str) -> str:

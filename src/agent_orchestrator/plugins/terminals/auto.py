@@ -37,7 +37,7 @@ Chosen = tuple[str, Mapping[str, Any]]
 """A plugin's name, and its configuration."""
 
 
-def pick(host: Host, environ: Mapping[str, str], platform: str = sys.platform) -> Chosen:
+def choose_terminal(host: Host, environ: Mapping[str, str], platform: str = sys.platform) -> Chosen:
     """Return the terminal to use. Raises `Missing` if the person would not see a window that is opened here."""
     for variable, value, name in _CURRENT_TERMINAL:
         actual = environ.get(variable, "")

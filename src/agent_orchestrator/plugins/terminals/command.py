@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent_orchestrator.base.text import templates
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.plugins.terminals.shared import leave_running, program
+from agent_orchestrator.plugins.terminals.shared import find_program, leave_running
 from agent_orchestrator.protocols import Window
 from agent_orchestrator.protocols.text import INTERPRETED, one_line
 
@@ -45,7 +45,7 @@ class Command:
         for word in self._configured_words:
             _check_folder(word, variables["cwd"])
             argv += window.command if _is_variable(word, "command") else [templates.render(word, variables)]
-        argv[0] = program(self._host, argv[0], window)
+        argv[0] = find_program(self._host, argv[0], window)
         await leave_running(self._host, argv, window)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from agent_orchestrator.plugins.terminals.shared import choice, hand_over, program
+from agent_orchestrator.plugins.terminals.shared import choice, find_program, hand_over
 from agent_orchestrator.protocols import Window
 
 if TYPE_CHECKING:
@@ -24,5 +24,5 @@ class GnomeTerminal:
     async def open(self, window: Window) -> None:
         """Ask GNOME Terminal's server to open the window."""
         options = [f"--{self._as}", f"--title={window.session}", f"--working-directory={window.cwd}"]
-        argv = [program(self._host, "gnome-terminal", window), *options, "--", *window.command]
+        argv = [find_program(self._host, "gnome-terminal", window), *options, "--", *window.command]
         await hand_over(self._host, argv, window, what="gnome-terminal")

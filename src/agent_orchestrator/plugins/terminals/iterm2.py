@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from agent_orchestrator.plugins.terminals.shared import choice, hand_over, program
+from agent_orchestrator.plugins.terminals.shared import choice, find_program, hand_over
 from agent_orchestrator.protocols import Window
 
 if TYPE_CHECKING:
@@ -45,5 +45,5 @@ class ITerm2:
         """Ask iTerm2 to open it; the first time macOS asks the person for permission."""
         script = [argument for line in SCRIPT for argument in ("-e", line)]
         arguments = [shlex.join(window.command), window.session, self._as]
-        argv = [program(self._host, "osascript", window), *script, "--", *arguments]
+        argv = [find_program(self._host, "osascript", window), *script, "--", *arguments]
         await hand_over(self._host, argv, window, what="iterm2")

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from agent_orchestrator.plugins.terminals.shared import choice, hand_over, leave_running, program
+from agent_orchestrator.plugins.terminals.shared import choice, find_program, hand_over, leave_running
 from agent_orchestrator.protocols import Window
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Kitty:
 
     async def open(self, window: Window) -> None:
         """Ask the running kitty, if it listens (`listen_on` and `allow_remote_control` in its configuration); otherwise start one."""
-        kitty, cwd = program(self._host, "kitty", window), str(window.cwd)
+        kitty, cwd = find_program(self._host, "kitty", window), str(window.cwd)
         if self._controlled:
             title = ["--title", window.session, *(["--tab-title", window.session] if self._as == "tab" else [])]
             request = [kitty, "@", "--to", self._controlled, "launch", f"--type={self._as}", *title, "--cwd", cwd]

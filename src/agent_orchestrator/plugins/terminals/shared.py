@@ -11,19 +11,19 @@ from agent_orchestrator.protocols import Window
 from agent_orchestrator.protocols.host import Completed, Host
 from agent_orchestrator.protocols.text import one_line
 
-WITHIN = 20.0
+HAND_OVER_TIMEOUT = 20.0
 """Seconds that a program has to pass a window on to the terminal that shows it."""
 
 
 async def hand_over(host: Host, argv: Sequence[str], window: Window, *, what: str) -> Completed:
     """Run a program that asks a running terminal for a window, and ends. Raises `Missing` if it fails."""
     try:
-        result = await host.run(argv, cwd=window.cwd, timeout=WITHIN)
+        result = await host.run(argv, cwd=window.cwd, timeout=HAND_OVER_TIMEOUT)
     except Temporary as error:
-        raise Missing(f"{what}: {error.text}", by_hand(window)) from None
+        raise Missing(f"{what}: {error.text}", manual_remedy(window)) from None
     if result.code:
         output = one_line((result.err or result.out).decode(errors="replace"), 200)
-        raise Missing(f"{what}: {Path(argv[0]).name} failed: {output or f'exit {result.code}'}", by_hand(window))
+        raise Missing(f"{what}: {Path(argv[0]).name} failed: {output or f'exit {result.code}'}", manual_remedy(window))
     return result
 
 
@@ -32,15 +32,15 @@ async def leave_running(host: Host, argv: Sequence[str], window: Window) -> None
     await host.spawn(argv, cwd=window.cwd)
 
 
-def program(host: Host, name: str, window: Window) -> str:
+def find_program(host: Host, name: str, window: Window) -> str:
     """Return the program's path. Raises `Missing`, with a remedy, if it is not installed."""
     path = host.which(name)
     if path is None:
-        raise Missing(f"{name} is not installed", f"install it, choose another `terminal`, or {by_hand(window)}")
+        raise Missing(f"{name} is not installed", f"install it, choose another `terminal`, or {manual_remedy(window)}")
     return path
 
 
-def by_hand(window: Window) -> str:
+def manual_remedy(window: Window) -> str:
     """Return the remedy that a person can always use."""
     return f"run `ao attach {window.session}` in a terminal of your own"
 
@@ -56,7 +56,7 @@ def choice(config: Mapping[str, Any], plugin: str, key: str, values: Sequence[st
     return str(value)
 
 
-def nothing(config: Mapping[str, Any], plugin: str) -> None:
+def refuse_options(config: Mapping[str, Any], plugin: str) -> None:
     """Raise `UsageError` if there are options."""
     for key in config:
         raise UsageError(f"terminal {plugin} knows no {key!r}", "it has no options: leave it out")

@@ -22,12 +22,12 @@ from typing import Any
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.config.projects.plugin_registry import Registry
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.plugins.terminals.auto import pick
+from agent_orchestrator.plugins.terminals.auto import choose_terminal
 from agent_orchestrator.protocols import Terminal, Window
 from agent_orchestrator.protocols.host import Completed, Host
 
 
-class Told(LocalHost):
+class RecordingHost(LocalHost):
     """A host that starts nothing and records the commands that would have been run."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ def terminal(wanted: Mapping[str, Any], host: Host, environ: Mapping[str, str]) 
     """Return the name and the plugin that a project's configuration selects here."""
     name, options = str(wanted["plugin"]), dict(wanted.get("options") or {})
     if name == "auto":
-        name, detected = pick(host, environ)
+        name, detected = choose_terminal(host, environ)
         options = {**detected, **options}
     admitted = {file["path"]: file["sha256"] for file in wanted.get("files") or ()}
     registry = Registry(
@@ -75,7 +75,7 @@ def terminal(wanted: Mapping[str, Any], host: Host, environ: Mapping[str, str]) 
 
 async def show(asked: Mapping[str, Any], *, only_tell: bool = False) -> dict[str, Any]:
     """Show one window; return its result line."""
-    host = Told() if only_tell else LocalHost()
+    host = RecordingHost() if only_tell else LocalHost()
     result: dict[str, Any] = {"session": asked["session"], "terminal": str(asked["terminal"]["plugin"])}
     try:
         result["terminal"], plugin = terminal(asked["terminal"], host, os.environ)
@@ -89,7 +89,7 @@ async def show(asked: Mapping[str, Any], *, only_tell: bool = False) -> dict[str
         await plugin.open(window)
     except AoError as error:
         result["problem"] = {"text": error.text, "remedy": error.remedy, "exitCode": error.exit_code}
-    if isinstance(host, Told):
+    if isinstance(host, RecordingHost):
         result["runs"] = host.runs
     return result
 

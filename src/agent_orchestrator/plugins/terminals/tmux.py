@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent_orchestrator.errors import Missing
-from agent_orchestrator.plugins.terminals.shared import by_hand, choice, hand_over, program
+from agent_orchestrator.plugins.terminals.shared import choice, find_program, hand_over, manual_remedy
 from agent_orchestrator.protocols import Window
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ class TmuxWindow:
         """Open it next to the person's current window. Raises `Missing` outside of tmux."""
         if not self._inside:
             raise Missing(
-                "you are in no tmux", f"run this inside tmux, choose another `terminal`, or {by_hand(window)}"
+                "you are in no tmux", f"run this inside tmux, choose another `terminal`, or {manual_remedy(window)}"
             )
         folder_options = ["-c", _literal(str(window.cwd))]
         verb = ["split-window"] if self._as == "pane" else ["new-window", "-n", _literal(window.session)]
-        argv = [program(self._host, "tmux", window), *verb, *folder_options, "--", *window.command]
+        argv = [find_program(self._host, "tmux", window), *verb, *folder_options, "--", *window.command]
         await hand_over(self._host, argv, window, what="tmux")
 
 

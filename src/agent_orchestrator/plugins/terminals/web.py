@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent_orchestrator.errors import Missing
-from agent_orchestrator.plugins.terminals.shared import hand_over, leave_running, nothing
+from agent_orchestrator.plugins.terminals.shared import hand_over, leave_running, refuse_options
 from agent_orchestrator.protocols import Window
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Web:
         platform: str = sys.platform,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
-        nothing(config, "web")
+        refuse_options(config, "web")
         self._host = host
         self._platform = platform
         self._browser = environ.get("BROWSER", "")

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from agent_orchestrator.plugins.terminals.shared import choice, hand_over, leave_running, program
+from agent_orchestrator.plugins.terminals.shared import choice, find_program, hand_over, leave_running
 from agent_orchestrator.protocols import Window
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class WezTerm:
 
     async def open(self, window: Window) -> None:
         """Ask the running WezTerm, if this runs in one of its panes; otherwise start one."""
-        wezterm, cwd = program(self._host, "wezterm", window), str(window.cwd)
+        wezterm, cwd = find_program(self._host, "wezterm", window), str(window.cwd)
         if not self._inside:
             await leave_running(self._host, [wezterm, "start", "--cwd", cwd, "--", *window.command], window)
             return

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from agent_orchestrator.plugins.terminals.shared import choice, hand_over, program
+from agent_orchestrator.plugins.terminals.shared import choice, find_program, hand_over
 from agent_orchestrator.protocols import Window
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class WindowsTerminal:
             options += ["-d", str(window.cwd)]
             inner = list(window.command)
         argv = [
-            program(self._host, "wt.exe", window),
+            find_program(self._host, "wt.exe", window),
             *(_escape_semicolons(argument) for argument in (*options, *inner)),
         ]
         await hand_over(self._host, argv, window, what="windows-terminal")

@@ -12,9 +12,9 @@ import re
 import tempfile
 from pathlib import Path
 
-from agent_orchestrator.base.files.safe import NotPlain, plain
-from agent_orchestrator.base.git.commands import ABSENT, Git
-from agent_orchestrator.base.git.refs import ref_safe
+from agent_orchestrator.base.files.safe import UnsafePath, open_regular_file
+from agent_orchestrator.base.git.commands import REF_ABSENT, Git
+from agent_orchestrator.base.git.refs import escape_for_ref
 from agent_orchestrator.errors import Conflict, machine_short
 
 _LARGE_FILE_NAME = re.compile(r"[0-9a-f]{64}")
@@ -25,26 +25,26 @@ _CHUNK_SIZE = 1 << 20
 
 def keep_ref(session: str) -> str:
     """Return the ref that keeps the objects which a clone borrows."""
-    return f"refs/ao/keep/{ref_safe(session)}"
+    return f"refs/ao/keep/{escape_for_ref(session)}"
 
 
-def brought_ref(session: str) -> str:
+def workspace_ref(session: str) -> str:
     """Return the ref of the workspace's last known commit."""
-    return f"refs/ao/clone/{ref_safe(session)}"
+    return f"refs/ao/clone/{escape_for_ref(session)}"
 
 
 def published_ref(session: str) -> str:
     """Return the ref of the commit that the branch was last moved to."""
-    return f"refs/ao/published/{ref_safe(session)}"
+    return f"refs/ao/published/{escape_for_ref(session)}"
 
 
-async def follow(main: Git, session: str, branch: str, workspace: Path, before: str | None = None) -> str | None:
+async def move_branch(main: Git, session: str, branch: str, workspace: Path, before: str | None = None) -> str | None:
     """Move the branch to the brought commit and return that commit, or None if nothing was brought yet.
 
     Raises `Conflict` if the branch has other commits, or is checked out. `before` is the commit brought before that, if known; a branch
     at that commit may be moved too.
     """
-    branch_ref, brought, published = f"refs/heads/{branch}", brought_ref(session), published_ref(session)
+    branch_ref, brought, published = f"refs/heads/{branch}", workspace_ref(session), published_ref(session)
     commits = await main.refs(branch_ref, brought, published)
     new, old = commits.get(brought), commits.get(branch_ref)
     if new is None:
@@ -69,18 +69,18 @@ async def follow(main: Git, session: str, branch: str, workspace: Path, before: 
         ]
         await main.update_refs(updates, "ao: publish")
     elif commits.get(published) != new:
-        await main.update_ref(published, new, commits.get(published) or ABSENT, "ao: publish")
+        await main.update_ref(published, new, commits.get(published) or REF_ABSENT, "ao: publish")
     return new
 
 
-async def forget(main: Git, session: str) -> None:
+async def delete_refs(main: Git, session: str) -> None:
     """Delete the refs of a removed workspace; its branch stays."""
-    refs = await main.refs(keep_ref(session), brought_ref(session), published_ref(session))
+    refs = await main.refs(keep_ref(session), workspace_ref(session), published_ref(session))
     if refs:
         await main.update_refs([f"delete {name} {sha}" for name, sha in refs.items()])
 
 
-def bring_large_files(clone: Path, repository: Path) -> None:
+def copy_large_files(clone: Path, repository: Path) -> None:
     """Copy Git LFS files from a clone's Git folder to the repository's, if their content matches their name. Raises `Conflict`."""
     remaining, store = _LARGE_FILES_LIMIT, repository / "lfs" / "objects"
     for file in sorted((clone / "lfs" / "objects").glob("??/??/*")):
@@ -88,7 +88,7 @@ def bring_large_files(clone: Path, repository: Path) -> None:
         if _LARGE_FILE_NAME.fullmatch(file.name) and not target.exists():
             try:
                 remaining -= _copy_verified(file, target, remaining)
-            except NotPlain:
+            except UnsafePath:
                 continue
             except OSError as error:
                 raise (machine_short(error) or Conflict(f"{file} cannot be kept: {error.strerror}")) from None
@@ -98,7 +98,7 @@ def _copy_verified(file: Path, target: Path, limit: int) -> int:
     """Copy a file to `target` if its content matches its name, and return its size. Raises `Conflict` if it is larger than `limit`."""
     target.parent.mkdir(parents=True, exist_ok=True)
     digest, size = hashlib.sha256(), file.lstat().st_size
-    with plain(file) as source, tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as temporary:
+    with open_regular_file(file) as source, tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as temporary:
         try:
             while size <= limit and (chunk := source.read(_CHUNK_SIZE)):
                 digest.update(chunk)

@@ -9,9 +9,9 @@ import asyncio
 
 from agent_orchestrator.base.git.commands import Git, GitFailed
 from agent_orchestrator.errors import Conflict, NotFound
-from agent_orchestrator.plugins.workspaces.branch_publication import forget, published_ref
-from agent_orchestrator.plugins.workspaces.git_workspace import Source, check_names, config_of, find_start
-from agent_orchestrator.plugins.workspaces.start_point import Start, wanted_refs
+from agent_orchestrator.plugins.workspaces.branch_publication import delete_refs, published_ref
+from agent_orchestrator.plugins.workspaces.git_workspace import Source, check_names, effective_config, find_start
+from agent_orchestrator.plugins.workspaces.start_point import Start, relevant_refs
 from agent_orchestrator.protocols import WorkspaceSpec
 
 
@@ -25,7 +25,7 @@ async def reserve(main: Git, spec: WorkspaceSpec) -> Start:
     if layout is None:
         raise NotFound(f"{spec.repo} is not a Git repository", "give a repository, or make one with git init")
     branch_ref, mark_ref = f"refs/heads/{spec.branch}", published_ref(spec.session)
-    config, refs = await asyncio.gather(config_of(main, layout), wanted_refs(main, layout, spec, mark_ref))
+    config, refs = await asyncio.gather(effective_config(main, layout), relevant_refs(main, layout, spec, mark_ref))
     marked_commit = refs.pop(mark_ref, None)
     start = await find_start(
         Source(main, layout, config), spec, refs, continued=marked_commit is not None and branch_ref in refs
@@ -50,4 +50,4 @@ async def release(main: Git, spec: WorkspaceSpec, start: Start) -> None:
     branch_ref = f"refs/heads/{spec.branch}"
     if start.new_branch and (await main.refs(branch_ref)).get(branch_ref) == start.commit:
         await main.delete_ref(branch_ref, start.commit)
-    await forget(main, spec.session)
+    await delete_refs(main, spec.session)

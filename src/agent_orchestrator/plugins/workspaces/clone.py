@@ -12,17 +12,18 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from agent_orchestrator.base.files.safe import NotPlain, read_plain
-from agent_orchestrator.base.git.commands import ABSENT, SPARSE, Config, Git, GitFailed
+from agent_orchestrator.base.files.safe import UnsafePath, read_regular_file
+from agent_orchestrator.base.git.commands import REF_ABSENT, Git, GitFailed
 from agent_orchestrator.base.git.refs import Layout, find_layout
+from agent_orchestrator.base.git.settings import SPARSE, Config
 from agent_orchestrator.errors import Conflict
 from agent_orchestrator.plugins.workspaces.branch_publication import (
-    bring_large_files,
-    brought_ref,
-    follow,
-    forget,
+    copy_large_files,
+    delete_refs,
     keep_ref,
+    move_branch,
     published_ref,
+    workspace_ref,
 )
 from agent_orchestrator.plugins.workspaces.git_workspace import GitWorkspace, Source
 from agent_orchestrator.plugins.workspaces.record import read_record
@@ -50,15 +51,15 @@ class Clone(GitWorkspace):
             return
         main, clone_git = Git(self._host, spec.repo), Git(self._host, spec.path)
         if (layout.git_dir / "lfs").is_dir() and (origin := await main.layout()):
-            await asyncio.to_thread(bring_large_files, layout.git_dir, origin.common)
+            await asyncio.to_thread(copy_large_files, layout.git_dir, origin.common)
         tip = await clone_git.resolve(f"refs/heads/{spec.branch}")
         if tip is None:
             return
-        brought = brought_ref(spec.session)
+        brought = workspace_ref(spec.session)
         before = (await main.refs(brought)).get(brought)
         if before != tip:
             await main.fetch(str(spec.path), [f"+refs/heads/{spec.branch}:{brought}"], timeout=600, checked=True)
-        await follow(main, spec.session, spec.branch, spec.path, before)
+        await move_branch(main, spec.session, spec.branch, spec.path, before)
 
     async def remove(self, spec: WorkspaceSpec) -> None:
         """Publish the branch, then remove folder and symlink. The caller has made sure that nothing else in it is lost."""
@@ -71,19 +72,19 @@ class Clone(GitWorkspace):
         main, branch = source.git, f"refs/heads/{spec.branch}"
         if start.new_branch:
             try:
-                await main.update_ref(branch, start.commit, ABSENT, "ao: new session")
+                await main.update_ref(branch, start.commit, REF_ABSENT, "ao: new session")
             except GitFailed as error:
                 raise Conflict(
                     f"branch {spec.branch} could not be made: {error.text}", "choose another with --branch"
                 ) from None
-        mark_refs = (keep_ref(spec.session), brought_ref(spec.session), published_ref(spec.session))
+        mark_refs = (keep_ref(spec.session), workspace_ref(spec.session), published_ref(spec.session))
         await main.update_refs([f"update {mark} {start.commit}" for mark in mark_refs])
         clone_git = Git(self._host, spec.path)
         await main.run("init", "--quiet", "--template=", "--initial-branch", spec.branch, "--", str(spec.path))
         git_dir = spec.path / ".git"
-        borrow(git_dir, source.layout)
+        share_objects(git_dir, source.layout)
         with (git_dir / "config").open("a", errors="surrogateescape") as stream:
-            stream.write(own_config(source, await main.config("--local"), spec.origin))
+            stream.write(clone_config(source, await main.config("--local"), spec.origin))
             if spec.sparse:
                 stream.write("".join(_setting(*setting.split("=")) for setting in SPARSE))
         refs = refs_of_clone(await main.refs("refs/heads", "refs/remotes/origin", "refs/tags"), source.config)
@@ -94,18 +95,18 @@ class Clone(GitWorkspace):
 
     async def _unregister(self, spec: WorkspaceSpec, git: Git, layout: Layout) -> None:  # noqa: ARG002
         """Delete the session's refs in the main repository."""
-        await forget(git, spec.session)
+        await delete_refs(git, spec.session)
 
 
-def borrow(git_dir: Path, layout: Layout) -> None:
+def share_objects(git_dir: Path, layout: Layout) -> None:
     """Let a new Git folder use a repository's objects, and copy its ignore rules, attributes and shallow boundaries."""
     info = git_dir / "objects" / "info"
     info.mkdir(parents=True, exist_ok=True)
     (info / "alternates").write_text(f"{layout.common / 'objects'}\n", errors="surrogateescape")
     (git_dir / "info").mkdir(exist_ok=True)
     for name in ("shallow", "info/exclude", "info/attributes"):
-        with suppress(FileNotFoundError, NotADirectoryError, NotPlain):
-            content = read_plain(Path(os.path.realpath(layout.common / name)))
+        with suppress(FileNotFoundError, NotADirectoryError, UnsafePath):
+            content = read_regular_file(Path(os.path.realpath(layout.common / name)))
             (git_dir / name).write_bytes(content)
 
 
@@ -119,7 +120,7 @@ def refs_of_clone(refs: dict[str, str], config: Config) -> dict[str, str]:
     return clone_refs
 
 
-def own_config(source: Source, local: Config, origin: str = "") -> str:
+def clone_config(source: Source, local: Config, origin: str = "") -> str:
     """Return the clone's configuration: where it pushes to, and the settings that decide how files look."""
     config, layout = source.config, source.layout
     url = origin or config.last("remote.origin.url") or str(layout.top or layout.common)

@@ -16,11 +16,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
-from agent_orchestrator.base.files.safe import NotPlain, parts_of, read_plain
+from agent_orchestrator.base.files.safe import UnsafePath, parts_of, read_regular_file
 from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.base.git.refs import Layout, find_layout
 from agent_orchestrator.errors import AoError, Conflict, UsageError, machine_short
-from agent_orchestrator.plugins.workspaces.file_copy import Copier, Stopped, make_folder
+from agent_orchestrator.plugins.workspaces.file_copy import Copier, CopyStopped, make_folder
 from agent_orchestrator.protocols import Report, WorkspaceSpec
 from agent_orchestrator.protocols.host import Host
 
@@ -34,7 +34,7 @@ _MOST_SINGLE_FILES = 100
 COPIED = b"# Agent Orchestrator: copied into workspaces\n"
 """The line before copied files in `info/exclude`: what an agent later writes in their place counts as its work."""
 
-MADE = b"# Agent Orchestrator: made by set-ups and tests\n"
+MADE_HEADER = b"# Agent Orchestrator: made by set-ups and tests\n"
 """The line before folders made by set-ups and tests in `info/exclude`.
 
 Such folders are removed with a workspace, like what the project ignores.
@@ -99,10 +99,10 @@ def exclude(layout: Layout, patterns: list[str], about: bytes = b"") -> None:
     """Add the missing patterns to the repository's `info/exclude`, keeping the user's lines; `about` is a line before them."""
     file = (layout.common / "info" / "exclude").resolve()
     try:
-        content = read_plain(file)
+        content = read_regular_file(file)
     except FileNotFoundError:
         content = b""
-    except NotPlain as error:
+    except UnsafePath as error:
         raise Conflict(str(error), "find out what it is: Git keeps a short list of patterns there") from None
     present = set(content.splitlines())
     missing = [os.fsencode(pattern) for pattern in patterns if os.fsencode(pattern) not in present]
@@ -125,11 +125,11 @@ def exclude(layout: Layout, patterns: list[str], about: bytes = b"") -> None:
 
 async def exclude_made(git: Git, layout: Layout, left: Sequence[str]) -> None:
     """Exclude from `git status` the folders and lock files that a set-up or a test run left and only a tool makes."""
-    if patterns := await made_patterns(git, left):
-        exclude(layout, patterns, MADE)
+    if patterns := await tool_output_patterns(git, left):
+        exclude(layout, patterns, MADE_HEADER)
 
 
-async def made_patterns(git: Git, left: Sequence[str]) -> list[str]:
+async def tool_output_patterns(git: Git, left: Sequence[str]) -> list[str]:
     """Return the patterns that exclude those folders and lock files among untracked paths that only tools make.
 
     A folder's name is excluded anywhere, unless people use that name for folders of their own, or Git tracks files in a folder of that
@@ -158,11 +158,11 @@ async def share(git: Git, spec: WorkspaceSpec, layout: Layout, notes: list[str])
         placed_paths = await asyncio.shield(placement)
     except asyncio.CancelledError:  # files made after the cancellation would outlive the workspace
         stop.set()
-        with contextlib.suppress(Stopped, OSError, AoError):
+        with contextlib.suppress(CopyStopped, OSError, AoError):
             await placement
         raise
     if placed_paths:
-        patterns = await shown(git, placed_paths)
+        patterns = await visible_patterns(git, placed_paths)
         folder_patterns = await _folder_exceptions(Git(git.host, layout.top), spec.symlinks)
         links = {_as_pattern(str(PurePosixPath(name))) for name in spec.symlinks}
         inside = find_layout(spec.path) or layout
@@ -173,7 +173,7 @@ async def share(git: Git, spec: WorkspaceSpec, layout: Layout, notes: list[str])
 def copied_before(layout: Layout, top: Path) -> list[str]:
     """Return the paths in a workspace that Git hides because they were once copied into one, by the lines of `info/exclude`."""
     try:
-        lines = read_plain((layout.common / "info" / "exclude").resolve()).splitlines()
+        lines = read_regular_file((layout.common / "info" / "exclude").resolve()).splitlines()
     except OSError as error:
         if short := machine_short(error):
             raise short from None
@@ -182,7 +182,7 @@ def copied_before(layout: Layout, top: Path) -> list[str]:
     for line in lines:
         is_copied = line == COPIED.rstrip() or (is_copied and line.startswith(b"/"))
         if is_copied and line.startswith(b"/"):
-            with contextlib.suppress(NotPlain):  # an agent may have written the line
+            with contextlib.suppress(UnsafePath):  # an agent may have written the line
                 parts = parts_of(re.sub(r"\\(.)", r"\1", os.fsdecode(line[1:])))
                 paths += ["/".join(parts)] if os.path.lexists(top.joinpath(*parts)) else []
     return paths
@@ -201,7 +201,7 @@ async def _folder_exceptions(git: Git, symlinks: Sequence[str]) -> list[str]:
     return [f"!{pattern}/" for pattern, name in patterns.items() if name not in ignored]
 
 
-async def shown(git: Git, placed: Sequence[str]) -> list[str]:
+async def visible_patterns(git: Git, placed: Sequence[str]) -> list[str]:
     """Return patterns that exclude those paths put into a workspace which Git would show.
 
     A folder that the branch does not have is one pattern if many files were put into it: Git compares each file with each pattern.
@@ -240,7 +240,7 @@ def _parent_folders(name: str) -> Iterator[str]:
         end = name.find("/", end + 1)
 
 
-def named(top: Path, patterns: Sequence[str]) -> list[Path]:
+def files_to_copy(top: Path, patterns: Sequence[str]) -> list[Path]:
     """Return the files of a checkout that `copy` names, without Git's own."""
     paths = [path for pattern in patterns for path in _matching_paths(top, _checked_path(pattern, "copy"))]
     files = [file for path in paths for file in (sorted(_all_below(path)) if path.is_dir() else [path])]

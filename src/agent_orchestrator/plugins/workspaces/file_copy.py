@@ -30,7 +30,7 @@ THREADS = 4
 """They work in the kernel or wait for the disk, without Python's lock; more of them were not faster."""
 
 
-class Stopped(Exception):
+class CopyStopped(Exception):
     """Raised in a copy that was told to stop."""
 
 
@@ -82,7 +82,7 @@ class Copier:
         paths: list[str] = []
         for name, is_link in entries:
             if self._stop.is_set():
-                raise Stopped
+                raise CopyStopped
             path = prefix + name
             target = f"{self._workspace}/{path}"
             if os.path.lexists(target) or (is_link and not self._may_be_copied(path)):
@@ -148,7 +148,7 @@ class Copier:
         """Copy the content block by block. Raises `Stopped` if told to stop."""
         while block := os.read(source_fd, _BLOCK):
             if self._stop.is_set():
-                raise Stopped
+                raise CopyStopped
             remaining = memoryview(block)
             while remaining:
                 remaining = remaining[os.write(target_fd, remaining) :]

@@ -6,8 +6,8 @@ import os
 import shutil
 from pathlib import Path
 
-from agent_orchestrator.base.git.commands import LFS_OFF, SPARSE, Config
 from agent_orchestrator.base.git.refs import Layout
+from agent_orchestrator.base.git.settings import LFS_OFF, SPARSE, Config
 from agent_orchestrator.protocols import WorkspaceSpec
 from agent_orchestrator.protocols.host import Host
 

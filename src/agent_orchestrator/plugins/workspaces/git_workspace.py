@@ -19,20 +19,21 @@ from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.base.files.safe import mounted_below
-from agent_orchestrator.base.git.commands import Config, Git, GitFailed
+from agent_orchestrator.base.git.commands import Git, GitFailed
 from agent_orchestrator.base.git.refs import Layout, find_layout, valid_branch
+from agent_orchestrator.base.git.settings import Config
 from agent_orchestrator.errors import AoError, Conflict, NotFound, Temporary, UsageError
 from agent_orchestrator.plugins.workspaces import contents
 from agent_orchestrator.plugins.workspaces.git_isolation import forget_hooks, git_environment
 from agent_orchestrator.plugins.workspaces.record import Record, forget_record, read_record, write_record
-from agent_orchestrator.plugins.workspaces.start_point import Start, choose_start, wanted_refs
+from agent_orchestrator.plugins.workspaces.start_point import Start, choose_start, relevant_refs
 from agent_orchestrator.plugins.workspaces.submodules import fill_submodules
 from agent_orchestrator.protocols import Report, WorkspaceInfo, WorkspaceSpec
 from agent_orchestrator.protocols.host import Host
 
-CONFIG_FRESH_FOR = 10.0
+CONFIG_CACHE_SECONDS = 10.0
 """Seconds for which a configuration whose files did not change is not read again."""
-ORPHANS_MAY_TAKE = 5.0
+ORPHAN_TIMEOUT = 5.0
 """Seconds that a new attempt waits for processes that an interrupted one left running."""
 _DEEP_LEVELS = 200
 """Most levels of nested folders that are removed as they are."""
@@ -68,7 +69,7 @@ class GitWorkspace(ABC):
             await self._undo(spec, git, layout, earlier)
         _check_path_is_free(spec)
         self._check_place(spec, layout)
-        config, refs = await asyncio.gather(config_of(git, layout), wanted_refs(git, layout, spec))
+        config, refs = await asyncio.gather(effective_config(git, layout), relevant_refs(git, layout, spec))
         if layout.top is not None and config.true("core.bare") and layout.common == layout.git_dir:
             layout = Layout(None, layout.git_dir, layout.common)
         continued = earlier is not None and earlier.made_branch and f"refs/heads/{spec.branch}" in refs
@@ -102,7 +103,7 @@ class GitWorkspace(ABC):
         if layout is not None:
             await self._unregister(spec, git, layout)
         forget_hooks(spec)
-        await asyncio.to_thread(remove_tree, away(spec.path))
+        await asyncio.to_thread(remove_tree, removal_path(spec.path))
         forget_record(spec)
 
     async def abandon(self, spec: WorkspaceSpec) -> WorkspaceInfo | None:
@@ -144,7 +145,7 @@ class GitWorkspace(ABC):
 
     async def _wait_until_unused(self, folder: Path) -> None:
         """Wait until no process uses the folder: what an earlier attempt started may outlive the daemon. Raises `Temporary`."""
-        deadline = time.monotonic() + ORPHANS_MAY_TAKE
+        deadline = time.monotonic() + ORPHAN_TIMEOUT
         while users := self._host.users_of(folder) if folder.exists() else []:
             if time.monotonic() > deadline:
                 user_list = ", ".join(f"{name} ({pid})" for pid, name in users)
@@ -194,7 +195,7 @@ class GitWorkspace(ABC):
         The branch of a finished workspace whose folder is gone is never removed.
         """
         contents.remove_link(spec)
-        for folder in (spec.path, away(spec.path)):
+        for folder in (spec.path, removal_path(spec.path)):
             await asyncio.to_thread(remove_tree, folder)
         await self._unregister(spec, git, layout)
         if record.made_branch and not record.made and await git.resolve(f"refs/heads/{spec.branch}") == record.start:
@@ -258,7 +259,7 @@ def _with_context(error: BaseException, spec: WorkspaceSpec) -> BaseException:
 _configs: dict[Path, tuple[float, tuple[tuple[int, int], ...], Config]] = {}
 
 
-async def config_of(git: Git, layout: Layout) -> Config:
+async def effective_config(git: Git, layout: Layout) -> Config:
     """Return the effective configuration.
 
     It is read again when one of its files changed, or after `CONFIG_FRESH_FOR` seconds (files may include others).
@@ -272,7 +273,7 @@ async def config_of(git: Git, layout: Layout) -> Config:
     )
     stamps = tuple(_stamp(file) for file in (*files, Path("/etc/gitconfig")))
     cached = _configs.get(layout.common)
-    if cached and cached[1] == stamps and time.monotonic() - cached[0] < CONFIG_FRESH_FOR:
+    if cached and cached[1] == stamps and time.monotonic() - cached[0] < CONFIG_CACHE_SECONDS:
         return cached[2]
     config = await git.config()
     _configs[layout.common] = (time.monotonic(), stamps, config)
@@ -288,7 +289,7 @@ def _stamp(file: Path) -> tuple[int, int]:
     return (status.st_mtime_ns, status.st_size)
 
 
-def away(path: Path) -> Path:
+def removal_path(path: Path) -> Path:
     """Return the path of a folder while it is being removed."""
     return path.with_name(f".{path.name}.removed")
 
@@ -297,8 +298,8 @@ def _move_away(path: Path) -> None:
     """Rename the folder out of the way. Raises `OSError` if something is mounted in it."""
     if os.path.lexists(path):
         _refuse_mounts(path)
-        remove_tree(away(path))
-        path.rename(away(path))
+        remove_tree(removal_path(path))
+        path.rename(removal_path(path))
 
 
 def _refuse_mounts(path: Path) -> None:

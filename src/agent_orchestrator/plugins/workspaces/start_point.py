@@ -11,12 +11,13 @@ import time
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from agent_orchestrator.base.git.commands import Config, Git
+from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.base.git.refs import Layout, read_refs
+from agent_orchestrator.base.git.settings import Config
 from agent_orchestrator.errors import AoError, Conflict, NotFound
 from agent_orchestrator.protocols import WorkspaceSpec
 
-FRESH_FOR = 30.0
+FETCH_CACHE_SECONDS = 30.0
 """Seconds for which one fetch of a branch serves every workspace, also a failed fetch."""
 
 
@@ -37,8 +38,8 @@ _pending_fetches: dict[tuple[str, str, str], asyncio.Task[str]] = {}
 async def fetch_branch(git: Git, layout: Layout, remote: str, branch: str, config: Config, timeout: float) -> str:
     """Update `refs/remotes/<remote>/<branch>`; return the reason if that failed, or "". Simultaneous callers share one fetch."""
     key = (str(layout.common), remote, branch)
-    fetched_at, outcome = _fetched.get(key, (-FRESH_FOR, ""))
-    if time.monotonic() - fetched_at < FRESH_FOR:
+    fetched_at, outcome = _fetched.get(key, (-FETCH_CACHE_SECONDS, ""))
+    if time.monotonic() - fetched_at < FETCH_CACHE_SECONDS:
         return outcome
     task = _pending_fetches.get(key)
     if task is None:
@@ -58,7 +59,7 @@ async def _fetch(git: Git, key: tuple[str, str, str], config: Config, timeout: f
     except AoError as error:
         outcome = error.text
     for expired in [
-        expired for expired, (fetched_at, _) in _fetched.items() if time.monotonic() - fetched_at > FRESH_FOR
+        expired for expired, (fetched_at, _) in _fetched.items() if time.monotonic() - fetched_at > FETCH_CACHE_SECONDS
     ]:
         del _fetched[expired]
     _fetched[key] = (time.monotonic(), outcome)
@@ -89,7 +90,7 @@ def _remote_names(config: Config) -> list[str]:
 
 
 async def choose_start(git: Git, layout: Layout, spec: WorkspaceSpec, config: Config, refs: dict[str, str]) -> Start:
-    """Return where the workspace's branch starts; `refs` are those of `wanted_refs`."""
+    """Return where the workspace's branch starts; `refs` are those of `relevant_refs`."""
     if spec.existing:
         return await _continued_start(git, layout, spec, config, refs)
     notes: list[str] = []
@@ -97,7 +98,7 @@ async def choose_start(git: Git, layout: Layout, spec: WorkspaceSpec, config: Co
     return Start(commit, commit, True, notes)
 
 
-async def wanted_refs(git: Git, layout: Layout, spec: WorkspaceSpec, *more: str) -> dict[str, str]:
+async def relevant_refs(git: Git, layout: Layout, spec: WorkspaceSpec, *more: str) -> dict[str, str]:
     """Return all refs that the choice needs: the base, those that block the branch's name, and `more`."""
     base, branch_ref = spec.base.removeprefix("refs/heads/"), f"refs/heads/{spec.branch}"
     parent_refs = [f"refs/heads/{parent}" for parent in map(str, PurePosixPath(spec.branch).parents) if parent != "."]
@@ -182,10 +183,10 @@ async def _fetch_unknown_base(git: Git, layout: Layout, spec: WorkspaceSpec, con
 async def _offline_note(git: Git, commit: str, name: str, remote: str, reason: str) -> str:
     """Return the note that the base could not be fetched, with its age."""
     age = time.time() - int(await git.text("show", "-s", "--format=%ct", "--end-of-options", commit))
-    return f"offline: {name} could not be fetched from {remote} ({reason}); the base is {in_words(age)} old"
+    return f"offline: {name} could not be fetched from {remote} ({reason}); the base is {format_duration(age)} old"
 
 
-def in_words(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a duration as text for people: `3 days`."""
     for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
         if seconds >= size:

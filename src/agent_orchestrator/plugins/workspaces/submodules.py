@@ -8,9 +8,10 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
-from agent_orchestrator.base.files.safe import is_in_git
-from agent_orchestrator.base.git.commands import Config, Git, ssh_without_questions
+from agent_orchestrator.base.files.safe import is_git_path
+from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.base.git.refs import Layout, find_layout
+from agent_orchestrator.base.git.settings import Config, noninteractive_ssh
 from agent_orchestrator.errors import AoError
 
 _UNSAFE_NAME = re.compile(r"[=\x00-\x1f\x7f]|^[-/]|(?:^|/)\.\.(?:/|$)")
@@ -58,7 +59,7 @@ async def _checked_out_submodules(git: Git) -> list[tuple[str, str, str]]:
         if match:
             keys.setdefault(match[1], {})[match[2]] = value
     listing = (await git.run("ls-files", "-t", "--stage", "-z")).out
-    submodule_paths = {name for path in _SUBMODULE_ENTRY.findall(listing) if is_in_git(name := os.fsdecode(path))}
+    submodule_paths = {name for path in _SUBMODULE_ENTRY.findall(listing) if is_git_path(name := os.fsdecode(path))}
     names = [name for name in keys if keys[name].get("path") in submodule_paths and not _UNSAFE_NAME.search(name)]
     return [(name, keys[name]["path"], keys[name].get("url", "")) for name in names]
 
@@ -92,7 +93,7 @@ async def _fill_one(git: Git, name: str, path: str, url: str, config: Config, *,
         if find_layout(git.repo / path) is not None:
             await submodule_git.run("config", "remote.origin.url", url)
         command = ("submodule", "--quiet", "update", "--checkout", "--", path)
-        await git.run(*command, config=settings, env=ssh_without_questions(config), timeout=TIME_LIMIT)
+        await git.run(*command, config=settings, env=noninteractive_ssh(config), timeout=TIME_LIMIT)
     except AoError as error:
         return error.text
     return ""

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from agent_orchestrator.base.git.commands import Git, GitFailed, repository_lock
-from agent_orchestrator.base.git.refs import Layout, find_layout, worktree_entries, worktree_place
+from agent_orchestrator.base.git.refs import Layout, find_layout, worktree_entries, worktree_path
 from agent_orchestrator.errors import Conflict
 from agent_orchestrator.plugins.workspaces.git_workspace import GitWorkspace, Source, remove_tree
 from agent_orchestrator.plugins.workspaces.start_point import Start
@@ -40,7 +40,7 @@ class Worktree(GitWorkspace):
     def _check_place(self, spec: WorkspaceSpec, layout: Layout) -> None:
         """Raise `Conflict` if the path is registered for a worktree whose folder is missing."""
         for entry in _entries_named(layout.common, spec.path.name):
-            if worktree_place(entry) == os.path.realpath(spec.path):
+            if worktree_path(entry) == os.path.realpath(spec.path):
                 raise Conflict(
                     f"{spec.path} is the place of a worktree whose folder is not there just now",
                     "bring it back, or let Git forget it: git worktree prune",
@@ -53,7 +53,7 @@ class Worktree(GitWorkspace):
         """
         async with repository_lock(layout.common):
             for entry in worktree_entries(layout.common):
-                path = worktree_place(entry)
+                path = worktree_path(entry)
                 if path == os.path.realpath(spec.path) or (path is None and entry.name == spec.path.name):
                     remove_tree(entry)
 

@@ -10,7 +10,7 @@ import structlog
 from starlette.types import Message, Scope, Send
 
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.actor import Behalf
+from agent_orchestrator.core.actor import Actor
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.server.access.auth import is_git
 from agent_orchestrator.server.services import Services
@@ -32,7 +32,7 @@ _READING_METHODS = ("GET", "HEAD", "OPTIONS")
 log = structlog.get_logger(__name__)
 
 
-def accounting(services: Services, behalf: Behalf, scope: Scope, send: Send) -> Send:
+def recording_send(services: Services, behalf: Actor, scope: Scope, send: Send) -> Send:
     """Return a `send` that records a change before its answer is sent."""
     if scope.get("method", "GET") in _READING_METHODS:
         return send

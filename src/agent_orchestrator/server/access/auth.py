@@ -96,27 +96,27 @@ def _is_wildcard(host: str) -> bool:
         return False
 
 
-def is_shell(method: str, path: str) -> bool:
+def is_dashboard(method: str, path: str) -> bool:
     """Return whether this requests the dashboard itself: a file of it, or one of its views. They contain no data."""
     return method == "GET" and path.removeprefix("/").partition("/")[0] not in _RESERVED
 
 
-def is_plain(path: str) -> bool:
+def is_safe_path(path: str) -> bool:
     """Return whether the dashboard could have such a view or file; a path with a segment that begins with a dot is rejected."""
     return path == "/" or all(_SEGMENT.fullmatch(part) for part in path.removesuffix("/").split("/")[1:])
 
 
 def is_open(method: str, path: str) -> bool:
     """Return whether this needs no identity: health, signing in, the dashboard itself, and a notification's signed link."""
-    return (method, path) in _OPEN or is_shell(method, path) or is_answer(method, path)
+    return (method, path) in _OPEN or is_dashboard(method, path) or is_answer_link(method, path)
 
 
-def is_answer(method: str, path: str) -> bool:
+def is_answer_link(method: str, path: str) -> bool:
     """Return whether this is a notification's link: its token says what it may do."""
     return method in ("GET", "POST") and path.startswith("/answer/")
 
 
-def single(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+def headers_by_name(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
     """Return the headers by name. Raise Denied if a header that decides access is sent twice: another reader might use the other one."""
     values: dict[bytes, bytes] = {}
     for name, value in headers:
@@ -179,24 +179,24 @@ def identify(
     return identity
 
 
-def check_page(headers: Mapping[bytes, bytes], method: str) -> None:
+def require_own_page(headers: Mapping[bytes, bytes], method: str) -> None:
     """Raise Denied for a change sent with a cookie unless a page of this server sent it: a form of another site cannot send JSON."""
     if method == "GET":
         return
     if b"origin" not in headers:
         raise Denied("a change by the dashboard's cookie must say its Origin", "use the dashboard, or send a token")
     if method == "POST":
-        need_json(headers)
+        require_json(headers)
 
 
-def need_json(headers: Mapping[bytes, bytes]) -> None:
+def require_json(headers: Mapping[bytes, bytes]) -> None:
     """Raise Denied unless the body is JSON, which a form cannot send."""
     kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     if kind != b"application/json":
         raise Denied("this must be sent as application/json", "send JSON, with its Content-Type")
 
 
-def allow(identity: Identity, method: str, path: str) -> None:
+def require_permission(identity: Identity, method: str, path: str) -> None:
     """Raise Denied if this identity may not send this request at all; routes for administrators check their role (`need`)."""
     if identity.kind == "session":
         _allow_session(identity, method, path)
@@ -209,17 +209,17 @@ def allow(identity: Identity, method: str, path: str) -> None:
                 f"the token of node {identity.name} opens its link to the daemon and nothing else", _TOKEN_REMEDY
             )
     elif method not in ("GET", WEBSOCKET) and path not in _FOR_ALL:
-        need(identity, "operator")
+        require_role(identity, "operator")
 
 
-def has(identity: Identity, role: str) -> bool:
+def has_role(identity: Identity, role: str) -> bool:
     """Return whether the caller has this role, or a higher one."""
     return identity.role is not None and ROLES.index(identity.role) >= ROLES.index(role)
 
 
-def need(identity: Identity, role: str) -> None:
+def require_role(identity: Identity, role: str) -> None:
     """Raise Denied if the caller has less than this role."""
-    if not has(identity, role):
+    if not has_role(identity, role):
         current = f"role {identity.role}" if identity.role else f"a {identity.kind}'s own token"
         raise Denied(
             f"this needs the role {role}, and you have {current}",
@@ -280,7 +280,7 @@ def allow_worker(session: str, method: str, path: str) -> None:
         )
 
 
-def looking(session: str) -> Identity:
+def worker_identity(session: str) -> Identity:
     """Return the identity of a worker agent on the Unix socket: that of its user, without the administrator's rights."""
     return Identity("local", "operator", session)
 

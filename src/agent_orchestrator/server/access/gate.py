@@ -19,19 +19,19 @@ from urllib.parse import quote, unquote
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agent_orchestrator.base.text.redaction import KNOWN
-from agent_orchestrator.config.projects.projects import NOWHERE, Context
+from agent_orchestrator.base.text.redaction import REDACTOR
+from agent_orchestrator.config.projects.projects import NO_CONTEXT, Context
 from agent_orchestrator.config.tokens import Identity
-from agent_orchestrator.core.actor import Behalf, acting
+from agent_orchestrator.core.actor import Actor, acting_as
 from agent_orchestrator.core.reactions import COORDINATOR
 from agent_orchestrator.errors import AoError, NotFound, Temporary, UsageError, machine_short
 from agent_orchestrator.server.access import auth
-from agent_orchestrator.server.access.audit import accounting
-from agent_orchestrator.server.access.callers import LONGEST_KEY, context_of, scope_of
+from agent_orchestrator.server.access.audit import recording_send
 from agent_orchestrator.server.access.peers import user_name
 from agent_orchestrator.server.access.redaction import without_secrets
 from agent_orchestrator.server.access.refusals import Refusals, peer_of
-from agent_orchestrator.server.dashboard_files import Page
+from agent_orchestrator.server.access.request_context import LONGEST_KEY, context_of, scope_of
+from agent_orchestrator.server.dashboard_files import Dashboard
 from agent_orchestrator.server.schema import problems
 from agent_orchestrator.server.services import Services
 from agent_orchestrator.views.traffic import UNKNOWN
@@ -82,19 +82,17 @@ class Gate:
         self._services = services
         self._refusals = refusals
         self._trusted = trusted
-        self._page = Page()
+        self._page = Dashboard()
         self._names = auth.Names(hosts)
         self._body_limit = body_limit
         self._etags: dict[str | None, tuple[bytes, bytes]] = {}
-        self._open: dict[str, set[asyncio.Event]] = {}
         self._anonymous = 0
-        services.tokens.on_end.append(self._end_requests)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        with acting(self._actor_of_peer(scope)) as behalf:
+        with acting_as(self._actor_of_peer(scope)) as behalf:
             await self._answer(behalf, scope, receive, send)
 
     def _actor_of_peer(self, scope: Scope) -> str:
@@ -103,7 +101,7 @@ class Gate:
             return auth.actor_of(auth.LOCAL, scope.get("state", {}).get("user") or user_name(os.getuid()))
         return auth.actor_of(Identity("anonymous"), peer=peer_of(scope))
 
-    async def _answer(self, behalf: Behalf, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(self, behalf: Actor, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request: count it, remove secrets from the answer, and turn exceptions into problem documents."""
         started, began = False, monotonic()
 
@@ -134,11 +132,11 @@ class Gate:
                 answer = to_response(ao_error) if ao_error is not None else problems.response(problems.unexpected())
                 await answer(scope, receive, send_counted)
 
-    async def _enter(self, behalf: Behalf, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _enter(self, behalf: Actor, scope: Scope, receive: Receive, send: Send) -> None:
         """Identify the caller, then answer the request here or pass it to the routes with a limited body."""
-        headers = auth.single(scope["headers"])
+        headers = auth.headers_by_name(scope["headers"])
         path, method = scope["path"], scope.get("method", auth.WEBSOCKET)
-        identity, context = auth.LOCAL, NOWHERE
+        identity, context = auth.LOCAL, NO_CONTEXT
         if self._trusted:
             context = context_of(headers)
             identity = self._identify_local(behalf, headers, method, path)
@@ -149,7 +147,7 @@ class Gate:
             if (identity.generation or 0) < current and not auth.is_git(path):  # the Git route refuses it itself
                 raise auth.Unauthorized(f"launch {identity.generation} of {facts.id} is over")
             context = replace(context, only=facts.project)
-        if auth.is_shell(method, path):
+        if auth.is_dashboard(method, path):
             await self._show_page(scope, receive, send)
             return
         if (
@@ -165,30 +163,28 @@ class Gate:
             return
         scope.setdefault("state", {}).update(identity=identity, context=context)
         scope["headers"] = _scope_key(scope["headers"], behalf.actor)
-        send = accounting(self._services, behalf, scope, send)
+        send = recording_send(self._services, behalf, scope, send)
         if identity.kind == "anonymous" and method == "POST":
             with nullcontext() if _is_small(path) else self._limit_anonymous():
                 await self._app(scope, await self._limited(path, headers, receive), send)
             return
         if scope["type"] == "http" and not auth.is_git(path):  # a push is written to disk as it arrives
             receive = await self._limited(path, headers, receive)
-            if context is not NOWHERE:
+            if context is not NO_CONTEXT:
                 send = self._with_notices(context, send, trust=not path.startswith("/api/projects"))
         await self._answer_until_revoked(identity, scope, receive, send)
 
-    def _identify_local(self, behalf: Behalf, headers: Mapping[bytes, bytes], method: str, path: str) -> Identity:
+    def _identify_local(self, behalf: Actor, headers: Mapping[bytes, bytes], method: str, path: str) -> Identity:
         """Return the identity of a caller on the Unix socket: its owner, or that of the token it shows."""
         if b"authorization" not in headers:
             return self._identify_agent(behalf, headers, method, path) or auth.LOCAL
         identity = auth.identify(self._services.tokens, headers, secure=False, git=auth.is_git(path))
         behalf.actor = auth.actor_of(identity)
         if not auth.is_open(method, path):
-            auth.allow(identity, method, path)
+            auth.require_permission(identity, method, path)
         return identity
 
-    def _identify_agent(
-        self, behalf: Behalf, headers: Mapping[bytes, bytes], method: str, path: str
-    ) -> Identity | None:
+    def _identify_agent(self, behalf: Actor, headers: Mapping[bytes, bytes], method: str, path: str) -> Identity | None:
         """Return the identity of the agent whose command this is, or None if it is not an agent's. A worker may only read, as the user it
         runs as.
         """
@@ -203,9 +199,11 @@ class Gate:
             auth.allow_worker(identity.session, method, path)
             if path == "/mcp":  # the MCP tools act as the agent itself, even if the request names another session
                 return identity
-            return auth.looking(identity.session)
+            return auth.worker_identity(identity.session)
         behalf.actor = auth.actor_of(identity)
-        auth.allow_coordinator(facts.id, sessions.plugins.project(facts.project).coordinator.may, method, path)
+        auth.allow_coordinator(
+            facts.id, self._services.core.settings.project(facts.project).coordinator.may, method, path
+        )
         if method != "GET" and path != "/mcp":  # an agent whose launch is over may not change anything
             self._services.reporting.check(facts.id, identity.generation or 0)
         return replace(identity, name=f"session {facts.id}")
@@ -249,53 +247,53 @@ class Gate:
             more = message.get("more_body", False)
         return bytes(body)
 
-    def _identify_remote(self, behalf: Behalf, scope: Scope, headers: Mapping[bytes, bytes], method: str) -> Identity:
+    def _identify_remote(self, behalf: Actor, scope: Scope, headers: Mapping[bytes, bytes], method: str) -> Identity:
         """Check host, origin and permissions of a TCP request and return the identity of its caller."""
         path, secure = scope["path"], scope["scheme"] in ("https", "wss")
         if method == "POST" and path.startswith(_WEBHOOKS):
             behalf.actor = f"webhook {path.removeprefix(_WEBHOOKS)[:40]}"
             return Identity("anonymous")  # under any host name: the sender signs it
-        is_link = auth.is_answer(method, path)
-        api = not auth.is_shell(method, path) and path != "/healthz" and not (is_link and method == "GET")
+        is_link = auth.is_answer_link(method, path)
+        api = not auth.is_dashboard(method, path) and path != "/healthz" and not (is_link and method == "GET")
         self._names.check(headers, api=api, scheme="https" if secure else "http")
         if auth.is_open(method, path):
             if method == "POST" and not is_link:
-                auth.need_json(headers)
+                auth.require_json(headers)
             return Identity("anonymous")
         query = scope["query_string"]
         identity = auth.identify(self._services.tokens, headers, query, secure=secure, git=auth.is_git(path))
         behalf.actor = auth.actor_of(identity)
         if identity.kind == "login":
-            auth.check_page(headers, method)
-        auth.allow(identity, method, path)
+            auth.require_own_page(headers, method)
+        auth.require_permission(identity, method, path)
         return identity
 
     async def _show_page(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer with a file of the dashboard; raise NotFound for a path that cannot be one."""
         path = scope["path"]
-        if not auth.is_plain(path):
+        if not auth.is_safe_path(path):
             self._refusals.note(scope, "the dashboard has no such path")
             raise NotFound(f"there is nothing at {path[:200]}", "the dashboard is at /")
         await self._page(scope, receive, send)
 
     # -- revoked and expired callers -----------------------------------------------------------------------------------
 
-    def _end_requests(self, revoked: frozenset[str]) -> None:
-        """End the open requests of tokens and sign-ins that were revoked."""
-        for id_ in revoked:
-            for ended in self._open.get(id_, ()):
-                ended.set()
-
     async def _answer_until_revoked(self, identity: Identity, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request to the app; report a disconnect to it when the caller's token or sign-in ends."""
         if identity.id is None:
             await self._app(scope, receive, send)
             return
-        ended = asyncio.Event()
-        open_requests = self._open.setdefault(identity.id, set())
-        open_requests.add(ended)
-        expires = self._services.tokens.left(identity.id) is not None
-        expiry = asyncio.ensure_future(self._end_at_expiry(identity.id, ended)) if expires else None
+        with self._services.tokens.watch(identity.id) as ended:
+            expires = self._services.tokens.left(identity.id) is not None
+            expiry = asyncio.ensure_future(self._end_at_expiry(identity.id, ended)) if expires else None
+            try:
+                await self._answer_until(ended, scope, receive, send)
+            finally:
+                if expiry:
+                    expiry.cancel()
+
+    async def _answer_until(self, ended: asyncio.Event, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request to the app; report a disconnect to it once `ended` is set."""
 
         async def until_ended() -> Message:
             tasks = [asyncio.ensure_future(receive()), asyncio.ensure_future(ended.wait())]
@@ -313,14 +311,7 @@ class Gate:
                 message = {**message, "code": 1008, "reason": "signed out"}
             await send(message)
 
-        try:
-            await self._app(scope, until_ended, send_reason)
-        finally:
-            if expiry:
-                expiry.cancel()
-            open_requests.discard(ended)
-            if not open_requests:
-                self._open.pop(identity.id, None)
+        await self._app(scope, until_ended, send_reason)
 
     async def _end_at_expiry(self, id_: str, ended: asyncio.Event) -> None:
         """End a request when its sign-in expires, at most a minute late if the machine slept meanwhile."""
@@ -354,8 +345,10 @@ class Gate:
 
     def _notices(self, context: Context, *, trust: bool = True) -> list[tuple[bytes, bytes]]:
         """Return the header with notices for the caller's folder, or no header if there are none."""
-        notices = [] if context is NOWHERE else self._services.projects.notices(context, trust=trust)
-        return [(b"x-ao-notice", ",".join(quote(KNOWN.text(notice)) for notice in notices).encode())] if notices else []
+        notices = [] if context is NO_CONTEXT else self._services.projects.notices(context, trust=trust)
+        return (
+            [(b"x-ao-notice", ",".join(quote(REDACTOR.text(notice)) for notice in notices).encode())] if notices else []
+        )
 
     def _with_notices(self, context: Context, send: Send, *, trust: bool) -> Send:
         """Add notices to a successful answer. `trust`: include projects whose commands wait for trust; the routes of projects report that
@@ -397,7 +390,7 @@ def _is_small(path: str) -> bool:
     """Return whether only a small body is accepted: sign-ins and answers by link, so that they need no place among large anonymous
     requests.
     """
-    return path == "/api/login" or auth.is_answer("POST", path)
+    return path == "/api/login" or auth.is_answer_link("POST", path)
 
 
 def _scope_key(headers: Iterable[tuple[bytes, bytes]], actor: str) -> list[tuple[bytes, bytes]]:
@@ -443,7 +436,7 @@ def _route(scope: Scope) -> tuple[str, str]:
     elif path in _ANSWERED_HERE:
         route = path
     else:
-        route = "/" if auth.is_shell(method, path) else UNKNOWN
+        route = "/" if auth.is_dashboard(method, path) else UNKNOWN
     return method if method in _METHODS else UNKNOWN, route
 
 

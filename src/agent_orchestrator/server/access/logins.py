@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from agent_orchestrator.base.rate_limit import Recent
+from agent_orchestrator.base.rate_limit import RateLimiter
 from agent_orchestrator.config.tokens import Identity, Tokens
 from agent_orchestrator.errors import Denied, UsageError
 
@@ -24,14 +24,14 @@ WINDOW = 60.0
 _REMEDY = "run `ao dashboard` for a new link, or `ao token new NAME` for a token"
 
 
-class Unknown(Denied):
+class InvalidLogin(Denied):
     """Raised for a link or token that is not valid."""
 
     category = "unauthorized"
     http_status = 401
 
 
-class TooMany(Denied):
+class TooManyFailures(Denied):
     """Raised after too many failures from one address; `wait` is the number of seconds for which it is refused."""
 
     category = "too-many"
@@ -56,7 +56,7 @@ class Logins:
     def __init__(self, tokens: Tokens, clock: Callable[[], float] = time.time) -> None:
         self._tokens, self._clock = tokens, clock
         self._links: dict[str, _Link] = {}
-        self._failures = Recent(FAILURES, WINDOW, clock)
+        self._failures = RateLimiter(FAILURES, WINDOW, clock)
 
     def link(self, maker: Identity, role: Literal["viewer", "operator", "admin"]) -> tuple[str, float]:
         """Return a code that signs in one browser with this role, and when it expires."""
@@ -74,10 +74,10 @@ class Logins:
             raise UsageError("a sign-in needs a code or a token", 'send {"code": …} or {"token": …}')
         peer = _network_of(peer) if user is None else f"{_network_of(peer)} of user {user}"
         if wait := self._failures.wait(peer):
-            raise TooMany(int(wait) + 1)
+            raise TooManyFailures(int(wait) + 1)
         try:
             identity = self._by_code(code) if code is not None else self._by_token(token or "")
-        except Unknown:
+        except InvalidLogin:
             self._failures.add(peer)
             raise
         return self._tokens.sign_in(identity)
@@ -91,14 +91,14 @@ class Logins:
         """Return the identity of a link's code, which is used up by this; raise Unknown if it is not valid."""
         link = self._links.pop(_hash(code), None)
         if link is None or link.until <= self._clock():
-            raise Unknown(f"this link was used already, or is older than {LINK_SECONDS // 60} minutes", _REMEDY)
+            raise InvalidLogin(f"this link was used already, or is older than {LINK_SECONDS // 60} minutes", _REMEDY)
         return link.identity
 
     def _by_token(self, token: str) -> Identity:
         """Return the identity of a token; raise Unknown if it is not valid for signing in."""
         identity = self._tokens.check(token.strip())
         if identity is None or identity.role is None:  # a token of a session or a node has one purpose only
-            raise Unknown("this token is not, or no longer, valid for signing in", _REMEDY)
+            raise InvalidLogin("this token is not, or no longer, valid for signing in", _REMEDY)
         return identity
 
 

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from starlette.types import Message, Scope, Send
 
-from agent_orchestrator.base.text.redaction import KNOWN, Stream
+from agent_orchestrator.base.text.redaction import REDACTOR, TerminalRedactor
 from agent_orchestrator.server.access import auth
 
 _UNCHANGED = re.compile(
@@ -31,7 +31,7 @@ _EXECUTOR = ThreadPoolExecutor(1, "redaction")
 def without_secrets(scope: Scope, send: Send) -> Send:
     """Return a `send` that removes secrets from the answer to a request, where that applies."""
     path, method = scope["path"], scope.get("method", "")
-    if scope["type"] != "http" or auth.is_git(path) or auth.is_shell(method, path):
+    if scope["type"] != "http" or auth.is_git(path) or auth.is_dashboard(method, path):
         return send
     return send if _UNCHANGED.fullmatch(f"{method} {path}") else _RedactingSend(send)
 
@@ -42,7 +42,7 @@ class _RedactingSend:
     def __init__(self, send: Send) -> None:
         self._send = send
         self._start: Message | None = None
-        self._stream: Stream | None = None
+        self._stream: TerminalRedactor | None = None
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -56,7 +56,7 @@ class _RedactingSend:
         """Send the start of an answer, or keep it until the body is known if it has a length."""
         headers = dict(start.get("headers") or ())
         if headers.get(b"content-type", b"").startswith((b"text/plain", b"application/octet-stream")):
-            self._stream = KNOWN.stream()  # terminal output may be cut in the middle of a secret
+            self._stream = REDACTOR.stream()  # terminal output may be cut in the middle of a secret
         if b"content-length" in headers:
             self._start = start
         else:
@@ -71,7 +71,7 @@ class _RedactingSend:
             if more:
                 await self._send({**start, "headers": headers})
             else:
-                clean = await _clean(KNOWN.data, body)
+                clean = await _clean(REDACTOR.data, body)
                 headers_sent = (
                     start["headers"] if clean is body else [*headers, (b"content-length", b"%d" % len(clean))]
                 )
@@ -81,7 +81,7 @@ class _RedactingSend:
         if self._stream is not None:
             body = await _clean(self._stream.feed, body, PIECE) + (b"" if more else self._stream.rest())
         else:
-            body = await _clean(KNOWN.data, body)
+            body = await _clean(REDACTOR.data, body)
         await self._send({**message, "body": body})
 
 

@@ -9,13 +9,13 @@ from urllib.parse import quote
 
 import structlog
 
-from agent_orchestrator.base.rate_limit import Recent
+from agent_orchestrator.base.rate_limit import RateLimiter
 from agent_orchestrator.core import events as e
 from agent_orchestrator.errors import AoError
 
-LINES = 60
+MAX_LINES_PER_MINUTE = 60
 """Log lines per minute for one address."""
-ENTRIES = 60
+MAX_ENTRIES_PER_MINUTE = 60
 """Audit log entries per minute for all addresses together: that log is never shortened."""
 _REFUSED = (401, 403, 429)
 
@@ -34,8 +34,8 @@ class Refusals:
     def __init__(self, tell: Callable[[e.Body], None], clock: Callable[[], float] = time.monotonic) -> None:
         """`tell` records an event in the audit log."""
         self._record = tell
-        self._recent = Recent(LINES, 60.0, clock)
-        self._entries = Recent(ENTRIES, 60.0, clock)
+        self._recent = RateLimiter(MAX_LINES_PER_MINUTE, 60.0, clock)
+        self._entries = RateLimiter(MAX_ENTRIES_PER_MINUTE, 60.0, clock)
         self._skipped = 0
 
     def of_error(self, scope: Mapping[str, Any], error: AoError) -> None:

@@ -16,7 +16,7 @@ _DAYS = 3650
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TlsSettings:
     """The TLS settings from options or configuration."""
 
     own: bool = False
@@ -35,7 +35,7 @@ class Certificate:
     """SHA-256 of the daemon's own certificate, for people to compare."""
 
 
-async def certificate(wanted: Wanted, address: str, folder: Path, host: Host) -> Certificate | None:
+async def certificate(wanted: TlsSettings, address: str, folder: Path, host: Host) -> Certificate | None:
     """Return the certificate to serve with, or None for plain HTTP. Raise UsageError if other machines reach the address without TLS or
     `insecure`.
     """

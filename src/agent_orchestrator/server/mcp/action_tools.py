@@ -7,19 +7,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from agent_orchestrator.core.authors import Words
+from agent_orchestrator.core.authors import Author
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.errors import Conflict, Denied, UsageError
-from agent_orchestrator.server.mcp.fleet_tools import One, ProjectName, Row
-from agent_orchestrator.server.mcp.scopes import Caller, Scope
-from agent_orchestrator.server.mcp.tools import Gives, Takes, tool
+from agent_orchestrator.server.access.caller import Caller, Scope
+from agent_orchestrator.server.mcp.fleet_tools import ProjectName, Row, SessionQuery
+from agent_orchestrator.server.mcp.tools import Arguments, Gives, tool
+from agent_orchestrator.sessions.creation import new_session
 
 Label = Annotated[str, Field(min_length=1, max_length=80)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 _VERDICTS = {"approve": "approved", "request-changes": "changes_requested", "comment": "commented"}
 
 
-class NewSession(Takes):
+class NewSession(Arguments):
     """A session to be made."""
 
     prompt: str = Field(
@@ -39,26 +40,26 @@ class NewSession(Takes):
     project: ProjectName = None
 
 
-class Told(One):
+class NewMessage(SessionQuery):
     """A message."""
 
     text: str = Field(min_length=1, max_length=100_000)
     interrupt: bool = Field(False, description="Stop its turn first.")
 
 
-class Stopping(One):
+class Stopping(SessionQuery):
     """A session to be stopped."""
 
     keep: bool = Field(False, description="Leave its workspace where it is.")
 
 
-class Landing(One):
+class Landing(SessionQuery):
     """A change to land."""
 
     strategy: Literal["squash", "merge", "rebase"] | None = None
 
 
-class Remark(Takes):
+class Remark(Arguments):
     """A comment on a line."""
 
     path: str = Field(min_length=1, max_length=1000)
@@ -66,7 +67,7 @@ class Remark(Takes):
     body: str = Field(min_length=1, max_length=10_000)
 
 
-class Judgement(One):
+class Judgement(SessionQuery):
     """A judgement on a change."""
 
     verdict: Literal["approve", "request-changes", "comment"]
@@ -74,7 +75,7 @@ class Judgement(One):
     comments: list[Remark] = Field([], max_length=100)
 
 
-class Answer(One):
+class Answer(SessionQuery):
     """An answer to what a session asks."""
 
     text: str | None = Field(None, max_length=20_000, description="The answer to a question.")
@@ -84,7 +85,7 @@ class Answer(One):
     )
 
 
-class NewIssue(Takes):
+class NewIssue(Arguments):
     """An issue to be opened."""
 
     title: str = Field(min_length=1, max_length=300)
@@ -133,14 +134,24 @@ async def spawn_session(caller: Caller, given: NewSession) -> dict[str, Any]:
     """Have an agent work on a task, in a workspace and on a branch of its own. It starts as soon as the limits allow; until then it
     waits, and `waitingFor` says for what."""
     project = await caller.one_project(given.project)
-    options = given.model_dump(by_alias=True, exclude_unset=True, exclude={"project"})
-    after = [caller.find(name).id for name in given.after]
-    request = {**options, "projectId": project, "after": after}
-    return await caller.spawn(request, caller.name)
+    request = new_session.NewSession(
+        project=project,
+        issue=given.issue or "",
+        title=given.title,
+        prompt=given.prompt,
+        agent=given.agent,
+        model=given.model,
+        base=given.base or "",
+        after=tuple(caller.find(name).id for name in given.after),
+        labels=tuple(given.labels),
+        priority=given.priority,
+        files=tuple(given.files),
+    )
+    return await caller.create_session(request, caller.name)
 
 
 @tool(Scope.STEER, Sent)
-async def send_message(caller: Caller, given: Told) -> dict[str, Any]:
+async def send_message(caller: Caller, given: NewMessage) -> dict[str, Any]:
     """Send a message to a session's agent. It is typed into its terminal once, when that can take it."""
     facts = _other(caller, given.session)
     return await caller.services.inbox.send(facts.id, given.text, interrupt=given.interrupt, sender=caller.name)
@@ -173,7 +184,7 @@ async def review_session(caller: Caller, given: Judgement) -> dict[str, Any]:
         _VERDICTS[given.verdict],
         given.body,
         [comment.model_dump(exclude_none=True) for comment in given.comments],
-        words=Words(caller.name),
+        words=Author(caller.name),
         reviewer=reviewer,
     )
     return {"session": facts.id, "review": review["review"], "number": review["number"]}
@@ -199,7 +210,7 @@ async def create_issue(caller: Caller, given: NewIssue) -> dict[str, Any]:
     """Open an issue in the tracker: something that is wanted, for people and agents to take up."""
     project = await caller.one_project(given.project)
     issue = await caller.services.issues.create(
-        project, given.title, caller.said(given.body), given.labels, given.after, Words(caller.name), by=caller.name
+        project, given.title, caller.said(given.body), given.labels, given.after, Author(caller.name), by=caller.name
     )
     return {key: issue[key] for key in ("number", "key", "project", "title", "state", "url")}
 

@@ -18,8 +18,8 @@ from starlette.types import Message, Receive, Scope, Send
 from agent_orchestrator.config.tokens import Identity
 from agent_orchestrator.core.actor import current
 from agent_orchestrator.server.access.auth import actor_of
+from agent_orchestrator.server.access.caller import Caller
 from agent_orchestrator.server.access.gate import BODY_LIMIT
-from agent_orchestrator.server.mcp.scopes import Caller
 from agent_orchestrator.server.schema import problems
 from agent_orchestrator.server.services import Services
 

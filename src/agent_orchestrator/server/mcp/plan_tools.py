@@ -7,16 +7,16 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from agent_orchestrator.errors import NotFound, UsageError
+from agent_orchestrator.server.access.caller import Caller, Scope
 from agent_orchestrator.server.mcp.fleet_tools import ProjectName
-from agent_orchestrator.server.mcp.scopes import Caller, Scope
-from agent_orchestrator.server.mcp.tools import Gives, Takes, tool
+from agent_orchestrator.server.mcp.tools import Arguments, Gives, tool
 
 PlanId = Annotated[str, Field(min_length=1, max_length=20, description="A plan's id: `P3`.")]
 Line = Annotated[str, Field(min_length=1, max_length=500)]
 _MOST_PLANS = 50
 
 
-class Task(Takes):
+class Task(Arguments):
     """One task of a plan."""
 
     id: str = Field(min_length=1, max_length=32, description="A short name within the plan, for `dependencies`.")
@@ -32,7 +32,7 @@ class Task(Takes):
     issue: int | None = Field(None, ge=1, le=2**31, description="The issue that it is, where there is one already.")
 
 
-class NewPlan(Takes):
+class NewPlan(Arguments):
     """A plan to be made."""
 
     goal: str = Field("", max_length=20_000, description="What is wanted; absent, with no tasks: the open issues.")
@@ -42,13 +42,13 @@ class NewPlan(Takes):
     project: ProjectName = None
 
 
-class Which(Takes):
+class Which(Arguments):
     """One plan."""
 
     plan: PlanId
 
 
-class OfProject(Takes):
+class OfProject(Arguments):
     """One project, or all."""
 
     project: ProjectName = None

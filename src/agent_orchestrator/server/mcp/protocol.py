@@ -37,8 +37,8 @@ from starlette.types import Scope as Asked
 
 from agent_orchestrator import __version__
 from agent_orchestrator.errors import AoError, NotFound
+from agent_orchestrator.server.access.caller import Caller
 from agent_orchestrator.server.mcp import action_tools, fleet_tools, plan_tools, resources, worker_tools
-from agent_orchestrator.server.mcp.scopes import Caller
 from agent_orchestrator.server.mcp.tools import Tool, find_tool, tools_for
 from agent_orchestrator.server.schema import problems
 
@@ -67,7 +67,7 @@ def server_for(caller: Caller) -> Server[Any]:
         return await _call(caller, params.name, params.arguments or {})
 
     async def list_resources(_ctx: Any, params: PaginatedRequestParams | None) -> ListResourcesResult:
-        page, next_start = resources.listed(caller, _page_start(params))
+        page, next_start = resources.list_page(caller, _page_start(params))
         listed = [
             Resource(uri=address, name=name, description=place.about, mime_type=place.mime)
             for address, place, name in page
@@ -81,7 +81,7 @@ def server_for(caller: Caller) -> Server[Any]:
                 ResourceTemplate(
                     uri_template=place.address, name=place.name, description=place.about, mime_type=place.mime
                 )
-                for place in resources.places_for(caller)
+                for place in resources.kinds_for(caller)
                 if "{id}" in place.address
             ]
         )

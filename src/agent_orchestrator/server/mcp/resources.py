@@ -10,9 +10,9 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from agent_orchestrator.errors import NotFound
+from agent_orchestrator.server.access.caller import Caller, Scope, is_over
 from agent_orchestrator.server.mcp.fleet_tools import Listing, list_sessions, log_lines, session_view
 from agent_orchestrator.server.mcp.plan_tools import plan_view
-from agent_orchestrator.server.mcp.scopes import Caller, Scope, is_over
 from agent_orchestrator.server.mcp.tools import LONGEST
 
 PAGE = 100
@@ -25,7 +25,7 @@ _ADDRESS = re.compile(r"ao://[A-Za-z0-9._~%/-]{1,400}")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ResourceKind:
     """A resource, or a kind of resources."""
 
     address: str
@@ -93,27 +93,29 @@ async def _plan(caller: Caller, name: str) -> Any:
     return plan_view(caller, name)
 
 
-PLACES = (
-    Place("ao://sessions", "sessions", "The sessions that are not over, and how each stands.", _sessions),
-    Place("ao://queue", "queue", "The merge queue: what is to land, in order.", _queue),
-    Place("ao://sessions/{id}", "session", "One session in full.", _session, own=True),
-    Place("ao://sessions/{id}/log", "log", f"What its terminal showed last, {LOG_LINES} lines.", _log, own=True),
-    Place(
+RESOURCE_KINDS = (
+    ResourceKind("ao://sessions", "sessions", "The sessions that are not over, and how each stands.", _sessions),
+    ResourceKind("ao://queue", "queue", "The merge queue: what is to land, in order.", _queue),
+    ResourceKind("ao://sessions/{id}", "session", "One session in full.", _session, own=True),
+    ResourceKind("ao://sessions/{id}/log", "log", f"What its terminal showed last, {LOG_LINES} lines.", _log, own=True),
+    ResourceKind(
         "ao://sessions/{id}/diff", "diff", "Its change against its base, uncommitted work included.", _diff, own=True
     ),
-    Place("ao://sessions/{id}/transcript", "transcript", "What happened to it, told in order.", _transcript, own=True),
-    Place("ao://plans/{id}", "plan", "A plan and its tasks.", _plan),
+    ResourceKind(
+        "ao://sessions/{id}/transcript", "transcript", "What happened to it, told in order.", _transcript, own=True
+    ),
+    ResourceKind("ao://plans/{id}", "plan", "A plan and its tasks.", _plan),
 )
 
 
-def places_for(caller: Caller) -> list[Place]:
+def kinds_for(caller: Caller) -> list[ResourceKind]:
     """Return the kinds of resources that this caller may read."""
-    return [place for place in PLACES if caller.may(Scope.READ) or place.own]
+    return [place for place in RESOURCE_KINDS if caller.may(Scope.READ) or place.own]
 
 
-def listed(caller: Caller, start: int) -> tuple[list[tuple[str, Place, str]], int | None]:
+def list_page(caller: Caller, start: int) -> tuple[list[tuple[str, ResourceKind, str]], int | None]:
     """Return a page of the existing resources (address, kind, name) and where the next page begins, or None."""
-    places = places_for(caller)
+    places = kinds_for(caller)
     single = [(place.address, place, place.name) for place in places if "{id}" not in place.address]
     flow = caller.services.sessions.flow
     if caller.session is not None and not caller.coordinates:
@@ -137,7 +139,7 @@ def listed(caller: Caller, start: int) -> tuple[list[tuple[str, Place, str]], in
 async def read(caller: Caller, address: str) -> tuple[str, str]:
     """Return the content at an address and its media type; raise NotFound if there is none for this caller."""
     if _ADDRESS.fullmatch(address):
-        for place in places_for(caller):
+        for place in kinds_for(caller):
             if (name := place.match(address)) is not None:
                 content = await place.read(caller, name)
                 text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)

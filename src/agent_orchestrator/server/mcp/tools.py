@@ -10,19 +10,19 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
 from agent_orchestrator.errors import NotFound, UsageError
-from agent_orchestrator.server.mcp.scopes import Caller, Scope
+from agent_orchestrator.server.access.caller import Caller, Scope
 
 LONGEST = 40_000
 """Characters of a text in one answer; the rest is on further pages."""
 
 
-class Takes(BaseModel):
+class Arguments(BaseModel):
     """A tool's arguments: in camelCase, and no others than these."""
 
     model_config = ConfigDict(alias_generator=to_camel, extra="forbid")
 
 
-class Nothing(Takes):
+class Nothing(Arguments):
     """No arguments."""
 
 
@@ -32,7 +32,7 @@ class Gives(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, extra="allow")
 
 
-Given = TypeVar("Given", bound=Takes)
+Given = TypeVar("Given", bound=Arguments)
 Run = Callable[[Caller, Given], Awaitable[dict[str, Any]]]
 
 
@@ -43,7 +43,7 @@ class Tool:
     name: str
     about: str
     scope: Scope
-    takes: type[Takes]
+    takes: type[Arguments]
     gives: type[Gives]
     run: Callable[[Caller, Any], Awaitable[dict[str, Any]]]
     extra: str = ""
@@ -96,11 +96,11 @@ def tool(
     return register
 
 
-def _argument_model(run: Callable[..., Any]) -> type[Takes]:
+def _argument_model(run: Callable[..., Any]) -> type[Arguments]:
     """Return the type of a tool function's second argument."""
     from typing import get_type_hints
 
-    model: type[Takes] = get_type_hints(run)["given"]
+    model: type[Arguments] = get_type_hints(run)["given"]
     return model
 
 
@@ -117,7 +117,7 @@ def find_tool(caller: Caller, name: str) -> Tool:
     return candidate
 
 
-def cut(text: str, start: int = 0) -> dict[str, Any]:
+def text_page(text: str, start: int = 0) -> dict[str, Any]:
     """Return a page of a text from a character on, as long as an answer may be, and where the next page begins."""
     page = text[start : start + LONGEST]
     end = start + len(page)

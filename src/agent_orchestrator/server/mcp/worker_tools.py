@@ -16,11 +16,11 @@ from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.reactions import COORDINATOR
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.plugins.agents.shared.spool import clean_text
-from agent_orchestrator.server.mcp.scopes import Caller, Scope, is_over
-from agent_orchestrator.server.mcp.tools import Gives, Nothing, Takes, tool
-from agent_orchestrator.sessions.session_view import MOST_FILES
+from agent_orchestrator.server.access.caller import Caller, Scope, is_over
+from agent_orchestrator.server.mcp.tools import Arguments, Gives, Nothing, tool
+from agent_orchestrator.sessions.session_view import MAX_FILES
 
-MOST = 2**31
+MAX_COUNT = 2**31
 _MESSAGES = 50
 _MOST_COMPARED = 500_000
 """Patterns times files that one question may compare."""
@@ -28,28 +28,28 @@ _COMPARING = ThreadPoolExecutor(1, "who-touches")
 """One question at a time, in a thread outside the event loop."""
 
 
-class Progress(Takes):
+class Progress(Arguments):
     """How far the task is."""
 
     step: str = Field("", max_length=300, description="What you are doing now, in a few words.")
-    done: int | None = Field(None, ge=0, le=MOST, description="Steps that are done.")
-    total: int | None = Field(None, ge=0, le=MOST, description="Steps that there are.")
-    tests_passed: int | None = Field(None, ge=0, le=MOST, description="Tests that pass.")
+    done: int | None = Field(None, ge=0, le=MAX_COUNT, description="Steps that are done.")
+    total: int | None = Field(None, ge=0, le=MAX_COUNT, description="Steps that there are.")
+    tests_passed: int | None = Field(None, ge=0, le=MAX_COUNT, description="Tests that pass.")
 
 
-class Question(Takes):
+class Question(Arguments):
     """A question for a person."""
 
     question: str = Field(min_length=1, max_length=4000, description="What you need to know, with the choices you see.")
 
 
-class Done(Takes):
+class Done(Arguments):
     """The end of the work."""
 
     summary: str = Field("", max_length=4000, description="What was done, for whoever looks at the change.")
 
 
-class Files(Takes):
+class Files(Arguments):
     """Files to ask about."""
 
     files: list[Annotated[str, Field(min_length=1, max_length=500)]] = Field(
@@ -163,23 +163,23 @@ async def who_touches(caller: Caller, given: Files) -> dict[str, Any]:
         and session.spec.kind != COORDINATOR
     ]
     changed_files = await caller.services.conflicts.expected([facts, *others])
-    mine = Named(given.files) if given.files else Named(facts.spec.files, changed_files[facts.id])
-    theirs = {session.id: Named(session.spec.files, changed_files[session.id]) for session in others}
-    common = await asyncio.get_running_loop().run_in_executor(_COMPARING, shared, mine, theirs)
+    mine = NamedFiles(given.files) if given.files else NamedFiles(facts.spec.files, changed_files[facts.id])
+    theirs = {session.id: NamedFiles(session.spec.files, changed_files[session.id]) for session in others}
+    common = await asyncio.get_running_loop().run_in_executor(_COMPARING, common_files, mine, theirs)
     if not given.files:  # conflicts are known from the content, also for files that the tasks do not name
         for other, conflict in caller.services.sessions.views.met(facts).items():
             if other in common:
                 common[other] |= set(conflict.files)
     return {
         "others": [
-            {"session": session.id, "title": session.spec.title, "files": sorted(common[session.id])[:MOST_FILES]}
+            {"session": session.id, "title": session.spec.title, "files": sorted(common[session.id])[:MAX_FILES]}
             for session in others
             if common[session.id]
         ]
     }
 
 
-class Named:
+class NamedFiles:
     """The files that a caller or a session names: paths and folders as they are, and patterns. Changed files are never patterns."""
 
     def __init__(self, said: Iterable[str], changed: Iterable[str] = ()) -> None:
@@ -188,7 +188,7 @@ class Named:
         self.paths |= {name.removeprefix("./").rstrip("/"): name for name in said if not has_wildcard(name)}
 
 
-def shared(mine: Named, others: Mapping[str, Named]) -> dict[str, set[str]]:
+def common_files(mine: NamedFiles, others: Mapping[str, NamedFiles]) -> dict[str, set[str]]:
     """Return for each other session the files it has in common, by path, folder or pattern."""
     comparisons = sum(
         len(mine.patterns) * len(item.paths) + len(item.patterns) * len(mine.paths) for item in others.values()

@@ -52,7 +52,7 @@ async def run_doctor(
 ) -> Response:
     """Look at every prerequisite and integration."""
     if fix:
-        auth.need(identity, "admin")
+        auth.require_role(identity, "admin")
         if identity.kind == "login":  # an image on another site can make a browser send a GET
             raise Denied("a page only looks", "mend it by `ao doctor --fix`")
         await services.audit.tell(e.ActionTaken("doctor --fix"))

@@ -10,7 +10,7 @@ from fastapi import Query, Response
 
 from agent_orchestrator.base.hash_chain import Head
 from agent_orchestrator.core.events import epoch
-from agent_orchestrator.core.outbox import Wanted
+from agent_orchestrator.core.outbox import EntryFilter
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.server.context import TheServices, admins_only
 from agent_orchestrator.server.schema.openapi import as_json, gives, part
@@ -42,7 +42,7 @@ async def list_audit(
     if session is not None:
         session = services.sessions.find(session, None).id
     times = [epoch(bound.isoformat()) if bound else None for bound in (since, until)]
-    filters = Wanted(session, project, actor, kind, *times)
+    filters = EntryFilter(session, project, actor, kind, *times)
     return as_json({"entries": await services.audit.page(filters, after, limit)})
 
 

@@ -8,7 +8,7 @@ from fastapi import Path as InPath
 from fastapi import Query, Response
 
 from agent_orchestrator.server.access import auth
-from agent_orchestrator.server.access.callers import scope_of
+from agent_orchestrator.server.access.request_context import scope_of
 from agent_orchestrator.server.context import Key, ProjectName, TheContext, TheIdentity, TheServices
 from agent_orchestrator.server.schema import requests
 from agent_orchestrator.server.schema.openapi import as_json, gives, part
@@ -42,7 +42,7 @@ async def start_fix(
 
     Commands of one's own are for administrators."""
     if body.commands:
-        auth.need(identity, "admin")
+        auth.require_role(identity, "admin")
     options = body.as_given()
     return as_json(await services.fixes.create({"projectId": project, **options}, key, context), 202)
 

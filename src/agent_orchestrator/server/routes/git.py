@@ -16,7 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.cluster import git_server
-from agent_orchestrator.cluster.git_server import Rights, Source, Turns
+from agent_orchestrator.cluster.git_server import RequestSlots, Rights, Source
 from agent_orchestrator.errors import AoError, Denied, NotFound, UsageError
 from agent_orchestrator.server.schema import problems
 from agent_orchestrator.server.services import Services
@@ -31,7 +31,7 @@ class Endpoint:
     """The ASGI app for Git."""
 
     def __init__(self) -> None:
-        self._turns = Turns()
+        self._turns = RequestSlots()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
@@ -78,11 +78,10 @@ class Endpoint:
 def _rights(request: Request) -> Rights:
     """Return what the caller may do with which repository."""
     services: Services = request.app.state.services
-    plugins = services.sessions.plugins
     return git_server.rights_of(
         request.scope["state"]["identity"],
         request.path_params["project"],
-        lambda project: plugins.project(project).path,
+        lambda project: services.core.settings.project(project).path,
         services.sessions.flow.sessions.get,
     )
 
@@ -90,20 +89,22 @@ def _rights(request: Request) -> Rights:
 def _content(request: Request, rights: Rights, body: _Body) -> tuple[str, AsyncGenerator[bytes, None]]:
     """Return the media type and the content of the answer to a request."""
     services: Services = request.app.state.services
-    git = Git(services.sessions.plugins.host, rights.repo)
+    git = Git(services.core.host, rights.repo)
     protocol = request.headers.get("git-protocol", "")
     match request.method, request.path_params["rest"]:
         case "GET", "info/refs":
             service = request.query_params.get("service", "")
             if service == "git-upload-pack":
-                return f"application/x-{service}-advertisement", git_server.offer_reading(git, rights, protocol)
+                return f"application/x-{service}-advertisement", git_server.advertise_fetch(git, rights, protocol)
             if service == "git-receive-pack":
-                return f"application/x-{service}-advertisement", git_server.offer_receiving(git, rights)
+                return f"application/x-{service}-advertisement", git_server.advertise_push(git, rights)
             raise Denied("this repository is served by Git's smart protocol only", "use Git 1.6.6 or newer")
         case "POST", "git-upload-pack":
-            return "application/x-git-upload-pack-result", git_server.read(git, rights, protocol, Source(body.pieces()))
+            return "application/x-git-upload-pack-result", git_server.answer_fetch(
+                git, rights, protocol, Source(body.pieces())
+            )
         case "POST", "git-receive-pack":
-            return "application/x-git-receive-pack-result", git_server.receive(git, rights, Source(body.pieces()))
+            return "application/x-git-receive-pack-result", git_server.receive_push(git, rights, Source(body.pieces()))
     raise NotFound(f"there is nothing at {request.url.path[:200]}", "fetch from it, or push to it, by git")
 
 

@@ -8,15 +8,15 @@ from fastapi import Depends, Query, Response
 from fastapi import Path as InPath
 
 from agent_orchestrator.config.projects.projects import Context
-from agent_orchestrator.core.authors import Words, free
+from agent_orchestrator.core.authors import Author, is_trusted_text
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.server.access.callers import scope_of
-from agent_orchestrator.server.context import Key, ProjectName, TheContext, TheIdentity, TheServices, doer
-from agent_orchestrator.server.mcp.scopes import Caller
+from agent_orchestrator.server.access.caller import Caller
+from agent_orchestrator.server.access.request_context import scope_of
+from agent_orchestrator.server.context import Key, ProjectName, TheContext, TheIdentity, TheServices, actor_name
 from agent_orchestrator.server.schema import requests
 from agent_orchestrator.server.schema.openapi import as_json, gives, part
 from agent_orchestrator.server.services import Services
-from agent_orchestrator.sessions.issue_task import find_issue
+from agent_orchestrator.sessions.creation.issue_task import find_issue
 
 router = part("issues", "/api")
 
@@ -81,7 +81,7 @@ def _visible_issue(caller: Caller, row: dict[str, Any], number: int) -> dict[str
         return caller.shown(issue, row)
     trusted_authors = projects.trusted_authors(issue.project)
     pairs = zip(row["comments"], issue.comments, strict=True)
-    return row | {"comments": [comment for comment, source in pairs if free(source, trusted_authors)]}
+    return row | {"comments": [comment for comment, source in pairs if is_trusted_text(source, trusted_authors)]}
 
 
 @router.post("/issues", status_code=201, responses=gives("Issue", 201))
@@ -97,7 +97,7 @@ async def open_issue(
 
     Issues and pull requests of a project are numbered together."""
     project_id = await _resolve_project(services, context, body.project_id or project, adopt=True)
-    words, by = _authorship(caller, body), doer(caller.identity)
+    words, by = _authorship(caller, body), actor_name(caller.identity)
     text = caller.said(body.body)
     issue = await services.issues.create(project_id, body.title, text, body.labels, body.after, words, key, by=by)
     return as_json(issue, 201)
@@ -142,9 +142,9 @@ async def comment_on_issue(
     return as_json(_visible_issue(caller, issue, number), 201)
 
 
-def _authorship(caller: Caller, body: requests.Said) -> Words:
+def _authorship(caller: Caller, body: requests.Said) -> Author:
     """Return the author of a text: as the body says for people; an agent's texts are its own."""
-    return body.words(caller.identity.name) if caller.session is None else Words(caller.name)
+    return body.words(caller.identity.name) if caller.session is None else Author(caller.name)
 
 
 @router.post("/issues/{number}/labels", responses=gives("Issue"))

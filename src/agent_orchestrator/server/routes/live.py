@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import Header, Query, Request, Response
 
 from agent_orchestrator.core.events import epoch
-from agent_orchestrator.server.access.callers import scope_of
+from agent_orchestrator.server.access.request_context import scope_of
 from agent_orchestrator.server.context import ProjectName, SessionId, TheContext, TheServices
 from agent_orchestrator.server.event_stream import live_stream, sequence
 from agent_orchestrator.server.schema.openapi import as_json, gives, part

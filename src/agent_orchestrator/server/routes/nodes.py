@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import structlog
 from fastapi import Path, Request, Response, WebSocket
 
-from agent_orchestrator.cluster.link.transports import StarletteTransport
 from agent_orchestrator.core import events as e
 from agent_orchestrator.errors import AoError, Denied
 from agent_orchestrator.protocols.text import one_line
@@ -61,7 +60,7 @@ async def open_link(websocket: WebSocket, services: TheServices, identity: TheId
     await websocket.accept()
     address = websocket.client.host if websocket.client else ""
     try:
-        await services.nodes.serve(StarletteTransport(websocket), identity, address)
+        await services.nodes.serve(websocket, identity, address)
     except AoError as error:
         log.warning("a node is refused", node=identity.name, address=address, error=one_line(str(error)))
 

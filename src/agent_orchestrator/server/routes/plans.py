@@ -8,7 +8,7 @@ from fastapi import Depends, Query, Response
 from fastapi import Path as InPath
 
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.server.access.callers import scope_of
+from agent_orchestrator.server.access.request_context import scope_of
 from agent_orchestrator.server.context import Key, ProjectName, TheContext, TheIdentity, TheServices
 from agent_orchestrator.server.schema import requests
 from agent_orchestrator.server.schema.openapi import as_json, gives, part

@@ -8,8 +8,16 @@ from fastapi import Header, Query, Request, Response
 
 from agent_orchestrator.config.tokens import Identity
 from agent_orchestrator.errors import Denied
-from agent_orchestrator.server.access.callers import scope_of
-from agent_orchestrator.server.context import Key, ProjectName, SessionId, TheContext, TheIdentity, TheServices, doer
+from agent_orchestrator.server.access.request_context import scope_of
+from agent_orchestrator.server.context import (
+    Key,
+    ProjectName,
+    SessionId,
+    TheContext,
+    TheIdentity,
+    TheServices,
+    actor_name,
+)
 from agent_orchestrator.server.schema import requests
 from agent_orchestrator.server.schema.openapi import as_json, gives, gives_text, part
 from agent_orchestrator.server.services import Services
@@ -145,7 +153,9 @@ async def merge_session(
     Refuses what is red unless forced. With `wait`: 200 when it has landed, a 409 problem when it was refused, 202 when it still waits
     after `timeout`; the same key waits on."""
     options = body or requests.MergeRequest.model_validate({})
-    accepted = await services.reviews.merge(session, options.strategy, force=options.force, key=key, by=doer(identity))
+    accepted = await services.reviews.merge(
+        session, options.strategy, force=options.force, key=key, by=actor_name(identity)
+    )
     if options.wait:
         accepted = await services.reviews.landed(session, options.timeout)
     return as_json(accepted, 200 if accepted["status"] == "merged" else 202)
@@ -156,7 +166,7 @@ async def call_off_landing(services: TheServices, session: SessionId, key: Key =
     """Take a session's change out of the merge queue again.
 
     A 409 problem where it is not there, or is landing this very moment."""
-    await services.queue.call_off(session, key)
+    await services.withdrawal.withdraw(session, key)
     return as_json(services.sessions.view(session))
 
 
@@ -173,7 +183,7 @@ async def make_ready(
 @router.post("/sessions/{id}/close", responses=gives("PullRequestView"))
 async def close_pull_request(services: TheServices, session: SessionId, key: Key = None) -> Response:
     """Give a change up; its branch and workspace stay."""
-    return as_json(await services.reviews.close(session, key))
+    return as_json(await services.reviews.close_pull_request(session, key))
 
 
 @router.post("/sessions/{id}/undo", status_code=201, responses=gives("Undone", 201))

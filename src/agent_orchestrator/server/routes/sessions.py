@@ -12,7 +12,8 @@ from fastapi import Query, Request, Response, WebSocket
 from agent_orchestrator.core import events as e
 from agent_orchestrator.errors import AoError, Denied, UsageError
 from agent_orchestrator.server.access import auth
-from agent_orchestrator.server.access.callers import scope_of
+from agent_orchestrator.server.access.caller import Caller
+from agent_orchestrator.server.access.request_context import scope_of
 from agent_orchestrator.server.context import (
     Key,
     ProjectName,
@@ -20,11 +21,10 @@ from agent_orchestrator.server.context import (
     TheContext,
     TheIdentity,
     TheServices,
+    actor_name,
     admins_only,
-    doer,
     local_only,
 )
-from agent_orchestrator.server.mcp.scopes import Caller
 from agent_orchestrator.server.schema import problems, requests
 from agent_orchestrator.server.schema.openapi import as_json, gives, gives_text, part
 from agent_orchestrator.server.services import Services
@@ -54,7 +54,9 @@ async def create_session(
     """Make a session for a task.
 
     Answers at once; `GET /api/sessions/{id}/wait` tells when its agent runs."""
-    return as_json(await Caller(services, identity, context).spawn(body.as_given(), doer(identity), key), 201)
+    return as_json(
+        await Caller(services, identity, context).create_session(body.request(), actor_name(identity), key), 201
+    )
 
 
 @router.delete("/sessions", responses=gives("AllStopped"))
@@ -79,7 +81,10 @@ async def reassign_session(
     services: TheServices, session: SessionId, body: requests.ChangedSession, key: Key = None
 ) -> Response:
     """Give a session to another agent, as long as it waits for its first message."""
-    return as_json(await services.sessions.reassign(session, body.as_given(), key))
+    reassigned = await services.sessions.reassign(
+        session, key, agent=body.agent, runtime=body.runtime or "", model=body.model, title=body.title or ""
+    )
+    return as_json(reassigned)
 
 
 @router.get("/sessions/{id}/status", responses=gives("SessionStatus"))
@@ -108,7 +113,7 @@ async def stop_session(
     services: TheServices, identity: TheIdentity, session: SessionId, keep: Keep = False, key: Key = None
 ) -> Response:
     """Stop a session; its work is saved first, and the answer tells where."""
-    return as_json(await services.sessions.stop(session, keep, key, doer(identity)))
+    return as_json(await services.sessions.stop(session, keep, key, actor_name(identity)))
 
 
 @router.post("/sessions/{id}/restore", status_code=202, responses=gives("Session", 202))
@@ -228,7 +233,7 @@ async def answer_session(
         offer=body.offer,
         request=body.request,
         key=key,
-        by=doer(identity),
+        by=actor_name(identity),
     )
     return as_json(message_state, 202)
 
@@ -324,10 +329,10 @@ async def open_terminal(
     rows: Annotated[int, Query(ge=1, le=1000)] = 40,
 ) -> None:
     """A session's terminal; viewers only watch it."""
-    from agent_orchestrator.server.terminal import one_more, serve_terminal
+    from agent_orchestrator.server.terminal import count_terminal, serve_terminal
 
-    is_viewer = not auth.has(identity, "operator")
-    with one_more(websocket.app.state.terminals, identity.by or identity.kind):
+    is_viewer = not auth.has_role(identity, "operator")
+    with count_terminal(websocket.app.state.terminals, identity.by or identity.kind):
         command = await services.inspection.attach(session, watch=is_viewer)
         refuse = partial(websocket.app.state.refusals.note, websocket.scope) if is_viewer else None
         typed = partial(services.audit.tell, e.TerminalTaken("typed"), session)

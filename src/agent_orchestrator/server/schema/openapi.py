@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 from pydantic.alias_generators import to_camel
 
 if TYPE_CHECKING:
-    from agent_orchestrator.server.schema.models import Shown
+    from agent_orchestrator.server.schema.models.answer import Shown
 
 INTRODUCTION = """\
 Over the Unix socket in `$AO_HOME` no token is needed. Over TCP everything needs one, sent as `Authorization: Bearer TOKEN`,
@@ -102,15 +102,14 @@ def polish(document: dict[str, Any]) -> dict[str, Any]:
 
 def _models() -> dict[str, type[Shown]]:
     """Return the models of answers by name."""
-    from agent_orchestrator.server.schema import audit_models, board_models, models
+    from agent_orchestrator.server.schema import models
+    from agent_orchestrator.server.schema.models.answer import Shown
 
-    names = {
-        name: candidate for module in (models, audit_models, board_models) for name, candidate in vars(module).items()
-    }
     return {
         name: candidate
-        for name, candidate in names.items()
-        if isinstance(candidate, type) and issubclass(candidate, models.Shown)
+        for module in models.MODULES
+        for name, candidate in vars(module).items()
+        if isinstance(candidate, type) and issubclass(candidate, Shown)
     }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.responses import Response
 
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.server.access.logins import TooMany
+from agent_orchestrator.server.access.logins import TooManyFailures
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -49,7 +49,7 @@ def unexpected() -> dict[str, Any]:
 
 def headers_of(error: AoError) -> dict[str, str]:
     """Return the headers that belong to an error's answer."""
-    if isinstance(error, TooMany):
+    if isinstance(error, TooManyFailures):
         return {"Retry-After": str(error.wait)}
     return {"WWW-Authenticate": 'Bearer realm="agent-orchestrator"'} if error.http_status == 401 else {}
 

@@ -8,10 +8,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from agent_orchestrator.base.text.redaction import with_texts
-from agent_orchestrator.core.authors import WRITES, Words
+from agent_orchestrator.base.text.text_trees import map_texts
+from agent_orchestrator.core.authors import WRITES, Author
 from agent_orchestrator.plugins.agents.shared.spool import clean_text
 from agent_orchestrator.protocols.text import writable
+from agent_orchestrator.sessions.creation import new_session
 
 
 class Given(BaseModel):
@@ -31,7 +32,7 @@ class Given(BaseModel):
                     hint = f"did you mean {close_matches[0]}?" if close_matches else f"there are {', '.join(allowed)}"
                     raise ValueError(f"there is no key {str(key)[:80]!r}: {hint}")
         try:
-            return with_texts(body, writable)  # a lone surrogate can be neither recorded nor passed to a program
+            return map_texts(body, writable)  # a lone surrogate can be neither recorded nor passed to a program
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
 
@@ -67,6 +68,33 @@ class NewSession(Given):
     files: list[str] = Field([], description="Files that it is expected to change; glob patterns too.")
     group: str | None = Field(None, max_length=100, description="Sessions of one group share `groupLimit`.")
     group_limit: int | None = Field(None, ge=1, description="How many of the group may work at once.")
+
+    def request(self) -> new_session.NewSession:
+        """Return the request for `Sessions.create`."""
+        return new_session.NewSession(
+            project=self.project_id,
+            issue=str(self.issue or ""),
+            title=self.title or "",
+            prompt=self.prompt or "",
+            agent=self.agent,
+            model=self.model,
+            branch=self.branch or "",
+            base=self.base or "",
+            name=self.name or "",
+            after=tuple(self.after),
+            stack=self.stack,
+            pr=str(self.pr or ""),
+            resume_id=self.resume_id or "",
+            labels=tuple(self.labels),
+            priority=self.priority or 0,
+            runtime=self.runtime or "",
+            workspace=self.workspace or "",
+            node=self.node,
+            defer=self.defer,
+            files=tuple(self.files),
+            group=self.group or "",
+            group_limit=self.group_limit or 0,
+        )
 
 
 class NewFix(Given):
@@ -153,10 +181,10 @@ class Said(Given):
         description="May the author write to the repository? Absent: the caller may; of somebody else it is unknown.",
     )
 
-    def words(self, caller: str | None) -> Words:
+    def words(self, caller: str | None) -> Author:
         """Return the author of the text and whether the author may write to the repository."""
         author = " ".join(clean_text(self.author or "").split())
-        return Words(author or caller or "person", self.write_access or ("unknown" if author else WRITES))
+        return Author(author or caller or "person", self.write_access or ("unknown" if author else WRITES))
 
 
 class NewIssue(Said):

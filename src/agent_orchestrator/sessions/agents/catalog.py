@@ -5,24 +5,24 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from agent_orchestrator.config.effective import AgentSettings, ProjectConfig
+from agent_orchestrator.config.effective import ProjectConfig, ResolvedAgent
 from agent_orchestrator.config.projects.plugin_registry import Registry
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.sessions.plugins import Plugins
+from agent_orchestrator.sessions.part import Core
 
 
 class Agents:
     """The agent plugins and profiles, and whether their programs are installed."""
 
-    def __init__(self, plugins: Plugins) -> None:
-        self.plugins = plugins
+    def __init__(self, core: Core) -> None:
+        self.core = core
 
     async def list(self) -> list[dict[str, Any]]:
         """Return every agent plugin and every profile, with the path and version of its program."""
         rows = [self._describe_plugin(name) for name in Registry().names("agent") if name != "command"]
-        for project in self.plugins.config.projects():
+        for project in self.core.config.projects():
             for name in project.profiles:
-                settings = self.plugins.config.agent(project.id, name)
+                settings = self.core.config.agent(project.id, name)
                 assert settings is not None
                 rows.append(self._describe_profile(project, settings))
         return await asyncio.gather(*rows)
@@ -30,17 +30,17 @@ class Agents:
     async def _describe_plugin(self, name: str) -> dict[str, Any]:
         """Return the row of an agent plugin."""
         try:
-            program = await Registry().make("agent", name, {}, self.plugins.host).detect()
+            program = await Registry().make("agent", name, {}, self.core.host).detect()
         except AoError as error:
             return _row(name, None, None, error.text)
         return _row(name, None, program)
 
-    async def _describe_profile(self, project: ProjectConfig, settings: AgentSettings) -> dict[str, Any]:
+    async def _describe_profile(self, project: ProjectConfig, settings: ResolvedAgent) -> dict[str, Any]:
         """Return the row of a project's profile."""
         name = settings.profile or settings.tool
         details = {"tool": settings.tool, "role": settings.role}
         try:
-            program = await self.plugins.agent(project, settings).detect()
+            program = await self.core.plugins.agent(project, settings).detect()
         except AoError as error:
             return _row(name, project.id, None, error.text) | details
         return _row(name, project.id, program) | details

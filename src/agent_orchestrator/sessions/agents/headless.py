@@ -21,10 +21,10 @@ from typing import Any
 
 from agent_orchestrator.base.files.watch import Watch
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.base.tolerant import read_line
+from agent_orchestrator.base.tolerant import parse_turn_line
 from agent_orchestrator.config.projects.plugin_registry import Registry
 from agent_orchestrator.errors import AoError, Temporary
-from agent_orchestrator.plugins.agents.shared.spool import SpoolReader, clean_text, line
+from agent_orchestrator.plugins.agents.shared.spool import SpoolReader, clean_text, to_line
 from agent_orchestrator.protocols import Activity, AgentContext, AgentLaunch, Headless, Permission
 from agent_orchestrator.protocols import reports as r
 
@@ -180,7 +180,7 @@ class Driver:
 
         def report(text: str) -> None:
             """Show a line of output, and pass on what it reports."""
-            parsed = read_line(self.agent, text)
+            parsed = parse_turn_line(self.agent, text)
             if parsed.show:
                 self._show(parsed.show)
                 last_shown[:] = [parsed.show]
@@ -219,7 +219,7 @@ class Driver:
     def _report(self, report: r.Report) -> None:
         """Append a report to the spool, and wait until it is on disk."""
         with self.spool.open("ab") as file:
-            file.write(line(report))
+            file.write(to_line(report))
             file.flush()
             os.fsync(file.fileno())
 

@@ -18,23 +18,24 @@ from pathlib import Path
 
 import structlog
 
-from agent_orchestrator.base.files.watch import FileChanges, Watch
+from agent_orchestrator.base.files.watch import FileChanges
 from agent_orchestrator.base.git.commands import Git
-from agent_orchestrator.base.text.redaction import KNOWN, with_texts
+from agent_orchestrator.base.text.redaction import REDACTOR
+from agent_orchestrator.base.text.text_trees import map_texts
 from agent_orchestrator.config.prices import Prices
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.fold.sessions import heard_key
+from agent_orchestrator.core.fold.keys import heard_key
 from agent_orchestrator.core.pull_request import MOST_REPLIES
 from agent_orchestrator.core.questions import question_in
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.protocols import AgentRun, Heard, Listens
 from agent_orchestrator.protocols import reports as r
 from agent_orchestrator.protocols.text import visible, writable
-from agent_orchestrator.sessions.permissions.rules import told
-from agent_orchestrator.sessions.plugins import Plugins, handle_of
+from agent_orchestrator.sessions.part import Core
+from agent_orchestrator.sessions.permissions.rules import normalize_command
+from agent_orchestrator.sessions.plugins import handle_of
 
 RETRY_PAUSE = 1.0
 """Seconds until a failed listener is started again."""
@@ -49,29 +50,28 @@ LONGEST_REST = 1.0
 
 log = structlog.get_logger()
 
-Told = Callable[[Sequence[Event]], Awaitable[bool]]
+Recorder = Callable[[Sequence[Event]], Awaitable[bool]]
 """Records events; returns False if that failed."""
 
 
-class Hearing:
+class LaunchListener:
     """The listener of one launch."""
 
     def __init__(
         self,
         agent: Listens,
         run: AgentRun,
-        flow: Flow,
-        told: Told,
+        core: Core,
+        record: Recorder,
         look_at_head: Callable[[], Awaitable[None]],
-        plugins: Plugins,
         prices: Prices,
     ) -> None:
         self.agent = agent
-        self.run = replace(run, screen=rested(run.screen, run.ended))
-        self.flow = flow
-        self.plugins = plugins
+        self.run = replace(run, screen=with_pauses(run.screen, run.ended))
+        self.core = core
+        self.flow = core.flow
         self.prices = prices
-        self._record = told
+        self._record = record
         self._look_at_head = look_at_head
         self._task = asyncio.get_running_loop().create_task(self._listen_until_ended())
 
@@ -126,7 +126,7 @@ class Hearing:
         facts, now, run = self.flow.sessions[self.run.session], self.flow.clock(), self.run
         events: list[Event] = []
         matched_ids: set[str] = set()
-        for number, report in enumerate(with_texts(batch.reports, writable)):
+        for number, report in enumerate(map_texts(batch.reports, writable)):
             if not batch.place and _is_recorded(report, facts):
                 continue
             key = self._event_key(batch, now, number)
@@ -138,7 +138,7 @@ class Hearing:
             else:
                 body = body_of(report, facts, key, self.prices)
             if body is not None:
-                happened_at = happened(report, facts, now)
+                happened_at = event_time(report, facts, now)
                 events.append(Event(body, happened_at, batch.source, key, facts.project, facts.id, run.generation))
         return events
 
@@ -151,10 +151,10 @@ class Hearing:
     async def _done_event(self, batch: Heard, report: r.TurnReport, number: int) -> Event | None:
         """Return the event that a finished turn completed the work, or None."""
         key = f"{self._event_key(batch, self.flow.clock(), number)}:done"
-        return await done_if_all_is_committed(self.flow, self.plugins, self.run.session, batch.source, key, report.text)
+        return await done_if_all_is_committed(self.core, self.run.session, batch.source, key, report.text)
 
 
-def rested(look: Callable[[], Awaitable[str]], ended: asyncio.Event) -> Callable[[], Awaitable[str]]:
+def with_pauses(look: Callable[[], Awaitable[str]], ended: asyncio.Event) -> Callable[[], Awaitable[str]]:
     """Return a function that reads a screen, with a pause between two reads while the agent lives."""
     next_at = 0.0
 
@@ -174,35 +174,33 @@ def rested(look: Callable[[], Awaitable[str]], ended: asyncio.Event) -> Callable
     return read_after_pause
 
 
-async def done_if_all_is_committed(
-    flow: Flow, plugins: Plugins, session: str, source: str, key: str, said: str
-) -> Event | None:
+async def done_if_all_is_committed(core: Core, session: str, source: str, key: str, said: str) -> Event | None:
     """Return the event that the work is done if the finished turn asks nothing and left everything committed, or None."""
 
     def is_unfinished() -> bool:
         """Return whether the session is idle with commits, and not done yet."""
-        facts = flow.sessions[session]
+        facts = core.flow.sessions[session]
         return facts.activity.state == "idle" and facts.committed and facts.done is None
 
-    facts = flow.sessions[session]
+    facts = core.flow.sessions[session]
     if question_in(said) or not is_unfinished():
         return None
     try:
-        git = Git(plugins.site_of(facts).host, Path(facts.spec.path))
+        git = Git(core.sites.of(facts).host, Path(facts.spec.path))
         status = await git.run("status", "--porcelain", ok=(0, 128))
     except AoError:  # its node cannot be reached
         return None
     if status.code or status.out.strip() or not is_unfinished():
         return None
     body = e.AgentDone(writable(_first_line(said)))
-    return Event(body, flow.clock(), source, key, facts.project, session, facts.generation)
+    return Event(body, core.flow.clock(), source, key, facts.project, session, facts.generation)
 
 
-def agent_run(facts: SessionFacts, plugins: Plugins, watch: Watch) -> AgentRun:
+def agent_run(facts: SessionFacts, core: Core) -> AgentRun:
     """Return a session's live launch, for its agent plugin."""
     handle = handle_of(facts)
     assert handle is not None and facts.launch is not None
-    home, ended = plugins.site_of(facts).home, asyncio.Event()
+    home, ended = core.sites.of(facts).home, asyncio.Event()
     return AgentRun(
         session=facts.id,
         generation=facts.generation,
@@ -214,8 +212,8 @@ def agent_run(facts: SessionFacts, plugins: Plugins, watch: Watch) -> AgentRun:
         conversation=facts.conversation,
         memo=facts.launch.memo,
         cursors=facts.cursors,
-        changes=FileChanges(watch, ended),
-        screen=lambda: plugins.runtime_of(facts).screen(handle),
+        changes=FileChanges(core.watch, ended),
+        screen=lambda: core.plugins.runtime_of(facts).screen(handle),
         ended=ended,
         inside=int(handle.address.get("inside", 0)),
     )
@@ -251,14 +249,17 @@ def _is_recorded(report: r.Report, facts: SessionFacts) -> bool:
     match report:
         case r.ActivityReport():
             activity = facts.activity
-            return facts.spoke and (activity.state, activity.detail) == (str(report.state), KNOWN.text(report.detail))
+            return facts.spoke and (activity.state, activity.detail) == (
+                str(report.state),
+                REDACTOR.text(report.detail),
+            )
         case r.ConversationReport():
             return facts.conversation == report.conversation
         case r.PermissionReport():
             permission = facts.permission
             return permission is not None and (permission.tool, permission.command, permission.request) == (
                 visible(report.tool),
-                KNOWN.text(told(report.command)),
+                REDACTOR.text(normalize_command(report.command)),
                 report.request,
             )
     return False
@@ -270,7 +271,7 @@ def _first_line(text: str) -> str:
     return first[:300]
 
 
-def happened(report: r.Report, facts: SessionFacts, now: float) -> float:
+def event_time(report: r.Report, facts: SessionFacts, now: float) -> float:
     """Return when a report's event happened by the agent's clock, but not before its launch and not in the future."""
     reported_at = getattr(report, "time", None)
     launched_at = facts.launch.at if facts.launch else 0.0
@@ -306,7 +307,7 @@ def _reply_event(report: r.ReplyReport, facts: SessionFacts, key: str) -> e.Body
 
 def body_of(report: r.Report, facts: SessionFacts, key: str, prices: Prices) -> e.Body | None:
     """Return the event body of a report, or None if the report does not become an event directly."""
-    report = with_texts(report, writable)
+    report = map_texts(report, writable)
     match report:
         case r.ActivityReport():
             return e.AgentActivity(str(report.state), report.detail)
@@ -333,7 +334,9 @@ def body_of(report: r.Report, facts: SessionFacts, key: str, prices: Prices) -> 
         case r.TurnReport():
             return e.AgentTurnEnded(report.text)
         case r.PermissionReport():
-            return e.PermissionAsked(visible(report.tool), told(report.command), report.reason, report.request)
+            return e.PermissionAsked(
+                visible(report.tool), normalize_command(report.command), report.reason, report.request
+            )
         case r.ConversationReport(conversation) if conversation.startswith("-"):  # its CLI would parse it as an option
             return e.AgentReportInvalid("`conversation` begins with a dash", conversation[:200])
         case r.ConversationReport():

@@ -8,35 +8,34 @@ agent's reports, its end or its commits are recorded late or not at all.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
 
-from agent_orchestrator.base.files.watch import Watch
 from agent_orchestrator.base.git.refs import read_head
-from agent_orchestrator.base.home import Home
 from agent_orchestrator.base.text.terminal_output import last_lines
 from agent_orchestrator.config.prices import Prices
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.engine import Change, Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.fold.sessions import ended_key, spool_key
+from agent_orchestrator.core.fold.keys import ended_key, spool_key
+from agent_orchestrator.core.listeners import Change
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.plugins.agents.shared import spool
-from agent_orchestrator.plugins.runtimes.launch_checks import forget_ended, remove_surely
-from agent_orchestrator.protocols import Agent, Exit, Handle, Listens, ScreenRules
+from agent_orchestrator.plugins.runtimes.launch_checks import remove_one_time_files, remove_with_retry
+from agent_orchestrator.protocols import Agent, Exit, Handle, Listens, ScreenRules, Timer
 from agent_orchestrator.sessions.agents.listener import (
     SCREEN_REST,
-    Hearing,
+    LaunchListener,
     agent_run,
     body_of,
     done_if_all_is_committed,
-    happened,
+    event_time,
 )
-from agent_orchestrator.sessions.plugins import Plugins, handle_of
+from agent_orchestrator.sessions.part import Core, Part
+from agent_orchestrator.sessions.plugins import handle_of
 
 SCREEN_PAUSE = 0.15
 """Seconds from a screen's change until it is read."""
@@ -63,21 +62,21 @@ class _LaunchWatch:
     generation: int
     reader: spool.SpoolReader
     rules: ScreenRules
-    stops: list[Callable[[], None]] = field(default_factory=list)
+    stops: list[Callable[[], object]] = field(default_factory=list)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
-    rest: asyncio.TimerHandle | None = None
+    rest: Timer | None = None
     """The timer of the next read, if the spool has more lines than one burst may record."""
-    screen_timer: asyncio.TimerHandle | None = None
+    screen_timer: Timer | None = None
     screen_pause: float = SCREEN_PAUSE
     looking: bool = False
     changed: bool = False
     """Whether the screen changed while it was being read."""
-    hearing: Hearing | None = None
+    hearing: LaunchListener | None = None
     branch_busy: bool = False
     branch_changed: bool = False
     """Whether the branch changed while it was being read, or during the pause after that."""
-    branch_rest: asyncio.TimerHandle | None = None
+    branch_rest: Timer | None = None
     branch_pause: float = 0.0
     branch_moved: float = float("-inf")
 
@@ -94,23 +93,19 @@ class _LaunchWatch:
             self.hearing.close()
 
 
-class Observer:
+class Observer(Part):
     """The watcher of all live sessions."""
 
-    def __init__(self, flow: Flow, home: Home, plugins: Plugins, watch: Watch) -> None:
-        self.flow = flow
-        self.home = home
-        self.plugins = plugins
-        self.watch = watch
-        self.prices = Prices(home.prices)
+    def __init__(self, core: Core) -> None:
+        super().__init__(core)
+        self.prices = Prices(core.home.prices)
         self._eyes: dict[str, _LaunchWatch] = {}
         self._heads: dict[str, str] = {}
-        self._background: set[asyncio.Task[None]] = set()
         self._closed = False
 
     def start(self) -> None:
         """Watch the sessions that are live now, and those that start later."""
-        self.flow.on_change.append(self._on_change)
+        self.on(self._on_change)
         for facts in self.flow.sessions.values():
             self._look_at(facts)
 
@@ -120,8 +115,8 @@ class Observer:
         for launch_watch in self._eyes.values():
             launch_watch.close()
         self._eyes.clear()
-        if self._background:
-            await asyncio.wait(self._background, timeout=2.0)
+        await self.finish(timeout=2.0)
+        await super().close()
 
     def _on_change(self, changes: Sequence[Change]) -> None:
         """Check each changed session."""
@@ -133,9 +128,9 @@ class Observer:
         launch_watch = self._eyes.get(facts.id)
         if launch_watch and (not facts.live or launch_watch.generation != facts.generation):
             if launch_watch.rest:  # its end was recorded elsewhere before this was read
-                self._spawn(self._read_remaining(facts.id, launch_watch))
+                self.spawn(self._read_remaining(facts.id, launch_watch))
             if launch_watch.branch_changed:
-                self._spawn(self.look_at_head(facts.id))
+                self.spawn(self.look_at_head(facts.id))
             launch_watch.close()
             del self._eyes[facts.id]
             launch_watch = None
@@ -151,38 +146,36 @@ class Observer:
         rules = agent.screen if agent else ScreenRules()
         launch_watch = _LaunchWatch(facts.generation, spool.SpoolReader(path, facts.spool), rules)
         self._eyes[facts.id] = launch_watch
-        launch_watch.stops.append(self.watch.file(path, lambda: self._spawn(self._read_spool(facts.id, launch_watch))))
+        launch_watch.stops.append(
+            self.core.watch.file(path, lambda: self.spawn(self._read_spool(facts.id, launch_watch)))
+        )
         git_dir = Path(facts.place.git_dir)
         for folder in (git_dir, git_dir / "logs"):
             launch_watch.stops.append(
-                self.watch.folder(folder, lambda: self._spawn(self._read_branch(facts.id, launch_watch)))
+                self.core.watch.folder(folder, lambda: self.spawn(self._read_branch(facts.id, launch_watch)))
             )
         if isinstance(agent, Listens) and not (facts.launch and facts.launch.inbox):
-            run = agent_run(facts, self.plugins, self.watch)
-            launch_watch.hearing = Hearing(
-                agent, run, self.flow, self._record, lambda: self.look_at_head(facts.id), self.plugins, self.prices
+            run = agent_run(facts, self.core)
+            launch_watch.hearing = LaunchListener(
+                agent, run, self.core, self._record, lambda: self.look_at_head(facts.id), self.prices
             )
         elif any((rules.ready, rules.busy, rules.blocked)):
             launch_watch.stops.append(
-                self.watch.file(self.home.terminal_log(facts.id), lambda: self._schedule_screen(facts.id, launch_watch))
+                self.core.watch.file(
+                    self.home.terminal_log(facts.id), lambda: self._schedule_screen(facts.id, launch_watch)
+                )
             )
             self._schedule_screen(facts.id, launch_watch)
-        self._spawn(self._read_spool(facts.id, launch_watch))
-        self._spawn(self.look_at_head(facts.id))
+        self.spawn(self._read_spool(facts.id, launch_watch))
+        self.spawn(self.look_at_head(facts.id))
         launch_watch.tasks.append(asyncio.get_running_loop().create_task(self._wait_for_end(facts, handle)))
 
     def _load_agent(self, facts: SessionFacts) -> Agent | None:
         """Return the session's agent plugin, or None if it cannot be loaded."""
         try:
-            return self.plugins.agent_of(facts)
+            return self.core.plugins.agent_of(facts)
         except AoError:  # its project or plugin is gone; what it reports to its spool is still read
             return None
-
-    def _spawn(self, coroutine: Coroutine[None, None, None]) -> None:
-        """Run a coroutine in the background."""
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
 
     # -- spool ---------------------------------------------------------------------------------------------------------
 
@@ -208,14 +201,14 @@ class Observer:
         def resume() -> None:
             """Read the spool again."""
             launch_watch.rest = None
-            self._spawn(self._read_spool(session, launch_watch))
+            self.spawn(self._read_spool(session, launch_watch))
 
         if self._closed:
             return
         if self._eyes.get(session) is not launch_watch:
-            self._spawn(self._read_remaining(session, launch_watch))
+            self.spawn(self._read_remaining(session, launch_watch))
         else:
-            launch_watch.rest = asyncio.get_running_loop().call_later(pause, resume)
+            launch_watch.rest = self.clock.call_later(pause, resume)
 
     async def _read_remaining(self, session: str, launch_watch: _LaunchWatch) -> None:
         """Read everything that an ended agent left in its spool, in bursts with pauses of the same length between them."""
@@ -251,9 +244,7 @@ class Observer:
         for event in events:
             if isinstance(event.body, e.AgentTurnEnded):
                 key = f"{event.key}:done"
-                done_event = await done_if_all_is_committed(
-                    self.flow, self.plugins, session, "spool", key, event.body.text
-                )
+                done_event = await done_if_all_is_committed(self.core, session, "spool", key, event.body.text)
                 if done_event is not None:
                     await self._record([done_event])
 
@@ -273,11 +264,11 @@ class Observer:
         ends = [*[offset for offset, _ in lines[1:]], launch_watch.reader.offset][: len(lines)]
         events = []
         for (start, line), end in zip(lines, ends, strict=True):
-            report, now = spool.parse(line), self.flow.clock()
+            report, now = spool.parse(line), self.clock()
             key = spool_key(session, launch_watch.generation, start, end)
             body = body_of(report, facts, key, self.prices)
             if body is not None:
-                when = happened(report, facts, now)
+                when = event_time(report, facts, now)
                 events.append(Event(body, when, "spool", key, facts.project, session, launch_watch.generation))
         for problem in launch_watch.reader.take_problems():
             log.warning("the spool is not as it should be", session=session, problem=problem)
@@ -289,7 +280,7 @@ class Observer:
         """Wait until the launch's process has ended, then record its end."""
         while True:
             try:
-                end = await self.plugins.runtime_of(facts).ended(handle)
+                end = await self.core.plugins.runtime_of(facts).ended(handle)
                 break
             except Exception as error:  # a third-party runtime may raise anything, and an end must not be missed
                 log.warning("the end of an agent cannot be watched; trying again", session=facts.id, error=str(error))
@@ -297,7 +288,7 @@ class Observer:
         lost = "its terminal is gone" if end.lost else ""
         if end.exit.reason == "lease":
             lost = f"node {facts.node} was cut off for longer than the agent's lease"
-        self._spawn(self.tell_end(facts.id, handle, end.exit, lost=lost))
+        self.spawn(self.tell_end(facts.id, handle, end.exit, lost=lost))
 
     async def tell_end(self, session: str, handle: Handle, end: Exit, *, lost: str = "") -> None:
         """Record a launch's end after everything it still reported; retry until that succeeds."""
@@ -328,13 +319,15 @@ class Observer:
         else:
             body = e.AgentExited(end.code, end.signal, last_lines(self.home.terminal_log(session)), end.reason)
         key = ended_key(session, handle.generation)
-        event = Event(body, self.flow.clock(), "process", key, facts.project, session, handle.generation)
+        event = Event(body, self.clock(), "process", key, facts.project, session, handle.generation)
         while True:
-            remaining = forget_ended(self.home.session(session))  # before recording: then a new launch may begin
+            remaining = remove_one_time_files(
+                self.home.session(session)
+            )  # before recording: then a new launch may begin
             if await self._record([event]):
                 break
             await asyncio.sleep(RETRY_PAUSE)  # the disk is full: no event signals when it is free
-        remove_surely(remaining)
+        remove_with_retry(remaining)
 
     # -- branch --------------------------------------------------------------------------------------------------------
 
@@ -364,7 +357,7 @@ class Observer:
         """End the pause, and read the branch if it has changed meanwhile."""
         launch_watch.branch_busy = False
         if launch_watch.branch_changed:
-            self._spawn(self._read_branch(session, launch_watch))
+            self.spawn(self._read_branch(session, launch_watch))
 
     async def look_at_head(self, session: str) -> None:
         """Record the head of a session's branch if it has moved."""
@@ -376,11 +369,11 @@ class Observer:
         except AoError as error:
             log.warning("a branch could not be looked at; trying again", session=session, error=str(error))
             loop = asyncio.get_running_loop()
-            loop.call_later(RETRY_PAUSE, lambda: self._spawn(self.look_at_head(session)))
+            loop.call_later(RETRY_PAUSE, lambda: self.spawn(self.look_at_head(session)))
             return
         if head and head != self._heads.get(session, facts.head):
             self._heads[session] = head
-            now = self.flow.clock()
+            now = self.clock()
             await self._record(
                 [Event(e.HeadMoved(head), now, "git", f"head:{session}:{head}:{now:.6f}", facts.project, session)]
             )
@@ -396,7 +389,7 @@ class Observer:
         elif launch_watch.screen_timer is None:
             loop = asyncio.get_running_loop()
             launch_watch.screen_timer = loop.call_later(
-                launch_watch.screen_pause, lambda: self._spawn(self._read_screen_once(session, launch_watch))
+                launch_watch.screen_pause, lambda: self.spawn(self._read_screen_once(session, launch_watch))
             )
 
     async def _read_screen_once(self, session: str, launch_watch: _LaunchWatch) -> None:
@@ -425,7 +418,7 @@ class Observer:
         if handle is None or not facts.live or facts.spoke or launch_watch.generation != facts.generation:
             return
         try:
-            text = await self.plugins.runtime_of(facts).screen(handle)
+            text = await self.core.plugins.runtime_of(facts).screen(handle)
         except AoError as error:
             log.debug("a screen could not be read", session=session, error=str(error))
             return
@@ -438,13 +431,13 @@ class Observer:
         ):
             state = "active"  # the dialog is gone, and no other rule of the agent would show that
         if state and (state, detail) != (facts.activity.state, facts.activity.detail):
-            now = self.flow.clock()
+            now = self.clock()
             key = f"screen:{session}:{launch_watch.generation}:{now:.6f}"
             activity = e.AgentActivity(state, detail)
             await self._record([Event(activity, now, "screen", key, facts.project, session, launch_watch.generation)])
             if state == "idle" and facts.activity.state == "active":
                 loop = asyncio.get_running_loop()
-                loop.call_later(SETTLED, lambda: self._spawn(self._record_done_by_screen(session, launch_watch, now)))
+                loop.call_later(SETTLED, lambda: self.spawn(self._record_done_by_screen(session, launch_watch, now)))
 
     async def _record_done_by_screen(self, session: str, launch_watch: _LaunchWatch, idle_since: float) -> None:
         """Record that the work is done if the screen still shows the same idle agent and everything is committed."""
@@ -453,7 +446,7 @@ class Observer:
             return
         await self.look_at_head(session)
         key = f"screen:{session}:{launch_watch.generation}:{idle_since:.6f}:done"
-        done_event = await done_if_all_is_committed(self.flow, self.plugins, session, "screen", key, "")
+        done_event = await done_if_all_is_committed(self.core, session, "screen", key, "")
         if done_event is not None:
             await self._record([done_event])
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from agent_orchestrator.config.effective import AgentSettings, ProjectConfig
+from agent_orchestrator.config.effective import ProjectConfig, ResolvedAgent
 from agent_orchestrator.core.events import SessionCreated
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.reactions import COORDINATOR, REVIEWER
@@ -68,7 +68,9 @@ _COORDINATOR_RIGHTS = {"merge": "let a change land (merge_session)", "review": "
 """What a coordinator may be allowed to do, by its name in the configuration."""
 
 
-def granted(project: ProjectConfig, settings: AgentSettings, runtime: str, kind: str = "worker") -> tuple[str, str]:
+def permission_mode(
+    project: ProjectConfig, settings: ResolvedAgent, runtime: str, kind: str = "worker"
+) -> tuple[str, str]:
     """Return the agent's permission mode, and a note for people if it differs from the configured one.
 
     `full` is used only inside a sandbox or container, or if `sandbox: none` is set explicitly. A reviewer may only read, unless its profile
@@ -160,6 +162,6 @@ def system_prompt(facts: SessionFacts, run_before_done: tuple[str, ...]) -> str:
     command_list = ", ".join(f"`{command}`" for command in run_before_done)
     checks = f"\n- Before you finish, these must pass: {command_list}." if command_list else ""
     base = BASE.format(branch=facts.branch, checks=checks)
-    if facts.spec.scm != "local":
+    if facts.has_remote_forge:
         base += AT_FORGE
     return f"{base}\n\n{facts.spec.rules}" if facts.spec.rules else base

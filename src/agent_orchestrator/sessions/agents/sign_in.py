@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.base.files.safe import read_plain
+from agent_orchestrator.base.files.safe import read_regular_file
 from agent_orchestrator.errors import AoError, Missing
 from agent_orchestrator.protocols.host import Host
-from agent_orchestrator.sessions.environment import AGENT_SECRETS
+from agent_orchestrator.sessions.lifecycle.environment import AGENT_SECRETS
 
 STATUS_WITHIN = 10.0
 """Seconds that an agent's status command may take."""
@@ -123,7 +123,7 @@ def _has_gemini_login(env: Mapping[str, str], home: Path) -> bool:
 def _read_text(file: Path) -> str:
     """Return a file's text, or "" if it cannot be read."""
     try:
-        return read_plain(file.resolve(), _MAX_FILE_SIZE).decode(errors="replace")
+        return read_regular_file(file.resolve(), _MAX_FILE_SIZE).decode(errors="replace")
     except (OSError, RuntimeError):
         return ""
 

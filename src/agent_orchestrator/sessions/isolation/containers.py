@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from agent_orchestrator.config.effective import AgentSettings, ProjectConfig
+from agent_orchestrator.config.effective import ProjectConfig, ResolvedAgent
 from agent_orchestrator.errors import Missing
 from agent_orchestrator.protocols import Container, Mount
 
@@ -67,7 +67,7 @@ def login_inside(login: Mapping[str, str], secrets: Collection[str], private: Pa
     return {**inherited, "HOME": str(home_inside(private))}
 
 
-def tidy_home(private: Path) -> None:
+def remove_escaping_links(private: Path) -> None:
     """Remove symlinks that lead out of a container's home, before a plugin writes into it: the agent may have made them."""
     home = home_inside(private)
     for entry in (*home.glob("*"), *home.glob("*/*")):
@@ -76,7 +76,7 @@ def tidy_home(private: Path) -> None:
 
 
 def container_of(
-    project: ProjectConfig, settings: AgentSettings, repo: Path, private: Path, env: Mapping[str, str], url: str
+    project: ProjectConfig, settings: ResolvedAgent, repo: Path, private: Path, env: Mapping[str, str], url: str
 ) -> Container:
     """Return the container of one session."""
     docker = project.docker

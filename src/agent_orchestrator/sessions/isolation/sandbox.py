@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from agent_orchestrator.base.files.safe import touch
-from agent_orchestrator.base.git.refs import find_layout, ref_safe
+from agent_orchestrator.base.git.refs import escape_for_ref, find_layout
 from agent_orchestrator.base.home import Home
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.base.threads import aside
+from agent_orchestrator.base.threads import run_in_own_thread
 from agent_orchestrator.config.effective import ProjectConfig
-from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.config.scope import ConfigSet
+from agent_orchestrator.core.facts import Facts, SessionFacts
 from agent_orchestrator.errors import Conflict, Missing, UsageError
 from agent_orchestrator.plugins.runtimes import sandbox
 from agent_orchestrator.protocols import Agent, Handle, Keeps, Kept, LaunchSpec
@@ -115,15 +116,15 @@ _GIT_SETTINGS = {"rerere.enabled": "false"}
 
 def applies(project: ProjectConfig, runtime: str) -> bool:
     """Return whether this project's launches by this runtime run in bubblewrap."""
-    return project.sandbox == "bwrap" and runtime in sandbox.WRAPPED
+    return project.sandbox == "bwrap" and runtime in sandbox.SANDBOXED_RUNTIMES
 
 
 async def check(host: Host, project: ProjectConfig, runtime: str) -> None:
     """Raise an error if the project's sandbox is not available for this runtime. A container counts as a sandbox."""
     if project.sandbox == "none" or runtime == "docker":
         return
-    if runtime not in sandbox.WRAPPED:
-        names = " and ".join(sorted(sandbox.WRAPPED))
+    if runtime not in sandbox.SANDBOXED_RUNTIMES:
+        names = " and ".join(sorted(sandbox.SANDBOXED_RUNTIMES))
         raise UsageError(
             f"sandbox: {project.sandbox} is for the runtimes {names}, not for {runtime}",
             "use one of these with --runtime, or write sandbox: none",
@@ -131,7 +132,7 @@ async def check(host: Host, project: ProjectConfig, runtime: str) -> None:
     await sandbox.check(host)
 
 
-async def confined(
+async def in_sandbox(
     host: Host, home: Home, facts: SessionFacts, agent: Agent, own: Mapping[str, str], spec: LaunchSpec
 ) -> LaunchSpec:
     """Return this launch in its sandbox; `own` are the variables that the project itself sets."""
@@ -141,7 +142,7 @@ async def confined(
     caches = {name: str(cache / folder) for name, folder in CACHES.items() if name not in own}
     env = {**spec.env, **caches, **_git_setting_variables(spec.env)}
     spool = Path(spec.env["AO_SPOOL"])
-    agent_state = await aside(agent.keeps, env, spec.private) if isinstance(agent, Keeps) else Kept()
+    agent_state = await run_in_own_thread(agent.keeps, env, spec.private) if isinstance(agent, Keeps) else Kept()
     env |= agent_state.env
     for path in agent_state.writable:
         if not os.path.lexists(path):
@@ -154,14 +155,14 @@ async def confined(
     assert facts.place is not None
     git_writable, git_fixed = _git_paths(facts, Path(facts.place.git_dir))
     user_home = Path(spec.env.get("HOME") or Path.home())
-    walls = sandbox.Walls(
+    walls = sandbox.SandboxMounts(
         hidden=(home.path, home.socket("x").parent, *(user_home / name for name in SECRETS)),
         shown=(user_home, home.programs, Path(facts.spec.repo), spec.private),
-        writable=(spec.cwd, cache, turns(spec.private), spool, *agent_state.writable, *git_writable),
+        writable=(spec.cwd, cache, turns_folder(spec.private), spool, *agent_state.writable, *git_writable),
         own=agent_state.own,
         fixed=(*git_fixed, *(path for path in agent_state.fixed if not path.is_symlink())),
     )
-    return sandbox.wrapped(replace(spec, env=env), walls, program)
+    return sandbox.sandbox_launch(replace(spec, env=env), walls, program)
 
 
 def _create_empty(path: Path) -> None:
@@ -179,12 +180,12 @@ def _create_empty(path: Path) -> None:
         file.write(content)
 
 
-def seen(handle: Handle) -> Handle:
+def with_inner_pid(handle: Handle) -> Handle:
     """Return the handle with the pid that the agent sees inside: bwrap's init is 1, the program it starts is 2."""
     return replace(handle, address={**handle.address, "inside": "2"})
 
 
-def turns(private: Path) -> Path:
+def turns_folder(private: Path) -> Path:
     """Return the folder for the files of a headless agent's turns, which is writable in the sandbox."""
     return private / "turns"
 
@@ -199,20 +200,18 @@ def forget(facts: SessionFacts, private: Path) -> None:
 # -- Git ---------------------------------------------------------------------------------------------------------------
 
 
-class Guarded(LocalHost):
+class SandboxedGitHost(LocalHost):
     """This machine, where our own Git in a sandboxed agent's workspace has no more rights than the agent.
 
     The configuration of a submodule that the agent made there names commands (`filter.*.clean`) that Git runs to find what has changed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, config: ConfigSet, facts: Facts, hidden: Sequence[Path]) -> None:
+        """`hidden` are our own folders, hidden in addition to where people keep keys."""
         super().__init__()
-        self.owner: Callable[[Path], SessionFacts | None] = lambda _path: None
-        """Returns the sandboxed session whose workspace contains this path, or None."""
-        self.hidden: tuple[Path, ...] = ()
-        """Our own folders, hidden in addition to where people keep keys."""
-        self.shared: Callable[[Path], bool] = lambda _path: False
-        """Returns whether sandboxed agents write to this repository."""
+        self._config = config
+        self._facts = facts
+        self._hidden = hidden
 
     async def run(
         self,
@@ -228,12 +227,30 @@ class Guarded(LocalHost):
         git_at = argv.index("git") if "git" in argv else 0
         prefix, command = argv[:git_at], argv[git_at:]
         folder_at = command.index("-C") + 1 if command[0] == "git" and "-C" in command else 0
-        if folder_at and (facts := self.owner(Path(command[folder_at]))):
+        if folder_at and (facts := self._owner(Path(command[folder_at]))):
             command = self._sandbox_command(command, facts, env or {})
             env = {name: value for name, value in (env or {}).items() if _is_harmless(name)}
-        elif folder_at and command[folder_at + 1] in _BRANCH_COMMANDS and self.shared(Path(command[folder_at])):
+        elif folder_at and command[folder_at + 1] in _BRANCH_COMMANDS and self._is_shared(Path(command[folder_at])):
             command = self._limit_to_repository(command, Path(command[folder_at]))
         return await super().run([*prefix, *command], cwd=cwd, env=env, input=input, timeout=timeout)
+
+    def _owner(self, path: Path) -> SessionFacts | None:
+        """Return the session that a folder belongs to, if it was launched and runs in a sandbox or container, or None."""
+        folder_prefix = f"{path}/"
+        for facts in self._facts.sessions.values():
+            if facts.launch is None or not folder_prefix.startswith(f"{facts.spec.path}/"):
+                continue
+            project = self._config.project(facts.project)
+            if project is not None and (applies(project, facts.spec.runtime) or facts.spec.runtime == "docker"):
+                return facts
+        return None
+
+    def _is_shared(self, repo: Path) -> bool:
+        """Return whether an agent in a sandbox has worked in this repository."""
+        sessions = self._facts.sessions.values()
+        projects = {facts.project for facts in sessions if facts.launch is not None and facts.spec.repo == str(repo)}
+        configs = (self._config.project(name) for name in projects)
+        return any(project is not None and project.sandbox == "bwrap" for project in configs)
 
     def _sandbox_command(self, argv: Sequence[str], facts: SessionFacts, env: Mapping[str, str]) -> Sequence[str]:
         """Return a Git command that runs in the same sandbox as the session's agent."""
@@ -253,13 +270,13 @@ class Guarded(LocalHost):
             Path(value) for name, value in env.items() if name in _GIT_PATH_VARIABLES and value.startswith("/")
         ]
         user_home = Path.home()
-        walls = sandbox.Walls(
-            hidden=(*self.hidden, *(user_home / name for name in SECRETS)),
+        walls = sandbox.SandboxMounts(
+            hidden=(*self._hidden, *(user_home / name for name in SECRETS)),
             shown=(user_home, Path(facts.spec.repo)),
             writable=(workspace, *writable, *(path if path.is_dir() else path.parent for path in git_paths)),
             fixed=fixed,
         )
-        return sandbox.within(argv, walls, program)
+        return sandbox.sandbox_command(argv, walls, program)
 
     def _limit_to_repository(self, argv: Sequence[str], repo: Path) -> Sequence[str]:
         """Return a Git command that can write only to the repository: an agent may have replaced a branch's log with a symlink."""
@@ -272,8 +289,8 @@ class Guarded(LocalHost):
             for path_text in paths
             if path_text.startswith("/")
         )
-        walls = sandbox.Walls(shown=(repo,), writable=(layout.common, *existing_parents))
-        return sandbox.within(argv, walls, program)
+        walls = sandbox.SandboxMounts(shown=(repo,), writable=(layout.common, *existing_parents))
+        return sandbox.sandbox_command(argv, walls, program)
 
     def _without_submodules(self, argv: Sequence[str], workspace: Path) -> Sequence[str]:
         """Return a Git command that reads no nested repositories, for machines without bubblewrap."""
@@ -309,26 +326,6 @@ def _is_harmless(variable: str) -> bool:
         or variable.startswith("LC_")
         or (variable.startswith("GIT_") and not variable.startswith(("GIT_ASKPASS_", "GIT_HTTP")))
     )
-
-
-def owner(
-    project_of: Callable[[str], ProjectConfig | None], sessions: Iterable[SessionFacts], path: Path
-) -> SessionFacts | None:
-    """Return the session that this folder belongs to, if it was launched and runs in a sandbox or container, or None."""
-    folder_prefix = f"{path}/"
-    for facts in sessions:
-        if facts.launch is None or not folder_prefix.startswith(f"{facts.spec.path}/"):
-            continue
-        project = project_of(facts.project)
-        if project is not None and (applies(project, facts.spec.runtime) or facts.spec.runtime == "docker"):
-            return facts
-    return None
-
-
-def shared(project_of: Callable[[str], ProjectConfig | None], sessions: Iterable[SessionFacts], path: Path) -> bool:
-    """Return whether an agent in a sandbox has worked in this repository."""
-    projects = {facts.project for facts in sessions if facts.launch is not None and facts.spec.repo == str(path)}
-    return any((project := project_of(name)) is not None and project.sandbox == "bwrap" for name in projects)
 
 
 def _git_paths(facts: SessionFacts, git_dir: Path) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
@@ -379,7 +376,9 @@ def _branch_folder(common: Path, facts: SessionFacts) -> Path:
 
 def _holder_file(common: Path, facts: SessionFacts) -> Path:
     """Return a file that Git ignores and that keeps the branch's folder when Git packs all branches: a new folder would not be writable."""
-    return Path(common, "refs", "heads", *_branch_parents(facts)) / f"ao-{ref_safe(facts.id).replace('/', '-')}.lock"
+    return (
+        Path(common, "refs", "heads", *_branch_parents(facts)) / f"ao-{escape_for_ref(facts.id).replace('/', '-')}.lock"
+    )
 
 
 def _real_folder(common: Path, name: Path) -> Path:

@@ -34,7 +34,7 @@ _NON_INTERACTIVE = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class GitPaths:
     """The paths that a command names, relative to the workspace.
 
     `paths` are all of them (including revisions), `changed` those whose files it changes, and `files` those that it takes out of a
@@ -49,8 +49,8 @@ class Named:
     places: tuple[str, ...] = ()
     """What whole folders, with everything in them, may be moved to."""
 
-    def __add__(self, other: Named) -> Named:
-        return Named(
+    def __add__(self, other: GitPaths) -> GitPaths:
+        return GitPaths(
             self.paths + other.paths,
             self.changed + other.changed,
             self.files + other.files,
@@ -59,7 +59,7 @@ class Named:
         )
 
 
-def own_branch(words: Sequence[Word], workspace: str = "", folder: str = "") -> Named | None:
+def parse_git_command(words: Sequence[Word], workspace: str = "", folder: str = "") -> GitPaths | None:
     """Return what a Git command names if it changes only the session's own branch and files, or None.
 
     `folder` is where in the workspace it is run.
@@ -132,7 +132,7 @@ def _parse(form: Form, arguments: Sequence[Word], workspace: str, folder: str) -
     parsed = _ParsedCommand(tuple(options))
     for plain_words, paths in ((words_before, parsed.before), (words_after or [], parsed.after)):
         for word in plain_words:
-            path = inside(word, workspace)
+            path = workspace_path(word, workspace)
             if path is None or not form.words:
                 return None
             is_below_folder = folder and not word.text.startswith("/")
@@ -140,7 +140,7 @@ def _parse(form: Form, arguments: Sequence[Word], workspace: str, folder: str) -
     return parsed
 
 
-def _paths_of(name: str, parsed: _ParsedCommand) -> Named | None:
+def _paths_of(name: str, parsed: _ParsedCommand) -> GitPaths | None:
     """Return the command's paths and those it changes, or None if it may change files that are not named.
 
     That is the case for wildcards and for whole folders.
@@ -149,10 +149,10 @@ def _paths_of(name: str, parsed: _ParsedCommand) -> Named | None:
     if name in ("mv", "rm"):
         is_unclear = _has_wildcard(all_paths) or (name == "rm" and any(_is_folder(path) for path in all_paths))
         if is_unclear or name == "rm":
-            return None if is_unclear else Named(all_paths, all_paths)
+            return None if is_unclear else GitPaths(all_paths, all_paths)
         *moved_paths, target = all_paths
         targets = tuple(f"{target.rstrip('/')}/{posixpath.basename(path.rstrip('/'))}" for path in moved_paths)
-        return Named(all_paths + targets, all_paths + targets, places=(target, *targets))
+        return GitPaths(all_paths + targets, all_paths + targets, places=(target, *targets))
     if name == "restore":
         has_source, restored = bool({"--source", "-s"} & set(parsed.options)), all_paths
     elif name == "checkout":
@@ -161,12 +161,12 @@ def _paths_of(name: str, parsed: _ParsedCommand) -> Named | None:
         restored = tuple(path.place for path in (*parsed.before[1:], *parsed.after))
         has_source = bool(parsed.before) and parsed.before[0].text not in ("HEAD", "@")
         if not has_source:
-            return Named(all_paths)
+            return GitPaths(all_paths)
     else:
-        return Named(all_paths)
+        return GitPaths(all_paths)
     if has_source and (_has_wildcard(restored) or any(_is_folder(path) for path in restored)):
         return None
-    return Named(all_paths, restored, restored if has_source else ())
+    return GitPaths(all_paths, restored, restored if has_source else ())
 
 
 def _has_wildcard(paths: Sequence[str]) -> bool:
@@ -224,10 +224,10 @@ def _is_valid_value(pattern: str, value: str) -> bool:
     if match is None:
         return False
     path = match.groupdict().get("path")
-    return path is None or inside(Word(path), "") is not None
+    return path is None or workspace_path(Word(path), "") is not None
 
 
-def inside(word: Word, workspace: str) -> str | None:
+def workspace_path(word: Word, workspace: str) -> str | None:
     """Return a word as a path in the workspace or as a revision, or None if by its letters it may be anything else.
 
     A word with a wildcard counts up to that: the part before it can neither become an option nor leave the folder.
@@ -271,20 +271,20 @@ _REQUIREMENTS = {
 """What a command must have to mean what it seems to: otherwise it opens an editor, or means something else."""
 
 
-def _parse_update(arguments: Sequence[Word]) -> Named | None:
+def _parse_update(arguments: Sequence[Word]) -> GitPaths | None:
     """Return the paths of a rebase or merge (none) if it brings the own branch up to date, or None."""
     names = [word for word in arguments if not word.text.startswith("-")]
     options = [word for word in arguments if word.text.startswith("-")]
     if any(word.text not in _UPDATE_FORM.flags for word in options) or len(names) > 1:
         return None
-    return Named() if all(_UPSTREAM.fullmatch(word.text) and ".." not in word.text for word in names) else None
+    return GitPaths() if all(_UPSTREAM.fullmatch(word.text) and ".." not in word.text for word in names) else None
 
 
-def _parse_stash(arguments: Sequence[Word]) -> Named | None:
+def _parse_stash(arguments: Sequence[Word]) -> GitPaths | None:
     """Return the paths of a stash command (none) if it only shows stashes, which all worktrees of a repository share, or None."""
     words = [word.text for word in arguments]
     is_read_only = words[:1] == ["list"] or words[:1] == ["show"]
     has_plain_options = all(
         re.fullmatch(r"-p|--stat|--patch|--oneline|--name-only|stash@\{\d+\}|\d+", word) for word in words[1:]
     )
-    return Named() if is_read_only and has_plain_options else None
+    return GitPaths() if is_read_only and has_plain_options else None

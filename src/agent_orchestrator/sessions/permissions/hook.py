@@ -14,8 +14,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from agent_orchestrator.sessions.permissions.path_checks import borne_out
-from agent_orchestrator.sessions.permissions.rules import permitted, told
+from agent_orchestrator.sessions.permissions.path_checks import paths_stay_inside
+from agent_orchestrator.sessions.permissions.rules import check_permission, normalize_command
 from agent_orchestrator.sessions.permissions.sensitive_files import hook_folders
 
 
@@ -30,8 +30,8 @@ def decide(
     if not isinstance(command, str) or not (folder == workspace or folder.startswith(f"{workspace}/")):
         return None
     subfolder, hooks = folder[len(workspace) + 1 :], hook_folders(variables or {})
-    verdict = permitted("Bash", told(command), "auto-edit", own, (), workspace, subfolder, hooks)
-    if not verdict or not borne_out(Path(workspace), verdict, hooks):
+    verdict = check_permission("Bash", normalize_command(command), "auto-edit", own, (), workspace, subfolder, hooks)
+    if not verdict or not paths_stay_inside(Path(workspace), verdict, hooks):
         return None
     answer = {"hookEventName": "PreToolUse", "permissionDecision": "allow", "permissionDecisionReason": verdict.why}
     return {"hookSpecificOutput": answer}

@@ -13,20 +13,22 @@ from typing import TYPE_CHECKING
 
 from agent_orchestrator.base.files.safe import leads_out
 from agent_orchestrator.sessions.permissions.rules import Verdict
-from agent_orchestrator.sessions.permissions.sensitive_files import steers
+from agent_orchestrator.sessions.permissions.sensitive_files import is_sensitive
 
 if TYPE_CHECKING:  # an agent's hook starts for each command and should start fast
     from agent_orchestrator.protocols.host import Host
 
 
-def borne_out(workspace: Path, verdict: Verdict, hooks: Collection[str] = ()) -> bool:
+def paths_stay_inside(workspace: Path, verdict: Verdict, hooks: Collection[str] = ()) -> bool:
     """Return whether the paths of a verdict are safe: no symlink leads out, no file is a hard link, no folder is another repository."""
     is_edit = verdict.folder is None and bool(verdict.changed)
     if any(leads_out(workspace, path, writing=is_edit) for path in verdict.paths):
         return False
     top = os.path.realpath(workspace)
     real_paths = [os.path.relpath(os.path.realpath(f"{top}/{path}"), top) for path in verdict.changed]
-    if any(steers(path, hooks) for path in real_paths) or not all(_is_single_file(top, path) for path in verdict.files):
+    if any(is_sensitive(path, hooks) for path in real_paths) or not all(
+        _is_single_file(top, path) for path in verdict.files
+    ):
         return False
     if verdict.folder is None:
         return not any(
@@ -52,7 +54,7 @@ def _is_other_repository(top: str, folder: str) -> bool:
     )
 
 
-async def borne_out_there(host: Host, workspace: Path, verdict: Verdict, hooks: Collection[str] = ()) -> bool:
+async def paths_stay_inside_remote(host: Host, workspace: Path, verdict: Verdict, hooks: Collection[str] = ()) -> bool:
     """Return the same for a workspace on another machine, using programs of that machine."""
     literal_paths = [re.split(r"[*?]", path, maxsplit=1)[0] or "." for path in verdict.paths]
     words = ("realpath", "-m", "-z", "--", str(workspace), *(f"{workspace}/{path}" for path in literal_paths))
@@ -63,7 +65,7 @@ async def borne_out_there(host: Host, workspace: Path, verdict: Verdict, hooks: 
         return False
     pairs = zip(verdict.paths, real_paths, strict=True)
     changed = [path[len(top) + 1 :] for name, path in pairs if name in verdict.changed]
-    if any(steers(path, hooks) for path in changed):
+    if any(is_sensitive(path, hooks) for path in changed):
         return False
     single_paths = {f"{top}/{path}" for path in verdict.files}
     if single_paths and await _count_existing(host, single_paths, "!", "-type", "d") != len(single_paths):

@@ -11,15 +11,15 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from agent_orchestrator.base.text.redaction import MARK
+from agent_orchestrator.base.text.redaction import REPLACEMENT_PREFIX
 from agent_orchestrator.protocols.text import visible
-from agent_orchestrator.sessions.permissions.git_commands import Named, inside, own_branch
-from agent_orchestrator.sessions.permissions.sensitive_files import holds, steers
+from agent_orchestrator.sessions.permissions.git_commands import GitPaths, parse_git_command, workspace_path
+from agent_orchestrator.sessions.permissions.sensitive_files import can_hold_sensitive_files, is_sensitive
 from agent_orchestrator.sessions.permissions.shell_words import Word, commands
 
 SHELLS = frozenset(("Bash", "bash", "shell", "Shell", "run_shell_command"))
 """The names by which agents call the tool that runs a command line."""
-LONGEST = 20_000
+MAX_COMMAND_LENGTH = 20_000
 """Maximum length of a command that is stored in full."""
 _CUT = "⟦… "
 """The mark that begins the note about a shortened command."""
@@ -60,11 +60,11 @@ ASK = Verdict()
 """The verdict that a person must be asked."""
 
 
-def told(command: str) -> str:
+def normalize_command(command: str) -> str:
     """Return a command as it is stored, shown and compared: invisible characters as their code, a long command cut and with its digest."""
-    if len(command) > LONGEST:
+    if len(command) > MAX_COMMAND_LENGTH:
         digest = hashlib.sha256(command.encode(errors="surrogatepass")).hexdigest()
-        return f"{visible(command[:LONGEST])}{_CUT}{len(command)} characters in all, sha256 {digest}⟧"
+        return f"{visible(command[:MAX_COMMAND_LENGTH])}{_CUT}{len(command)} characters in all, sha256 {digest}⟧"
     return visible(command)
 
 
@@ -73,7 +73,7 @@ def is_whole(command: str) -> bool:
     return _CUT not in command
 
 
-def permitted(
+def check_permission(
     tool: str,
     command: str,
     mode: str,
@@ -87,7 +87,7 @@ def permitted(
 
     `folder` is where in the workspace it is done, `hooks` are folders in it from which Git runs hooks.
     """
-    is_complete = MARK not in command  # where a secret was removed, the original text is unknown
+    is_complete = REPLACEMENT_PREFIX not in command  # where a secret was removed, the original text is unknown
     if is_complete and (tool, command) in set(allowed):
         return Verdict("a person allowed it for good")
     if mode == "full":
@@ -102,10 +102,10 @@ def permitted(
         return ASK
     if command in set(own):
         return Verdict("it is the project's own command")
-    git_paths = plain_git(command, workspace, folder)
-    if git_paths is None or any(steers(path, hooks) for path in git_paths.changed):
+    git_paths = parse_git_line(command, workspace, folder)
+    if git_paths is None or any(is_sensitive(path, hooks) for path in git_paths.changed):
         return ASK
-    if any(holds(path, hooks) for path in git_paths.places):
+    if any(can_hold_sensitive_files(path, hooks) for path in git_paths.places):
         return ASK
     return Verdict("it is Git on its own branch", git_paths.paths, git_paths.changed, git_paths.files, git_paths.folder)
 
@@ -117,14 +117,14 @@ def _check_files(tool: str, command: str, hooks: Collection[str]) -> Verdict:
         parts = name.split("/")
         if visible(name) != name or "\n" in name or "\t" in name or re.match(r"[A-Za-z]:|\s", name):
             return ASK
-        if inside(Word(name), "") is None or any(part in ("", ".") for part in parts) or name.endswith(" "):
+        if workspace_path(Word(name), "") is None or any(part in ("", ".") for part in parts) or name.endswith(" "):
             return ASK
-        if tool == "edit" and steers(name, hooks):
+        if tool == "edit" and is_sensitive(name, hooks):
             return ASK
     return Verdict("it is a file of its workspace", names, names if tool == "edit" else ())
 
 
-def only_looks(command: str) -> bool:
+def is_read_only(command: str) -> bool:
     """Return whether the command is a single `ao` command that changes nothing."""
     lines = commands(command)
     if lines is None or len(lines) != 1 or lines[0][0] != Word("ao") or len(lines[0]) < 2 or lines[0][1].quoted:
@@ -136,16 +136,16 @@ def only_looks(command: str) -> bool:
     return all(option in known_options.split() for option in options) and not any(word.several for word in lines[0])
 
 
-def plain_git(command: str, workspace: str = "", folder: str = "") -> Named | None:
+def parse_git_line(command: str, workspace: str = "", folder: str = "") -> GitPaths | None:
     """Return what Git commands name, if they change only the session's own branch and files, or None."""
     lines = commands(command)
     if lines is None:
         return None
     if workspace and len(lines) > 1 and lines[0] == [Word("cd"), Word(workspace)]:
         lines, folder = lines[1:], ""
-    total = Named(folder=folder)
+    total = GitPaths(folder=folder)
     for words in lines:
-        paths = own_branch(words, workspace, folder)
+        paths = parse_git_command(words, workspace, folder)
         if paths is None:
             return None
         total += paths

@@ -46,7 +46,7 @@ _BELOW = frozenset(
 """Names that are sensitive only below this folder."""
 
 
-def steers(path: str, hooks: Collection[str] = ()) -> bool:
+def is_sensitive(path: str, hooks: Collection[str] = ()) -> bool:
     """Return whether a file of this name, anywhere in the workspace, decides what is run or what an agent may do.
 
     `hooks` are folders of Git hooks in the workspace.
@@ -60,7 +60,7 @@ def steers(path: str, hooks: Collection[str] = ()) -> bool:
     return any(folder and parts[: len(folder)] == folder for folder in hook_paths)
 
 
-def holds(path: str, hooks: Collection[str] = ()) -> bool:
+def can_hold_sensitive_files(path: str, hooks: Collection[str] = ()) -> bool:
     """Return whether files could become sensitive by being in this folder: a moved folder brings them under other names."""
     parts = _path_parts(path)
     if not parts:

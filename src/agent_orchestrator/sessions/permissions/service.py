@@ -5,7 +5,6 @@ Look here when a request is not answered by a rule, or an answer does not reach 
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,47 +13,40 @@ from typing import Any
 import structlog
 
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.engine import Change, Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.listeners import Change
 from agent_orchestrator.core.reactions import COORDINATOR
 from agent_orchestrator.errors import AoError, NotFound, UsageError
 from agent_orchestrator.protocols import Answers, Permission
 from agent_orchestrator.sessions.agents import prompts
-from agent_orchestrator.sessions.lifecycle import Lifecycle
-from agent_orchestrator.sessions.permissions.path_checks import borne_out, borne_out_there
-from agent_orchestrator.sessions.permissions.rules import SHELLS, Verdict, only_looks, permitted
+from agent_orchestrator.sessions.agents.listener import agent_run
+from agent_orchestrator.sessions.part import Core, Part
+from agent_orchestrator.sessions.permissions.path_checks import paths_stay_inside, paths_stay_inside_remote
+from agent_orchestrator.sessions.permissions.rules import SHELLS, Verdict, check_permission, is_read_only
 from agent_orchestrator.sessions.permissions.sensitive_files import hook_folders
-from agent_orchestrator.sessions.plugins import Plugins, handle_of
+from agent_orchestrator.sessions.plugins import handle_of
 
 log = structlog.get_logger()
 
 
-class Permissions:
+class Permissions(Part):
     """The permission requests of all sessions."""
 
-    def __init__(self, flow: Flow, plugins: Plugins, lifecycle: Lifecycle) -> None:
-        self.flow = flow
-        self.plugins = plugins
-        self.lifecycle = lifecycle
+    def __init__(self, core: Core) -> None:
+        super().__init__(core)
         self._decided: set[tuple[str, float]] = set()
-        self._background: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         """Decide by rule the open requests and those to come."""
-        self.flow.on_change.append(self._on_change)
+        self.on(self._consider_new, e.PermissionAsked)
         for facts in self.flow.sessions.values():
             self._consider(facts)
 
-    def close(self) -> None:
-        """Stop deciding by rule."""
-        for task in self._background:
-            task.cancel()
-
-    def _on_change(self, changes: Sequence[Change]) -> None:
+    def _consider_new(self, changes: Sequence[Change]) -> None:
         """Consider each new permission request."""
         for change in changes:
-            if change.after and isinstance(change.event.body, e.PermissionAsked):
+            if change.after:
                 self._consider(self.flow.sessions[change.after.id])
 
     def _consider(self, facts: SessionFacts) -> None:
@@ -68,31 +60,29 @@ class Permissions:
             return  # the project is not registered, so a person decides
         if verdict:
             self._decided.add((facts.id, request.at))
-            task = asyncio.get_running_loop().create_task(self._allow_by_rule(facts, verdict))
-            self._background.add(task)
-            task.add_done_callback(self._background.discard)
+            self.spawn(self._allow_by_rule(facts, verdict))
 
     def _apply_rules(self, facts: SessionFacts, tool: str, command: str) -> Verdict:
         """Return what the rules say about this tool call."""
-        project = self.plugins.project(facts.project)
+        project = self.core.settings.project(facts.project)
         kind = facts.spec.kind
-        mode, _ = prompts.granted(project, self.plugins.settings(facts), facts.spec.runtime, kind)
+        mode, _ = prompts.permission_mode(project, self.core.settings.agent(facts), facts.spec.runtime, kind)
         if kind == COORDINATOR:
-            if tool in SHELLS and only_looks(command):
+            if tool in SHELLS and is_read_only(command):
                 return Verdict("it only looks")
             mode = mode if prompts.may_edit(project, kind) else "default"
         commands = prompts.commands(project)
         allowed = self.flow.home.allowed.get(facts.project, ())
-        return permitted(tool, command, mode, commands, allowed, facts.spec.path, hooks=_hook_folders_of(facts))
+        return check_permission(tool, command, mode, commands, allowed, facts.spec.path, hooks=_hook_folders_of(facts))
 
     async def _are_paths_safe(self, facts: SessionFacts, verdict: Verdict) -> bool:
         """Return whether the paths of a verdict are safe on the session's machine, as the rule assumed from their names."""
-        workspace, site = Path(facts.spec.path), self.plugins.site_of(facts)
+        workspace, site = Path(facts.spec.path), self.core.sites.of(facts)
         if not verdict.paths:
             return True
         if site.node is None:
-            return borne_out(workspace, verdict, _hook_folders_of(facts))
-        return await borne_out_there(site.host, workspace, verdict, _hook_folders_of(facts))
+            return paths_stay_inside(workspace, verdict, _hook_folders_of(facts))
+        return await paths_stay_inside_remote(site.host, workspace, verdict, _hook_folders_of(facts))
 
     async def _allow_by_rule(self, facts: SessionFacts, verdict: Verdict) -> None:
         """Allow the current request by rule, if its paths are safe."""
@@ -122,7 +112,7 @@ class Permissions:
             return
         event_key = f"answer:{facts.id}:{key or uuid.uuid4().hex}"
         request, handle = facts.permission, handle_of(facts)
-        agent = self.plugins.agent_of(facts)
+        agent = self.core.plugins.agent_of(facts)
         keys: Sequence[str] | None = agent.permission_keys.get(decision)
         if keys is None and decision == "always":
             keys = agent.permission_keys.get("allow")  # our rule answers the next request
@@ -133,17 +123,17 @@ class Permissions:
         await self.flow.append(*self._decision_events(facts, decision, text, by, event_key))
         if isinstance(agent, Answers) and request is not None:
             permission = Permission(request.tool, request.command, request.reason, request.request)
-            keys = await agent.answer(self.lifecycle.run_of(facts), permission, decision, text)
+            keys = await agent.answer(agent_run(facts, self.core), permission, decision, text)
             if keys is None:
                 raise UsageError(
                     f"{facts.spec.agent} could not be given the answer", f"answer in its terminal: ao attach {facts.id}"
                 )
         if keys:
-            await self.plugins.runtime_of(facts).press(handle, keys, once=event_key)
+            await self.core.plugins.runtime_of(facts).press(handle, keys, once=event_key)
 
     def _decision_events(self, facts: SessionFacts, decision: str, text: str, by: str, event_key: str) -> list[Event]:
         """Return the events that record a decision, and the standing permission if it is to hold from now on."""
-        now, request = self.flow.clock(), facts.permission
+        now, request = self.clock(), facts.permission
         tool, command = (request.tool, request.command) if request else ("", facts.activity.detail)
         source = "person" if by == "person" else "daemon"
         answer = e.PermissionAnswered(decision, text, tool, command, by)
@@ -169,7 +159,7 @@ class Permissions:
         if (tool, command) not in self.flow.home.allowed.get(project, ()):
             raise NotFound(f"{project} has no such permission: {tool}: {command}", "see them: ao permissions")
         body = e.PermissionWithdrawn(tool, command)
-        await self.flow.append(Event(body, self.flow.clock(), "person", f"withdrawn:{uuid.uuid4().hex}", project))
+        await self.flow.append(Event(body, self.clock(), "person", f"withdrawn:{uuid.uuid4().hex}", project))
 
 
 def _hook_folders_of(facts: SessionFacts) -> tuple[str, ...]:

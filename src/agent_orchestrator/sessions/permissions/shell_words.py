@@ -13,7 +13,7 @@ from agent_orchestrator.protocols.text import is_seen
 
 LONGEST = 10_000
 """Maximum length of a command line."""
-MOST_COMMANDS = 8
+MAX_COMMANDS = 8
 """Maximum number of commands in a line."""
 
 _BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=+:,@%^~")
@@ -43,7 +43,7 @@ def commands(line: str) -> list[list[Word]] | None:
     while position < len(line):
         if line[position] == " ":
             position += 1
-        elif line.startswith("&&", position) and commands_so_far[-1] and len(commands_so_far) < MOST_COMMANDS:
+        elif line.startswith("&&", position) and commands_so_far[-1] and len(commands_so_far) < MAX_COMMANDS:
             commands_so_far.append([])
             position += 2
         else:

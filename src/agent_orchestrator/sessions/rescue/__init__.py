@@ -14,23 +14,23 @@ lost machine continues from it.
 """
 
 from agent_orchestrator.sessions.rescue.manifest import rescue_ref
-from agent_orchestrator.sessions.rescue.nested_worktrees import left_behind
-from agent_orchestrator.sessions.rescue.restore import BroughtBack, bring_back, from_checkpoint, settle
+from agent_orchestrator.sessions.rescue.nested_worktrees import unsaved_git_state
+from agent_orchestrator.sessions.rescue.restore import RestoreResult, from_checkpoint, mark_restored, restore_work
 from agent_orchestrator.sessions.rescue.save import Checkpoint, Rescue, checkpoint, is_safe, rescue, saved_before
 from agent_orchestrator.sessions.rescue.survey import unsaved
 
 __all__ = [
-    "BroughtBack",
     "Checkpoint",
     "Rescue",
-    "bring_back",
+    "RestoreResult",
     "checkpoint",
     "from_checkpoint",
     "is_safe",
-    "left_behind",
+    "mark_restored",
     "rescue",
     "rescue_ref",
+    "restore_work",
     "saved_before",
-    "settle",
     "unsaved",
+    "unsaved_git_state",
 ]

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 
-from agent_orchestrator.base.files.safe import NotPlain, parts_of
-from agent_orchestrator.base.git.commands import SPARSE_MARK
-from agent_orchestrator.base.git.refs import ref_safe
+from agent_orchestrator.base.files.safe import UnsafePath, parts_of
+from agent_orchestrator.base.git.refs import escape_for_ref
+from agent_orchestrator.base.git.settings import SPARSE_MARK
 from agent_orchestrator.errors import AoError
 
 FORMAT = 1
@@ -37,17 +37,17 @@ _STATE = re.compile(
 
 def rescue_ref(session: str) -> str:
     """Return the ref under which a session's saved work is stored until it is restored."""
-    return f"refs/ao/rescue/{ref_safe(session)}"
+    return f"refs/ao/rescue/{escape_for_ref(session)}"
 
 
 def restored_ref(session: str) -> str:
     """Return the ref under which saved work stays reachable after it was restored."""
-    return f"refs/ao/restored/{ref_safe(session)}"
+    return f"refs/ao/restored/{escape_for_ref(session)}"
 
 
 def checkpoint_ref(session: str) -> str:
     """Return the ref under which a working session's state is saved from time to time."""
-    return f"refs/ao/checkpoint/{ref_safe(session)}"
+    return f"refs/ao/checkpoint/{escape_for_ref(session)}"
 
 
 @dataclass(slots=True)
@@ -131,5 +131,5 @@ def _is_inside(path: str) -> bool:
     """Return whether a path is below a workspace and not in its own Git folder."""
     try:
         return parts_of(path)[0] != ".git"
-    except NotPlain:
+    except UnsafePath:
         return False

@@ -11,7 +11,7 @@ from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.base.git.refs import Layout
 
 
-async def is_there(git: Git, head: str) -> bool:
+async def is_commit(git: Git, head: str) -> bool:
     """Return whether the commit and its tree exist."""
     kinds = await git.kinds([f"{head}^{{commit}}", f"{head}^{{tree}}"])
     return sorted(kinds.values()) == ["commit", "tree"]
@@ -28,7 +28,7 @@ def without_commits(git: Git, layout: Layout) -> Iterator[Git]:
         yield Git(git.host, git.repo, {**git.environment, "GIT_DIR": folder, "GIT_WORK_TREE": str(git.repo), **index})
 
 
-def why_it_stays(workspace: Path, head: str) -> str:
+def stay_reason(workspace: Path, head: str) -> str:
     """Return the reason why the workspace must stay, with the command that sets HEAD to a commit again."""
     return (
         f"HEAD names {head[:12]}, which is no commit here; lead it to a commit: git -C {workspace} reset --soft COMMIT"

@@ -14,20 +14,20 @@ import tarfile
 from contextlib import suppress
 from pathlib import Path
 
-from agent_orchestrator.base.files.safe import opened_folder, opened_in, parts_of
+from agent_orchestrator.base.files.safe import open_folder, open_in_folder, parts_of
 
 _KINDS = {stat.S_IFDIR: tarfile.DIRTYPE, stat.S_IFLNK: tarfile.SYMTYPE, stat.S_IFIFO: tarfile.FIFOTYPE}
 """Types of entries that are not regular files and are kept; devices and sockets hold nothing."""
 
 
 def pack(root: Path, path: str, archive: Path) -> None:
-    """Write the folder `path` below `root` to an archive. Raises `NotPlain` or `OSError`."""
+    """Write the folder `path` below `root` to an archive. Raises `UnsafePath` or `OSError`."""
     top_parts = parts_of(path)
     with tarfile.open(archive, "w", format=tarfile.PAX_FORMAT) as tar:
         remaining: list[tuple[str, ...]] = [()]
         while remaining:
             parts = remaining.pop()
-            with opened_folder(root, (*top_parts, *parts)) as folder:
+            with open_folder(root, (*top_parts, *parts)) as folder:
                 name = "/".join((".", *parts))
                 tar.addfile(_tar_header(name, os.fstat(folder)))
                 with os.scandir(folder) as entries:
@@ -43,7 +43,7 @@ def _add_entry(tar: tarfile.TarFile, folder: int, parent: str, name: str) -> boo
     status, arcname = os.stat(name, dir_fd=folder, follow_symlinks=False), f"{parent}/{name}"
     kind = stat.S_IFMT(status.st_mode)
     if kind == stat.S_IFREG:
-        with opened_in(folder, name) as file:
+        with open_in_folder(folder, name) as file:
             tar.addfile(tar.gettarinfo(arcname=arcname, fileobj=file), file)
     elif kind == stat.S_IFLNK:
         info = _tar_header(arcname, status)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent_orchestrator.base.git.commands import Git, GitFailed
-from agent_orchestrator.base.git.refs import Layout, read_head, read_symbolic_head, worktree_entries, worktree_place
-from agent_orchestrator.plugins.workspaces.git_workspace import away
+from agent_orchestrator.base.git.refs import Layout, read_head, read_symbolic_head, worktree_entries, worktree_path
+from agent_orchestrator.plugins.workspaces.git_workspace import removal_path
 from agent_orchestrator.protocols.host import Host
 
 _IN_PROGRESS = {
@@ -25,7 +25,7 @@ _MAX_CHECKED = 100
 
 
 @dataclass(slots=True)
-class Linked:
+class LinkedWorktrees:
     """What other worktrees mean for a workspace."""
 
     changed: list[str] = field(default_factory=list)
@@ -43,15 +43,15 @@ def in_progress(git_dir: Path) -> list[str]:
 
 def _worktree_folders(common: Path) -> list[tuple[Path, str | None]]:
     """Return the worktrees of a repository, each with its folder if that is known."""
-    return [(entry, worktree_place(entry)) for entry in worktree_entries(common)]
+    return [(entry, worktree_path(entry)) for entry in worktree_entries(common)]
 
 
-async def linked(git: Git, layout: Layout, *, own: bool) -> Linked:
+async def survey_worktrees(git: Git, layout: Layout, *, own: bool) -> LinkedWorktrees:
     """Return what the other worktrees mean for a workspace.
 
     `own`: the workspace is a repository of its own, so worktrees elsewhere would lose their history with it.
     """
-    result, root = Linked(), os.path.realpath(git.repo)
+    result, root = LinkedWorktrees(), os.path.realpath(git.repo)
     for entry, place in await asyncio.to_thread(_worktree_folders, layout.common):
         is_inside = place is not None and place.startswith(f"{root}/")
         if entry == layout.git_dir or not (is_inside or own):
@@ -74,12 +74,12 @@ async def _is_changed(git: Git) -> bool:
         return True
 
 
-async def left_behind(host: Host, repo: Path, workspace: Path) -> tuple[str, ...]:
+async def unsaved_git_state(host: Host, repo: Path, workspace: Path) -> tuple[str, ...]:
     """Return the work that is only in Git's own folder of a worktree whose files are missing, perhaps because its disk is not mounted.
 
     The result is empty if our own removal was interrupted: then everything was saved before.
     """
-    if away(workspace).exists():
+    if removal_path(workspace).exists():
         return ()
     main = Git(host, repo)
     layout = await main.layout()

@@ -12,19 +12,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agent_orchestrator.base.files.safe import NotPlain, new_file, parts_in_git, parts_of, read_plain
-from agent_orchestrator.base.git.commands import ABSENT, PARALLEL, Git
+from agent_orchestrator.base.files.safe import UnsafePath, git_path_parts, new_file, parts_of, read_regular_file
+from agent_orchestrator.base.git.commands import REF_ABSENT, Git
 from agent_orchestrator.base.git.refs import Layout, find_layout
+from agent_orchestrator.base.git.settings import PARALLEL_CHECKOUT
 from agent_orchestrator.errors import AoError, NotFound, machine_short
 from agent_orchestrator.plugins.workspaces.submodules import fill_submodules
 from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.sessions.rescue.manifest import Entry, Manifest, checkpoint_ref, rescue_ref, restored_ref
-from agent_orchestrator.sessions.rescue.save import holds, state_commit
+from agent_orchestrator.sessions.rescue.save import is_saved_in, state_commit
 from agent_orchestrator.sessions.rescue.survey import WORKTREE_REFS
 
 
 @dataclass(frozen=True, slots=True)
-class BroughtBack:
+class RestoreResult:
     """What was restored."""
 
     restored: tuple[str, ...] = ()
@@ -35,52 +36,52 @@ class BroughtBack:
     """Why the work was not restored, and what to do; it stays under `ref`."""
 
 
-async def bring_back(host: Host, repo: Path, workspace: Path, session: str) -> BroughtBack:
+async def restore_work(host: Host, repo: Path, workspace: Path, session: str) -> RestoreResult:
     """Restore a session's saved work into its new workspace; may be repeated until it succeeds. Overwrites no other work."""
     saved = await _load_saved(host, repo, workspace, rescue_ref(session))
     if saved is None:
-        return BroughtBack()
+        return RestoreResult()
     if not saved.begun:
         if await saved.is_back():
             return await _finish(saved, session)
         obstacle = await _local_changes(saved) or await _branch_move(saved)
         if obstacle:
-            return BroughtBack(ref=saved.ref, waiting=obstacle)
+            return RestoreResult(ref=saved.ref, waiting=obstacle)
     notes = await _restore(saved)
     result = await _finish(saved, session)
     saved.marker.unlink()
     return replace(result, restored=(*result.restored, *notes))
 
 
-async def from_checkpoint(host: Host, repo: Path, workspace: Path, session: str) -> BroughtBack:
+async def from_checkpoint(host: Host, repo: Path, workspace: Path, session: str) -> RestoreResult:
     """Restore a session's last checkpoint into a new workspace, once; the checkpoint stays. Overwrites no other work.
 
     If the branch has other or newer commits, it keeps them, and only the uncommitted changes are applied on top.
     """
     saved = await _load_saved(host, repo, workspace, checkpoint_ref(session))
     if saved is None:
-        return BroughtBack()
+        return RestoreResult()
     descriptions, marker = await saved.words(), saved.layout.git_dir / "ao-checkpoint-is-back"
     if _has_marker(marker, saved.commit):
-        return BroughtBack(descriptions, saved.ref)
+        return RestoreResult(descriptions, saved.ref)
     if not saved.begun and not await saved.is_back():
         obstacle = await _local_changes(saved)
         if obstacle:
-            return BroughtBack(ref=saved.ref, waiting=obstacle)
+            return RestoreResult(ref=saved.ref, waiting=obstacle)
         if await _branch_move(saved) and not await _catch_up(saved):
             obstacle = await _apply_changes(saved)
             if obstacle:
-                return BroughtBack(ref=saved.ref, waiting=obstacle)
+                return RestoreResult(ref=saved.ref, waiting=obstacle)
         else:
             await _restore(saved)
     elif saved.begun:
         await _restore(saved)
     _write_marker(marker, saved.commit)
     saved.marker.unlink(missing_ok=True)
-    return BroughtBack(descriptions, saved.ref)
+    return RestoreResult(descriptions, saved.ref)
 
 
-async def settle(host: Host, repo: Path, session: str) -> None:
+async def mark_restored(host: Host, repo: Path, session: str) -> None:
     """Mark a session's saved work as restored in this repository, because that was done in a copy of it."""
     main = Git(host, repo)
     if commit := await main.resolve(rescue_ref(session)):
@@ -113,7 +114,7 @@ class _Saved:
     async def is_back(self) -> bool:
         """Return whether the workspace is as it was saved."""
         paths = [entry.path for entry in self.manifest.entries]
-        return await holds(self.host, self.main.repo, self.git.repo, self.ref, paths)
+        return await is_saved_in(self.host, self.main.repo, self.git.repo, self.ref, paths)
 
     async def words(self) -> tuple[str, ...]:
         """Return what was saved, in words."""
@@ -124,7 +125,7 @@ class _Saved:
 def _has_marker(file: Path, commit: str) -> bool:
     """Return whether a marker file names this commit; agents too can write to the workspace's Git folder."""
     try:
-        return read_plain(file) == commit.encode()
+        return read_regular_file(file) == commit.encode()
     except OSError as error:
         if short := machine_short(error):
             raise short from None
@@ -159,7 +160,7 @@ async def _restore(saved: _Saved) -> list[str]:
         await _restore_head(git, saved.manifest)
         try:
             await asyncio.to_thread(_restore_files, workspace, saved.manifest, blobs)
-        except NotPlain as error:
+        except UnsafePath as error:
             raise AoError(
                 f"this is no rescue that was made here: {error}", f"look at it: git show {saved.ref}"
             ) from None
@@ -180,11 +181,11 @@ async def _restore(saved: _Saved) -> list[str]:
     return notes
 
 
-async def _finish(saved: _Saved, session: str) -> BroughtBack:
+async def _finish(saved: _Saved, session: str) -> RestoreResult:
     """Mark the saved work as restored, and return what was restored."""
     words = await saved.words()
     await _mark_restored(saved.main, session, saved.commit)
-    return BroughtBack(words, restored_ref(session))
+    return RestoreResult(words, restored_ref(session))
 
 
 async def _mark_restored(main: Git, session: str, commit: str) -> None:
@@ -265,11 +266,11 @@ async def _restore_head(git: Git, manifest: Manifest) -> None:
     if manifest.head is None:
         empty = await git.text("hash-object", "-w", "-t", "tree", os.devnull)
     target = manifest.head or empty
-    await git.run("read-tree", "--reset", "-u", target, config=(PARALLEL, *git.filters()), timeout=None)
+    await git.run("read-tree", "--reset", "-u", target, config=(PARALLEL_CHECKOUT, *git.filters()), timeout=None)
     if manifest.head_ref is not None:
         await git.run("symbolic-ref", "-m", "ao: brought back", "HEAD", manifest.head_ref)
         if manifest.head and await git.resolve(manifest.head_ref) is None:
-            await git.update_ref(manifest.head_ref, manifest.head, ABSENT, "ao: brought back")
+            await git.update_ref(manifest.head_ref, manifest.head, REF_ABSENT, "ao: brought back")
     elif manifest.head:
         await git.update_ref("HEAD", manifest.head, None, "ao: brought back")
 
@@ -288,7 +289,7 @@ def _restore_files(workspace: Path, manifest: Manifest, blobs: Path) -> None:
 
 def _remove(workspace: Path, name: str) -> None:
     """Remove a file of the workspace, and folders that become empty, unless the path leads through a symlink."""
-    path = workspace.joinpath(*parts_in_git(name))
+    path = workspace.joinpath(*git_path_parts(name))
     if not _is_through_link(workspace, path) and (path.is_symlink() or path.is_file()):
         path.unlink()
         _remove_empty(path.parent, workspace)
@@ -304,7 +305,7 @@ async def _leave_out(git: Git, manifest: Manifest) -> None:
         """Remove the files that the index leaves out and the rescue does not have."""
         for entry in os.fsdecode(listing).split("\0"):
             if entry[:1] in ("S", "s") and entry[2:] not in restored_paths:
-                with contextlib.suppress(NotPlain):  # an agent may have written the index
+                with contextlib.suppress(UnsafePath):  # an agent may have written the index
                     _remove(git.repo, entry[2:])
 
     await asyncio.to_thread(remove)
@@ -341,14 +342,14 @@ def _restore_entry(workspace: Path, entry: Entry, blob: Path) -> None:
 
 
 def _safe_members(tar: tarfile.TarFile, folder: Path) -> Iterator[tarfile.TarInfo]:
-    """Yield the members of an archive; raise `NotPlain` for one outside the folder, behind a symlink of the archive, or a device."""
+    """Yield the members of an archive; raise `UnsafePath` for one outside the folder, behind a symlink of the archive, or a device."""
     for member in tar:
         names = [member.name, *([member.linkname] if member.islnk() else [])]
         for name in names:
             if name != "." and _is_through_link(folder, folder.joinpath(*parts_of(name))):
-                raise NotPlain(f"{name!r} lies behind a symlink of the same archive")
+                raise UnsafePath(f"{name!r} lies behind a symlink of the same archive")
         if member.ischr() or member.isblk():
-            raise NotPlain(f"{member.name!r} is a device")
+            raise UnsafePath(f"{member.name!r} is a device")
         yield member
 
 
@@ -356,7 +357,7 @@ def _make_way(workspace: Path, path: Path) -> None:
     """Remove what is at a path or blocks it, because a folder may have become a file or the reverse. Git's own folder is refused."""
     top = workspace / path.relative_to(workspace).parts[0]
     if top.exists() and top.samefile(workspace / ".git"):
-        raise NotPlain(f"{path} is Git's own")
+        raise UnsafePath(f"{path} is Git's own")
     for relative_parent in [*reversed(list(path.relative_to(workspace).parents)[:-1])]:
         parent = workspace / relative_parent
         if parent.is_symlink() or (parent.exists() and not parent.is_dir()):

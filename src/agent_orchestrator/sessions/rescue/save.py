@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent_orchestrator.base.files.safe import opened
-from agent_orchestrator.base.git.commands import ABSENT, Git, GitFailed
+from agent_orchestrator.base.files.safe import open_below
+from agent_orchestrator.base.git.commands import REF_ABSENT, Git, GitFailed
 from agent_orchestrator.errors import AoError, Temporary
 from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.sessions.rescue.manifest import (
@@ -24,7 +24,7 @@ from agent_orchestrator.sessions.rescue.manifest import (
     restored_ref,
 )
 from agent_orchestrator.sessions.rescue.nested_repositories import pack
-from agent_orchestrator.sessions.rescue.survey import LARGEST, Survey, survey
+from agent_orchestrator.sessions.rescue.survey import MAX_FILE_SIZE, Survey, survey
 
 _MAX_OPEN_FILES = 64
 """Number of files that are open at the same time."""
@@ -132,7 +132,7 @@ async def is_safe(host: Host, repo: Path, workspace: Path, session: str, named: 
     return (*descriptions, *snapshot.unsafe)
 
 
-async def holds(host: Host, repo: Path, workspace: Path, ref: str, named: Sequence[str]) -> bool:
+async def is_saved_in(host: Host, repo: Path, workspace: Path, ref: str, named: Sequence[str]) -> bool:
     """Return whether the workspace equals the state under this ref."""
     return await _is_stored(await survey(host, repo, workspace, named), ref)
 
@@ -193,7 +193,7 @@ async def _save(snapshot: Survey, ref: str, session: str, folder: Path, about: s
     commit = await main.commit_tree(
         tree_for_people, [*([snapshot.head] if snapshot.head else []), state], about, IDENTITY
     )
-    await main.update_ref(ref, commit, current or ABSENT, "ao: saved")
+    await main.update_ref(ref, commit, current or REF_ABSENT, "ao: saved")
     return commit
 
 
@@ -242,7 +242,9 @@ async def _store_files(main: Git, files: Sequence[tuple[Path, str]]) -> list[str
     for start in range(0, len(files), _MAX_OPEN_FILES):
         batch = files[start : start + _MAX_OPEN_FILES]
         with contextlib.ExitStack() as stack:
-            open_files = [stack.enter_context(opened(root, name, longest=2 * LARGEST)) for root, name in batch]
+            open_files = [
+                stack.enter_context(open_below(root, name, longest=2 * MAX_FILE_SIZE)) for root, name in batch
+            ]
             paths = [root / name for root, name in batch]
             if (descriptors := Path(f"/proc/{os.getpid()}/fd")).is_dir():
                 paths = [descriptors / str(file.fileno()) for file in open_files]

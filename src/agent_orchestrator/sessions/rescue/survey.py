@@ -12,23 +12,25 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from agent_orchestrator.base.files.safe import NotPlain, mounted_below, plain
-from agent_orchestrator.base.git.commands import SPARSE_MARK, Change, Git
-from agent_orchestrator.base.git.refs import LONGEST_INDEX, Layout, find_layout, read_head, read_symbolic_head
+from agent_orchestrator.base.files.safe import UnsafePath, mounted_below, open_regular_file
+from agent_orchestrator.base.git.commands import Git
+from agent_orchestrator.base.git.listings import StatusEntry
+from agent_orchestrator.base.git.refs import MAX_INDEX_BYTES, Layout, find_layout, read_head, read_symbolic_head
+from agent_orchestrator.base.git.settings import SPARSE_MARK
 from agent_orchestrator.errors import NotFound, UsageError, machine_short
 from agent_orchestrator.plugins.workspaces.contents import copied_before
 from agent_orchestrator.protocols.host import Host
-from agent_orchestrator.sessions.rescue.missing_head import is_there, why_it_stays, without_commits
-from agent_orchestrator.sessions.rescue.nested_worktrees import in_progress, linked
+from agent_orchestrator.sessions.rescue.missing_head import is_commit, stay_reason, without_commits
+from agent_orchestrator.sessions.rescue.nested_worktrees import in_progress, survey_worktrees
 
 _STATE_FOLDERS = ("rebase-merge", "rebase-apply", "sequencer")
 _NOT_STATE = {"FETCH_HEAD"}
 WORKTREE_REFS = ("refs/bisect/", "refs/worktree/", "refs/rewritten/")
 _TEMPORARY_REFS = ("refs/ao/keep/", "refs/ao/clone/", "refs/ao/published/", "refs/ao/checkpoint/")
 """Refs that are removed with the workspace, or overwritten by the next one: they keep nothing for good."""
-LARGEST = 4 << 30
+MAX_FILE_SIZE = 4 << 30
 """Maximum size in bytes of a file, or of a nested repository, that is saved; with a larger one the workspace must stay."""
-TOGETHER = 4 * LARGEST
+MAX_TOTAL_SIZE = 4 * MAX_FILE_SIZE
 """Maximum size in bytes of all of them together."""
 _LONGEST_STATE = 1 << 28
 """Maximum size in bytes of a file of Git's state, except its index."""
@@ -53,7 +55,7 @@ class Survey:
     head: str | None
     lost: bool = False
     """Whether HEAD names a commit that does not exist."""
-    changes: list[Change] = field(default_factory=list)
+    changes: list[StatusEntry] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     named: list[str] = field(default_factory=list)
     hidden: list[str] = field(default_factory=list)
@@ -149,8 +151,8 @@ async def survey(host: Host, repo: Path, workspace: Path, named: Sequence[str], 
     if snapshot.head_ref is None and snapshot.head is None:
         snapshot.head_ref, snapshot.head = await git.current_branch(), await git.resolve("HEAD")
         snapshot.head_ref = f"refs/heads/{snapshot.head_ref}" if snapshot.head_ref else None
-    if snapshot.head and not await is_there(git, snapshot.head):
-        snapshot.unsafe.append(why_it_stays(workspace, snapshot.head))
+    if snapshot.head and not await is_commit(git, snapshot.head):
+        snapshot.unsafe.append(stay_reason(workspace, snapshot.head))
         snapshot.head, snapshot.lost = None, True
     await _add_files(snapshot, origin, named)
     snapshot.in_progress = in_progress(layout.git_dir)
@@ -204,7 +206,7 @@ async def _add_files(found: Survey, origin: Layout, named: Sequence[str]) -> Non
     new_paths = [name for name in candidates if name not in known_paths]
     found.named = [name for name in new_paths if not _is_repository(root / name)]
     found.nested = sorted([*found.nested, *(name for name in new_paths if _is_repository(root / name))])
-    worktrees = await linked(found.git, found.layout, own=found.own_objects)
+    worktrees = await survey_worktrees(found.git, found.layout, own=found.own_objects)
     found.nested = sorted({*found.nested, *worktrees.changed})
     found.heads, found.unsafe = worktrees.heads, [*found.unsafe, *worktrees.unsafe]
     found.unsafe += await asyncio.to_thread(_former_submodules, found)
@@ -218,7 +220,7 @@ async def _add_files(found: Survey, origin: Layout, named: Sequence[str]) -> Non
 
 def _exclude_large(snapshot: Survey) -> None:
     """Move what is too large to read from the lists of files to `unsafe` and `large`."""
-    root, git_dir, remaining = snapshot.git.repo, snapshot.layout.git_dir, TOGETHER
+    root, git_dir, remaining = snapshot.git.repo, snapshot.layout.git_dir, MAX_TOTAL_SIZE
     for folder, names in (
         (git_dir, snapshot.git_files),
         *((root, names) for names in (snapshot.files, snapshot.named, snapshot.hidden, snapshot.nested)),
@@ -226,16 +228,16 @@ def _exclude_large(snapshot: Survey) -> None:
         kept_names = []
         for name in names:
             size = _size_of(folder / name)
-            max_size = LARGEST
+            max_size = MAX_FILE_SIZE
             if folder is git_dir:
-                max_size = LONGEST_INDEX if _is_index(name) else _LONGEST_STATE
+                max_size = MAX_INDEX_BYTES if _is_index(name) else _LONGEST_STATE
             if size <= min(max_size, remaining):
                 kept_names.append(name)
                 remaining -= size
             else:
                 display_name, limit = (
                     os.fsencode(name).decode(errors="replace")[:200],
-                    max_size if size > max_size else TOGETHER,
+                    max_size if size > max_size else MAX_TOTAL_SIZE,
                 )
                 suffix = "" if size > max_size else " with what else is to be saved"
                 snapshot.unsafe.append(
@@ -260,7 +262,7 @@ def _size_of(path: Path) -> int:
     except OSError:
         return 0
     total = 0
-    while entries and total <= LARGEST:
+    while entries and total <= MAX_FILE_SIZE:
         entry = entries.pop()
         with suppress(OSError):
             if entry.is_dir(follow_symlinks=False):
@@ -503,10 +505,10 @@ def _objects_in(file: Path) -> set[str]:
     """Return what looks like an object's name in one of Git's state files, read in pieces because an agent may have made it long."""
     objects: set[str] = set()
     rest = b""
-    with plain(file) as stream:
+    with open_regular_file(file) as stream:
         while piece := stream.read(_PIECE_SIZE):
             if stream.tell() > _LONGEST_STATE:
-                raise NotPlain(f"{file} is too long")
+                raise UnsafePath(f"{file} is too long")
             text = rest + piece
             objects.update(match.decode() for match in _OBJECT.findall(text))
             rest = text[-_OVERLAP:]

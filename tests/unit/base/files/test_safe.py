@@ -34,7 +34,7 @@ def root(tmp_path: Path) -> Path:
 def test_a_plain_file_is_read(root: Path) -> None:
     assert safe.read(root, "a/b/file") == b"mine"
     assert safe.read_text(root, "a/./b//file") == "mine"
-    assert safe.read_plain(root / "a/b/file") == b"mine"
+    assert safe.read_regular_file(root / "a/b/file") == b"mine"
 
 
 @pytest.mark.parametrize(
@@ -56,22 +56,22 @@ def test_a_plain_file_is_read(root: Path) -> None:
     ],
 )
 def test_nothing_else_is(root: Path, name: str) -> None:
-    with pytest.raises(safe.NotPlain):
+    with pytest.raises(safe.UnsafePath):
         safe.read(root, name)
 
 
 @pytest.mark.parametrize("name", ["a/file-link", "own-link", "pipe", "zero"])
 def test_nor_by_its_whole_name(root: Path, name: str) -> None:
     with pytest.raises(OSError):
-        safe.read_plain(root / name)
+        safe.read_regular_file(root / name)
 
 
 def test_a_file_without_end_is_too_long(root: Path) -> None:
     os.truncate(root / "a/b/file", 1 << 40)
-    with pytest.raises(safe.NotPlain):
+    with pytest.raises(safe.UnsafePath):
         safe.read(root, "a/b/file")
-    with pytest.raises(safe.NotPlain):
-        safe.read_plain(root / "a/b/file")
+    with pytest.raises(safe.UnsafePath):
+        safe.read_regular_file(root / "a/b/file")
 
 
 def test_making_a_file_follows_no_symlink(root: Path, tmp_path: Path) -> None:
@@ -165,19 +165,19 @@ def test_a_copy_has_the_times_and_the_holes_of_what_it_is_of(root: Path, tmp_pat
         file.write(b"end")
     os.utime(source, ns=(1, 123456789))
     target.symlink_to(tmp_path / "outside/secret")
-    safe.copy_plain(source, target, 65 << 20)
+    safe.copy_regular_file(source, target, 65 << 20)
     assert (tmp_path / "outside/secret").read_text() == "secret" and not target.is_symlink()
     assert target.read_bytes() == source.read_bytes() and target.stat().st_mtime_ns == 123456789
     assert target.stat().st_blocks * 512 < 8 << 20
-    with pytest.raises(safe.NotPlain, match="too long"):
-        safe.copy_plain(source, target, 64 << 20)
+    with pytest.raises(safe.UnsafePath, match="too long"):
+        safe.copy_regular_file(source, target, 64 << 20)
     assert not target.exists()
 
 
 @pytest.mark.parametrize("name", ["a/file-link", "pipe", "zero", "a"])
 def test_nothing_but_a_file_is_copied(root: Path, tmp_path: Path, name: str) -> None:
-    with pytest.raises(safe.NotPlain):
-        safe.copy_plain(root / name, tmp_path / "copy")
+    with pytest.raises(safe.UnsafePath):
+        safe.copy_regular_file(root / name, tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
 
 
@@ -196,11 +196,11 @@ def test_some_of_a_folder_is_copied_and_nobody_is_waited_for(tmp_path: Path) -> 
     (source / "large").write_bytes(bytes(2000))
     (source / "link").symlink_to("/etc")
     os.mkfifo(source / "pipe")
-    assert sorted(safe.copy_some(source, kept, 1000, 100)) == [source / "large", source / "pipe"]
+    assert sorted(safe.copy_tree_limited(source, kept, 1000, 100)) == [source / "large", source / "pipe"]
     assert (kept / "below" / "small").read_text() == "small" and (kept / "link").readlink() == Path("/etc")
-    assert [one.name for one in safe.copy_some(source, tmp_path / "few", 10_000, 0)] == ["…"]
+    assert [one.name for one in safe.copy_tree_limited(source, tmp_path / "few", 10_000, 0)] == ["…"]
     deep = tmp_path / "deep"
     deep.mkdir()
     nested(deep, 900)
-    [rest] = safe.copy_some(deep, tmp_path / "shallow", 10_000, 500)
+    [rest] = safe.copy_tree_limited(deep, tmp_path / "shallow", 10_000, 500)
     assert len(rest.relative_to(deep).parts) == 501

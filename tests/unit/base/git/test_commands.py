@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_orchestrator.base.git.commands import (
-    ABSENT,
-    Change,
+    REF_ABSENT,
     Git,
     GitFailed,
     find_layout,
@@ -23,7 +22,8 @@ from agent_orchestrator.base.git.commands import (
     repository_lock,
     valid_branch,
 )
-from agent_orchestrator.base.git.refs import read_refs, ref_safe
+from agent_orchestrator.base.git.listings import StatusEntry
+from agent_orchestrator.base.git.refs import escape_for_ref, read_refs
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.errors import Temporary
 from agent_orchestrator.protocols.host import Completed
@@ -61,7 +61,7 @@ def test_branch_names_at_the_edge(name: str) -> None:
 @given(st.text(min_size=1, max_size=12))
 @settings(max_examples=100, derandomize=True, database=None)
 def test_any_session_has_a_ref(name: str) -> None:
-    assert valid_branch("ao/" + ref_safe(name.encode(errors="replace").decode()))
+    assert valid_branch("ao/" + escape_for_ref(name.encode(errors="replace").decode()))
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ async def test_names_and_commits(git: Git, repo: Path) -> None:
     assert (await git.version()) >= (2, 20)
     tree = await git.make_tree([("100644", "blob", await git.hash_bytes(b"x"), "x")])
     second = await git.commit_tree(tree, [head], "second")
-    await git.update_ref("refs/heads/two", second, ABSENT)
+    await git.update_ref("refs/heads/two", second, REF_ABSENT)
     with pytest.raises(GitFailed):
         await git.update_ref("refs/heads/two", head, head)
     assert await git.is_ancestor(head, second) and not await git.is_ancestor(second, head)
@@ -182,7 +182,7 @@ async def test_status_names_every_file(git: Git, repo: Path) -> None:
     (repo / "d" / "new\nline").write_text("x")
     found = await git.status()
     assert [(change.xy, change.path) for change in found] == [(".M", "a"), ("??", "d/new\nline")]
-    assert found[0].blobs == (git_in(repo, "rev-parse", ":a"),) and found[1] == Change("??", "d/new\nline")
+    assert found[0].blobs == (git_in(repo, "rev-parse", ":a"),) and found[1] == StatusEntry("??", "d/new\nline")
 
 
 async def test_files_are_stored_byte_for_byte(git: Git, repo: Path, tmp_path: Path) -> None:

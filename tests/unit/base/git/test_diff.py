@@ -11,7 +11,7 @@ import pytest
 
 from agent_orchestrator.base.git import diff
 from agent_orchestrator.base.git.commands import Git, GitFailed
-from agent_orchestrator.base.git.diff import FILE_MOST, PATCH_MOST, show
+from agent_orchestrator.base.git.diff import MAX_FILE_BYTES, MAX_PATCH_BYTES, render_change
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.testing.contracts.workspace import git_in
 
@@ -39,7 +39,7 @@ async def test_what_is_small_is_shown_whole_and_can_be_applied(git: Git, repo: P
     (repo / "b").rename(repo / "c")
     (repo / "a").write_text("changed\n")
     (repo / "data").write_bytes(bytes(range(256)) * 10)
-    shown = await show(git, "main", None)
+    shown = await render_change(git, "main", None)
     assert shown.patch == await git.diff("main") and shown.stat == await git.diff("main", form="stat")
     assert shown.files == ("a", "c", "data") and shown.omitted == ()
     copy = tmp_path / "copy"
@@ -61,7 +61,7 @@ async def test_attributes_hide_no_text(git: Git, repo: Path, tmp_path: Path, hid
     if head:
         git_in(repo, "add", ".")
         git_in(repo, "commit", "-qm", "second")
-    shown = await show(git, first, head)
+    shown = await render_change(git, first, head)
     assert {"-a", "+import os", "-b", "+evil", "+evil = '\ufffd'"} <= set(shown.patch.splitlines())
     assert shown.patch.count("GIT binary patch") == 1, "what is no text is none"
     assert shown.omitted == ()
@@ -72,8 +72,8 @@ async def test_what_is_hidden_behind_much_that_is_hidden_is_told_to_be_missing(g
     for number in range(5):
         (repo / f"f{number}").write_text("x" * (3 << 20) + "\n")
     (repo / "z.py").write_text("evil\n")
-    shown = await show(git, "main", None)
-    assert "GIT binary patch" not in shown.patch and len(shown.patch) <= PATCH_MOST
+    shown = await render_change(git, "main", None)
+    assert "GIT binary patch" not in shown.patch and len(shown.patch) <= MAX_PATCH_BYTES
     assert shown.omitted == ("f3", "f4", "z.py")
 
 
@@ -84,13 +84,13 @@ async def test_a_file_of_300_gb_is_not_opened(git: Git, repo: Path) -> None:
         file.truncate(300 << 30)
     (repo / "a").write_text("changed\n")
     async with asyncio.timeout(60):
-        shown = await show(git, "main", None)
+        shown = await render_change(git, "main", None)
     assert shown.omitted == ("huge",) and set(shown.files) == {".gitattributes", "a", "b", "huge"}
     assert "+changed" in shown.patch and "huge" not in shown.patch and "huge | too large to be compared" in shown.stat
 
 
 async def test_what_is_committed_counts_before_and_after(git: Git, repo: Path) -> None:
-    large = os.urandom(FILE_MOST + 1)
+    large = os.urandom(MAX_FILE_BYTES + 1)
     for name in ("was [large]", "is large"):
         (repo / name).write_bytes(large if name.startswith("was") else b"small")
     git_in(repo, "add", ".")
@@ -101,7 +101,7 @@ async def test_what_is_committed_counts_before_and_after(git: Git, repo: Path) -
     (repo / "a").write_text("changed\n")
     git_in(repo, "commit", "-qam", "third")
     for head in ("work", None):
-        shown = await show(git, "main", head)
+        shown = await render_change(git, "main", head)
         assert shown.omitted == ("is large", "was [large]") and shown.files == ("a", "is large", "was [large]")
         assert "+changed" in shown.patch and "large" not in shown.patch
 
@@ -109,8 +109,8 @@ async def test_what_is_committed_counts_before_and_after(git: Git, repo: Path) -
 async def test_a_long_patch_ends_with_a_whole_file(git: Git, repo: Path) -> None:
     for number in range(5):
         (repo / f"f{number}").write_text(f"{number}" * 79 + "\n" + "x" * (3 << 20) + "\n")
-    shown = await show(git, "main", None)
-    assert 6 << 20 < len(shown.patch) <= PATCH_MOST
+    shown = await render_change(git, "main", None)
+    assert 6 << 20 < len(shown.patch) <= MAX_PATCH_BYTES
     assert shown.files == ("f0", "f1", "f2", "f3", "f4") and shown.omitted == ("f3", "f4")
     assert shown.patch.count("diff --git ") == 3 and shown.patch.endswith("x" * 9 + "\n")
 
@@ -122,7 +122,7 @@ async def test_where_very_many_are_too_large_none_is_compared(
     for name in ("one", "two"):
         with (repo / name).open("wb") as file:
             file.truncate(1 << 40)
-    shown = await show(git, "main", None)
+    shown = await render_change(git, "main", None)
     assert shown.patch == "" and shown.omitted == shown.files == ("one", "two")
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agent_orchestrator.base.text.redaction import Redactor, ordinary, shaped
+from agent_orchestrator.base.text.redaction import Redactor, has_secret_format, is_ordinary
 
 PASSWORD = "zK4+vT9m/Qw2"
 TOKEN = "Qm7RtYx2LpW9sVb4NcZ8kJh3"
@@ -119,7 +119,7 @@ def test_ordinary_values_are_never_secrets(value: str) -> None:
             "changeme",
             "12345678901",
         ):
-            assert ordinary(value, name), name
+            assert is_ordinary(value, name), name
     text = f"switch to {value}, then {value}"
     assert Redactor({"SORT_KEY": value}).text(text) is text
 
@@ -313,7 +313,9 @@ def test_no_output_holds_a_terminal_up(name: str) -> None:
 
 
 def test_a_password_in_an_address_is_one() -> None:
-    assert shaped("https://me:s3cr3t@example.com/x.git") and not shaped("https://example.com/x.git")
+    assert has_secret_format("https://me:s3cr3t@example.com/x.git") and not has_secret_format(
+        "https://example.com/x.git"
+    )
     clean = Redactor().text("fatal: 'http://me:s3cr3t@h:8080/x' not found")
     assert clean == "fatal: 'http://me:[secret password]@h:8080/x' not found"
 
@@ -361,7 +363,7 @@ WORDS = st.lists(
 def test_text_without_a_secret_is_the_same_to_the_byte(text: str) -> None:
     redactor = Redactor({"DB_PASSWORD": PASSWORD, "FORGE_TOKEN": TOKEN})
     clean = redactor.text(text)
-    if not shaped(text):
+    if not has_secret_format(text):
         assert clean is text
     assert redactor.text(clean) == clean
     raw = text.encode(errors="surrogatepass")

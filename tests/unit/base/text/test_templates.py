@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from agent_orchestrator.base.text.templates import check, check_condition, holds, render, variables_of
+from agent_orchestrator.base.text.templates import check, check_condition, is_true, render, variables_of
 from agent_orchestrator.errors import UsageError
 
 
@@ -33,7 +33,7 @@ def test_what_messages_use() -> None:
     ],
 )
 def test_conditions(condition: str, expected: bool) -> None:
-    assert holds(condition, {"label": "needs-tests", "count": 3, "labels": ["a"]}) is expected
+    assert is_true(condition, {"label": "needs-tests", "count": 3, "labels": ["a"]}) is expected
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_wrong_and_runaway_templates_are_refused(template: str, reason: str) -> 
 @pytest.mark.parametrize("condition", ["a ==", "a b", "missing", "range(3)", "a * 2", "{{a}} {{a}}", "(" * 5000])
 def test_wrong_conditions_are_refused(condition: str) -> None:
     with pytest.raises(UsageError):
-        holds(condition, {"a": 1})
+        is_true(condition, {"a": 1})
 
 
 def test_unknown_variables_are_found_ahead_with_the_nearest_name() -> None:

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_orchestrator.base.home import Home
 from agent_orchestrator.plugins.runtimes import screen_text
-from agent_orchestrator.plugins.runtimes.keys import encoded
+from agent_orchestrator.plugins.runtimes.keys import encode
 from agent_orchestrator.plugins.runtimes.pty_holder.terminal import SCROLLBACK, Modes, Scrollback, without_answers
-from agent_orchestrator.plugins.runtimes.screen_text import MOST_MARKS, visible_text
-from agent_orchestrator.views.inspection import Inspection
+from agent_orchestrator.plugins.runtimes.screen_text import MAX_ACCENTS, visible_text
+from agent_orchestrator.views.inspection import SessionDetails
+from tests.parts import make_core
 
 
 def test_modes_are_seen_wherever_the_output_is_split() -> None:
@@ -63,7 +63,7 @@ def test_a_terminals_own_answers_are_no_keystrokes(keys: bytes, left: bytes) -> 
     [("C-c", b"\x03"), ("C-[", b"\x1b"), ("M-x", b"\x1bx"), ("C-Space", b"\0"), ("ü", "ü".encode()), ("yes", b"yes")],
 )
 def test_keys_are_sent_as_tmux_would(key: str, sent: bytes) -> None:
-    assert encoded(key) == sent
+    assert encode(key) == sent
 
 
 @pytest.mark.anyio
@@ -80,11 +80,11 @@ async def test_accents_without_end_pile_up_on_no_character(between: str) -> None
     for before in ("x\u0301", "x" * 40):
         output = f"{before}{(chr(0x301) + between) * 2000}\r\nnext".encode()
         lines = (await visible_text(output, 40, 10)).splitlines()
-        assert "next" in lines and max(map(len, lines)) <= 40 + MOST_MARKS
+        assert "next" in lines and max(map(len, lines)) <= 40 + MAX_ACCENTS
 
 
 def test_few_of_them_are_even_tried() -> None:
-    assert len("".join(screen_text._with_few_marks(("a" + "\u0301" * 500) * 3))) == 3 * (1 + MOST_MARKS)
+    assert len("".join(screen_text._with_few_marks(("a" + "\u0301" * 500) * 3))) == 3 * (1 + MAX_ACCENTS)
 
 
 PIECES = st.one_of(
@@ -132,11 +132,11 @@ def test_a_screen_that_was_read_leaves_no_cells_to_be_collected() -> None:
 
 @pytest.mark.anyio
 async def test_a_line_without_an_end_is_shown_in_pieces(tmp_path: Path) -> None:
-    home, nothing = Home(tmp_path), cast(Any, None)
-    log = home.terminal_log("app-x")
+    core, nothing = make_core(tmp_path), cast(Any, None)
+    log = core.home.terminal_log("app-x")
     log.parent.mkdir(parents=True)
     log.write_bytes(b"x" * (5 << 20) + b"\nend\nno end")
-    inspection = Inspection(nothing, home, nothing, nothing, nothing, nothing, nothing)
+    inspection = SessionDetails(core, nothing, nothing, nothing)
     shown = [one async for one in inspection.log("app-x", raw=False, tail_lines=None, follow=False)]
     assert b"".join(shown) == log.read_bytes()
     assert max(map(len, shown)) <= 1 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agent_orchestrator.config.scope import Limit
-from agent_orchestrator.fleet.scheduling.slots import Verdict, admit
+from agent_orchestrator.fleet.scheduling.slots import StartDecision, admit
 from tests.unit.core.test_around_the_flow import PLENTY, at_work, waiting
 
 TWO = [Limit(frozenset({"app"}), 2, "file")]
@@ -16,7 +16,7 @@ def test_one_that_would_collide_lets_another_go_first() -> None:
     sessions = [at_work("a"), waiting("b", 1.0), waiting("c", 2.0)]
     expected = {"a": LOGIN, "b": LOGIN | {"x.py"}, "c": frozenset({"other.py"})}
     waits = "a free place (2 of 2 agents at work); a works on login.py too"
-    assert admit(sessions, TWO, PLENTY, expected=expected) == [Verdict("c"), Verdict("b", waits)]
+    assert admit(sessions, TWO, PLENTY, expected=expected) == [StartDecision("c"), StartDecision("b", waits)]
 
 
 def test_two_that_wait_do_not_start_together_either() -> None:
@@ -27,7 +27,7 @@ def test_two_that_wait_do_not_start_together_either() -> None:
 
 def test_nobody_waits_for_a_file_alone() -> None:
     expected = {"a": LOGIN, "b": LOGIN}
-    assert admit([at_work("a"), waiting("b")], TWO, PLENTY, expected=expected) == [Verdict("b")]
+    assert admit([at_work("a"), waiting("b")], TWO, PLENTY, expected=expected) == [StartDecision("b")]
 
 
 def test_files_of_another_project_are_other_files() -> None:

@@ -14,7 +14,7 @@ from agent_orchestrator.changes.conflicts.merge_bases import Graph, Node, two
 from agent_orchestrator.changes.conflicts.paths import Changes, parse_changes
 from agent_orchestrator.changes.conflicts.service import news
 from agent_orchestrator.core.events import SessionCreated
-from agent_orchestrator.core.facts import Collision, SessionFacts
+from agent_orchestrator.core.facts import PredictedConflict, SessionFacts
 
 
 def _reachable(graph: dict[str, tuple[str, ...]], start: str) -> set[str]:
@@ -146,7 +146,7 @@ def test_files_that_a_task_names() -> None:
     assert named_files("make it faster", files) == frozenset()
 
 
-def _facts(**collisions: Collision) -> SessionFacts:
+def _facts(**collisions: PredictedConflict) -> SessionFacts:
     spec = SessionCreated("t", "s", "", "", "demo", "process", "worktree", "b", "main", "/r", "/w")
     return SessionFacts("p-s", "p", spec, 0.0, 0.0, collisions=collisions)
 
@@ -155,12 +155,12 @@ def test_only_what_is_new_is_told() -> None:
     text = Pair("o", "p-s", ("x", "y"), "text")
     [told] = news(_facts(), {"o": text})
     assert (told.type, told.other, told.files, told.kind) == ("conflict-predicted", "o", ("x", "y"), "text")
-    assert news(_facts(o=Collision(("y", "x"), "text", 1.0)), {"o": text}) == []
-    [more] = news(_facts(o=Collision(("x",), "text", 1.0)), {"o": text})
+    assert news(_facts(o=PredictedConflict(("y", "x"), "text", 1.0)), {"o": text}) == []
+    [more] = news(_facts(o=PredictedConflict(("x",), "text", 1.0)), {"o": text})
     assert more.type == "conflict-predicted"
-    [worse] = news(_facts(o=Collision(("x", "y"), "overlap", 1.0)), {"o": text})
+    [worse] = news(_facts(o=PredictedConflict(("x", "y"), "overlap", 1.0)), {"o": text})
     assert worse.type == "conflict-predicted"
-    [less] = news(_facts(o=Collision(("x", "y", "z"), "text", 1.0)), {"o": text})
+    [less] = news(_facts(o=PredictedConflict(("x", "y", "z"), "text", 1.0)), {"o": text})
     assert (less.type, less.files) == ("conflict-cleared", ("x", "y"))
-    [over] = news(_facts(o=Collision(("x",), "text", 1.0)), {})
+    [over] = news(_facts(o=PredictedConflict(("x",), "text", 1.0)), {})
     assert (over.type, over.other, over.files) == ("conflict-cleared", "o", ())

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from agent_orchestrator.changes.forge_sync import issue_sync
-from agent_orchestrator.changes.forge_sync.issue_sync import HINTED, WITH_HOOKS, Tracking
+from agent_orchestrator.changes.forge_sync.issue_sync import HINTED, WITH_HOOKS, IssueSync
 from agent_orchestrator.changes.forge_sync.outages import Outages
-from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.errors import Temporary
 from agent_orchestrator.protocols.forge import Hint, Issue
-from agent_orchestrator.testing.memory import MemoryStore
-from tests.unit.core.world import Time, created
+from tests.parts import HandSetClock, make_core, never_quiet
+from tests.unit.core.world import created
 
 pytestmark = pytest.mark.anyio
 
@@ -58,10 +58,11 @@ class Tracker:
 class Scene:
     """A project whose tracker sends webhooks."""
 
-    def __init__(self) -> None:
-        self.time, self.tracker, self.every = Time(), Tracker(), EVERY
-        self.flow = Flow(MemoryStore(), self.time, lambda _project, _profile: ())
-        project = SimpleNamespace(id="app", repo="acme/app", tracker=SimpleNamespace(plugin="github", options={}))
+    def __init__(self, folder: Path) -> None:
+        self.time, self.tracker, self.every = HandSetClock(), Tracker(), EVERY
+        core = make_core(folder, clock=self.time)
+        core.config.add_adhoc("app", folder / "app")
+        self.flow = core.flow
 
         async def name(_project: object) -> str:
             return "github"
@@ -69,15 +70,13 @@ class Scene:
         async def reach(*_: str) -> Tracker:
             return self.tracker
 
-        config = SimpleNamespace(projects=lambda: [project], project=lambda _: project)
         repositories: Any = SimpleNamespace(
             tracker_name=name,
             reach_tracker=reach,
             trackers=lambda _: [self.tracker],
             interval=lambda *_: self.every,
-            plugins=SimpleNamespace(project=lambda _: project, config=config),
         )
-        self.tracking = Tracking(self.flow, repositories, Outages(self.flow, repositories))
+        self.tracking = IssueSync(core, repositories, Outages(core, never_quiet))
 
     def hint(self, *issues: str, project: str = "app") -> None:
         self.tracking.hint("github", Hint("acme/app", issues=issues), [project])
@@ -94,9 +93,9 @@ async def until(holds: Callable[[], object]) -> None:
 
 
 @pytest.fixture
-async def scene() -> AsyncIterator[Scene]:
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
     """It was polled, and webhooks come since."""
-    scene = Scene()
+    scene = Scene(tmp_path)
     await scene.flow.start()
     scene.tracker.write("1", "First", 900.0)
     scene.tracking.start()

@@ -5,21 +5,20 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator
-from types import SimpleNamespace
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from agent_orchestrator.changes.forge_sync.connections import Repositories
-from agent_orchestrator.changes.forge_sync.issue_sync import Tracking
-from agent_orchestrator.changes.forge_sync.outages import LONG, Outages
+from agent_orchestrator.changes.forge_sync.issue_sync import IssueSync
+from agent_orchestrator.changes.forge_sync.outages import NOTIFY_AFTER, Outages
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.errors import Denied, Temporary
 from agent_orchestrator.protocols.forge import Issue
-from agent_orchestrator.testing.memory import MemoryStore
-from tests.unit.core.world import Time
+from agent_orchestrator.sessions.part import Core
+from tests.parts import HandSetClock, make_core, never_quiet
 
 DOWN = Temporary("GitHub failed with 503", "try again later")
 EXPIRED = Denied("the token from GITHUB_TOKEN is not accepted by GitHub", "gh auth login")
@@ -31,18 +30,10 @@ class Plugins:
     """One project, whose tracker answers as told."""
 
     def __init__(self) -> None:
-        self.registered, self.trusted, self.error = {"app"}, True, DOWN
+        self.trusted, self.error = True, DOWN
         self.asked = 0
-        self.plugins = self
-        self.config = SimpleNamespace(project=self.config_of, projects=lambda: [self.project("app")])
 
-    def config_of(self, name: str) -> object | None:
-        return self.project(name) if name in self.registered else None
-
-    def project(self, name: str) -> object:
-        return SimpleNamespace(id=name, tracker=SimpleNamespace(plugin="github", options={}), repo="acme/app")
-
-    async def check(self, _project: object) -> None:
+    async def check_trust(self, *_: object) -> None:
         if not self.trusted:
             raise Denied("nobody trusts it", "ao trust")
 
@@ -66,13 +57,15 @@ class Plugins:
 
 
 class Scene:
-    def __init__(self, flow: Flow, time: Time, plugins: Plugins) -> None:
-        self.flow, self.time, self.plugins = flow, time, plugins
+    def __init__(self, core: Core, time: HandSetClock) -> None:
+        self.flow, self.time, self.plugins = core.flow, time, Plugins()
+        core.config.add_adhoc("app", core.home.path / "app")
+        self.core = replace(core, projects=cast("Any", self.plugins))
         self.outages = self.again()
 
     def again(self) -> Outages:
         """As after a restart of the daemon."""
-        return Outages(self.flow, cast("Repositories", self.plugins))
+        return Outages(self.core, never_quiet)
 
     async def told(self) -> list[tuple[str, str]]:
         found = await self.flow.store.events(0, 1000, kind="notified")
@@ -80,12 +73,12 @@ class Scene:
 
 
 @pytest.fixture
-async def scene() -> AsyncIterator[Scene]:
-    time = Time()
-    flow = Flow(MemoryStore(), time, lambda _project, _profile: ())
-    await flow.start()
-    yield Scene(flow, time, Plugins())
-    await flow.stop()
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    time = HandSetClock()
+    core = make_core(tmp_path, clock=time)
+    await core.flow.start()
+    yield Scene(core, time)
+    await core.flow.stop()
 
 
 FAILED, LATER, OVER = ("reading-failed", "action"), ("reading-failed", "warning"), ("reading-resumed", "info")
@@ -93,13 +86,13 @@ FAILED, LATER, OVER = ("reading-failed", "action"), ("reading-failed", "warning"
 
 async def test_what_lasts_is_told_once_and_once_when_it_is_over(scene: Scene) -> None:
     outages = scene.outages
-    assert await outages.failed("app", "github", "pulls", DOWN) == LONG
-    scene.time.now += LONG - 1
+    assert await outages.failed("app", "github", "pulls", DOWN) == NOTIFY_AFTER
+    scene.time.now += NOTIFY_AFTER - 1
     assert await outages.failed("app", "github", "pulls", DOWN) == 1
     assert await scene.told() == []
     scene.time.now += 1
     assert await outages.failed("app", "github", "pulls", DOWN) == math.inf
-    scene.time.now += LONG
+    scene.time.now += NOTIFY_AFTER
     assert await outages.failed("app", "github", "pulls", DOWN) == math.inf
     outages = scene.again()
     await outages.failed("app", "github", "pulls", DOWN)
@@ -107,13 +100,13 @@ async def test_what_lasts_is_told_once_and_once_when_it_is_over(scene: Scene) ->
     await outages.works("app", "github", "pulls")
     await outages.works("app", "github", "pulls")
     assert await scene.told() == [LATER, OVER] and not scene.flow.home.outages
-    assert await outages.failed("app", "github", "pulls", DOWN) == LONG
+    assert await outages.failed("app", "github", "pulls", DOWN) == NOTIFY_AFTER
 
 
 async def test_what_passes_is_not_told(scene: Scene) -> None:
     for _ in range(5):
         await scene.outages.failed("app", "github", "pulls", DOWN)
-        scene.time.now += LONG - 1
+        scene.time.now += NOTIFY_AFTER - 1
         await scene.outages.works("app", "github", "pulls")
     assert await scene.told() == []
 
@@ -130,7 +123,7 @@ async def test_a_token_that_is_not_accepted_is_told_at_once(scene: Scene) -> Non
 
 async def test_it_is_told_again_when_only_a_person_can_mend_it_any_more(scene: Scene) -> None:
     await scene.outages.failed("app", "github", "pulls", DOWN)
-    scene.time.now += LONG
+    scene.time.now += NOTIFY_AFTER
     await scene.outages.failed("app", "github", "pulls", DOWN)
     began = scene.flow.home.outages["app github"].since
     scene.time.now += 60
@@ -142,14 +135,14 @@ async def test_it_is_told_again_when_only_a_person_can_mend_it_any_more(scene: S
 
 async def test_what_nobody_trusts_or_wants_any_more(scene: Scene) -> None:
     scene.plugins.trusted = False
-    assert await scene.outages.failed("app", "github", "issues", EXPIRED) == LONG
+    assert await scene.outages.failed("app", "github", "issues", EXPIRED) == NOTIFY_AFTER
     scene.plugins.trusted = True
     await scene.outages.failed("app", "github", "issues", EXPIRED)
     await scene.outages.settle("app", "github")
     assert scene.flow.home.outages
     await scene.outages.settle("app", "linear")
     assert not scene.flow.home.outages and await scene.told() == [FAILED]
-    scene.plugins.registered.clear()
+    scene.core.config.remove_project("app")
     assert await scene.outages.failed("app", "github", "issues", EXPIRED) == math.inf
     assert await scene.told() == [FAILED]
 
@@ -165,7 +158,7 @@ async def test_an_outage_ends_with_its_project(scene: Scene) -> None:
 
 async def test_a_tracker_is_tried_again_when_it_is_time_to_tell(scene: Scene) -> None:
     """The pauses grow, but not beyond the moment at which a person is to be told."""
-    tracking = Tracking(scene.flow, cast("Any", scene.plugins), scene.outages)
+    tracking = IssueSync(scene.core, cast("Any", scene.plugins), scene.outages)
     tracking.start()
 
     async def asked(number: int) -> None:
@@ -174,7 +167,7 @@ async def test_a_tracker_is_tried_again_when_it_is_time_to_tell(scene: Scene) ->
                 await asyncio.sleep(0.005)
 
     await asked(2)
-    scene.time.now += LONG
+    scene.time.now += NOTIFY_AFTER
     async with asyncio.timeout(60):
         while not scene.flow.home.outages:
             await asyncio.sleep(0.005)

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from agent_orchestrator.changes.forge_sync import webhooks as hooks
-from agent_orchestrator.changes.forge_sync.connections import Repositories
+from agent_orchestrator.changes.forge_sync.connections import ForgeConnections
 from agent_orchestrator.changes.forge_sync.webhooks import Unsigned, Webhooks
 from agent_orchestrator.protocols.forge import Hint
 
@@ -34,7 +34,7 @@ class World:
         self.hinted: list[Hint] = []
         projects = [self._project(name, hook) for name, hook in hooks.items()]
         config = SimpleNamespace(projects=lambda: projects, environ=environ or {})
-        repositories = Repositories(cast("Any", SimpleNamespace(config=config)), cast("Any", None))
+        repositories = ForgeConnections(cast("Any", SimpleNamespace(config=config)))
         sides = (SimpleNamespace(hint=self._watched), SimpleNamespace(hint=self._tracked))
         self.webhooks = Webhooks(*cast("Any", (SimpleNamespace(clock=lambda: 1000.0), repositories, *sides)))
 

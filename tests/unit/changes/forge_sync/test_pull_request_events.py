@@ -9,14 +9,18 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_orchestrator.changes.forge_sync.pull_request_events import UNKNOWN_FILES, news, unpinned
+from agent_orchestrator.changes.forge_sync.pull_request_events import (
+    UNKNOWN_FILES,
+    merges_other_commit,
+    pull_request_news,
+)
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.episodes import occurrence
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.fold.sessions import reduce
-from agent_orchestrator.core.pull_request import GOOD, MOST_REPLIES, UNDER_WAY
-from agent_orchestrator.core.reactions import needed, react_to
+from agent_orchestrator.core.pull_request import MOST_REPLIES, PASSING_STATES, UNFINISHED_STATES
+from agent_orchestrator.core.reactions import lifecycle_intents, react_to
 from agent_orchestrator.core.status import derive
 from agent_orchestrator.protocols.forge import Author, PullCheck, PullComment, PullReview, PullState
 from tests.unit.core.drawn import created, launched
@@ -54,7 +58,7 @@ def told(facts: SessionFacts, bodies: Sequence[e.Body]) -> SessionFacts:
 
 
 def seen(facts: SessionFacts, pull: PullState, conflicts: Sequence[str] = ()) -> SessionFacts:
-    return told(facts, news(facts, pull, conflicts))
+    return told(facts, pull_request_news(facts, pull, conflicts))
 
 
 names = st.sampled_from(["lint", "test", "build"])
@@ -114,7 +118,7 @@ def test_the_facts_agree_with_the_last_reading(sequence: list[PullState]) -> Non
     facts = opened()
     for pull in sequence:
         facts = seen(facts, pull)
-        assert news(facts, pull) == [], "what was told once is not told again"
+        assert pull_request_news(facts, pull) == [], "what was told once is not told again"
     pr, last = facts.pr, sequence[-1]
     assert pr is not None and pr.state == last.state
     assert {one.id for one in last.comments} <= {one.id for one in pr.comments}
@@ -123,8 +127,8 @@ def test_the_facts_agree_with_the_last_reading(sequence: list[PullState]) -> Non
         return
     assert (pr.title, pr.draft, pr.blocked) == (last.title, last.draft, last.blocked)
     if last.head == facts.head:
-        ended = all(one.state not in UNDER_WAY for one in last.checks)
-        green = ended and all(one.state in GOOD for one in last.checks) and bool(last.checks)
+        ended = all(one.state not in UNFINISHED_STATES for one in last.checks)
+        green = ended and all(one.state in PASSING_STATES for one in last.checks) and bool(last.checks)
         if last.checks or last.checks_expected is False:
             assert pr.green(HEAD) == (green or not last.checks)
         if last.mergeable != "unknown":
@@ -177,7 +181,9 @@ def test_what_the_agent_said_here_comes_back_as_its_own() -> None:
     said = e.CommentAdded("c-1", "done", "demo", thread="T", by_agent=True)
     facts = opened(said)
     mine = PullComment("IC_9", "done", Author("me", "agent", "yes"), 3.0, thread="T", mark="c-1")
-    assert not [body for body in news(facts, replace(PULL, comments=(mine,))) if isinstance(body, e.CommentAdded)]
+    assert not [
+        body for body in pull_request_news(facts, replace(PULL, comments=(mine,))) if isinstance(body, e.CommentAdded)
+    ]
 
 
 def test_an_agent_that_says_more_and_more_is_not_heard_at_the_forge() -> None:
@@ -191,30 +197,34 @@ def test_an_agent_that_says_more_and_more_is_not_heard_at_the_forge() -> None:
     assert facts.pr is not None and len(facts.pr.comments) == facts.pr.replies == posted == MOST_REPLIES
     others = PullComment("IC_9", "so", Author("me", "agent", "yes"), 3.0)
     facts = seen(facts, replace(PULL, comments=(others,)))
-    assert not [one for one in news(facts, replace(PULL, comments=(others,))) if isinstance(one, e.CommentAdded)]
+    assert not [
+        one for one in pull_request_news(facts, replace(PULL, comments=(others,))) if isinstance(one, e.CommentAdded)
+    ]
 
 
 def test_conflicts_name_their_files_where_they_are_known() -> None:
     facts = opened()
     clash = replace(PULL, mergeable="no")
-    assert e.ConflictsSeen(HEAD, BASE, ("a.py",)) in news(facts, clash, ["a.py"])
-    assert e.ConflictsSeen(HEAD, BASE, UNKNOWN_FILES) in news(facts, clash)
+    assert e.ConflictsSeen(HEAD, BASE, ("a.py",)) in pull_request_news(facts, clash, ["a.py"])
+    assert e.ConflictsSeen(HEAD, BASE, UNKNOWN_FILES) in pull_request_news(facts, clash)
 
 
 def test_a_change_at_a_forge_is_pushed_opened_and_neither_checked_nor_compared_here() -> None:
     facts = opened(e.PrReady(), e.HeadMoved("c2"))
-    assert [intent.kind for intent in needed(facts) if intent.kind != "silence"] == ["push"]
+    assert [intent.kind for intent in lifecycle_intents(facts) if intent.kind != "silence"] == ["push"]
     facts = told(facts, [e.WorkPushed("c2")])
-    assert {intent.kind for intent in needed(facts)} == {"silence"}
+    assert {intent.kind for intent in lifecycle_intents(facts)} == {"silence"}
     before = committed()
-    assert {intent.kind for intent in needed(before)} == {"push", "silence"}
-    assert "open-pr" in {intent.kind for intent in needed(told(before, [e.WorkPushed(HEAD)]))}
+    assert {intent.kind for intent in lifecycle_intents(before)} == {"push", "silence"}
+    assert "open-pr" in {intent.kind for intent in lifecycle_intents(told(before, [e.WorkPushed(HEAD)]))}
 
 
 def test_landed_or_closed_elsewhere() -> None:
     facts = opened()
     [merged] = [
-        body for body in news(facts, replace(PULL, state="merged", merged_as="m1")) if isinstance(body, e.PrMerged)
+        body
+        for body in pull_request_news(facts, replace(PULL, state="merged", merged_as="m1"))
+        if isinstance(body, e.PrMerged)
     ]
     assert (merged.commit, merged.head) == ("m1", HEAD)
     facts = seen(facts, replace(PULL, state="closed"))
@@ -226,14 +236,14 @@ def test_landed_or_closed_elsewhere() -> None:
 def test_a_forge_that_would_land_another_commit_is_called_off() -> None:
     facts = opened(e.PrReady(), e.MergeRequested())
     queued = replace(PULL, draft=False, queued=True)
-    assert not unpinned(facts, queued) and e.LandingFailed not in map(type, news(facts, queued))
+    assert not merges_other_commit(facts, queued) and e.LandingFailed not in map(type, pull_request_news(facts, queued))
     other = replace(queued, head="c9")
-    assert unpinned(facts, other)
-    [failed] = [body for body in news(facts, other) if isinstance(body, e.LandingFailed)]
+    assert merges_other_commit(facts, other)
+    [failed] = [body for body in pull_request_news(facts, other) if isinstance(body, e.LandingFailed)]
     assert failed.cause == "moved" and "c9" in failed.reason
     for harmless in (replace(other, queued=False), replace(other, state="merged")):
-        assert not unpinned(facts, harmless)
-    assert not unpinned(opened(e.PrReady()), other)
+        assert not merges_other_commit(facts, harmless)
+    assert not merges_other_commit(opened(e.PrReady()), other)
 
 
 def test_what_was_refused_for_one_commit_may_be_tried_with_another() -> None:
@@ -253,7 +263,9 @@ def test_what_was_refused_for_one_commit_may_be_tried_with_another() -> None:
 def test_a_landing_at_a_forge_is_followed_here() -> None:
     facts = opened(e.PrReady(), e.MergeRequested())
     [merged] = [
-        body for body in news(facts, replace(PULL, state="merged", merged_as="m1")) if isinstance(body, e.PrMerged)
+        body
+        for body in pull_request_news(facts, replace(PULL, state="merged", merged_as="m1"))
+        if isinstance(body, e.PrMerged)
     ]
     assert merged.remove_there
     after = told(facts, [merged])
@@ -267,7 +279,7 @@ def test_a_landing_at_a_forge_is_followed_here() -> None:
 def test_what_was_committed_last_before_a_stop_is_pushed_when_it_is_to_land() -> None:
     """Its checks would never come: nothing else goes to the forge for a session that is stopped."""
     over = opened(e.HeadMoved("c2"), e.StopRequested(), e.AgentStopped(0), e.SessionStopped(()))
-    assert over.stopped and [intent.kind for intent in needed(over)] == []
+    assert over.stopped and [intent.kind for intent in lifecycle_intents(over)] == []
     asked = told(over, [e.MergeRequested("squash")])
-    assert [intent.key.partition(":")[0] for intent in needed(asked)] == ["push", "land"]
-    assert [intent.kind for intent in needed(told(asked, [e.WorkPushed("c2")]))] == ["land"]
+    assert [intent.key.partition(":")[0] for intent in lifecycle_intents(asked)] == ["push", "land"]
+    assert [intent.kind for intent in lifecycle_intents(told(asked, [e.WorkPushed("c2")]))] == ["land"]

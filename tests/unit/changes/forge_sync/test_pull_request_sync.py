@@ -11,17 +11,17 @@ from typing import Any, cast
 
 import pytest
 
-from agent_orchestrator.base.home import Home
 from agent_orchestrator.changes.forge_sync import pull_request_sync
 from agent_orchestrator.changes.forge_sync.outages import Outages
-from agent_orchestrator.changes.forge_sync.pull_request_sync import WITH_HOOKS, ForgeWatch
+from agent_orchestrator.changes.forge_sync.pull_request_sync import WITH_HOOKS, PullRequestSync
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
+from agent_orchestrator.core.signals import BaseChecksRead
 from agent_orchestrator.errors import Denied
 from agent_orchestrator.protocols.forge import Author, BaseChecks, Hint, PullComment, PullState
-from agent_orchestrator.testing.memory import MemoryStore
-from tests.unit.core.world import SESSION, Time, created
+from tests.parts import HandSetClock, make_core, never_quiet
+from tests.unit.core.world import SESSION, created
 
 pytestmark = pytest.mark.anyio
 
@@ -66,22 +66,18 @@ class MeteredForge(Forge):
         return []
 
 
-async def watched(tmp_path: Path, forge: Forge, every: float) -> tuple[Flow, ForgeWatch]:
+async def watched(tmp_path: Path, forge: Forge, every: float) -> tuple[Flow, PullRequestSync]:
     """A session with a pull request at this forge, which is polled."""
-    flow = Flow(MemoryStore(), Time(), lambda _project, _profile: ())
+    core = make_core(tmp_path, clock=HandSetClock())
+    core.config.add_adhoc("app", tmp_path / "app")
+    flow = core.flow
     await flow.start()
 
     async def reach(*_: str) -> Forge:
         return forge
 
-    project = SimpleNamespace(id="app", scm=SimpleNamespace(plugin="github", options={}))
-    repositories: Any = SimpleNamespace(
-        reach=reach,
-        of=lambda *_: forge,
-        interval=lambda *_: every,
-        plugins=SimpleNamespace(project=lambda _: project, config=SimpleNamespace(project=lambda _: project)),
-    )
-    watch = ForgeWatch(flow, Home(tmp_path), cast("Any", None), repositories, Outages(flow, repositories))
+    repositories: Any = SimpleNamespace(reach=reach, of=lambda *_: forge, interval=lambda *_: every)
+    watch = PullRequestSync(core, repositories, Outages(core, never_quiet))
     watch.start()
     await flow.append(created(scm="github"), happened(OPENED, "opened"))
     return flow, watch
@@ -158,7 +154,7 @@ async def test_while_webhooks_come_one_about_another_commit_brings_two_polls_for
     forge = Forge()
     flow, watch = await watched(tmp_path, forge, 0.05)
     told: list[str] = []
-    watch.on_bases.append(lambda project, bases: told.append(f"{project} {bases['main'].head}"))
+    flow.listeners.on_signal(BaseChecksRead, lambda read: told.append(f"{read.project} {read.bases['main'].head}"))
     watch.hint("github", Hint("acme/app", pulls=(7,)), ["app"])
     await until(lambda: forge.reads)
     await a_while(0.3)
@@ -210,7 +206,7 @@ async def test_a_webhook_of_another_project_has_nothing_read(tmp_path: Path) -> 
 async def test_a_night_asleep_is_not_caught_up_poll_by_poll(tmp_path: Path) -> None:
     forge = Forge()
     flow, watch = await watched(tmp_path, forge, 3.0)
-    time = cast("Time", flow.clock)
+    time = cast("HandSetClock", flow.clock)
     time.now = 1_000_000.0  # long after the last webhook
     watch.want(flow.sessions[SESSION])
     await until(lambda: forge.polls)
@@ -234,7 +230,7 @@ async def test_webhooks_that_never_end_keep_no_poll_from_being_made(tmp_path: Pa
     watch.hint("github", Hint("acme/app", pulls=(7,)), ["app"])
     await until(lambda: forge.reads > reads)
     assert forge.polls == polls
-    cast("Time", flow.clock).now += WITH_HOOKS
+    cast("HandSetClock", flow.clock).now += WITH_HOOKS
     watch.hint("github", Hint("acme/app", pulls=(7,)), ["app"])
     await until(lambda: forge.polls == polls + 1)
     await watch.close()

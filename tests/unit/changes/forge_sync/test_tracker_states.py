@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.config.projects.plugin_registry import Registry
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.plugins.forges.jira.issues import JiraIssues, Status, Transition, next_step, settled
-from agent_orchestrator.plugins.forges.linear.issues import LinearIssues, State, is_ours, said_as, target
+from agent_orchestrator.plugins.forges.jira.issues import JiraIssues, Status, Transition, is_in_state, next_transition
+from agent_orchestrator.plugins.forges.linear.issues import (
+    LinearIssues,
+    State,
+    comment_id_of,
+    is_our_comment_id,
+    target_state,
+)
 
 KINDS = ["triage", "backlog", "unstarted", "started", "started", "completed", "canceled"]
 NAMES = ["Triage", "Backlog", "Todo", "Doing", "Code Review", "Done", "Canceled"]
@@ -38,29 +44,29 @@ AT = {state.name: state for state in STATES}
     ],
 )
 def test_linears_states_are_chosen_by_their_type(now: str, wanted: str, to: str | None) -> None:
-    found = target(STATES, AT[now], wanted, {})
+    found = target_state(STATES, AT[now], wanted, {})
     assert (found.name if found else None) == to
 
 
 def test_linears_states_may_be_named() -> None:
     names = {"in_review": "doing", "closed": "Canceled"}
-    assert target(STATES, AT["Todo"], "in_review", names) is AT["Doing"]
-    assert target(STATES, AT["Todo"], "in_progress", names) is AT["Code Review"]
-    assert target(STATES, AT["Done"], "closed", names) is AT["Canceled"]
-    assert target(STATES, AT["Canceled"], "closed", names) is None
+    assert target_state(STATES, AT["Todo"], "in_review", names) is AT["Doing"]
+    assert target_state(STATES, AT["Todo"], "in_progress", names) is AT["Code Review"]
+    assert target_state(STATES, AT["Done"], "closed", names) is AT["Canceled"]
+    assert target_state(STATES, AT["Canceled"], "closed", names) is None
     with pytest.raises(UsageError, match="no state 'Nowhere'") as caught:
-        target(STATES, AT["Todo"], "in_review", {"in_review": "Nowhere"})
+        target_state(STATES, AT["Todo"], "in_review", {"in_review": "Nowhere"})
     assert "Code Review" in caught.value.remedy
 
 
 def test_a_team_without_a_review_keeps_its_work_in_progress() -> None:
     few = [state for state in STATES if state.name != "Code Review"]
-    assert target(few, AT["Todo"], "in_review", {}) is AT["Doing"]
-    assert target(few, AT["Doing"], "in_review", {}) is None
+    assert target_state(few, AT["Todo"], "in_review", {}) is AT["Doing"]
+    assert target_state(few, AT["Doing"], "in_review", {}) is None
     with pytest.raises(UsageError, match="no state of the type started"):
-        target([AT["Todo"]], AT["Todo"], "in_progress", {})
+        target_state([AT["Todo"]], AT["Todo"], "in_progress", {})
     with pytest.raises(UsageError, match="no state"):
-        target(STATES, AT["Todo"], "nonsense", {})
+        target_state(STATES, AT["Todo"], "nonsense", {})
 
 
 TODO, DOING, REVIEW, DONE = (
@@ -72,16 +78,16 @@ TODO, DOING, REVIEW, DONE = (
 
 
 def test_jiras_statuses_are_known_by_their_category() -> None:
-    assert settled(TODO, "open", {})
-    assert settled(DOING, "in_progress", {})
-    assert not settled(REVIEW, "in_progress", {})
-    assert settled(REVIEW, "in_review", {})
-    assert not settled(DOING, "in_review", {})
-    assert settled(DONE, "closed", {})
-    assert settled(DOING, "in_review", {"in_review": "doing"})
-    assert not settled(DOING, "in_progress", {"in_review": "doing"})
+    assert is_in_state(TODO, "open", {})
+    assert is_in_state(DOING, "in_progress", {})
+    assert not is_in_state(REVIEW, "in_progress", {})
+    assert is_in_state(REVIEW, "in_review", {})
+    assert not is_in_state(DOING, "in_review", {})
+    assert is_in_state(DONE, "closed", {})
+    assert is_in_state(DOING, "in_review", {"in_review": "doing"})
+    assert not is_in_state(DOING, "in_progress", {"in_review": "doing"})
     with pytest.raises(UsageError):
-        settled(DONE, "nonsense", {})
+        is_in_state(DONE, "nonsense", {})
 
 
 def ways(*to: Status) -> list[Transition]:
@@ -90,30 +96,30 @@ def ways(*to: Status) -> list[Transition]:
 
 def test_jiras_way_goes_nearer_and_never_back() -> None:
     nothing: frozenset[str] = frozenset()
-    step = next_step(TODO, ways(DOING, REVIEW, DONE), "closed", {}, nothing)
+    step = next_transition(TODO, ways(DOING, REVIEW, DONE), "closed", {}, nothing)
     assert step is not None and step.to is DONE
-    step = next_step(TODO, ways(DOING), "closed", {}, frozenset({"to do"}))
+    step = next_transition(TODO, ways(DOING), "closed", {}, frozenset({"to do"}))
     assert step is not None and step.to is DOING
-    step = next_step(DOING, ways(TODO, REVIEW), "closed", {}, frozenset({"to do", "doing"}))
+    step = next_transition(DOING, ways(TODO, REVIEW), "closed", {}, frozenset({"to do", "doing"}))
     assert step is not None and step.to is REVIEW
     with pytest.raises(UsageError, match="Jira offers To Do"):
-        next_step(DOING, ways(TODO), "closed", {}, frozenset({"to do", "doing"}))
+        next_transition(DOING, ways(TODO), "closed", {}, frozenset({"to do", "doing"}))
     with pytest.raises(UsageError, match="Jira offers Doing"):
-        next_step(REVIEW, ways(DOING), "closed", {}, frozenset({"doing", "in review"}))
+        next_transition(REVIEW, ways(DOING), "closed", {}, frozenset({"doing", "in review"}))
     with pytest.raises(UsageError, match="Jira offers nothing"):
-        next_step(DONE, [], "open", {}, nothing)
-    assert next_step(DOING, ways(TODO, DONE), "in_review", {}, nothing) is None
-    assert next_step(TODO, ways(DONE), "in_review", {}, nothing) is None
+        next_transition(DONE, [], "open", {}, nothing)
+    assert next_transition(DOING, ways(TODO, DONE), "in_review", {}, nothing) is None
+    assert next_transition(TODO, ways(DONE), "in_review", {}, nothing) is None
 
 
 @given(st.text(), st.text())
 def test_what_is_said_has_an_id_that_tells_that_it_is_ours(issue: str, key: str) -> None:
-    number = said_as(issue, key)
-    assert number == said_as(issue, key) != said_as(issue, key + "x")
-    assert is_ours(number)
+    number = comment_id_of(issue, key)
+    assert number == comment_id_of(issue, key) != comment_id_of(issue, key + "x")
+    assert is_our_comment_id(number)
     assert uuid.UUID(number).version == 4
-    assert not is_ours(str(uuid.uuid4()))
-    assert not is_ours(key)
+    assert not is_our_comment_id(str(uuid.uuid4()))
+    assert not is_our_comment_id(key)
 
 
 @pytest.mark.parametrize(

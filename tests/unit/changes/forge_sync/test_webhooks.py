@@ -59,9 +59,9 @@ async def test_hooks_a_large_delivery_is_judged_beside_the_loop(
     webhooks: Webhooks, hinted: list[str], judged_in: list[threading.Thread]
 ) -> None:
     with pytest.raises(Unsigned, match="matches no secret"):
-        await webhooks.receive("github", *delivery(hooks.LARGE, "a guess"))
-    assert await webhooks.receive("github", *delivery(hooks.LARGE, SECRET))
-    assert not await webhooks.receive("github", *delivery(hooks.LARGE, SECRET)), "it came again"
+        await webhooks.receive("github", *delivery(hooks.VERIFY_IN_THREAD_FROM, "a guess"))
+    assert await webhooks.receive("github", *delivery(hooks.VERIFY_IN_THREAD_FROM, SECRET))
+    assert not await webhooks.receive("github", *delivery(hooks.VERIFY_IN_THREAD_FROM, SECRET)), "it came again"
     assert judged_in
     assert threading.current_thread() not in judged_in
     assert hinted == ["github acme/app"]

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from agent_orchestrator.changes.merge import Built, Conflicted
 from agent_orchestrator.changes.merge_queue.next_step import (
-    TOGETHER,
+    REQUEST_SPAN,
     Entry,
+    Ordering,
     Plan,
     Verdict,
-    Wishes,
     order,
-    passed_by,
+    overtaken_by,
     plan,
 )
 
@@ -48,29 +48,31 @@ SPOILER = {"a": frozenset("bc"), "b": frozenset("a"), "c": frozenset("a")}
 
 
 def test_who_collides_with_many_lets_those_go_first_that_collide_with_few() -> None:
-    ordered = order([A, B, C], Wishes(SPOILER))
+    ordered = order([A, B, C], Ordering(SPOILER))
     assert named(ordered) == "bca"
-    assert passed_by(A, ordered) == ["b", "c"] and passed_by(B, ordered) == []
+    assert overtaken_by(A, ordered) == ["b", "c"] and overtaken_by(B, ordered) == []
     alone = {"a": frozenset({"elsewhere", "gone"}), "b": frozenset("c"), "c": frozenset("b")}
-    assert named(order([A, B, C], Wishes(alone))) == "abc", "those that are not in the queue do not count"
+    assert named(order([A, B, C], Ordering(alone))) == "abc", "those that are not in the queue do not count"
 
 
 def test_priority_is_stronger_than_any_prediction() -> None:
     urgent = Entry("z", "h", 5, 9.0)
-    ordered = order([A, B, urgent], Wishes({"z": frozenset("ab"), "a": frozenset("z")}))
-    assert named(ordered) == "zba" and passed_by(B, ordered) == [] and passed_by(A, ordered) == ["b"]
+    ordered = order([A, B, urgent], Ordering({"z": frozenset("ab"), "a": frozenset("z")}))
+    assert named(ordered) == "zba" and overtaken_by(B, ordered) == [] and overtaken_by(A, ordered) == ["b"]
 
 
 def test_what_is_under_way_keeps_its_place() -> None:
-    assert named(order([A, B, C], Wishes(SPOILER, [A, B]))) == "abc"
-    assert named(order([A, B, C], Wishes(SPOILER, [B, A]))) == "bac"
+    assert named(order([A, B, C], Ordering(SPOILER, [A, B]))) == "abc"
+    assert named(order([A, B, C], Ordering(SPOILER, [B, A]))) == "bac"
     moved = Entry("a", "another head", 0, 0.0)
-    assert named(order([moved, B, C], Wishes(SPOILER, [A, B]))) == "bca", "another commit is another entry"
+    assert named(order([moved, B, C], Ordering(SPOILER, [A, B]))) == "bca", "another commit is another entry"
 
 
 def test_nobody_is_passed_by_one_that_asked_much_later() -> None:
-    late = Entry("z", "h", 0, TOGETHER)
-    assert named(order([A, late, B], Wishes({"a": frozenset("bz"), "z": frozenset("a"), "b": frozenset("a")}))) == "baz"
+    late = Entry("z", "h", 0, REQUEST_SPAN)
+    assert (
+        named(order([A, late, B], Ordering({"a": frozenset("bz"), "z": frozenset("a"), "b": frozenset("a")}))) == "baz"
+    )
 
 
 def test_who_is_built_or_clashes_at_its_place_has_begun() -> None:
@@ -210,14 +212,14 @@ def test_every_queue_comes_to_its_end_with_exactly_the_bad_ones_out(
     world = World(clashes, bad, flaky)
     queue = {name: Entry(name, name, 0, 400.0 * number) for number, name in enumerate(names)}
     base = ""
-    wishes = Wishes()
+    wishes = Ordering()
     landed: list[str] = []
     out: dict[str, str] = {}
     for _ in range(500):
         found = plan(queue.values(), base, world.builds, world.verdicts, room, wishes)
         if predicted:  # by whoever guesses anew at each step
             guesses = {name: frozenset(chance.sample(NAMES, 3)) for name in queue}
-            wishes = Wishes(guesses, found.begun)
+            wishes = Ordering(guesses, found.begun)
         if not queue:
             break
         assert len(found.checks) <= room + len(queue)

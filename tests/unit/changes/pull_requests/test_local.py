@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from agent_orchestrator.changes.pull_requests.local import Pulls
-from agent_orchestrator.core.effects import Hindered
+from agent_orchestrator.changes.pull_requests.local import LocalPullRequests
+from agent_orchestrator.core.effects import RetryWhileNeeded
 from agent_orchestrator.core.reactions import Intent
 from agent_orchestrator.errors import AoError, NotFound, Temporary
+from tests.parts import make_core, never_quiet
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("error", [Temporary("no room"), NotFound("no project")])
 @pytest.mark.parametrize("kind", ["check", "compare", "open-pr", "ready-pr"])
-async def test_what_cannot_be_done_now_is_done_as_soon_as_it_can(kind: str, error: AoError) -> None:
+async def test_what_cannot_be_done_now_is_done_as_soon_as_it_can(tmp_path: Path, kind: str, error: AoError) -> None:
     class Failing(dict[str, Any]):
         def __getitem__(self, _key: str) -> Any:
             raise error
 
-    flow: Any = SimpleNamespace(sessions=Failing(), on_change=[])
-    none: Any = None
-    pulls = Pulls(flow, none, none, none, none, none, none)
-    with pytest.raises(Hindered):
+    core, none = make_core(tmp_path), cast("Any", None)
+    core.flow.facts.sessions = Failing()
+    pulls = LocalPullRequests(core, none, none, none, never_quiet)
+    with pytest.raises(RetryWhileNeeded):
         await pulls.effects()[kind].run(Intent(kind, f"{kind}:app-x", "app-x"), 0)

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from agent_orchestrator.base.home import Home
-from agent_orchestrator.cluster.nodes.conversations import Carrying
+from agent_orchestrator.cluster.nodes.conversations import ConversationCopier
 from agent_orchestrator.core.facts import Launch, SessionFacts
+from tests.parts import make_core
 from tests.unit.core.test_facts_properties import begun
 
 pytestmark = pytest.mark.anyio
@@ -38,15 +38,12 @@ class Talkative:
         return (Path(env["HOME"], workspace.name, f"{conversation}.jsonl"),)
 
 
-def carrying(folder: Path, agent: object, machines: dict[str, Machine]) -> Carrying:
+def carrying(folder: Path, agent: object, machines: dict[str, Machine]) -> ConversationCopier:
     plugins = cast(Any, SimpleNamespace(agent_of=lambda _facts: agent))
     homes = {"n1": "/home/one", "n2": "/home/two"}
-    return Carrying(
-        Home(folder),
-        plugins,
-        lambda node: cast(Any, SimpleNamespace(remote=machines[node])),
-        lambda facts: {"HOME": homes[facts.node or ""]},
-    )
+    nodes = SimpleNamespace(site=lambda node: SimpleNamespace(remote=machines[node]))
+    specs = SimpleNamespace(environment=lambda facts: {"HOME": homes[facts.node or ""]})
+    return ConversationCopier(replace(make_core(folder), plugins=plugins), cast(Any, nodes), cast(Any, specs))
 
 
 def on(node: str, conversation: str | None = "c1") -> SessionFacts:
@@ -58,17 +55,17 @@ async def test_it_goes_along_and_never_replaces_what_is_there(tmp_path: Path) ->
     machines = {"n1": Machine(), "n2": Machine()}
     machines["n1"].files[Path("/home/one/w/c1.jsonl")] = b"hello\n"
     made = carrying(tmp_path, Talkative(), machines)
-    assert not await made.bring(on("n2"))  # nothing was saved yet
+    assert not await made.restore(on("n2"))  # nothing was saved yet
     await made.save(on("n1"))
-    assert await made.bring(on("n2"))
+    assert await made.restore(on("n2"))
     assert machines["n2"].files == {Path("/home/two/w/c1.jsonl"): b"hello\n"}
     machines["n2"].files[Path("/home/two/w/c1.jsonl")] = b"hello\nand more\n"
-    assert await made.bring(on("n2"))
+    assert await made.restore(on("n2"))
     assert machines["n2"].files[Path("/home/two/w/c1.jsonl")] == b"hello\nand more\n"
 
 
 async def test_one_that_keeps_its_conversations_to_itself_begins_anew_elsewhere(tmp_path: Path) -> None:
     made = carrying(tmp_path, object(), {"n1": Machine(), "n2": Machine()})
     await made.save(on("n1"))
-    assert await made.bring(on("n1")) and not await made.bring(on("n2"))
-    assert await made.bring(on("n2", None)) and await made.bring(replace(on("n2"), launch=None))
+    assert await made.restore(on("n1")) and not await made.restore(on("n2"))
+    assert await made.restore(on("n2", None)) and await made.restore(replace(on("n2"), launch=None))

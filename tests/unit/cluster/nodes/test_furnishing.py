@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from agent_orchestrator.base.git.commands import clean_environment
+from agent_orchestrator.base.git.settings import clean_environment
 from agent_orchestrator.cluster.nodes import site as sites
 from agent_orchestrator.cluster.nodes.site import NodeWorkspace
 
@@ -48,7 +48,7 @@ async def test_what_is_copied_to_a_node_is_the_checkouts_own(tmp_path: Path, mon
     async def none(*_given: Any) -> list[str]:
         return []
 
-    monkeypatch.setattr("agent_orchestrator.plugins.workspaces.contents.shown", none)
+    monkeypatch.setattr("agent_orchestrator.plugins.workspaces.contents.visible_patterns", none)
     there = There()
     spec = SimpleNamespace(repo=repo, path=Path("/n/w"), copy=("out", "git", ".env", "within", "large"), symlinks=())
     notes = await NodeWorkspace(cast(Any, there), cast(Any, None))._copied(cast(Any, spec))

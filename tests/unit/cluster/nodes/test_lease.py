@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_orchestrator.cluster.node.lease import MARGIN, Asked, Granted, Grants, Leases, boot_time, write_deadline
+from agent_orchestrator.cluster.node.lease import (
+    MARGIN,
+    Grants,
+    LeaseAnswer,
+    LeaseRequest,
+    Leases,
+    boot_time,
+    write_deadline,
+)
 from agent_orchestrator.errors import Conflict, Temporary
 
 SESSION = "app-fix"
@@ -123,8 +131,8 @@ def test_it_counts_from_when_it_was_asked_for() -> None:
     now = 104.0
     second = leases.ask()
     now = 107.0
-    assert leases.take(second, Granted(10.0)) == {} and written == [114.0]
-    assert leases.take(first, Granted(10.0)) == {} and written == [114.0], "an older answer takes nothing back"
+    assert leases.take(second, LeaseAnswer(10.0)) == {} and written == [114.0]
+    assert leases.take(first, LeaseAnswer(10.0)) == {} and written == [114.0], "an older answer takes nothing back"
     assert leases.deadline("a") == 114.0
 
 
@@ -137,7 +145,7 @@ def test_what_is_stale_is_not_renewed() -> None:
     assert grants.over("b") == 60.0 + MARGIN
     leases = Leases(lambda: 1.0, lambda _path, _deadline: None)
     leases.hold("a", 1, Path("a"))
-    assert leases.take(leases.ask(), Granted(10.0, ("a",))) == {"a": 1}
+    assert leases.take(leases.ask(), LeaseAnswer(10.0, ("a",))) == {"a": 1}
     assert leases.deadline("a") is None
 
 
@@ -149,11 +157,11 @@ def test_what_a_node_says_has_ended_is_not_waited_for() -> None:
     assert grants.is_over("a")
 
 
-async def _keep(answers: list[Granted | Exception], slept: list[float], stale: list[tuple[str, int]]) -> Leases:
+async def _keep(answers: list[LeaseAnswer | Exception], slept: list[float], stale: list[tuple[str, int]]) -> Leases:
     leases = Leases(lambda: 1.0, lambda _path, _deadline: None)
     leases.hold("a", 1, Path("a"))
 
-    async def call(asked: Asked) -> Granted:
+    async def call(asked: LeaseRequest) -> LeaseAnswer:
         if not answers:
             raise asyncio.CancelledError
         answer = answers.pop(0)
@@ -177,11 +185,11 @@ async def _keep(answers: list[Granted | Exception], slept: list[float], stale: l
 def test_it_is_asked_for_again_and_again() -> None:
     slept: list[float] = []
     stale: list[tuple[str, int]] = []
-    answers: list[Granted | Exception] = [
-        Granted(8.0),
+    answers: list[LeaseAnswer | Exception] = [
+        LeaseAnswer(8.0),
         Temporary("the link is lost"),
-        Granted(8.0),
-        Granted(8.0, ("a",)),
+        LeaseAnswer(8.0),
+        LeaseAnswer(8.0, ("a",)),
     ]
     leases = asyncio.run(_keep(list(answers), slept, stale))
     assert slept == [2.0, 1.0, 2.0, 2.0] and stale == [("a", 1)]
@@ -191,11 +199,11 @@ def test_it_is_asked_for_again_and_again() -> None:
 def test_a_launch_begins_with_a_lease(tmp_path: Path) -> None:
     leases, path = Leases(), tmp_path / "lease"
 
-    async def grant(asked: Asked) -> Granted:
-        return Granted(5.0)
+    async def grant(asked: LeaseRequest) -> LeaseAnswer:
+        return LeaseAnswer(5.0)
 
-    async def refuse(asked: Asked) -> Granted:
-        return Granted(5.0, tuple(asked.launches))
+    async def refuse(asked: LeaseRequest) -> LeaseAnswer:
+        return LeaseAnswer(5.0, tuple(asked.launches))
 
     before = boot_time()
     asyncio.run(leases.begin("a", 1, path, grant))

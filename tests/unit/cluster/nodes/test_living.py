@@ -14,8 +14,8 @@ import pytest
 from agent_orchestrator.base.home import Home
 from agent_orchestrator.cluster.link.calls import PROTOCOL, Hello
 from agent_orchestrator.cluster.link.connection import LinkLost
-from agent_orchestrator.cluster.nodes.assignment import CHOOSING_WITHIN, Placing
-from agent_orchestrator.cluster.nodes.placement import HandPlacer, NodeInfo, Wish
+from agent_orchestrator.cluster.nodes.assignment import CHOOSING_WITHIN, NodeAssignment
+from agent_orchestrator.cluster.nodes.placement import ManualPlacer, NodeInfo, Requirements
 from agent_orchestrator.cluster.nodes.registry import Nodes
 from agent_orchestrator.cluster.nodes.remote import RemoteNode
 from agent_orchestrator.cluster.nodes.settings import ClusterSettings
@@ -24,12 +24,14 @@ from agent_orchestrator.core import events as e
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import HomeFacts, SessionFacts
-from agent_orchestrator.core.fold.sessions import reduce, reduce_home
-from agent_orchestrator.core.reactions import needed
+from agent_orchestrator.core.fold.home import reduce_home
+from agent_orchestrator.core.fold.sessions import reduce
+from agent_orchestrator.core.reactions import lifecycle_intents
 from agent_orchestrator.core.status import derive
 from agent_orchestrator.errors import Denied
-from agent_orchestrator.fleet.scheduling.slots import CHOOSING
+from agent_orchestrator.fleet.scheduling.slots import CHOOSING_NODE_REASON
 from agent_orchestrator.server.access import auth
+from tests.parts import make_core
 from tests.unit.core.world import SESSION, Time, created
 
 GB = 1 << 30
@@ -45,7 +47,7 @@ def told(facts: SessionFacts | None, *bodies: e.Body, at: float = 1001.0, genera
 
 
 def kinds(facts: SessionFacts) -> list[str]:
-    return [intent.kind for intent in needed(facts) if intent.kind != "silence"]
+    return [intent.kind for intent in lifecycle_intents(facts) if intent.kind != "silence"]
 
 
 def new() -> SessionFacts:
@@ -85,7 +87,7 @@ def test_a_lost_node_costs_what_was_not_published() -> None:
     facts = told(facts, e.SessionAdmitted())
     assert kinds(facts) == ["place"]
     facts = told(facts, e.SessionPlaced("n2"), MADE)
-    [launch] = [intent for intent in needed(facts) if intent.kind == "launch"]
+    [launch] = [intent for intent in lifecycle_intents(facts) if intent.kind == "launch"]
     assert launch.generation == 2
     facts = told(facts, e.AgentLaunched({}), generation=2)
     assert told(facts, e.AgentTurnEnded("done"), generation=2).losses == 0
@@ -102,9 +104,9 @@ def test_one_at_rest_gets_a_workspace_elsewhere_when_it_is_needed() -> None:
     assert facts.admitted and kinds(facts) == ["open-pr"]  # its change needs no workspace
     facts = told(facts, e.MessageQueued("m1", "go on"))
     assert kinds(facts) == ["place"]
-    before = needed(facts)[0].key
+    before = lifecycle_intents(facts)[0].key
     again = told(facts, e.SessionPlaced("n2"), e.SessionDisplaced("n2", "lost too", lost=True, restart=False))
-    assert needed(again)[0].kind == "place" and needed(again)[0].key != before
+    assert lifecycle_intents(again)[0].kind == "place" and lifecycle_intents(again)[0].key != before
 
 
 def test_one_that_is_moved_keeps_its_messages_and_its_turn() -> None:
@@ -196,8 +198,8 @@ def test_a_nodes_drain_outlasts_its_absence() -> None:
 # -- choosing ----------------------------------------------------------------------------------------------------------
 
 
-def placer(*nodes: NodeInfo, most: int | None = None) -> HandPlacer:
-    return HandPlacer(lambda: nodes, lambda: most)
+def placer(*nodes: NodeInfo, most: int | None = None) -> ManualPlacer:
+    return ManualPlacer(lambda: nodes, lambda: most)
 
 
 SMALL, LARGE = NodeInfo("small", 2.0, 4 * GB), NodeInfo("large", 8.0, 16 * GB, {"gpu": "yes"})
@@ -205,21 +207,21 @@ SMALL, LARGE = NodeInfo("small", 2.0, 4 * GB), NodeInfo("large", 8.0, 16 * GB, {
 
 async def test_the_least_loaded_one_that_fits_is_chosen() -> None:
     made = placer(SMALL, LARGE)
-    wish = Wish(1.0, GB)
+    wish = Requirements(1.0, GB)
     assert [await made.place(f"s{number}", 1, wish) for number in range(6)] == [*["large"] * 4, "small", "large"]
-    assert made.choose("gpu", Wish(1.0, GB, {"gpu": "yes"})) == ("large", "")
-    assert made.choose("here", Wish(1.0, GB, node="small")) == ("small", "")
+    assert made.choose("gpu", Requirements(1.0, GB, {"gpu": "yes"})) == ("large", "")
+    assert made.choose("here", Requirements(1.0, GB, node="small")) == ("small", "")
     assert made.choose("s4", wish) == ("small", "")  # who has a place keeps it
 
 
 def test_why_nobody_fits() -> None:
     cases = [
-        (placer(), Wish(), "a node: none is connected"),
-        (placer(SMALL), Wish(node="n9"), "the node n9, which is not connected"),
-        (placer(SMALL), Wish(labels={"gpu": "yes"}), "a node with the labels gpu=yes"),
-        (placer(SMALL), Wish(4.0, GB), "a node with 4 cpus and 1024 MB free"),
-        (placer(SMALL, most=0), Wish(), "a free place on a node (0 agents at most on each)"),
-        (placer(replace(SMALL, ready=False, why="is unreachable")), Wish(), "a node: small is unreachable"),
+        (placer(), Requirements(), "a node: none is connected"),
+        (placer(SMALL), Requirements(node="n9"), "the node n9, which is not connected"),
+        (placer(SMALL), Requirements(labels={"gpu": "yes"}), "a node with the labels gpu=yes"),
+        (placer(SMALL), Requirements(4.0, GB), "a node with 4 cpus and 1024 MB free"),
+        (placer(SMALL, most=0), Requirements(), "a free place on a node (0 agents at most on each)"),
+        (placer(replace(SMALL, ready=False, why="is unreachable")), Requirements(), "a node: small is unreachable"),
     ]
     for made, wish, why in cases:
         assert made.choose("s", wish) == ("", why)
@@ -227,8 +229,8 @@ def test_why_nobody_fits() -> None:
 
 async def test_who_waits_gets_the_place_that_somebody_leaves() -> None:
     made = placer(SMALL)
-    await made.place("a", 1, Wish(2.0, GB))
-    waits = asyncio.create_task(made.place("b", 1, Wish(1.0, GB)))
+    await made.place("a", 1, Requirements(2.0, GB))
+    waits = asyncio.create_task(made.place("b", 1, Requirements(1.0, GB)))
     await asyncio.sleep(0)
     assert made.why("b") == "a node with 1 cpus and 1024 MB free"
     await made.release("a")
@@ -239,37 +241,36 @@ async def test_who_waits_gets_the_place_that_somebody_leaves() -> None:
 
 
 def settings(most: int | None = None) -> ClusterSettings:
-    return ClusterSettings(Path("/n"), None, "", 10.0, 120.0, most, Wish(1.0, GB))
+    return ClusterSettings(Path("/n"), None, "", 10.0, 120.0, most, Requirements(1.0, GB))
 
 
-async def test_the_gate_says_what_a_session_waits_for_once_that_lasts() -> None:
+async def test_the_gate_says_what_a_session_waits_for_once_that_lasts(tmp_path: Path) -> None:
     clock, nodes = Time(), [SMALL]
-    flow = cast(Flow, SimpleNamespace(clock=clock, sessions={}, on_change=[]))
-    made = HandPlacer(lambda: nodes, lambda: None)
-    placing = Placing(flow, made, settings)
+    core = make_core(tmp_path, clock=clock)
+    made = ManualPlacer(lambda: nodes, lambda: None)
+    placing = NodeAssignment(core, made, settings)
     nodes.clear()
     facts = new()
-    assert placing.gate(facts, []) == CHOOSING
+    assert placing.gate(facts, []) == CHOOSING_NODE_REASON
     await asyncio.sleep(0)
     clock.now += CHOOSING_WITHIN
     assert placing.gate(facts, []) == "a node: none is connected"
     nodes.append(SMALL)
-    made.look()
+    made.recheck()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert placing.gate(facts, []) == "" and placing.node_of(facts) == "small"
-    full = Placing(flow, made, lambda: settings(1))
+    full = NodeAssignment(core, made, lambda: settings(1))
     full.gate(facts, [])
     await asyncio.sleep(0)
     there = replace(working(), id="other", node="small")
     assert full.gate(facts, [there]) == "a free place on small (1 of 1 agents at work)"
-    placing.close()
-    full.close()
+    await placing.close()
+    await full.close()
 
 
-def test_a_node_that_was_asked_for_is_where_a_session_begins() -> None:
-    flow = cast(Flow, SimpleNamespace(clock=Time(), sessions={}, on_change=[]))
-    placing = Placing(flow, placer(SMALL), settings)
+def test_a_node_that_was_asked_for_is_where_a_session_begins(tmp_path: Path) -> None:
+    placing = NodeAssignment(make_core(tmp_path, clock=Time()), placer(SMALL), settings)
     facts = reduce(None, created(runtime="ray", workspace="clone", node="n1"))
     assert facts is not None and placing.wish(facts).node == "n1"
     facts = told(facts, e.SessionAdmitted(), e.SessionPlaced("n1"), e.SessionDisplaced("n1", "n1 is lost", lost=True))
@@ -277,16 +278,17 @@ def test_a_node_that_was_asked_for_is_where_a_session_begins() -> None:
     assert placing.wish(told(facts, e.SessionPlaced("n2"))).node == "n2"
 
 
-async def test_a_session_whose_nodes_are_lost_one_after_the_other_is_tried_less_and_less() -> None:
+async def test_a_session_whose_nodes_are_lost_one_after_the_other_is_tried_less_and_less(
+    tmp_path: Path,
+) -> None:
     clock = Time()
-    flow = cast(Flow, SimpleNamespace(clock=clock, sessions={}, on_change=[]))
-    placing = Placing(flow, placer(SMALL), settings)
+    placing = NodeAssignment(make_core(tmp_path, clock=clock), placer(SMALL), settings)
     facts = replace(new(), losses=3, displaced_at=clock.now)
     assert placing.gate(facts, []) == "a while: 3 nodes were lost with it"
     clock.now += 8.0
-    assert placing.gate(facts, []) == CHOOSING
-    assert placing.gate(replace(facts, losses=1, displaced_at=clock.now), []) == CHOOSING
-    placing.close()
+    assert placing.gate(facts, []) == CHOOSING_NODE_REASON
+    assert placing.gate(replace(facts, losses=1, displaced_at=clock.now), []) == CHOOSING_NODE_REASON
+    await placing.close()
 
 
 # -- leases ------------------------------------------------------------------------------------------------------------
@@ -364,9 +366,9 @@ def test_a_nodes_token_is_for_that_node_alone(tmp_path: Path) -> None:
 
 def test_a_node_may_open_nothing_but_its_link() -> None:
     node = Identity("node", name="n1")
-    auth.allow(node, auth.WEBSOCKET, auth.LINK)
+    auth.require_permission(node, auth.WEBSOCKET, auth.LINK)
     for method, path in (("GET", "/api/sessions"), ("POST", "/mcp"), (auth.WEBSOCKET, "/api/sessions/x/terminal")):
         with pytest.raises(Denied):
-            auth.allow(node, method, path)
+            auth.require_permission(node, method, path)
     with pytest.raises(Denied):
-        auth.need(node, "viewer")
+        auth.require_role(node, "viewer")

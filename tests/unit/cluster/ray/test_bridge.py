@@ -71,8 +71,8 @@ def test_who_waits_is_told_for_what() -> None:
 
 
 def test_a_node_without_our_package_or_with_another_version_says_what_to_do() -> None:
-    assert actor.lacking(agent_orchestrator.__version__) is None
-    lack = actor.lacking("99.1")
+    assert actor.missing_requirement(agent_orchestrator.__version__) is None
+    lack = actor.missing_requirement("99.1")
     assert lack is not None and "the daemon 99.1" in lack and "pip install 'agent-orchestrator[ray]==99.1'" in lack
 
 
@@ -90,7 +90,7 @@ def test_a_worker_is_taken_up_by_pid_and_start_time(tmp_path: Path) -> None:
 def test_addresses_of_rays_client_are_refused() -> None:
     try:
         bridge.connect("ray://head:10001")
-    except bridge.Lost as error:
+    except bridge.RayUnreachable as error:
         assert "host:6379" in str(error)
     else:
         raise AssertionError("it was taken")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import agent_orchestrator
-from agent_orchestrator.cluster.nodes.placement import Wish
+from agent_orchestrator.cluster.nodes.placement import Requirements
 from agent_orchestrator.cluster.ray import placer as module
 from agent_orchestrator.cluster.ray.placer import RayPlacer, Setup
 
@@ -55,7 +55,8 @@ async def settled() -> None:
 def started() -> tuple[Host, RayPlacer, asyncio.Task[None]]:
     host = Host()
     setup = lambda node: Setup("http://daemon", f"token of {node}", "/var/tmp/node")  # noqa: E731
-    placer = RayPlacer(host, lambda: "head:6379", Path("/var/tmp/node"), setup, Path("/dev/null"))  # type: ignore[arg-type]
+    head, node_home, log = (lambda: "head:6379"), Path("/var/tmp/node"), Path("/dev/null")
+    placer = RayPlacer(host, head, node_home, setup, log, lambda: None)  # type: ignore[arg-type]
     return host, placer, asyncio.get_running_loop().create_task(placer.run())
 
 
@@ -75,7 +76,7 @@ def play(work: Any) -> None:
 def test_a_session_that_waits_is_asked_for_again() -> None:
     async def work() -> None:
         host, placer, running = started()
-        waiting = asyncio.create_task(placer.place("app-a", 1, Wish(2.0, labels={"gpu": "a"})))
+        waiting = asyncio.create_task(placer.place("app-a", 1, Requirements(2.0, labels={"gpu": "a"})))
         await settled()
         assert "not connected yet" in placer.why("app-a")
         first = host.bridges[0]
@@ -103,7 +104,7 @@ def test_a_session_that_waits_is_asked_for_again() -> None:
         [again] = second.requests("place")
         second.say(id=again["id"], node="n2")
         assert await waiting == "n2"
-        assert await placer.place("app-a", 1, Wish(2.0)) == "n2", "the same launch has the same node"
+        assert await placer.place("app-a", 1, Requirements(2.0)) == "n2", "the same launch has the same node"
         assert len(second.requests("place")) == 1
         running.cancel()
 
@@ -113,7 +114,7 @@ def test_a_session_that_waits_is_asked_for_again() -> None:
 def test_who_has_a_node_stays_counted_by_a_ray_that_was_started_anew() -> None:
     async def work() -> None:
         host, placer, running = started()
-        placer.take("app-a", 3, "n1", Wish(1.0))
+        placer.take("app-a", 3, "n1", Requirements(1.0))
         await settled()
         host.bridges[0].say(event="connected")
         await settled()
@@ -131,7 +132,7 @@ def test_who_is_not_wanted_any_more_is_released() -> None:
         bridge = host.bridges[0]
         bridge.say(event="connected")
         await settled()
-        waiting = asyncio.create_task(placer.place("app-a", 1, Wish()))
+        waiting = asyncio.create_task(placer.place("app-a", 1, Requirements()))
         await settled()
         waiting.cancel()
         await settled()

@@ -18,7 +18,7 @@ from agent_orchestrator.config.importers import Brought, Merged, bring, merge
 from agent_orchestrator.config.load import load_text
 from agent_orchestrator.config.projects.projects import Context
 from agent_orchestrator.config.projects.settings import Configuration
-from agent_orchestrator.config.trust import Around
+from agent_orchestrator.config.trust import TrustContext
 from agent_orchestrator.errors import AoError, ConfigError, Conflict, Denied, UsageError
 
 SOURCE, FOLDER = Path("/nowhere/old"), Path("/nowhere/repo")
@@ -312,7 +312,7 @@ def test_what_is_no_yaml_is_told_with_its_line() -> None:
 @pytest.mark.anyio
 async def test_what_concerns_the_daemon_says_where_it_counts(tmp_path: Path) -> None:
     own = Home(tmp_path / "ao")
-    config = SimpleNamespace(places=(own.config, None), workspaces=tuple, around=lambda _: Around(tmp_path))
+    config = SimpleNamespace(places=(own.config, None), workspaces=tuple, around=lambda _: TrustContext(tmp_path))
     projects: Any = SimpleNamespace(config=config)
     text = "port: 4000\nprojects: {app: {path: /r, defaultBranch: main}}\n"
 
@@ -344,7 +344,7 @@ class Here:
         config = SimpleNamespace(
             places=(self.home.config, None),
             workspaces=lambda: (self.repo / "trees",),
-            around=lambda loaded: Around(loaded.path.parent),
+            around=lambda loaded: TrustContext(loaded.path.parent),
         )
         projects: Any = SimpleNamespace(config=config, host=LocalHost(), resolve=resolve)
         self.configuration = Configuration(self.home, projects)

@@ -11,7 +11,13 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.config.projects.plugin_registry import BUILT_IN, Code, Registry, declared_in, installed
+from agent_orchestrator.config.projects.plugin_registry import (
+    BUILT_IN,
+    PluginInfo,
+    Registry,
+    declared_permissions,
+    installed,
+)
 from agent_orchestrator.errors import Denied, NotFound, UsageError
 
 NOTIFIER = """
@@ -66,7 +72,7 @@ def others(registry: Registry) -> list[str]:
 
 
 def test_an_installed_plugin_loads_alike_where_it_is_named(pager: Path) -> None:
-    told: list[Code] = []
+    told: list[PluginInfo] = []
     registry = Registry(installed=[("notifier", "pager"), ("notifier", "not-installed")], loaded=told.append)
     assert others(registry) == ["pager"]
     assert told == [] and not (pager / "was-run").exists()
@@ -88,7 +94,7 @@ def test_an_installed_plugin_that_nobody_named_is_not_run(pager: Path) -> None:
 def test_a_file_is_run_only_with_the_content_that_was_admitted(tmp_path: Path) -> None:
     entry = write(tmp_path, "mine.py", NOTIFIER)
     seen: list[bytes] = []
-    told: list[Code] = []
+    told: list[PluginInfo] = []
 
     def admit(_path: Path, data: bytes) -> bool:
         seen.append(data)
@@ -119,7 +125,7 @@ def test_declared_permissions_are_read_without_running_the_file(
 ) -> None:
     file = tmp_path / "p.py"
     file.write_text(text)
-    assert declared_in(file) == permissions
+    assert declared_permissions(file) == permissions
 
 
 @pytest.mark.parametrize(

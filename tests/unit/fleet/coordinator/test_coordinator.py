@@ -4,36 +4,31 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
-from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.config.model import Coordinator
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.fleet.coordinator.coordinator import Coordinators
 from agent_orchestrator.testing.memory import MemoryStore
+from tests.parts import make_core, make_flow
 from tests.unit.core.world import Time, created
 
 ME = "app-coordinator"
 
 
 class World:
-    """A coordinating agent at rest, and a fleet that things happen to."""
+    """A coordinating agent at rest, and a fleet that things happen to; news are gathered for 30 s, the default."""
 
     def __init__(self, store: MemoryStore | None = None, time: Time | None = None) -> None:
         self.time = time or Time()
         self.store = store or MemoryStore()
-        self.flow = Flow(self.store, self.time, lambda _project, _profile: ())
-        project = SimpleNamespace(id="app", coordinator=Coordinator(digest=cast("Any", "30s")))
-        plugins = SimpleNamespace(
-            project=lambda _id: project, config=SimpleNamespace(projects=lambda: [project], agent=None)
-        )
+        self.flow = make_flow(self.store, self.time)
+        core = make_core(Path("/nowhere"), self.flow)
+        core.config.add_adhoc("app", Path("/nowhere/app"))
         nothing: Any = SimpleNamespace()
-        self.coordinators = Coordinators(
-            self.flow, LocalHost(), cast("Any", plugins), nothing, nothing, self.time.call_later
-        )
+        self.coordinators = Coordinators(core, nothing, nothing, nothing)
         self._number = 0
 
     async def begin(self) -> None:
@@ -86,7 +81,7 @@ def play(story: Callable[[World], Awaitable[None]]) -> None:
         world = World()
         await world.begin()
         await story(world)
-        world.coordinators.close()
+        await world.coordinators.close()
         await world.flow.stop()
 
     asyncio.run(run())
@@ -166,14 +161,14 @@ def test_nothing_is_told_twice_or_lost_across_restarts() -> None:
         await first.take_up()
         await first.rest()
         await first.tell(e.AgentDone("two"), "app-v")
-        first.coordinators.close()  # it dies before that is told
+        await first.coordinators.close()  # it dies before that is told
         await first.flow.stop()
         second = World(first.store, first.time)
         await second.begin()
         await second.wait(60)
         assert ["> one" in text for text in second.told] == [True, False]
         assert "> two" in second.told[1]
-        second.coordinators.close()
+        await second.coordinators.close()
         await second.flow.stop()
 
     asyncio.run(run())

@@ -11,7 +11,7 @@ from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.fold.sessions import reduce
-from agent_orchestrator.fleet.coordinator.digest import MOST_LINES, digest, news, tells
+from agent_orchestrator.fleet.coordinator.digest import MOST_LINES, digest, is_news, news
 from tests.unit.core.world import created
 
 ALL = settings(max_examples=100, derandomize=True, deadline=None, database=None)
@@ -58,10 +58,10 @@ def test_progress_and_its_own_doing_are_no_news() -> None:
         happened(e.MessageQueued("m", "x"), seq=5),
         happened(e.PlanApplied("P1"), session=None, seq=6, source=f"session {ME}"),
     ]
-    assert not [event.type for event in quiet if tells(event, me)]
+    assert not [event.type for event in quiet if is_news(event, me)]
     assert digest(quiet, {}, me, 2000.0) is None
     elsewhere = Event(e.AgentDone("x"), 1.0, "spool", "k", "other", "other-x")
-    assert not tells(elsewhere, me)
+    assert not is_news(elsewhere, me)
 
 
 def test_what_it_stopped_itself_is_no_news_but_what_a_person_stopped_is() -> None:

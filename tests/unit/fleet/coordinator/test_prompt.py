@@ -9,7 +9,8 @@ import pytest
 from agent_orchestrator.config.effective import ProjectConfig, agent_settings
 from agent_orchestrator.config.scope import ConfigSet
 from agent_orchestrator.core.fold.sessions import reduce
-from agent_orchestrator.sessions.agents.prompts import granted, may_edit, system_of
+from agent_orchestrator.sessions.agents.prompts import may_edit, permission_mode, system_of
+from tests.parts import TrustsEverything
 from tests.unit.core.drawn import created
 
 
@@ -20,7 +21,7 @@ def project(folder: Path, coordinator: str) -> ProjectConfig:
         f"defaults: {{agentConfig: {{permissions: auto-edit}}}}\n"
         f"projects: {{app: {{path: ., agentRules: For workers., coordinator: {coordinator}}}}}\n"
     )
-    configs = ConfigSet(folder / "none.yaml", {"HOME": str(folder)})
+    configs = ConfigSet(folder / "none.yaml", {"HOME": str(folder)}, trust=TrustsEverything())
     configs.add(file)
     found = configs.project("app")
     assert found is not None
@@ -62,7 +63,7 @@ def test_what_it_may_is_told(tmp_path: Path) -> None:
 def test_its_permissions_are_its_own(coordinator: str, permissions: str, edits: bool, tmp_path: Path) -> None:
     found = project(tmp_path, coordinator)
     settings = agent_settings(found, None)
-    assert granted(found, settings, "process", "coordinator")[0] == permissions
-    assert granted(found, settings, "process")[0] == "auto-edit"
+    assert permission_mode(found, settings, "process", "coordinator")[0] == permissions
+    assert permission_mode(found, settings, "process")[0] == "auto-edit"
     assert may_edit(found, "coordinator") is edits
     assert may_edit(found, "worker")

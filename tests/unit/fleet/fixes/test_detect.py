@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.fleet.fixes.detection import configured, found
-from agent_orchestrator.fleet.fixes.model import CI, Tool, labelled
-from agent_orchestrator.fleet.fixes.tools import asking, recognised
+from agent_orchestrator.fleet.fixes.detection import configured_tools, detect_tools
+from agent_orchestrator.fleet.fixes.model import CI, Tool, with_unique_names
+from agent_orchestrator.fleet.fixes.tools import tool_commands, tool_kind_of
 
 
 def project(top: Path, files: dict[str, str]) -> Path:
@@ -20,8 +20,8 @@ def project(top: Path, files: dict[str, str]) -> Path:
 
 
 def kinds(top: Path, *ci: str) -> list[tuple[str, str, str]]:
-    known = configured(top, ci)
-    return [(tool.kind, tool.command, tool.folder) for tool in [*known, *found(top, known, tested=False)]]
+    known = configured_tools(top, ci)
+    return [(tool.kind, tool.command, tool.folder) for tool in [*known, *detect_tools(top, known, tested=False)]]
 
 
 def test_python_projects(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_tools_have_names_of_their_own() -> None:
         Tool("ruff", "ruff check"),
         Tool("command", "x" * 60),
     ]
-    names = [tool.name for tool in labelled([*tools, Tool("command", "x" * 61)])]
+    names = [tool.name for tool in with_unique_names([*tools, Tool("command", "x" * 61)])]
     assert names == ["pytest a", "pytest b", "ruff", "x" * 39 + "…", "x" * 39 + "… (2)"]
 
 
@@ -156,20 +156,20 @@ def test_tools_have_names_of_their_own() -> None:
     ],
 )
 def test_a_command_is_recognised_only_where_it_is_simple(command: str, kind: str) -> None:
-    assert recognised(command) == kind
+    assert tool_kind_of(command) == kind
 
 
 def test_scripts_of_package_json_are_asked_through_their_manager(tmp_path: Path) -> None:
     scripts = {"test": "vitest --ui", "lint": "eslint .", "fix": "eslint --fix .", "spec": "jest", "prespec": "tsc"}
     top = project(tmp_path, {"package.json": json.dumps({"scripts": scripts})})
-    tools = configured(top, ["npm test", "pnpm lint", "npm run fix", "npm run spec"])
+    tools = configured_tools(top, ["npm test", "pnpm lint", "npm run fix", "npm run spec"])
     assert tools == [
         Tool("vitest", "npm test", source=CI),
         Tool("eslint", "pnpm lint", source=CI),
         Tool("eslint", "npm run fix", source=CI),
         Tool("command", "npm run spec", source=CI),
     ]
-    asked = [asking(tool, "R", scripts)[0].command for tool in tools]
+    asked = [tool_commands(tool, "R", scripts)[0].command for tool in tools]
     assert asked == [
         "npm test --silent -- --reporter=json --outputFile=R",
         "pnpm lint -f json",
@@ -200,6 +200,6 @@ def test_scripts_of_package_json_are_asked_through_their_manager(tmp_path: Path)
     ],
 )
 def test_each_tool_is_asked_for_a_report(tool: Tool, asked: str) -> None:
-    ways = asking(tool, "R")
+    ways = tool_commands(tool, "R")
     assert ways[0].command == asked
     assert ways[-1].plain and ways[-1].command == tool.command

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from agent_orchestrator.fleet.fixes.causes import FEW, as_one, group
+from agent_orchestrator.fleet.fixes.causes import MAX_FILES_PER_RULE_CAUSE, group, merge_groups
 from agent_orchestrator.fleet.fixes.model import Failure, Frame, Tool
 from agent_orchestrator.fleet.fixes.prompt import prompt
 
@@ -56,10 +56,10 @@ def test_assertions_are_told_apart_by_what_they_call() -> None:
 
 
 def test_rules_and_types() -> None:
-    few = [complaint("ruff", "F401", f"{number}.py", 1, f"m{number}") for number in range(FEW)]
+    few = [complaint("ruff", "F401", f"{number}.py", 1, f"m{number}") for number in range(MAX_FILES_PER_RULE_CAUSE)]
     assert len(parts(*few)) == 1
     many = [*few, complaint("ruff", "F401", "0.py", 2, "another")]
-    assert len(parts(*many)) == FEW, "a rule that is broken often is a cause a file"
+    assert len(parts(*many)) == MAX_FILES_PER_RULE_CAUSE, "a rule that is broken often is a cause a file"
     types = [complaint("mypy", code, "a.py", line) for line, code in enumerate(("x", "y"), 1)]
     assert len(parts(*types)) == 1
     hit = raised("t", ("tests/test_a.py", 1), ("a.py", 2))
@@ -102,7 +102,7 @@ def test_an_assertion_is_not_what_it_is_about() -> None:
 def test_everything_may_be_given_to_one_agent() -> None:
     groups = group([complaint("ruff", "F401", "a.py", 1), complaint("mypy", "misc", "b.py", 1)], KINDS)
     assert len(groups) == 2
-    one = as_one(groups)
+    one = merge_groups(groups)
     assert one.title == "2 failures, 2 causes" and len(one.failures) == 2
     text = prompt(one, [Tool("ruff", "ruff check")], "c0ffee" * 7, "main")
     assert text.startswith("Fix everything that fails: 2 failures, 2 causes") and "one cause" not in text

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.fleet.fixes import suppressions
-from agent_orchestrator.fleet.fixes.comparison import Target, doubtful, judge, reconciled
-from agent_orchestrator.fleet.fixes.model import EVERYTHING, Failure, Measured, Report, Tool, as_json, report_from
+from agent_orchestrator.fleet.fixes.comparison import Target, failures_in_both, reasons_not_fixed, tools_to_retry
+from agent_orchestrator.fleet.fixes.model import EVERYTHING, Failure, Report, Tool, ToolResult, as_json, report_from
 
 UNITTEST = Tool("command", "python -m unittest")
 PYTEST, RUFF = Tool("pytest", "pytest"), Tool("ruff", "ruff check")
@@ -29,10 +29,10 @@ def of_tests(**states: str) -> dict[str, str]:
 
 BEFORE = Report(
     (
-        Measured(
+        ToolResult(
             PYTEST, failures=(failed("one"), failed("two")), tests=of_tests(one="failed", two="failed", fine="passed")
         ),
-        Measured(RUFF, failures=(lint("F401", line=1), lint("F401", line=9))),
+        ToolResult(RUFF, failures=(lint("F401", line=1), lint("F401", line=9))),
     ),
     {"# noqa": 1},
     {"pyproject.toml": "x"},
@@ -43,11 +43,11 @@ TARGETS = [Target("pytest", failed("one").id)]
 def after(*failures: Failure, states: dict[str, str] | None = None, ruff: int = 2) -> Report:
     told = of_tests(one="passed", two="failed", fine="passed") if states is None else states
     lints = tuple(lint("F401", line=20 + number) for number in range(ruff))
-    return replace(BEFORE, tools=(Measured(PYTEST, failures=failures, tests=told), Measured(RUFF, failures=lints)))
+    return replace(BEFORE, tools=(ToolResult(PYTEST, failures=failures, tests=told), ToolResult(RUFF, failures=lints)))
 
 
 def said(report: Report, targets: list[Target] = TARGETS, before: Report = BEFORE) -> str:
-    return "\n".join(reason.text for reason in judge(before, report, targets))
+    return "\n".join(reason.text for reason in reasons_not_fixed(before, report, targets))
 
 
 def test_its_failures_gone_and_nothing_new_is_fixed() -> None:
@@ -81,18 +81,20 @@ def test_new_failures_are_counted_not_told_by_line() -> None:
 
 
 def test_a_tool_that_cannot_be_run_any_more_is_no_fix() -> None:
-    broken = replace(BEFORE, tools=(Measured(PYTEST, problem="no module named pytest"), BEFORE.tools[1]))
+    broken = replace(BEFORE, tools=(ToolResult(PYTEST, problem="no module named pytest"), BEFORE.tools[1]))
     assert "cannot be run any more" in said(broken)
 
 
 def test_what_was_hidden_before_is_not_new() -> None:
     broken = Failure("pytest", "tests/test_b.py", "no module x", "tests/test_b.py", test=True)
-    before = Report((Measured(PYTEST, failures=(broken,), tests=of_tests(fine="passed"), hidden=("tests/test_b.py",)),))
+    before = Report(
+        (ToolResult(PYTEST, failures=(broken,), tests=of_tests(fine="passed"), hidden=("tests/test_b.py",)),)
+    )
     inside = failed("three", "tests/test_b.py")
-    now = Report((Measured(PYTEST, failures=(inside,), tests=of_tests(fine="passed") | {inside.id: "failed"}),))
+    now = Report((ToolResult(PYTEST, failures=(inside,), tests=of_tests(fine="passed") | {inside.id: "failed"}),))
     wanted = [Target("pytest", "tests/test_b.py")]
     assert said(now, wanted, before) == "", "the next round takes it"
-    empty = Report((Measured(PYTEST, tests=of_tests(fine="passed")),))
+    empty = Report((ToolResult(PYTEST, tests=of_tests(fine="passed")),))
     assert "none of its tests is run" in said(empty, wanted, before)
     blocked = replace(before, tools=(replace(before.tools[0], hidden=(EVERYTHING,)),))
     assert "did not before" not in said(
@@ -109,10 +111,10 @@ def test_what_is_silenced_is_not_fixed() -> None:
 
 def test_what_fails_by_chance_is_looked_at_twice() -> None:
     flaky = after(failed("two"), failed("fine"), states=of_tests(one="passed", two="failed", fine="failed"))
-    assert doubtful(BEFORE, flaky, TARGETS) == {"pytest"}
-    assert doubtful(BEFORE, after(failed("two")), TARGETS) == set()
-    calm = Measured(PYTEST, failures=(failed("two"),), tests=of_tests(one="passed", two="failed", fine="passed"))
-    assert said(replace(flaky, tools=(reconciled(flaky.tools[0], calm), flaky.tools[1]))) == ""
+    assert tools_to_retry(BEFORE, flaky, TARGETS) == {"pytest"}
+    assert tools_to_retry(BEFORE, after(failed("two")), TARGETS) == set()
+    calm = ToolResult(PYTEST, failures=(failed("two"),), tests=of_tests(one="passed", two="failed", fine="passed"))
+    assert said(replace(flaky, tools=(failures_in_both(flaky.tools[0], calm), flaky.tools[1]))) == ""
 
 
 def test_a_report_survives_being_written_down() -> None:
@@ -125,7 +127,7 @@ def test_marks_and_settings_are_found(tmp_path: Path) -> None:
     )
     (tmp_path / "b.ts").write_text("// @ts-ignore\n/* eslint-disable */\nit.skip('x')\n")
     (tmp_path / "notes.md").write_text("# noqa\n")
-    assert suppressions.silenced(tmp_path, ["a.py", "b.ts", "notes.md", "gone.py"]) == {
+    assert suppressions.count_marks(tmp_path, ["a.py", "b.ts", "notes.md", "gone.py"]) == {
         "# noqa": 1,
         "# type: ignore": 1,
         "pytest skip or xfail": 1,
@@ -145,11 +147,14 @@ def test_marks_and_settings_are_found(tmp_path: Path) -> None:
 def test_tests_that_are_not_named_are_counted() -> None:
     """A runner that names only what fails: fewer tests than before are no fix, more are."""
     wrong = Failure(UNITTEST.name, "test_a.A.test_one", "wrong", test=True)
-    before = Report((Measured(UNITTEST, failures=(wrong,), executed=5),))
+    before = Report((ToolResult(UNITTEST, failures=(wrong,), executed=5),))
     targets = [Target(wrong.tool, wrong.id)]
-    assert judge(before, Report((Measured(UNITTEST, executed=5),)), targets) == []
+    assert reasons_not_fixed(before, Report((ToolResult(UNITTEST, executed=5),)), targets) == []
     assert (
-        judge(before, Report((Measured(UNITTEST, tests=dict.fromkeys([wrong.id, *"abcd"], "passed")),)), targets) == []
+        reasons_not_fixed(
+            before, Report((ToolResult(UNITTEST, tests=dict.fromkeys([wrong.id, *"abcd"], "passed")),)), targets
+        )
+        == []
     )
-    [reason] = judge(before, Report((Measured(UNITTEST, executed=4),)), targets)
+    [reason] = reasons_not_fixed(before, Report((ToolResult(UNITTEST, executed=4),)), targets)
     assert "4 tests are run, 5 before" in reason.text

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.fleet.fixes.model import EVERYTHING, Tool
-from agent_orchestrator.fleet.fixes.parsers.common import Found, Said
+from agent_orchestrator.fleet.fixes.parsers.common import ParseResult, ToolOutput
 from agent_orchestrator.fleet.fixes.tools import PARSERS
 
 REPORTS = Path(__file__).parent / "reports"
 
 
-def found(kind: str, code: int, out: str = "", err: str = "", *reports: Path, command: str = "x") -> Found:
-    return PARSERS[kind](Said(Tool(kind, command), code, out, err, "/checkout", reports))
+def found(kind: str, code: int, out: str = "", err: str = "", *reports: Path, command: str = "x") -> ParseResult:
+    return PARSERS[kind](ToolOutput(Tool(kind, command), code, out, err, "/checkout", reports))
 
 
 def text(name: str) -> str:
@@ -38,7 +38,7 @@ def test_eslint() -> None:
 def test_no_failure_is_known_by_where_it_was_measured() -> None:
     places = [
         PARSERS["eslint"](
-            Said(
+            ToolOutput(
                 Tool("eslint", "eslint"),
                 1,
                 json.dumps([{"filePath": f"{top}/a.js", "messages": [{"severity": 2, "message": f"no {top}/b.js"}]}]),

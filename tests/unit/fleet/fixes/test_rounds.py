@@ -7,16 +7,16 @@ from typing import Any
 
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.core.facts import ActivityFact, Launch, Message, Place, SessionFacts
+from agent_orchestrator.core.facts import ActivityFact, Launch, Message, SessionFacts, Workspace
 from agent_orchestrator.core.fixes import Fix, reduce_fixes
 from agent_orchestrator.core.pull_request import CheckRun, Episode, PullRequest
 from agent_orchestrator.fleet.fixes.next_steps import (
     SENDER,
-    SETTLES,
+    SETTLE_SECONDS,
     End,
-    Land,
     MakeReady,
     Measure,
+    Merge,
     Remind,
     Settle,
     StartAgent,
@@ -62,7 +62,7 @@ def steps(*bodies: e.Body, **sessions: SessionFacts) -> list[Any]:
 def session(activity: str = "idle", at: float = NOW - 60, **more: Any) -> SessionFacts:
     names: Any = {"agent": "demo", "runtime": "process", "workspace": "worktree", "branch": "b", "base": "main"}
     spec = e.SessionCreated(task="T1", name="1", title="t", prompt="p", repo="/r", path="/p", **names)
-    facts = SessionFacts("app-1", "app", spec, 0.0, at, admitted=True, place=Place("/p", "base", "/g"), head="base")
+    facts = SessionFacts("app-1", "app", spec, 0.0, at, admitted=True, place=Workspace("/p", "base", "/g"), head="base")
     launch = Launch(1, {}, 0.0)
     return replace(
         facts, launch=launch, launched_run=1, activity=ActivityFact(activity, "spool", at), base_head="b0", **more
@@ -127,7 +127,7 @@ def outcome(found: list[Any]) -> tuple[str, str]:
 def test_what_is_verified_lands() -> None:
     good = session(head="h1", pr=pull())
     [land] = of_session(good)
-    assert land == Land("app-1", "fix:F1:h1:b0")
+    assert land == Merge("app-1", "fix:F1:h1:b0")
     assert outcome(of_session(good, merge=False))[0] == "ready"
     [verify] = of_session(session(head="h1", pr=pull(name="ci")))
     assert verify == Verify("app-1", "fix:F1:h1"), "what passes the project's checks alone is not verified"
@@ -153,7 +153,7 @@ def test_what_is_red_goes_back_until_a_person_would_be_called() -> None:
 def test_an_agent_that_ends_without_a_word() -> None:
     draft = session(head="h1", pr=pull(draft=True, settled=None, checks={}))
     assert of_session(draft) == [MakeReady("app-1", "fix:F1:h1")]
-    assert of_session(replace(draft, activity=ActivityFact("idle", "spool", NOW - SETTLES / 2))) == []
+    assert of_session(replace(draft, activity=ActivityFact("idle", "spool", NOW - SETTLE_SECONDS / 2))) == []
     assert of_session(session()) == [Remind("app-1")]
     said = Message("m", "x", SENDER, NOW - 50, "acknowledged", delivered_at=NOW - 50)
     assert of_session(session(messages=(said,))) == [], "it has not ended its turn since"

@@ -13,14 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.actor import acting
+from agent_orchestrator.core.actor import acting_as
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.notices import Notice
 from agent_orchestrator.errors import AoError, Conflict, Denied
-from agent_orchestrator.fleet.notifications.answer_links import GOOD_FOR
-from agent_orchestrator.sessions.messages import Inbox
-from agent_orchestrator.sessions.permissions.rules import told
+from agent_orchestrator.fleet.notifications.answer_links import VALID_SECONDS
+from agent_orchestrator.sessions.permissions.rules import normalize_command
 from tests.unit.core.drawn import created, launched
 from tests.unit.fleet.notifications.world import Fakes, Recorder, World
 
@@ -28,23 +27,11 @@ pytestmark = pytest.mark.anyio
 BLOCKED = Notice("n1", "app-x: blocked", "it waits", "urgent", "agent-blocked", "app", "app-x")
 
 
-class Taken:
-    """An inbox that writes down what it is told."""
-
-    def __init__(self) -> None:
-        self.answers: list[tuple[str, dict[str, Any]]] = []
-
-    async def answer(self, session: str, **given: Any) -> None:
-        self.answers.append((session, given))
-
-
 class Asking(World):
     """A session that asks for a permission."""
 
     async def begin(self) -> Asking:
         await self.start()
-        self.taken = Taken()
-        self.answers.inbox = cast("Inbox", self.taken)
         await self.flow.append(created(), launched())
         await self.ask("rm -r build")
         return self
@@ -96,7 +83,7 @@ async def test_what_was_noted_of_another_request_does_not_stand_for_this_one(ask
 
 async def test_what_cannot_be_shown_whole_is_not_allowed_by_a_link(asking: Asking) -> None:
     harmless = "echo fine; " * 2000
-    await asking.ask(told(f"{harmless}rm -r /"))
+    await asking.ask(normalize_command(f"{harmless}rm -r /"))
     links = asking.links()
     assert list(links) == ["Deny"]
     shown = asking.answers.show(links["Deny"])
@@ -114,7 +101,7 @@ async def test_what_cannot_be_shown_whole_is_not_allowed_by_a_link(asking: Askin
 
 @pytest.mark.parametrize("command", ["x" * 20_000, "echo ⟦… 3 characters in all⟧"])
 async def test_what_is_shown_whole_is_allowed_by_a_link(asking: Asking, command: str) -> None:
-    await asking.ask(told(command))
+    await asking.ask(normalize_command(command))
     links = asking.links()
     assert list(links) == ["Allow", "Deny"]
     assert asking.answers.show(links["Allow"]).note == ""
@@ -127,7 +114,7 @@ async def test_nobody_answers_by_a_notifier_that_may_not(asking: Asking) -> None
 
 async def test_an_answer_is_given_once_whoever_gives_it(asking: Asking) -> None:
     links = asking.links()
-    with acting("anonymous 127.0.0.1") as behalf:
+    with acting_as("anonymous 127.0.0.1") as behalf:
         assert await asking.answers.answer(links["Allow"]) == {"session": "app-x", "verb": "allow", "by": "link chat"}
         assert behalf.actor == "link chat"
     for link in links.values():
@@ -157,7 +144,7 @@ async def test_the_same_command_asked_again_is_another_request(asking: Asking) -
 
 async def test_a_link_grows_old(asking: Asking) -> None:
     link = asking.links()["Deny"]
-    asking.time.now += GOOD_FOR + 1.0
+    asking.time.now += VALID_SECONDS + 1.0
     with pytest.raises(Denied, match="too old"):
         await asking.answers.answer(link)
 
@@ -191,9 +178,9 @@ def test_no_letter_of_a_link_can_be_another(place: int, other: int) -> None:
 
 
 def _word() -> Any:
-    from agent_orchestrator.fleet.notifications.answer_links import Word
+    from agent_orchestrator.fleet.notifications.answer_links import LinkContent
 
-    return Word("app-x", "permission abc", "allow", "chat", "n1", 10_000.0, pressed=False)
+    return LinkContent("app-x", "permission abc", "allow", "chat", "n1", 10_000.0, pressed=False)
 
 
 @pytest.fixture(autouse=True)

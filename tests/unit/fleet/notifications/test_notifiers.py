@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.base.text.redaction import KNOWN
+from agent_orchestrator.base.text.redaction import REDACTOR
 from agent_orchestrator.errors import AoError, Denied, Doubtful, Missing, Temporary, UsageError
 from agent_orchestrator.plugins.notifiers import http, texts
 from agent_orchestrator.plugins.notifiers.apprise import AnyApprise
@@ -82,7 +82,7 @@ async def test_what_a_receivers_answer_means(
     chat.fail(fault)
     with monkeypatch.context() as impatient, pytest.raises(kind) as raised:
         if fault.status == "hang":
-            impatient.setattr(http, "WITHIN", 2.0)
+            impatient.setattr(http, "REQUEST_TIMEOUT", 2.0)
         await MAKES[name](chat).notify(PLAIN)
     assert type(raised.value) is kind
     assert getattr(raised.value, "until", None) == until
@@ -242,9 +242,9 @@ def test_the_longest_of_everything_together_is_not_too_long() -> None:
 @ALL
 @given(WILD, st.integers(1, 200))
 def test_a_cut_text_is_as_long_as_it_may_be(text: str, most: int) -> None:
-    for escape in (str, texts.for_slack, texts.for_markdown):
-        short = texts.cut(text, most, escape)
-        assert texts.units(short) <= max(most, 1)
+    for escape in (str, texts.escape_slack, texts.for_markdown):
+        short = texts.shorten(text, most, escape)
+        assert texts.utf16_length(short) <= max(most, 1)
         assert short == escape(text.strip()) or short.endswith("…")
 
 
@@ -252,7 +252,7 @@ def test_an_address_is_a_secret_from_then_on() -> None:
     url = "https://hooks.example/T1/B2/aVeryLongAndRandomWord123456"
     AnyApprise({"url": "tgram://987654321:AAHk29dkq0Fv8zKlm3Nop4Qrs5Tuv/12345678"}, HOST)
     Slack({"webhookUrl": url}, HOST)
-    told = KNOWN.text(f"POST {url} failed; bot 987654321:AAHk29dkq0Fv8zKlm3Nop4Qrs5Tuv")
+    told = REDACTOR.text(f"POST {url} failed; bot 987654321:AAHk29dkq0Fv8zKlm3Nop4Qrs5Tuv")
     assert "aVeryLong" not in told and "AAHk29" not in told
 
 

@@ -16,8 +16,8 @@ from agent_orchestrator.fleet.notifications.rate import (
     Skip,
     Wait,
     decide,
+    is_repeated,
     remember,
-    repeated,
 )
 
 ALL = settings(max_examples=300, derandomize=True, deadline=None, database=None)
@@ -155,7 +155,7 @@ def test_a_clock_that_was_set_back_keeps_nothing_waiting() -> None:
     marks = {"n1": notice.mark()}
     past = Past(((1_000_000.0, False),) * 20, {"other": 1_000_000.0})
     assert decide(notice, [notice], marks, Pace(digest=60.0), past, 500.0) == Send((notice,))
-    assert not repeated(notice.mark(), Pace(), Past(marks={notice.mark(): 1_000_000.0}), 500.0)
+    assert not is_repeated(notice.mark(), Pace(), Past(marks={notice.mark(): 1_000_000.0}), 500.0)
 
 
 def test_the_same_words_about_another_request_are_other_news() -> None:

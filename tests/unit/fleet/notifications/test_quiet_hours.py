@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -14,8 +15,8 @@ from agent_orchestrator.config.values import quiet_hours
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.fleet.notifications.quiet_hours import Quiet, quiet_until
-from agent_orchestrator.testing.memory import MemoryStore
+from agent_orchestrator.fleet.notifications.quiet_hours import QuietHours, quiet_until
+from tests.parts import make_config, make_core, make_flow
 from tests.unit.core.world import Time
 
 ALL = settings(max_examples=100, derandomize=True, deadline=None, database=None)
@@ -61,15 +62,19 @@ def test_what_are_no_quiet_hours(text: object) -> None:
         quiet_hours(text)
 
 
-def test_what_is_not_urgent_waits_and_is_told_together() -> None:
-    asyncio.run(_night())
+def test_what_is_not_urgent_waits_and_is_told_together(tmp_path: Path) -> None:
+    asyncio.run(_night(tmp_path))
 
 
-async def _night() -> None:
+async def _night(folder: Path) -> None:
     time = Time(at("2026-11-15T23:00:00"))
-    flow = Flow(MemoryStore(), time, lambda _project, _profile: ())
+    flow = make_flow(clock=time)
     await flow.start()
-    quiet = Quiet(flow, lambda project: NIGHT if project == "app" else None, ZONE, time.call_later)
+    file = folder / "agent-orchestrator.yaml"
+    file.write_text("quietHours: 22:00..07:00\nprojects: {app: {path: app}}")
+    config = make_config(folder / "home" / "config.yaml")
+    config.add(file)
+    quiet = QuietHours(make_core(folder / "home", flow, config=config), ZONE)
     quiet.start()
     urgent, warning = e.Notified("t", "a", "now", "urgent"), e.Notified("t", "b", "later", "warning")
     assert quiet.gate("app", urgent) is urgent and quiet.gate("other", warning) is warning
@@ -85,7 +90,7 @@ async def _night() -> None:
         e.Notified("quiet-hours", "2 notifications from the quiet hours", "title 0: text 0\ntitle 1: text 1", "warning")
     ]
     assert flow.home.quiet == {"app": ()}
-    quiet.close()
+    await quiet.close()
     await flow.stop()
 
 

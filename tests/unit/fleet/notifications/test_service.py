@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.base.text.redaction import KNOWN
+from agent_orchestrator.base.text.redaction import REDACTOR
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.errors import Denied, Doubtful, Missing, Temporary
@@ -108,7 +108,7 @@ async def test_what_is_refused_for_good_is_given_up_and_told_once(tmp_path: Path
 
 
 async def test_a_plugin_may_fail_in_any_way(tmp_path: Path) -> None:
-    KNOWN.learn({"test": "s3cr3tW0rdOfTheTest"})
+    REDACTOR.learn({"test": "s3cr3tW0rdOfTheTest"})
     chat = Recorder()
     chat.errors = [ValueError("no\nsuch s3cr3tW0rdOfTheTest")]
     world = await World(Fakes({"chat": chat}), tmp_path).start()
@@ -246,7 +246,7 @@ async def test_a_flood_comes_as_few_messages_and_nothing_of_it_is_lost(tmp_path:
 
 
 async def test_no_secret_is_sent(tmp_path: Path) -> None:
-    KNOWN.learn({"test": "s3cr3tW0rdOfTheTest"})
+    REDACTOR.learn({"test": "s3cr3tW0rdOfTheTest"})
     chat = Recorder()
     world = await World(Fakes({"chat": chat}), tmp_path).start()
     await world.tell("the key is s3cr3tW0rdOfTheTest")

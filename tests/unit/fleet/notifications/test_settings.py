@@ -6,18 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.base.home import Home
-from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.base.text.redaction import KNOWN
+from agent_orchestrator.base.text.redaction import REDACTOR
+from agent_orchestrator.config.known_secrets import learn_configuration
 from agent_orchestrator.config.load import load
 from agent_orchestrator.config.problems import InvalidConfig
 from agent_orchestrator.config.scope import ConfigSet
-from agent_orchestrator.config.trust import harmless, powers
+from agent_orchestrator.config.trust import powers, without_powers
 from agent_orchestrator.config.values import Quiet, Rate, quiet_hours, rate
 from agent_orchestrator.fleet.notifications.quiet_hours import quiet_until
 from agent_orchestrator.fleet.notifications.targets import Targets
-from agent_orchestrator.sessions.known_secrets import learn_configuration
-from agent_orchestrator.sessions.plugins import Plugins
+from tests.parts import TrustsBy, make_config, make_core
 
 TOKEN = "123456789:AAF9xTq2Lk8vPz0RmNb3Ys7Wd1Hc5Je6Ug"
 
@@ -26,9 +24,9 @@ def targets(tmp_path: Path, text: str) -> Targets:
     (tmp_path / "app").mkdir()
     file = tmp_path / "agent-orchestrator.yaml"
     file.write_text(text)
-    config = ConfigSet(tmp_path / "home" / "config.yaml", {})
+    config = make_config(tmp_path / "home" / "config.yaml")
     config.add(file)
-    return Targets(config, Plugins(Home(tmp_path / "home"), LocalHost(), config))
+    return Targets(make_core(tmp_path / "home", config=config))
 
 
 ROUTED = f"""\
@@ -45,15 +43,14 @@ projects:
 
 def test_each_level_goes_to_those_that_are_named_for_it(tmp_path: Path) -> None:
     found = targets(tmp_path, ROUTED)
-    chat = found.routes("app", "action")[1]
+    routes = found.core.config.routes
+    chat = routes("app", "action")[1]
     assert chat.startswith("tgram-") and len(chat) == 12 and "123456789" not in chat
-    assert found.routes("app", "urgent") == ("team", "phone")
-    assert found.routes("app", "action") == ("desktop", chat)
-    assert found.routes("app", "warning") == ("team",)
-    assert found.routes("app", "info") == ()
-    assert found.routes(None, "urgent") == ("desktop",), (
-        "what belongs to no project is for the user's own file to route"
-    )
+    assert routes("app", "urgent") == ("team", "phone")
+    assert routes("app", "action") == ("desktop", chat)
+    assert routes("app", "warning") == ("team",)
+    assert routes("app", "info") == ()
+    assert routes(None, "urgent") == ("desktop",), "what belongs to no project is for the user's own file to route"
     plugins = {one.name: one.settings.plugin for one in found.of("app")}
     assert plugins == {"team": "slack", "phone": "apprise", "desktop": "desktop", chat: "apprise"}
 
@@ -69,8 +66,8 @@ def test_a_notifier_paces_itself_by_its_own_keys_first(tmp_path: Path) -> None:
 
 def test_the_address_in_a_list_is_a_secret(tmp_path: Path) -> None:
     found = targets(tmp_path, ROUTED)
-    learn_configuration(found.config.data(), {})
-    assert TOKEN.partition(":")[2] not in KNOWN.text(f"it said: {TOKEN}")
+    learn_configuration(found.core.config.data(), {})
+    assert TOKEN.partition(":")[2] not in REDACTOR.text(f"it said: {TOKEN}")
 
 
 def test_the_same_receiver_is_known_by_its_settings(tmp_path: Path) -> None:
@@ -137,11 +134,10 @@ def test_a_committed_file_tells_nobody_and_leads_nowhere_before_it_is_trusted(tm
     )
     loaded = load(file, {})
     assert {"notifiers", "notifications", "defaults"} <= set(powers(loaded))
-    left = harmless(loaded)
+    left = without_powers(loaded)
     assert left.notifiers == {} and left.notifications.url is None and left.notifications.digest == 3600.0
     assert "evil" not in left.defaults.notifiers
-    config = ConfigSet(tmp_path / "home" / "config.yaml", {})
-    config.trusts = lambda _loaded: False
+    config = ConfigSet(tmp_path / "home" / "config.yaml", {}, trust=TrustsBy(lambda _loaded: False))
     (tmp_path / ".git").mkdir()
     config.add(file)
     (project,) = config.projects()

@@ -61,7 +61,7 @@ def pressed(value: str, user: str = "U1", **more: Any) -> bytes:
 
 
 async def replied(buttons: SlackButtons) -> None:
-    await asyncio.gather(*buttons._replies)
+    await asyncio.gather(*buttons._tasks._running)
 
 
 async def test_who_pressed_is_told_what_came_of_it_and_nobody_else(asking: Asking, chat: ChatServer) -> None:
@@ -122,7 +122,7 @@ async def test_nothing_is_sent_to_another_host_than_slacks(asking: Asking, chat:
     buttons = SlackButtons(asking.targets, asking.answers, asking.time)
     body = pressed(asking.links()["Deny"], response_url=f"{chat.url}/other")
     assert await buttons.receive(signed(body), body)
-    assert buttons._replies == set() and chat.received == []
+    assert buttons._tasks._running == set() and chat.received == []
 
 
 @pytest.mark.parametrize(

@@ -8,20 +8,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-from agent_orchestrator.base.home import Home
 from agent_orchestrator.config.model import Notifier as Settings
-from agent_orchestrator.config.scope import ConfigSet
 from agent_orchestrator.config.tokens import Tokens
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.effects import Runner
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.fleet.notifications.answer_links import Answers
+from agent_orchestrator.fleet.notifications.answer_links import AnswerLinks
+from agent_orchestrator.fleet.notifications.health import Health
 from agent_orchestrator.fleet.notifications.rate import Pace
-from agent_orchestrator.fleet.notifications.service import Notifying
+from agent_orchestrator.fleet.notifications.service import NotificationSender
 from agent_orchestrator.fleet.notifications.targets import Target, Targets
 from agent_orchestrator.protocols import Notification, Notifier
+from agent_orchestrator.sessions.messages import Inbox
 from agent_orchestrator.testing.memory import MemoryStore
+from tests.parts import make_config, make_core
 from tests.unit.core.world import Time
 
 
@@ -52,7 +53,7 @@ class Fakes(Targets):
     plugin: str = "recorder"
 
     def __post_init__(self) -> None:
-        self.config = ConfigSet(Path("/nowhere/config.yaml"), {})
+        self.config = make_config(Path("/nowhere/config.yaml"))
 
     def routes(self, project: str | None, level: str) -> Sequence[str]:  # noqa: ARG002 - the same for all
         return list(self.notifiers) if level != "silent" else []
@@ -77,6 +78,16 @@ class Fakes(Targets):
         pass
 
 
+class Taken:
+    """An inbox that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[str, dict[str, Any]]] = []
+
+    async def answer(self, session: str, **given: Any) -> None:
+        self.answers.append((session, given))
+
+
 class World:
     """A daemon's part that tells people; `restart` is another daemon on the same store."""
 
@@ -85,12 +96,13 @@ class World:
         self.home = home
         self.store = store or MemoryStore()
         self.time = time or Time()
-        self.flow = Flow(self.store, self.time, lambda _project, _profile: ())
-        self.flow.routes = targets.routes
-        self.answers = Answers(self.flow, Tokens(Home(home)))
-        self.notifying = Notifying(self.flow, targets, self.answers, lambda: "http://127.0.0.1:3000")
-        self.notifying.health._jitter = lambda: 1.0
-        self.runner = Runner(self.flow, self.notifying.effects(), self.time.call_later)
+        self.flow = Flow(self.store, self.time, lambda _project, _profile: (), targets.routes)
+        core = make_core(home, self.flow, config=targets.config)
+        core.sites.here.url = "http://127.0.0.1:3000"
+        self.taken = Taken()
+        self.answers = AnswerLinks(self.flow, Tokens(core.home), cast("Inbox", self.taken))
+        self.notifying = NotificationSender(core, targets, self.answers, Health(lambda: 1.0))
+        self.runner = Runner(self.flow, self.notifying.effects())
 
     async def start(self) -> World:
         self.runner.start(await self.flow.start())

@@ -14,16 +14,18 @@ from hypothesis import strategies as st
 from agent_orchestrator.core.plans import PlannedTask, task_of
 from agent_orchestrator.fleet.plans.validation import (
     MOST_OVERLAPS,
-    Known,
-    before,
+    PlanContext,
+    all_predecessors,
     check,
     cycle,
     in_order,
     json_in,
-    layers,
+    stages,
 )
 
-KNOWN = Known(most=5, profiles=frozenset({"frontend"}), issues={3: "Style the page", 4: "Serve it"}, after={4: (3,)})
+KNOWN = PlanContext(
+    most=5, profiles=frozenset({"frontend"}), issues={3: "Style the page", 4: "Serve it"}, after={4: (3,)}
+)
 
 
 def one(name: str = "a", **more: Any) -> dict[str, Any]:
@@ -162,9 +164,9 @@ def test_order_layers_and_circles_agree(edges: list[set[int]]) -> None:
         deps = {task.id: task.dependencies for task in tasks}
         assert way[0] == way[-1] and all(after in deps[name] for name, after in pairwise(way))
         return
-    at = {name: level for level, names in enumerate(layers(tasks)) for name in names}
+    at = {name: level for level, names in enumerate(stages(tasks)) for name in names}
     assert all(at[name] < at[task.id] for task in tasks for name in task.dependencies)
-    ahead = before(tasks)
+    ahead = all_predecessors(tasks)
     assert all(ahead[name] < ahead[task.id] for task in tasks for name in task.dependencies)
 
 
@@ -174,12 +176,12 @@ def test_a_plan_with_more_patterns_than_can_be_compared_says_so_at_once() -> Non
         for place in range(20)
     ]
     begun = time.process_time()
-    found = check({"tasks": tasks}, Known())
+    found = check({"tasks": tasks}, PlanContext())
     assert time.process_time() - begun < 2.0
     assert found.notes == ("it has too many patterns of files for a look at which of them meet",)
 
 
 def test_of_very_many_tasks_at_one_file_some_are_named() -> None:
     tasks = [{"id": f"t{place}", "title": f"task {place}", "files": ["a.py"]} for place in range(50)]
-    notes = check({"tasks": tasks}, Known(most=50)).notes
+    notes = check({"tasks": tasks}, PlanContext(most=50)).notes
     assert len(notes) == MOST_OVERLAPS + 1 and notes[-1] == "more of them may change the same files"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event, event_from_json, event_json
 from agent_orchestrator.core.facts import HomeFacts
-from agent_orchestrator.core.fold.sessions import reduce_home
+from agent_orchestrator.core.fold.home import reduce_home
 from agent_orchestrator.core.plans import Plan, next_plan, plan_number, reduce_plans
 from agent_orchestrator.core.store import codec
 

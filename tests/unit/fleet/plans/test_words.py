@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from agent_orchestrator.changes.issues.plan_marks import mark_of
 from agent_orchestrator.config.effective import ProjectConfig, project_config
 from agent_orchestrator.config.load import load_text
 from agent_orchestrator.config.model import Project
@@ -14,7 +15,7 @@ from agent_orchestrator.core.plans import Plan, PlannedTask
 from agent_orchestrator.core.pull_request import Issue
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.fleet.plans import brief
-from agent_orchestrator.fleet.plans.apply import issue_text, mark_of
+from agent_orchestrator.fleet.plans.apply import issue_text
 from agent_orchestrator.fleet.plans.yaml_text import as_yaml, from_yaml
 
 PLAN = Plan("P1", "app", "Make it fast\nand small", 0.0, 0.0, "t0ken", "demo")

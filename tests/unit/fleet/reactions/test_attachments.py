@@ -11,13 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_orchestrator.base.home import Home
-from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.pull_request import CheckRun, Comment, PullRequest, Review
-from agent_orchestrator.fleet.reactions.attachments import Gathering, hunk_around
-from agent_orchestrator.fleet.reactions.message_text import MOST, TOLD, comments, errors
+from agent_orchestrator.fleet.reactions.attachments import AttachmentCollector, hunk_around
+from agent_orchestrator.fleet.reactions.message_text import MAX_CHECKS, MAX_LENGTH, comments, errors
+from tests.parts import make_core
 from tests.unit.core.test_facts_properties import begun
 
 ALL = settings(max_examples=100, derandomize=True, deadline=None, database=None)
@@ -59,16 +57,16 @@ def test_each_failing_check_has_its_share_of_the_room(count: int, size: int) -> 
     runs = {f"c{n}": CheckRun(f"c{n}", "h", "failure", "x" * size, f"/log/{n}") for n in range(count)}
     text = errors(facts, PullRequest(1, "x", "main", checks=runs))
     assert all(f"c{n} (failure):" in text and f"whole log: /log/{n}" in text for n in range(count))
-    assert len(text) <= MOST + 400 * count
+    assert len(text) <= MAX_LENGTH + 400 * count
 
 
 def test_of_checks_by_the_thousand_a_message_tells_the_first_and_how_many_more() -> None:
     facts = replace(begun(), head="h")
     runs = {f"c{n}": CheckRun(f"c{n}", "h", "failure", "x\n" * 500, f"/log/{n}") for n in range(5000)}
     text = errors(facts, PullRequest(1, "x", "main", checks=runs))
-    assert text.count("whole log:") == TOLD
-    assert text.endswith(f"\n\nand {5000 - TOLD} more: ao checks {facts.id}")
-    assert len(text) < 4 * MOST
+    assert text.count("whole log:") == MAX_CHECKS
+    assert text.endswith(f"\n\nand {5000 - MAX_CHECKS} more: ao checks {facts.id}")
+    assert len(text) < 4 * MAX_LENGTH
 
 
 def test_a_request_tells_who_what_he_is_where_and_what_was_said_before() -> None:
@@ -89,12 +87,12 @@ def test_a_request_tells_who_what_he_is_where_and_what_was_said_before() -> None
 @pytest.mark.anyio
 async def test_a_checks_name_leads_its_log_nowhere_else(tmp_path: Path) -> None:
     """At a forge a check is called whatever somebody likes."""
-    home, log = Home(tmp_path / "home"), tmp_path / "log"
+    core, log = make_core(tmp_path / "home"), tmp_path / "log"
     log.write_text("it failed")
-    gathering = Gathering(cast("Flow", None), home, LocalHost())
+    gathering = AttachmentCollector(core)
     facts = cast("SessionFacts", SimpleNamespace(id="app-x"))
     for name in ("../../../outside", f"{tmp_path}/outside", "build / test (3.11)", ".."):
         run = cast("CheckRun", SimpleNamespace(name=name, head="0123456789", log=str(log)))
         copy = Path(await gathering._log(facts, run, keep=True))
-        assert copy.resolve().parent == home.session("app-x") / "checks" and copy.read_text() == "it failed"
+        assert copy.resolve().parent == core.home.session("app-x") / "checks" and copy.read_text() == "it failed"
     assert {one.name for one in tmp_path.iterdir()} == {"home", "log"}

@@ -6,25 +6,29 @@ import asyncio
 import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.effects import Runner
-from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.fold.sessions import reduce
 from agent_orchestrator.core.rules import DEFAULT_RULES, Rule
 from agent_orchestrator.fleet.notifications.all_done import all_complete
-from agent_orchestrator.fleet.notifications.quiet_hours import Quiet
-from agent_orchestrator.fleet.reactions.actions import Actions
-from agent_orchestrator.fleet.reactions.attachments import Gathering, Material
-from agent_orchestrator.fleet.reactions.executor import Reacting, words_of
-from agent_orchestrator.fleet.reactions.message_text import Wording
+from agent_orchestrator.fleet.notifications.health import Health
+from agent_orchestrator.fleet.notifications.quiet_hours import QuietHours
+from agent_orchestrator.fleet.reactions.attachments import AttachmentCollector, Attachments
+from agent_orchestrator.fleet.reactions.executor import Actions, RuleExecutor, own_message
+from agent_orchestrator.fleet.reactions.message_text import MessageText
+from agent_orchestrator.fleet.usage.account_limits import AccountLimits
+from agent_orchestrator.sessions.lifecycle.usage_wait import UsageGate
+from agent_orchestrator.sessions.part import Core
+from agent_orchestrator.sessions.plugins import Plugins
 from agent_orchestrator.sessions.session_view import Views
-from agent_orchestrator.testing.memory import MemoryStore
+from tests.parts import make_core, make_flow
 from tests.unit.core.drawn import launched
 from tests.unit.core.world import SESSION, Time, created
 
@@ -32,8 +36,32 @@ HEAD = "c1"
 
 
 class NoMaterial:
-    async def material(self, _facts: SessionFacts, _trigger: str, **_options: bool) -> Material:
-        return Material()
+    async def material(self, _facts: SessionFacts, _trigger: str, **_options: bool) -> Attachments:
+        return Attachments()
+
+
+class Screens:
+    """Knows whether somebody looks at an agent's terminal."""
+
+    watched = False
+
+    async def is_watched(self, _facts: SessionFacts) -> bool:
+        return self.watched
+
+
+class Unlimited:
+    """Lets every session use its account."""
+
+    def wait(self, _facts: SessionFacts) -> None:
+        return None
+
+
+def make_executor(core: Core, limits: AccountLimits, usage: UsageGate, screens: Screens | None = None) -> RuleExecutor:
+    """Return what carries out rules; its messages have no attachments, and nobody looks at a terminal if no screens are given."""
+    core = replace(core, plugins=cast("Plugins", screens or Screens()))
+    wording = MessageText(Views(core, Health()), core.projects)
+    gathering = cast("AttachmentCollector", NoMaterial())
+    return RuleExecutor(core, wording, gathering, Actions(core.flow, limits), QuietHours(core), usage)
 
 
 class Stage:
@@ -41,17 +69,12 @@ class Stage:
 
     def __init__(self, *rules: Rule) -> None:
         self.time = Time()
-        self.flow = Flow(MemoryStore(), self.time, lambda _project, _profile: rules)
-        self.watched = False
-        wording = Wording(Views(self.flow), lambda _project: ())
-        quiet = Quiet(self.flow, lambda _project: None)
-        gathering = cast("Gathering", NoMaterial())
-        reacting = Reacting(self.flow, wording, gathering, Actions(self.flow), quiet, self._is_watched)
-        self.runner = Runner(self.flow, reacting.effects(), self.time.call_later)
+        self.flow = make_flow(clock=self.time, rules=rules)
+        self.screens = Screens()
+        core = make_core(Path("/nowhere"), self.flow)
+        reacting = make_executor(core, AccountLimits(core), Unlimited(), self.screens)
+        self.runner = Runner(self.flow, reacting.effects())
         self._told = 0
-
-    async def _is_watched(self, _facts: SessionFacts) -> bool:
-        return self.watched
 
     async def begin(self) -> None:
         self.runner.start(await self.flow.start())
@@ -219,11 +242,11 @@ async def test_a_strangers_comment_waits_for_a_person_also_where_another_one_ove
 
 @played(Rule("r", "agent-needs-input", delay=20.0, unless_watched=True, priority="urgent"))
 async def test_who_looks_is_not_told_until_he_has_gone(stage: Stage) -> None:
-    stage.watched = True
+    stage.screens.watched = True
     await stage.tell(e.AgentAsk("Which?"))
     await stage.passes(20.0)
     await stage.passes(20.0)
-    stage.watched = False
+    stage.screens.watched = False
     await stage.passes(19.0)
     assert await stage.levels() == []
     await stage.passes(2.0)
@@ -316,6 +339,6 @@ def test_the_end_of_all_work_is_told_of_those_that_are_new_and_no_review_is_work
 
 def test_the_words_that_a_default_has_for_an_agent_are_for_nobody_else() -> None:
     default = next(rule for rule in DEFAULT_RULES if rule.name == "ci-failed")
-    assert words_of(default) == default.message and words_of(replace(default, action="spawn")) == default.message
-    assert words_of(replace(default, action="notify")) == ""
-    assert words_of(replace(default, action="notify", message="mine")) == "mine"
+    assert own_message(default) == default.message and own_message(replace(default, action="spawn")) == default.message
+    assert own_message(replace(default, action="notify")) == ""
+    assert own_message(replace(default, action="notify", message="mine")) == "mine"

@@ -38,7 +38,7 @@ def test_wording_a_long_thread_is_read_as_far_as_there_is_room(trigger: str, cle
     said = thread(40, LONG, "r1")
     pull = PullRequest(1, "t", "main", reviews=(asked,), comments=said)
     told = message_text.comments(pull, said, trigger)
-    assert message_text.MOST - 100 < len(told) <= message_text.MOST + 20
+    assert message_text.MAX_LENGTH - 100 < len(told) <= message_text.MAX_LENGTH + 20
     assert told.endswith("… (cut)")
     assert sum(cleaned) < 4 * len(LONG), "it was not all looked through, again and again"
 

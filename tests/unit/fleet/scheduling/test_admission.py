@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent_orchestrator.base.home import Home
-from agent_orchestrator.config.scope import ConfigSet
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.rules import DEFAULT_RULES, Rule
+from agent_orchestrator.core.signals import ConfigurationReloaded
 from agent_orchestrator.errors import AoError, NotFound, Temporary
-from agent_orchestrator.fleet.scheduling.admission import Admission
-from agent_orchestrator.fleet.scheduling.auto_assign import FIRST_PAUSE, Assigning
+from agent_orchestrator.fleet.scheduling.admission import RECHECK_SECONDS, Admission
+from agent_orchestrator.fleet.scheduling.auto_assign import FIRST_PAUSE, AutoAssigner
 from agent_orchestrator.fleet.scheduling.backlog import Backlog
-from agent_orchestrator.fleet.scheduling.failed_dependencies import Dependents
+from agent_orchestrator.fleet.scheduling.failed_dependencies import DependencyOffers
+from agent_orchestrator.sessions.creation.new_session import NewSession
 from agent_orchestrator.testing.memory import MemoryStore
+from tests.parts import make_core, never_quiet
 from tests.unit.core.world import Time, created
 
 CONFIG = "orchestrator: {maxParallelAgents: 1, autoAssign: true}\nprojects: {app: {path: app}}\n"
@@ -36,12 +37,16 @@ class Stage:
         self.rules: Sequence[Rule] = DEFAULT_RULES
         self.store = store or MemoryStore()
         self.flow = Flow(self.store, self.time, lambda _project, _profile: self.rules)
-        self.home = Home(folder)
-        self.home.make()
-        self.home.config.write_text(CONFIG)
-        self.config = ConfigSet(self.home.config, {})
-        self.config.load_home()
+        self.core = make_core(folder, self.flow)
+        self.core.home.make()
+        self.configure(CONFIG)
+        self.backlog = Backlog(self.core)
+        self.gate: Callable[[SessionFacts], str] = lambda _facts: ""
         self.looked = 0
+
+    def configure(self, text: str) -> None:
+        self.core.home.config.write_text(text)
+        self.core.config.load_home()
 
     async def expected(self, _sessions: Sequence[SessionFacts]) -> Mapping[str, frozenset[str]]:
         self.looked += 1
@@ -82,7 +87,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
 
 @pytest.fixture
 def admission(stage: Stage) -> Admission:
-    return Admission(stage.flow, stage.home, stage.config, stage.expected)
+    return Admission(stage.core, stage.expected, [lambda facts, _working: stage.gate(facts)])
 
 
 @pytest.mark.anyio
@@ -98,11 +103,11 @@ async def test_a_verdict_is_recorded_when_it_is_another_one(stage: Stage, admiss
     assert since == stage.time()
     stage.time.now += 1000.0
     for _ in range(5):
-        admission.look()
+        admission.schedule_check()
         await stage.settle()
     assert len(await stage.log(e.SessionWaiting)) == 2, "nothing is recorded that is known"
     assert stage.flow.sessions["b"].turn_since == since
-    admission.close()
+    await admission.close()
 
 
 @pytest.mark.anyio
@@ -110,7 +115,6 @@ async def test_a_verdict_is_recorded_when_it_is_another_one(stage: Stage, admiss
 async def test_after_a_full_disk_who_waits_is_let_start(
     stage: Stage, admission: Admission, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent_orchestrator.fleet.scheduling.admission.LOOK_AGAIN", 0.01)
     found = admission.verdicts
     full = True
 
@@ -125,12 +129,10 @@ async def test_after_a_full_disk_who_waits_is_let_start(
     await stage.settle()
     assert await stage.log(e.SessionAdmitted) == []
     full = False
-    for _ in range(200):
-        await asyncio.sleep(0.01)
-        if await stage.log(e.SessionAdmitted):
-            break
+    stage.time.advance(RECHECK_SECONDS)
+    await stage.settle()
     assert [one.session for one in await stage.log(e.SessionAdmitted)] == ["a"]
-    admission.close()
+    await admission.close()
 
 
 @pytest.mark.anyio
@@ -144,7 +146,7 @@ async def test_who_loses_his_node_before_he_is_started_is_admitted_again(stage: 
         await stage.tell("a", e.SessionPlaced(f"n{number}"), lost)
     await stage.settle()
     assert len(await stage.log(e.SessionAdmitted)) == 4
-    admission.close()
+    await admission.close()
 
 
 @pytest.mark.anyio
@@ -162,28 +164,28 @@ async def test_figures_that_are_measured_anew_are_not_recorded_each_time(
 ) -> None:
     await stage.queue(*(f"s{number}" for number in range(20)))
     figures = iter(range(1000, 100_000))
-    admission.gates.append(lambda _facts, _working: reason.format(next(figures), next(figures)))
+    stage.gate = lambda _facts: reason.format(next(figures), next(figures))
     admission.start()
     for _ in range(5):
         await stage.settle()
-        admission.look()
+        admission.schedule_check()
     await stage.settle()
     assert len(await stage.log(e.SessionWaiting)) == 20
-    admission.gates[:] = [lambda _facts, _working: "the usage limit of work to end at 2026-11-16T10:00:00Z"]
-    admission.look()
+    stage.gate = lambda _facts: "the usage limit of work to end at 2026-11-16T10:00:00Z"
+    admission.schedule_check()
     await stage.settle()
-    admission.gates[:] = [lambda _facts, _working: "the usage limit of work to end at 2026-11-16T12:00:00Z"]
-    admission.look()
+    stage.gate = lambda _facts: "the usage limit of work to end at 2026-11-16T12:00:00Z"
+    admission.schedule_check()
     await stage.settle()
     assert len(await stage.log(e.SessionWaiting)) == 60
-    admission.close()
+    await admission.close()
 
 
 @pytest.mark.anyio
 async def test_whoever_stops_waiting_for_his_turn_begins_anew(stage: Stage, admission: Admission) -> None:
     await stage.queue("a", "b")
     held: list[str] = []
-    admission.gates.append(lambda facts, _working: "quota" if facts.id in held else "")
+    stage.gate = lambda facts: "quota" if facts.id in held else ""
     admission.start()
     await stage.settle()
     assert stage.flow.sessions["b"].turn_since is not None
@@ -197,10 +199,10 @@ async def test_whoever_stops_waiting_for_his_turn_begins_anew(stage: Stage, admi
     b = stage.flow.sessions["b"]
     assert (b.admitted, b.waiting_for, b.turn_since) == (False, "quota", None)
     held.clear()
-    admission.look()
+    admission.schedule_check()
     await stage.settle()
     assert stage.flow.sessions["b"].admitted
-    admission.close()
+    await admission.close()
 
 
 @pytest.mark.anyio
@@ -226,7 +228,7 @@ async def test_chatter_makes_nobody_look(stage: Stage, admission: Admission, mon
     await stage.tell("a", e.AgentActivity("idle"), generation=1)
     await stage.settle()
     assert looks >= 1 and stage.flow.sessions["b"].admitted
-    admission.close()
+    await admission.close()
 
 
 @pytest.mark.anyio
@@ -247,22 +249,18 @@ async def test_files_are_looked_at_only_where_some_may_start_and_some_may_not(
 # -- what is asked -----------------------------------------------------------------------------------------------------
 
 
-def plain(_project: str, told: e.Notified) -> e.Body:
-    return told
-
-
 @pytest.mark.anyio
 async def test_a_question_is_asked_once_and_taken_back(stage: Stage) -> None:
     await stage.queue("a")
     await stage.queue("b", after=("a",))
-    dependents = Dependents(stage.flow, plain)
+    dependents = DependencyOffers(stage.core, never_quiet)
     dependents.start()
     await stage.run("a")
     await stage.tell("a", e.StopRequested(), e.SessionStopped())
     await stage.settle()
     [offer] = stage.flow.sessions["b"].offers
     assert (offer.action, offer.event["other"]) == ("start", "a")
-    again = Dependents(stage.flow, plain)
+    again = DependencyOffers(stage.core, never_quiet)
     again.start()
     await stage.settle()
     assert len(await stage.log(e.Notified)) == 1, "another daemon does not ask again"
@@ -279,7 +277,7 @@ async def test_a_question_is_asked_once_and_taken_back(stage: Stage) -> None:
 async def test_the_answer_counts(stage: Stage, decision: str, waived: tuple[str, ...], wanted: str) -> None:
     await stage.queue("a")
     await stage.queue("b", after=("a",))
-    Dependents(stage.flow, plain).start()
+    DependencyOffers(stage.core, never_quiet).start()
     await stage.run("a")
     await stage.tell("a", e.StopRequested(), e.SessionStopped())
     await stage.settle()
@@ -296,7 +294,7 @@ async def test_nobody_is_asked_while_a_rule_starts_it_again(stage: Stage) -> Non
     stage.rules = restart
     await stage.queue("a")
     await stage.queue("b", after=("a",))
-    Dependents(stage.flow, plain).start()
+    DependencyOffers(stage.core, never_quiet).start()
     await stage.run("a")
     await stage.tell("a", e.AgentExited(1), generation=1)
     await stage.settle()
@@ -315,13 +313,13 @@ class Makes:
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         self.error: AoError | None = None
-        self.asked: list[Mapping[str, Any]] = []
+        self.asked: list[NewSession] = []
 
-    async def create(self, request: Mapping[str, Any], key: str, _context: object) -> None:
+    async def create(self, request: NewSession, key: str, _context: object) -> None:
         self.asked.append(request)
         if self.error:
             raise self.error
-        made = created(f"s{request['issue']}", issue=request["issue"])
+        made = created(f"s{request.issue}", issue=request.issue)
         await self.stage.flow.append(replace(made, key=f"create:{key}"))
 
 
@@ -330,8 +328,8 @@ def makes(stage: Stage) -> Makes:
     return Makes(stage)
 
 
-def assigning(stage: Stage, makes: Makes) -> Assigning:
-    return Assigning(stage.flow, Backlog(stage.flow, stage.config), makes, plain)  # type: ignore[arg-type]
+def assigning(stage: Stage, makes: Makes) -> AutoAssigner:
+    return AutoAssigner(stage.core, stage.backlog, makes, never_quiet)  # type: ignore[arg-type]
 
 
 async def open_issue(stage: Stage, number: int, planned: e.IssuePlanned | None = None) -> None:
@@ -348,28 +346,28 @@ async def test_what_could_not_be_taken_is_told_and_tried_again_later(stage: Stag
     taking = assigning(stage, makes)
     taking.start()
     await stage.settle()
-    assert [one["issue"] for one in makes.asked] == ["1", "2"], "the place of the first is free for the second"
-    reason = taking.refused()["app#1"]
-    assert reason.startswith("it could not be taken: there is no runtime docker: choose another; tried again at ")
+    assert [one.issue for one in makes.asked] == ["1", "2"], "the place of the first is free for the second"
+    reasons = next(entry.reasons for entry in stage.backlog.entries("app") if entry.issue.number == 1)
+    assert reasons[-1].startswith("it could not be taken: there is no runtime docker: choose another; tried again at ")
     for _ in range(5):
-        taking.look()
+        taking.schedule_check()
         await stage.settle()
     assert len(makes.asked) == 2, "not before its time"
     stage.time.now += FIRST_PAUSE
-    taking.look()
+    taking.schedule_check()
     await stage.settle()
     assert len(makes.asked) == 4
     stage.time.now += FIRST_PAUSE * 0.9
-    taking.look()
+    taking.schedule_check()
     await stage.settle()
     assert len(makes.asked) == 4, "the next pause is longer"
     titles = [one.body.title for one in await stage.log(e.Notified) if isinstance(one.body, e.Notified)]
     assert titles == ["issue 1: claude-code could not take it", "issue 2: claude-code could not take it"]
     makes.error = None
-    taking.reload()
+    stage.flow.listeners.emit(ConfigurationReloaded())
     await stage.settle()
-    assert stage.flow.sessions.keys() == {"s1"} and taking.refused() == {}, "one place, one session"
-    taking.close()
+    assert stage.flow.sessions.keys() == {"s1"} and stage.backlog.refusals == {}, "one place, one session"
+    await taking.close()
 
 
 @pytest.mark.anyio
@@ -379,19 +377,17 @@ async def test_a_passing_trouble_is_not_told_at_once(stage: Stage, makes: Makes)
     taking = assigning(stage, makes)
     taking.start()
     await stage.settle()
-    assert taking.refused() and await stage.log(e.Notified) == []
-    taking.close()
+    assert stage.backlog.refusals and await stage.log(e.Notified) == []
+    await taking.close()
 
 
 @pytest.mark.anyio
 async def test_a_plans_issues_are_taken_without_auto_assign_with_group_and_priority(stage: Stage, makes: Makes) -> None:
-    stage.home.config.write_text("projects: {app: {path: app}}\n")
-    stage.config.load_home()
+    stage.configure("projects: {app: {path: app}}\n")
     await open_issue(stage, 1)
     await open_issue(stage, 2, e.IssuePlanned(2, "P1", "t1", None, 7))
     taking = assigning(stage, makes)
     taking.start()
     await stage.settle()
-    wanted = {"projectId": "app", "issue": "2", "agent": "claude-code", "group": "P1", "groupLimit": 0, "priority": 7}
-    assert makes.asked == [wanted]
-    taking.close()
+    assert makes.asked == [NewSession("app", "2", agent="claude-code", group="P1", priority=7)]
+    await taking.close()

@@ -11,13 +11,13 @@ from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import Failure, SessionFacts
 from agent_orchestrator.core.fold.sessions import reduce
 from agent_orchestrator.core.pull_request import Issue, Planned
-from agent_orchestrator.fleet.scheduling.assignment import Entry, Team, Wanted, plan
-from agent_orchestrator.fleet.scheduling.profile_match import Taker
+from agent_orchestrator.fleet.scheduling.assignment import CoordinatorDemand, Entry, Team, plan_assignments
+from agent_orchestrator.fleet.scheduling.profile_match import Candidate
 from tests.unit.core.world import created
 
-FRONT = Taker("front", labels=("ui", "css"), excluded=("api",))
-BACK = Taker("back", labels=("api", "db"))
-ANY = Taker("any")
+FRONT = Candidate("front", labels=("ui", "css"), excluded=("api",))
+BACK = Candidate("back", labels=("api", "db"))
+ANY = Candidate("any")
 TEAM = Team("app", (FRONT, BACK, ANY), auto=True)
 
 
@@ -36,7 +36,7 @@ def session(name: str, number: int = 0, profile: str | None = None, project: str
 def planned(
     *issues: Issue, sessions: tuple[SessionFacts, ...] = (), team: Team = TEAM, limits: tuple[Limit, ...] = ()
 ) -> list[tuple[int, str | None, tuple[str, ...]]]:
-    found = plan({f"{one.project}#{one.number}": one for one in issues}, sessions, [team], limits)
+    found = plan_assignments({f"{one.project}#{one.number}": one for one in issues}, sessions, [team], limits)
     return [(entry.issue.number, entry.taker, entry.reasons) for entry in found]
 
 
@@ -73,7 +73,7 @@ def test_each_reason_is_told() -> None:
 
 
 def test_without_auto_assign_everything_waits_to_be_asked_for_and_is_ready() -> None:
-    entries = plan({"app#1": issue(1), "app#2": issue(2, after=(1,))}, [], [replace(TEAM, auto=False)])
+    entries = plan_assignments({"app#1": issue(1), "app#2": issue(2, after=(1,))}, [], [replace(TEAM, auto=False)])
     assert [(entry.ready, entry.reasons) for entry in entries] == [
         (True, ("autoAssign is off: take it by ao new 1",)),
         (False, ("issue 1 is open",)),
@@ -99,7 +99,7 @@ def test_places_are_given_in_order_and_what_waits_for_a_place_takes_one() -> Non
 
 
 def test_equals_share_the_work() -> None:
-    team = Team("app", (Taker("b"), Taker("a")), auto=True)
+    team = Team("app", (Candidate("b"), Candidate("a")), auto=True)
     assert [by for _, by, _ in planned(*map(issue, range(1, 6)), team=team)] == ["a", "b", "a", "b", "a"]
     busy = session("x", profile="a")
     assert [by for _, by, _ in planned(issue(1), issue(2), sessions=(busy,), team=team)] == ["b", "a"]
@@ -124,7 +124,9 @@ def task(number: int, priority: int = 0, *, start: bool = True, **more: Any) -> 
 
 def test_what_a_plan_starts_is_taken_by_itself_the_most_urgent_first() -> None:
     team = replace(TEAM, auto=False)
-    found = plan({f"app#{one.number}": one for one in (task(1), task(2, 5), task(3, start=False))}, [], [team])
+    found = plan_assignments(
+        {f"app#{one.number}": one for one in (task(1), task(2, 5), task(3, start=False))}, [], [team]
+    )
     assert [(entry.issue.number, entry.asked, entry.reasons) for entry in found] == [
         (2, False, ()),
         (1, False, ()),
@@ -135,15 +137,15 @@ def test_what_a_plan_starts_is_taken_by_itself_the_most_urgent_first() -> None:
 def test_no_more_of_a_plan_at_once_than_it_allows() -> None:
     issues = {f"app#{number}": task(number) for number in (1, 2, 3)}
     busy = replace(session("x"), spec=replace(session("x").spec, group="P1"))
-    found = plan(issues, [busy], [TEAM], group_limits={"P1": 2})
+    found = plan_assignments(issues, [busy], [TEAM], group_limits={"P1": 2})
     full = ("no place is free in P1 (2 of 2 taken)",)
     assert [(entry.issue.number, entry.reasons) for entry in found] == [(1, ()), (2, full), (3, full)]
 
 
 def test_a_coordinating_session_gets_no_more_than_it_may_have() -> None:
     issues = {f"app#{number}": task(number) for number in (1, 2, 3)} | {"app#4": issue(4)}
-    wanted = Wanted(dict.fromkeys(("app#1", "app#2", "app#3"), "app-coordinator"), {"app-coordinator": 2})
-    found = plan(issues, [], [TEAM], wanted=wanted)
+    wanted = CoordinatorDemand(dict.fromkeys(("app#1", "app#2", "app#3"), "app-coordinator"), {"app-coordinator": 2})
+    found = plan_assignments(issues, [], [TEAM], wanted=wanted)
     full = ("app-coordinator has as many unfinished sessions as it may have",)
     assert [(entry.issue.number, entry.parent, entry.reasons) for entry in found] == [
         (1, "app-coordinator", ()),
@@ -151,14 +153,16 @@ def test_a_coordinating_session_gets_no_more_than_it_may_have() -> None:
         (4, None, ()),
         (3, "app-coordinator", full),
     ]
-    asked = plan(issues, [], [replace(TEAM, auto=False)], wanted=Wanted(dict.fromkeys(issues, "app-coordinator")))
+    asked = plan_assignments(
+        issues, [], [replace(TEAM, auto=False)], wanted=CoordinatorDemand(dict.fromkeys(issues, "app-coordinator"))
+    )
     assert {entry.issue.number: entry.ready for entry in asked}[4], "a person may always ask for it"
 
 
 def test_projects_share_the_places() -> None:
     issues = {f"{name}#{number}": issue(number, project=name) for name in ("app", "zoo") for number in (1, 2, 3)}
     limits = (Limit(frozenset({"app", "zoo"}), 4, "file"),)
-    found = plan(issues, [], [TEAM, replace(TEAM, project="zoo")], limits)
+    found = plan_assignments(issues, [], [TEAM, replace(TEAM, project="zoo")], limits)
     taken = [(entry.issue.project, entry.issue.number) for entry in found if entry.ready]
     assert taken == [("app", 1), ("zoo", 1), ("app", 2), ("zoo", 2)]
 
@@ -166,7 +170,7 @@ def test_projects_share_the_places() -> None:
 def test_an_issue_that_could_not_be_taken_keeps_no_place_from_others() -> None:
     limits = (Limit(frozenset({"app"}), 1, "file"),)
     issues = {"app#1": issue(1), "app#2": issue(2)}
-    found = plan(issues, [], [TEAM], limits, refused={"app#1": "there is no runtime docker"})
+    found = plan_assignments(issues, [], [TEAM], limits, refused={"app#1": "there is no runtime docker"})
     assert [(entry.issue.number, entry.reasons) for entry in found] == [(2, ()), (1, ("there is no runtime docker",))]
 
 
@@ -190,8 +194,8 @@ def test_who_waits_to_work_on_it_says_what_for() -> None:
 
 
 def test_an_entry_says_by_what_it_matched() -> None:
-    found = plan({"app#1": issue(1, "ui"), "app#2": issue(2)}, [], [TEAM])
+    found = plan_assignments({"app#1": issue(1, "ui"), "app#2": issue(2)}, [], [TEAM])
     assert {entry.issue.number: entry.matched for entry in found} == {1: "labels ui", 2: "it takes any work"}
-    own = Team("app", (Taker("demo", profile=False),))
-    [entry] = plan({"app#1": issue(1)}, [], [own])
+    own = Team("app", (Candidate("demo", profile=False),))
+    [entry] = plan_assignments({"app#1": issue(1)}, [], [own])
     assert (entry.taker, entry.profile, entry.matched) == ("demo", False, "it is the project's agent")

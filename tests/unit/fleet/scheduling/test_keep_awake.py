@@ -16,6 +16,7 @@ from agent_orchestrator.core import events as e
 from agent_orchestrator.errors import Missing
 from agent_orchestrator.fleet.scheduling.keep_awake import AGAIN, Machine, Power
 from agent_orchestrator.testing.programs import Programs
+from tests.parts import make_core
 from tests.unit.core.world import SESSION, World, created
 
 pytestmark = pytest.mark.anyio
@@ -57,8 +58,14 @@ async def lock() -> Lock:
 
 
 @contextlib.asynccontextmanager
-async def following(world: World, lock: Lock, *, wanted: bool = True) -> AsyncIterator[Power]:
-    power = Power(world.flow, lambda: wanted, lock, rest=0.0)
+async def following(
+    world: World, lock: Lock, folder: Path = Path("/nowhere"), *, wanted: bool = True
+) -> AsyncIterator[Power]:
+    core = make_core(folder, world.flow)
+    if not wanted:
+        core.home.config.write_text("power: {preventIdleSleep: false}")
+        core.config.load_home()
+    power = Power(core, lock, rest=0.0)
     power.start()
     yield power
     await power.close()
@@ -97,8 +104,8 @@ async def test_one_that_asks_a_person_keeps_nothing_awake(world: World, lock: Lo
         assert lock.log == ["held", "released"]
 
 
-async def test_it_may_sleep_where_that_is_configured(world: World, lock: Lock) -> None:
-    async with following(world, lock, wanted=False) as power:
+async def test_it_may_sleep_where_that_is_configured(world: World, lock: Lock, tmp_path: Path) -> None:
+    async with following(world, lock, tmp_path, wanted=False) as power:
         await say(world, "active")
         assert lock.log == []
         assert "preventIdleSleep is false" in (await power.checkup())[0]["detail"]

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from agent_orchestrator.base.text.globs import covered, covers, is_glob
 from agent_orchestrator.core.pull_request import Issue, Planned
 from agent_orchestrator.fleet.scheduling.languages import language_named, languages_of
-from agent_orchestrator.fleet.scheduling.profile_match import LABEL, Taker, Work, choose, match, work_of
+from agent_orchestrator.fleet.scheduling.profile_match import LABEL, Candidate, Work, choose, match, work_of
 from tests.unit.core.test_facts_properties import ALL
 
-FRONT = Taker("front", labels=("ui", "css"), excluded=("api",))
-BACK = Taker("back", labels=("api", "db"))
-ANY = Taker("any")
+FRONT = Candidate("front", labels=("ui", "css"), excluded=("api",))
+BACK = Candidate("back", labels=("api", "db"))
+ANY = Candidate("any")
 TAKERS = (FRONT, BACK, ANY)
-PYTHON = Taker("python", languages=("Python",))
-PAGES = Taker("pages", labels=("ui",), paths=("src/ui/**", "*.css"))
+PYTHON = Candidate("python", languages=("Python",))
+PAGES = Candidate("pages", labels=("ui",), paths=("src/ui/**", "*.css"))
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_the_best_match_takes_it(labels: tuple[str, ...], load: dict[str, int], 
 def test_what_is_excluded_is_never_taken_and_what_is_named_is_there(
     labels: set[str], wanted: set[str], excluded: set[str]
 ) -> None:
-    fit = match(Taker("x", labels=tuple(wanted), excluded=tuple(excluded)), Work(tuple(labels)))
+    fit = match(Candidate("x", labels=tuple(wanted), excluded=tuple(excluded)), Work(tuple(labels)))
     if excluded & labels or (wanted and not wanted & labels):
         assert fit is None
     else:
@@ -58,7 +58,7 @@ def files(*paths: str, planned: bool = False, labels: tuple[str, ...] = (), titl
     return Work(labels, frozenset(paths), planned, title)
 
 
-def why(taker: Taker, work: Work) -> str | None:
+def why(taker: Candidate, work: Work) -> str | None:
     found = match(taker, work)
     return found.why if found else None
 
@@ -79,8 +79,8 @@ def test_paths_and_languages_keep_nobody_from_work_that_no_plan_describes() -> N
 
 
 def test_skills_are_the_weakest_word() -> None:
-    react = Taker("react", skills=("react-development", "css-styling"))
-    api = Taker("api", skills=("api-development", "database-migrations"))
+    react = Candidate("react", skills=("react-development", "css-styling"))
+    api = Candidate("api", skills=("api-development", "database-migrations"))
     assert why(react, Work(title="The React page is slow")) == "skills react-development"
     assert why(api, Work(labels=("database",), title="Faster API")) == "skills api-development, database-migrations"
     assert why(react, Work(title="Some development")) == "it takes any work"

@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 
 from agent_orchestrator.config.scope import Limit
-from agent_orchestrator.core.dependencies import how_it_ended, is_done, is_over
-from agent_orchestrator.core.facts import Failure, Launch, Place, SessionFacts
+from agent_orchestrator.core.dependencies import failure_text, is_done, is_over
+from agent_orchestrator.core.facts import Failure, Launch, SessionFacts, Workspace
 from agent_orchestrator.core.pull_request import Issue, PullRequest
-from agent_orchestrator.fleet.scheduling.assignment import Team, plan
-from agent_orchestrator.fleet.scheduling.profile_match import Taker
+from agent_orchestrator.fleet.scheduling.assignment import Team, plan_assignments
+from agent_orchestrator.fleet.scheduling.profile_match import Candidate
 from agent_orchestrator.fleet.scheduling.slots import (
     AGING,
     LEAST_DISK,
     LEAST_MEMORY,
     MEMORY_A_START,
     Resources,
-    Verdict,
+    StartDecision,
     admit,
 )
 from tests.unit.core.test_around_the_flow import PLENTY, at_work, waiting
@@ -46,11 +46,11 @@ def on(node: str | None, facts: SessionFacts) -> SessionFacts:
     return replace(facts, spec=replace(facts.spec, runtime="ray"), node=node)
 
 
-def started(verdicts: Sequence[Verdict]) -> list[str]:
+def started(verdicts: Sequence[StartDecision]) -> list[str]:
     return [verdict.session for verdict in verdicts if not verdict.reason]
 
 
-def reasons(verdicts: Sequence[Verdict]) -> dict[str, str]:
+def reasons(verdicts: Sequence[StartDecision]) -> dict[str, str]:
     return {verdict.session: verdict.reason for verdict in verdicts if verdict.reason}
 
 
@@ -177,7 +177,7 @@ def test_gates_hold_those_who_could_start_and_see_whom_it_let_in() -> None:
 
 # -- what comes after what ---------------------------------------------------------------------------------------------
 
-CHANGED: dict[str, Any] = {"place": Place("/w", "base", "/w/.git"), "head": "mine"}
+CHANGED: dict[str, Any] = {"place": Workspace("/w", "base", "/w/.git"), "head": "mine"}
 BADLY = Launch(1, {}, 1.0, ended=True, code=1)
 
 
@@ -203,12 +203,14 @@ BADLY = Launch(1, {}, 1.0, ended=True, code=1)
 )
 def test_whatever_did_not_land_keeps_those_behind_it_waiting(changes: dict[str, Any], ended: str) -> None:
     first, last = replace(at_work("first"), **changes), waiting("last", after=("first",))
-    assert how_it_ended(first) == ended
+    assert failure_text(first) == ended
     assert not (ended and is_done(first))
     [verdict] = admit([first, last], [], PLENTY)
     if ended:
         assert verdict.reason == f"your word: {ended}"
-        assert admit([first, replace(last, waived=("first",))], [], PLENTY) == [Verdict("last")], "a person's word"
+        assert admit([first, replace(last, waived=("first",))], [], PLENTY) == [StartDecision("last")], (
+            "a person's word"
+        )
     else:
         assert verdict.reason == ("" if is_done(first) else "first to be done")
 
@@ -223,9 +225,11 @@ def test_a_stack_stands_on_what_was_stopped_but_not_on_what_was_given_up() -> No
     last = waiting("last", after=("first",), stack="first", base="b")
     last = replace(last, base="b")
     first = replace(at_work("first"), stopped=True, **CHANGED, pr=PullRequest(1, "x", "main", draft=False))
-    assert last.stacked and admit([first, last], [], PLENTY) == [Verdict("last")]
+    assert last.stacked and admit([first, last], [], PLENTY) == [StartDecision("last")]
     closed = replace(first, pr=PullRequest(1, "x", "main", state="closed"))
-    assert admit([closed, last], [], PLENTY) == [Verdict("last", "your word: the pull request of first was closed")]
+    assert admit([closed, last], [], PLENTY) == [
+        StartDecision("last", "your word: the pull request of first was closed")
+    ]
     empty = replace(at_work("first"), stopped=True)
     assert reasons(admit([empty, last], [], PLENTY)) == {"last": "your word: first was stopped without landing"}
 
@@ -314,8 +318,8 @@ def test_a_look_at_the_backlog_grows_no_faster_than_the_number_of_issues() -> No
     def look(count: int) -> int:
         issues = {f"app#{number}": Issue(number, "app", f"i{number}", 1.0, 1.0) for number in range(1, count + 1)}
         sessions = [waiting(f"s{number}", issue=str(number)) for number in range(1, count, 2)]
-        team = Team("app", (Taker("a", labels=("x",)), Taker("b")), auto=True)
-        return calls(lambda: plan(issues, sessions, [team], [limit(8)]))
+        team = Team("app", (Candidate("a", labels=("x",)), Candidate("b")), auto=True)
+        return calls(lambda: plan_assignments(issues, sessions, [team], [limit(8)]))
 
     small, large = look(200), look(1000)
     assert large < 6 * small

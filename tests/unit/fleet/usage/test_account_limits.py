@@ -7,12 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import cast
 
 import pytest
 
-from agent_orchestrator.base.home import Home
-from agent_orchestrator.config.scope import ConfigSet
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.effects import Effect, Runner
 from agent_orchestrator.core.engine import Flow
@@ -21,27 +18,21 @@ from agent_orchestrator.core.facts import AccountHold, SessionFacts
 from agent_orchestrator.core.reactions import Intent
 from agent_orchestrator.core.rules import DEFAULT_RULES, Rule
 from agent_orchestrator.errors import NotFound
-from agent_orchestrator.fleet.notifications.quiet_hours import Quiet
-from agent_orchestrator.fleet.reactions.actions import Actions
-from agent_orchestrator.fleet.reactions.attachments import Gathering
-from agent_orchestrator.fleet.reactions.executor import Reacting
-from agent_orchestrator.fleet.reactions.message_text import Wording
+from agent_orchestrator.fleet.notifications.health import Health
 from agent_orchestrator.fleet.scheduling.admission import Admission
-from agent_orchestrator.fleet.scheduling.profile_match import Taker, Work, choose
+from agent_orchestrator.fleet.scheduling.profile_match import Candidate, Work, choose
 from agent_orchestrator.fleet.usage import account_limits as q
-from agent_orchestrator.fleet.usage.account_limits import Quota
+from agent_orchestrator.fleet.usage.account_limits import AccountLimits
+from agent_orchestrator.fleet.usage.budgets import Budgets
+from agent_orchestrator.fleet.usage.usage_gate import SessionUsageGate
 from agent_orchestrator.sessions.session_view import Views
 from agent_orchestrator.testing.memory import MemoryStore
+from tests.parts import make_core, never_quiet
 from tests.unit.core.world import Time, created
 from tests.unit.counting import calls
-from tests.unit.fleet.reactions.test_executor import NoMaterial
+from tests.unit.fleet.reactions.test_executor import make_executor
 
 HOUR = 3600.0
-
-
-class Unlimited:
-    def limits(self) -> tuple[()]:
-        return ()
 
 
 class Provider:
@@ -70,23 +61,19 @@ class Fleet:
         self.time.timers.clear()
         self.store = self.store.clone()
         self.flow = Flow(self.store, self.time, lambda _project, _profile: self.rules)
-        quiet = Quiet(self.flow, lambda _project: None)
-        wording = Wording(Views(self.flow), lambda _project: ())
-        gathering = cast("Gathering", NoMaterial())
-        reacting = Reacting(self.flow, wording, gathering, Actions(self.flow), quiet, self._nobody)
-        self.quota = Quota(self.flow, lambda _facts: "", self.time.call_later)
-        reacting.may_go = self.quota.take
-        reacting.actions.holds = self.quota.holds
+        core = make_core(self.folder, self.flow)
+        self.views = Views(core, Health())
+        self.quota = AccountLimits(core)
+        usage = SessionUsageGate(Budgets(core, never_quiet), self.quota)
+        reacting = make_executor(core, self.quota, usage)
         effects = {
             **reacting.effects(),
             "prepare": Effect(self._prepare),
             "launch": Effect(self._launch),
             "deliver": Effect(self._deliver),
         }
-        self.runner = Runner(self.flow, effects, self.time.call_later)
-        self.admission = Admission(self.flow, Home(self.folder), cast("ConfigSet", Unlimited()), self._about)
-        self.admission.gates = [self.quota.gate]
-        self.quota.on_release.append(self.admission.look)
+        self.admission = Admission(core, self._about, [self.quota.gate])
+        self.runner = Runner(self.flow, effects)
         pending = await self.flow.start()
         self.quota.start()
         self.runner.start(pending)
@@ -94,17 +81,14 @@ class Fleet:
         await self.settle()
 
     async def stop(self) -> None:
-        self.admission.close()
-        self.quota.close()
+        await self.admission.close()
+        await self.quota.close()
         await self.runner.drain()
         await self.flow.stop()
 
     async def restart(self) -> None:
         await self.stop()
         await self.start()
-
-    async def _nobody(self, _facts: SessionFacts) -> bool:
-        return False
 
     async def _about(self, _sessions: Sequence[SessionFacts]) -> dict[str, frozenset[str]]:
         return {}
@@ -197,7 +181,7 @@ async def test_after_the_first_refusal_nobody_of_the_account_starts(fleet: Fleet
     await fleet.passes(600.0)
     assert fleet.who() == ["first"]
     for name in NAMES:
-        status = Views(fleet.flow).status(fleet.facts(name))
+        status = fleet.views.status(fleet.facts(name))
         assert (status.name, status.waiting_for) == ("queued", "the usage limit of demo to end at 1970-01-01T01:16:40Z")
 
 
@@ -236,7 +220,7 @@ async def test_after_the_reset_one_tries_and_the_others_follow_a_few_seconds_apa
     times = [at for _, at in fleet.began]
     assert times[0] >= reset
     gaps = [later - earlier for earlier, later in pairwise(times)]
-    assert min(gaps) >= q.APART and max(gaps) <= 1.5 * q.APART + 2.0, gaps
+    assert min(gaps) >= q.SESSION_INTERVAL and max(gaps) <= 1.5 * q.SESSION_INTERVAL + 2.0, gaps
     assert fleet.who()[1:] == NAMES, "in their order"
 
 
@@ -307,7 +291,7 @@ def test_one_sessions_word_holds_itself_and_the_others_for_a_quarter_of_an_hour(
         await fleet.new(*NAMES[:3])
         [row] = fleet.quota.accounts()
         assert (row["state"], row["resetKnown"]) == ("held", False)
-        await fleet.passes(q.SPOKEN - 5.0)
+        await fleet.passes(q.CLAIM_HOLD_SECONDS - 5.0)
         assert fleet.who() == []
         await fleet.passes(30.0)
         assert fleet.who() == ["s00", "liar", *NAMES[1:3]], "one tried, and works: nobody waits any more"
@@ -322,7 +306,7 @@ async def test_a_session_that_names_its_reset_by_word_goes_on_then_and_not_befor
     fleet.provider.refuses["demo"] = (reset, reset, "")
     await fleet.new("first")
     await fleet.passes(3 * HOUR - 10.0)
-    assert fleet.who() == ["first"] and Views(fleet.flow).status(fleet.facts("first")).name == "limited"
+    assert fleet.who() == ["first"] and fleet.views.status(fleet.facts("first")).name == "limited"
     await fleet.passes(20.0)
     assert fleet.who() == ["first", "first"]
 
@@ -353,7 +337,7 @@ async def test_a_second_word_is_not_good_for_longer_than_the_first(fleet: Fleet)
 async def test_a_session_that_says_it_again_and_again_holds_nobody_twice(fleet: Fleet) -> None:
     """Neither while the hold stands, nor when it is over, nor after it seemed to work."""
     await fleet.new("liar")
-    end = fleet.time() + q.SPOKEN
+    end = fleet.time() + q.CLAIM_HOLD_SECONDS
     for number in range(40):
         await lies(fleet, "liar", fleet.time() + (60.0 if number % 2 else HOUR))
         await fleet.passes(60.0)
@@ -373,7 +357,7 @@ async def test_a_session_that_says_it_again_and_again_holds_nobody_twice(fleet: 
 async def test_nobody_is_said_to_wait_for_a_word_that_holds_nobody(fleet: Fleet) -> None:
     await fleet.new("liar")
     await lies(fleet, "liar", fleet.time() + HOUR)
-    await fleet.passes(q.SPOKEN + q.OPENING + 60.0)
+    await fleet.passes(q.CLAIM_HOLD_SECONDS + q.ONE_BY_ONE_SECONDS + 60.0)
     works = Event(e.AgentActivity("active"), fleet.time(), "spool", "works", "app", "app-liar", 1)
     await fleet.flow.append(works)
     await fleet.settle()
@@ -381,7 +365,7 @@ async def test_nobody_is_said_to_wait_for_a_word_that_holds_nobody(fleet: Fleet)
     assert q.is_held(fleet.quota.holds(), "demo", "", fleet.time()) is None
     told = [event.body for event in await fleet.flow.store.events(kind="notified")]
     first, second = [body.message for body in told if isinstance(body, e.Notified)]
-    assert f"no other session of demo starts before {rfc3339(1000.0 + q.SPOKEN)}" in first
+    assert f"no other session of demo starts before {rfc3339(1000.0 + q.CLAIM_HOLD_SECONDS)}" in first
     assert "no other session" not in second and f"this session goes on at {rfc3339(again)}" in second
 
 
@@ -389,11 +373,11 @@ async def test_nobody_is_said_to_wait_for_a_word_that_holds_nobody(fleet: Fleet)
 async def test_a_word_is_remembered_across_a_restart(fleet: Fleet) -> None:
     await fleet.new("liar")
     await lies(fleet, "liar", fleet.time() + HOUR)
-    await fleet.passes(q.SPOKEN / 2)
+    await fleet.passes(q.CLAIM_HOLD_SECONDS / 2)
     await fleet.restart()
     await lies(fleet, "liar", fleet.time() + HOUR)
     held = q.is_held(fleet.quota.holds(), "demo", "", fleet.time())
-    assert held is not None and held.until == 1000.0 + q.SPOKEN
+    assert held is not None and held.until == 1000.0 + q.CLAIM_HOLD_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -418,7 +402,7 @@ def test_which_names_may_be_one_model(held: str, mine: str, same: bool) -> None:
 @pytest.mark.parametrize("told", [500.0, 1000.0 + 9 * 86400.0])
 def test_a_reset_time_that_cannot_be_is_none(told: float) -> None:
     held = q.next_hold({}, "demo", "", told, 1000.0)
-    assert (held.until, held.named) == (1000.0 + q.UNKNOWN, False)
+    assert (held.until, held.named) == (1000.0 + q.UNKNOWN_RESET_HOLD, False)
 
 
 @played()
@@ -528,7 +512,7 @@ async def test_an_agent_that_ended_at_the_limit_is_started_again_after_it(fleet:
     await fleet.new(*NAMES[:3])
     await fleet.passes(30.0)
     assert fleet.who() == ["first"]
-    assert Views(fleet.flow).status(fleet.facts("first")).name == "limited"
+    assert fleet.views.status(fleet.facts("first")).name == "limited"
     await fleet.restart()
     await fleet.passes(HOUR + 60.0)
     assert fleet.who() == ["first", "first", *NAMES[:3]]
@@ -557,20 +541,20 @@ async def test_while_one_tries_and_has_no_answer_yet_the_others_wait(fleet: Flee
 
 
 def test_the_jitter_is_each_sessions_own_and_always_the_same() -> None:
-    apart = [q.apart(name) for name in NAMES]
-    assert apart == [q.apart(name) for name in NAMES] and len(set(apart)) == len(NAMES)
-    assert all(q.APART <= one <= 1.5 * q.APART for one in apart)
+    apart = [q.delay_after(name) for name in NAMES]
+    assert apart == [q.delay_after(name) for name in NAMES] and len(set(apart)) == len(NAMES)
+    assert all(q.SESSION_INTERVAL <= one <= 1.5 * q.SESSION_INTERVAL for one in apart)
 
 
 def test_a_hold_that_cannot_be_true_by_the_clock_is_over() -> None:
     hold = AccountHold("demo", "", 5000.0, 1000.0)
-    assert q.ends(hold, 2000.0) == 5000.0
-    assert q.ends(replace(hold, until=2000.0 + 9 * 86400.0), 2000.0) == 2000.0
-    assert q.ends(replace(hold, named=False), 500.0) == 500.0
+    assert q.end_of(hold, 2000.0) == 5000.0
+    assert q.end_of(replace(hold, until=2000.0 + 9 * 86400.0), 2000.0) == 2000.0
+    assert q.end_of(replace(hold, named=False), 500.0) == 500.0
 
 
 def test_where_two_profiles_fit_the_one_whose_account_is_free_takes_the_work() -> None:
-    takers = [Taker("best", labels=("ui", "css"), held=True), Taker("other", labels=("ui",))]
+    takers = [Candidate("best", labels=("ui", "css"), held=True), Candidate("other", labels=("ui",))]
     found = choose(takers, Work(labels=("ui", "css")), {})
     assert found is not None and found[0].name == "other"
     alone = choose(takers[:1], Work(labels=("ui",)), {})

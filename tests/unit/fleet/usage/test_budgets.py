@@ -6,32 +6,25 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import pytest
 
-from agent_orchestrator.config.scope import ConfigSet
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.effects import Effect, Runner
-from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.plans import Plan, Spent
 from agent_orchestrator.core.reactions import Intent
 from agent_orchestrator.core.rules import DEFAULT_RULES
 from agent_orchestrator.core.status import derive
-from agent_orchestrator.fleet.notifications.quiet_hours import Quiet
-from agent_orchestrator.fleet.reactions.actions import Actions
-from agent_orchestrator.fleet.reactions.attachments import Gathering
-from agent_orchestrator.fleet.reactions.executor import Reacting
-from agent_orchestrator.fleet.reactions.message_text import Wording
 from agent_orchestrator.fleet.scheduling.slots import Resources, admit, holds_slot
-from agent_orchestrator.fleet.usage.budgets import EXPECTED, Budgets, unmeasured
-from agent_orchestrator.sessions.session_view import Views
-from agent_orchestrator.testing.memory import MemoryStore
+from agent_orchestrator.fleet.usage.account_limits import AccountLimits
+from agent_orchestrator.fleet.usage.budgets import EXPECTED, Budgets, has_unmeasured_usage
+from agent_orchestrator.fleet.usage.usage_gate import SessionUsageGate
+from tests.parts import make_config, make_core, make_flow, never_quiet
 from tests.unit.core.world import Time, created
 from tests.unit.counting import calls
-from tests.unit.fleet.reactions.test_executor import NoMaterial
+from tests.unit.fleet.reactions.test_executor import make_executor
 
 PLENTY = Resources(1 << 50, 1 << 50)
 NOON = 1_800_014_400.0 - 1_800_014_400.0 % 86400.0 + 43200.0
@@ -47,20 +40,15 @@ class Till:
         repo.mkdir()
         file = repo / "agent-orchestrator.yaml"
         file.write_text(config)
-        self.config = ConfigSet(folder / "config.yaml", {})
-        self.config.add(file)
-        self.flow = Flow(MemoryStore(), self.time, lambda _project, _profile: DEFAULT_RULES)
-        self.budgets = Budgets(self.flow, self.config, self.time.call_later)
-        quiet = Quiet(self.flow, lambda _project: None)
-        wording = Wording(Views(self.flow), lambda _project: ())
-        gathering = cast("Gathering", NoMaterial())
-        reacting = Reacting(self.flow, wording, gathering, Actions(self.flow), quiet, self._nobody)
+        in_force = make_config(folder / "config.yaml")
+        in_force.add(file)
+        self.flow = make_flow(clock=self.time, rules=DEFAULT_RULES)
+        core = make_core(folder, self.flow, config=in_force)
+        self.budgets, limits = Budgets(core, never_quiet), AccountLimits(core)
+        reacting = make_executor(core, limits, SessionUsageGate(self.budgets, limits))
         effects = {**reacting.effects(), "stop": Effect(self._stop), "clean-up": Effect(self._clean_up)}
-        self.runner = Runner(self.flow, effects, self.time.call_later)
+        self.runner = Runner(self.flow, effects)
         self._told = 0
-
-    async def _nobody(self, _facts: SessionFacts) -> bool:
-        return False
 
     async def _stop(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         return [self._event(intent.session, e.AgentStopped(0), intent.generation)]
@@ -78,7 +66,7 @@ class Till:
         self.budgets.start()
 
     async def close(self) -> None:
-        self.budgets.close()
+        await self.budgets.close()
         await self.runner.drain()
         await self.flow.stop()
 
@@ -372,7 +360,7 @@ async def test_a_files_budget_is_for_all_its_projects(till: Till) -> None:
 @played(budget("perDay: 1 USD"))
 async def test_planning_counts_into_the_day(till: Till) -> None:
     plan = Plan("P1", "app", "goal", NOON, NOON, "t", spent=Spent(10, 10, 0.95))
-    till.flow.home = replace(till.flow.home, plans={"P1": plan})
+    till.flow.facts.home = replace(till.flow.home, plans={"P1": plan})
     await till.works("a")
     await till.uses("a", usd=0.1)
     assert till.facts("a").stopped
@@ -396,8 +384,10 @@ async def test_what_nobody_knows_is_not_taken_for_nothing(till: Till) -> None:
     await till.works("silent", "priced")
     await till.uses("priced", tokens=500)
     await till.ends("silent")
-    assert unmeasured(till.facts("silent"), "USD") and unmeasured(till.facts("silent"), "tokens")
-    assert unmeasured(till.facts("priced"), "USD") and not unmeasured(till.facts("priced"), "tokens")
+    assert has_unmeasured_usage(till.facts("silent"), "USD") and has_unmeasured_usage(till.facts("silent"), "tokens")
+    assert has_unmeasured_usage(till.facts("priced"), "USD") and not has_unmeasured_usage(
+        till.facts("priced"), "tokens"
+    )
     [row] = till.budgets.table("app")
     assert row["unknown"] == ["app-priced", "app-silent"]
     assert "its budget cannot be enforced" in till.budgets.unenforced(till.facts("silent"))

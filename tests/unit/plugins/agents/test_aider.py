@@ -17,7 +17,7 @@ from agent_orchestrator.plugins.agents.aider.plugin import Aider
 from agent_orchestrator.plugins.agents.shared import input_prompts
 from agent_orchestrator.protocols import Activity, AgentContext, Delivers, Headless, Held, Listens, Typable, Types
 from agent_orchestrator.protocols import reports as r
-from tests.unit.plugins.agents.hearing import CLOCK, Clock, heard, make_run, reports
+from tests.unit.plugins.agents.stepped_run import CLOCK, Clock, heard, make_run, reports
 
 pytestmark = pytest.mark.anyio
 

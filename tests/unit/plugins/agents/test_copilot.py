@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.plugins.agents.copilot import Copilot, retried
+from agent_orchestrator.plugins.agents.copilot import Copilot, retry_notice
 from agent_orchestrator.protocols import Activity, AgentContext, Held, Permission
 from agent_orchestrator.protocols import reports as r
-from tests.unit.plugins.agents.playing import Play, kinds
+from tests.unit.plugins.agents.played_launch import Play, kinds
 
 pytestmark = pytest.mark.anyio
 
@@ -135,8 +135,8 @@ async def test_a_retry_is_seen_on_the_screen(tmp_path: Path, events: Path) -> No
 
 
 def test_an_old_retry_does_not_count() -> None:
-    assert retried(RETRIES)
-    assert not retried(RETRIES.replace("/home/me", "● Done\n\n /home/me"))
+    assert retry_notice(RETRIES)
+    assert not retry_notice(RETRIES.replace("/home/me", "● Done\n\n /home/me"))
 
 
 async def test_it_is_idle_when_its_prompt_is_there_and_nothing_was_asked(tmp_path: Path) -> None:

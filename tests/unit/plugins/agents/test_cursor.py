@@ -12,9 +12,9 @@ import pytest
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.plugins.agents import cursor
 from agent_orchestrator.plugins.agents.cursor import Cursor, project_key, text_of
-from agent_orchestrator.plugins.agents.shared.journals import MOST_BESIDE
+from agent_orchestrator.plugins.agents.shared.journals import MAX_JOURNALS
 from agent_orchestrator.protocols import AgentContext
-from tests.unit.plugins.agents.playing import Play, kinds
+from tests.unit.plugins.agents.played_launch import Play, kinds
 
 pytestmark = pytest.mark.anyio
 
@@ -88,10 +88,10 @@ async def test_how_it_is_started(context: AgentContext) -> None:
 
 async def test_of_chats_without_end_the_latest_are_looked_at(context: AgentContext) -> None:
     folder = context.workspace / ".cursor/projects" / project_key(context.workspace) / "agent-transcripts"
-    for number in range(MOST_BESIDE + 50):
+    for number in range(MAX_JOURNALS + 50):
         chat = folder / f"c{number}/c{number}.jsonl" if number % 2 else folder / f"c{number}.jsonl"
         chat.parent.mkdir(parents=True, exist_ok=True)
         chat.touch()
         os.utime(chat, (number, number))
     known = (await Cursor({}, LocalHost()).launch(context)).memo["before"].split("\n")
-    assert known == [f"c{number}" for number in range(50, MOST_BESIDE + 50)]
+    assert known == [f"c{number}" for number in range(50, MAX_JOURNALS + 50)]

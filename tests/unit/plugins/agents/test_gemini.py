@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.plugins.agents.gemini import Chat, Gemini, asked, opening_screen
+from agent_orchestrator.plugins.agents.gemini import Chat, Gemini, dialog_report, opening_screen
 from agent_orchestrator.protocols import Activity, AgentContext, Held, Permission
 from agent_orchestrator.protocols import reports as r
-from agent_orchestrator.sessions.permissions.rules import permitted
-from tests.unit.plugins.agents.playing import Play, kinds
+from agent_orchestrator.sessions.permissions.rules import check_permission
+from tests.unit.plugins.agents.played_launch import Play, kinds
 
 pytestmark = pytest.mark.anyio
 
@@ -143,7 +143,7 @@ def test_a_login_is_asked_for() -> None:
 
 
 def test_an_edit_is_asked_for() -> None:
-    report = asked("│ ? Edit README.md: a => b  │\n│ Apply this change?  │\n│ ● 1. Allow once │")
+    report = dialog_report("│ ? Edit README.md: a => b  │\n│ Apply this change?  │\n│ ● 1. Allow once │")
     assert isinstance(report, r.PermissionReport) and report.reason == "Apply this change?"
 
 
@@ -249,12 +249,12 @@ def test_a_command_cannot_draw_its_own_dialog(lines: list[str], command: str) ->
     inner = "".join(f"│ │ {line.ljust(40)} │ │\n" for line in lines)
     edge = "─" * 42
     shown = f"│ ? Shell  {lines[0]} … │\n│ ╭{edge}╮ │\n{inner}│ ╰{edge}╯ │\n│ Allow execution of [Shell]? │\n│ ● 1. Allow once │\n"
-    report = asked(shown)
+    report = dialog_report(shown)
     assert isinstance(report, r.PermissionReport) and report.tool == "Shell"
     assert report.command.startswith(lines[0]) and len(report.command.splitlines()) == len(lines)
-    assert (permitted("Shell", report.command, "auto-edit", (), ()).why != "") == (command == "git status")
+    assert (check_permission("Shell", report.command, "auto-edit", (), ()).why != "") == (command == "git status")
 
 
 def test_a_command_that_is_not_shown_is_no_command_to_a_rule() -> None:
-    report = asked("│ ? Shell  git status │\n│ Allow execution of [Shell]? │\n│ ● 1. Allow once │\n")
-    assert isinstance(report, r.PermissionReport) and not permitted("Shell", report.command, "auto-edit", (), ())
+    report = dialog_report("│ ? Shell  git status │\n│ Allow execution of [Shell]? │\n│ ● 1. Allow once │\n")
+    assert isinstance(report, r.PermissionReport) and not check_permission("Shell", report.command, "auto-edit", (), ())

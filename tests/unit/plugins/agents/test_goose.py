@@ -15,7 +15,7 @@ import pytest
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.plugins.agents.goose import listener, session_store
-from agent_orchestrator.plugins.agents.goose.listener import QUESTION, asked
+from agent_orchestrator.plugins.agents.goose.listener import QUESTION, parse_request
 from agent_orchestrator.plugins.agents.goose.plugin import Goose
 from agent_orchestrator.plugins.agents.shared import input_prompts
 from agent_orchestrator.protocols import (
@@ -31,7 +31,7 @@ from agent_orchestrator.protocols import (
     Types,
 )
 from agent_orchestrator.protocols import reports as r
-from tests.unit.plugins.agents.hearing import CLOCK, Clock, Step, heard, make_run, reports
+from tests.unit.plugins.agents.stepped_run import CLOCK, Clock, Step, heard, make_run, reports
 
 pytestmark = pytest.mark.anyio
 
@@ -420,7 +420,7 @@ async def test_what_cannot_be_read_for_certain_is_for_a_person(agent: Goose, sto
     ],
 )
 def test_what_a_dialog_asks(tmp_path: Path, shown: str, started: list[str], found: tuple[str, str] | None) -> None:
-    told = asked((shown + DIALOG).encode(), started, tmp_path)
+    told = parse_request((shown + DIALOG).encode(), started, tmp_path)
     assert told == (None if found is None else Permission(*found, QUESTION))
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import pytest
 from structlog.testing import capture_logs
 
-from agent_orchestrator.base.files.safe import LONGEST, NotPlain
+from agent_orchestrator.base.files.safe import MAX_FILE_BYTES, UnsafePath
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.errors import Conflict, Temporary
 from agent_orchestrator.plugins.agents.claude_code.plugin import ClaudeCode
@@ -108,18 +108,18 @@ def test_a_symlink_of_the_users_is_followed_one_in_the_agents_folder_only_within
     agents.mkdir()
     dotfiles.mkdir()
     (home / ".cli.json").symlink_to("dotfiles/cli.json")
-    assert user_files.followed(home / ".cli.json", agents) == dotfiles / "cli.json"
+    assert user_files.resolve(home / ".cli.json", agents) == dotfiles / "cli.json"
     (agents / "near").symlink_to("real.json")
-    assert user_files.followed(agents / "near", agents) == agents / "real.json"
+    assert user_files.resolve(agents / "near", agents) == agents / "real.json"
     (home / "moved").symlink_to(".cli")
-    assert user_files.followed(home / "moved/near", home / "moved") == agents / "real.json"
+    assert user_files.resolve(home / "moved/near", home / "moved") == agents / "real.json"
     (agents / "far").symlink_to(dotfiles / "cli.json")
     (agents / "up").symlink_to("../dotfiles")
     (home / "through").symlink_to(".cli/far")
     (agents / "circle").symlink_to("circle")
     for name in (agents / "far", agents / "up/cli.json", home / "through", home / "moved/far", agents / "circle"):
-        with pytest.raises(NotPlain):
-            user_files.followed(name, agents)
+        with pytest.raises(UnsafePath):
+            user_files.resolve(name, agents)
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -148,9 +148,9 @@ def test_a_folder_that_becomes_a_symlink_before_it_is_written_is_not_entered(
         (agents / "sub").symlink_to(outside)
         return add(data)
 
-    followed = user_files.followed
-    monkeypatch.setattr(user_files, "followed", lambda path, agents: _as_first_seen(path, agents, followed))
-    with pytest.raises(NotPlain):
+    followed = user_files.resolve
+    monkeypatch.setattr(user_files, "resolve", lambda path, agents: _as_first_seen(path, agents, followed))
+    with pytest.raises(UnsafePath):
         cli.merge_json(agents / "sub/x.json", swap, agents)
     assert list(outside.iterdir()) == []
 
@@ -330,7 +330,7 @@ def test_a_rollout_of_a_terabyte_is_read_within_bounds(home: Path) -> None:
     with rollout.open("ab") as file:
         file.write(b'\n{"type":"turn_context","payload":{"model":"gpt-5"}}\n{"turn_context"\n')
     assert in_time(lambda: rollouts.model_of(home, CONVERSATION)) == "gpt-5"
-    assert in_time(lambda: rollouts.counted(home, CONVERSATION)) == {}
+    assert in_time(lambda: rollouts.tokens_used(home, CONVERSATION)) == {}
 
 
 @pytest.mark.parametrize(
@@ -383,7 +383,7 @@ def test_cursor_starts_beside_a_chat_that_leads_nowhere(context: AgentContext, h
 
 
 ENDLESS = "WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n) SELECT id FROM n"
-HEAVY = f"SELECT randomblob({4 * LONGEST}) AS id"
+HEAVY = f"SELECT randomblob({4 * MAX_FILE_BYTES}) AS id"
 WORDS = "SELECT 'many' AS id"
 
 

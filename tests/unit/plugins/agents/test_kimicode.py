@@ -12,10 +12,10 @@ import pytest
 
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.plugins.agents.kimicode import KimiCode, Wire, folder_key, own_node
-from agent_orchestrator.plugins.agents.shared.journals import MOST_BESIDE
+from agent_orchestrator.plugins.agents.shared.journals import MAX_JOURNALS
 from agent_orchestrator.protocols import Activity, AgentContext, Held
 from agent_orchestrator.protocols import reports as r
-from tests.unit.plugins.agents.playing import Play, kinds
+from tests.unit.plugins.agents.played_launch import Play, kinds
 
 pytestmark = pytest.mark.anyio
 
@@ -205,13 +205,13 @@ async def test_nothing_is_typed_into_a_dialog(tmp_path: Path) -> None:
 
 async def test_of_sessions_without_end_the_latest_are_looked_at(context: AgentContext, tmp_path: Path) -> None:
     folder = tmp_path / "home/.kimi-code/sessions" / folder_key(context.workspace)
-    for number in range(MOST_BESIDE + 50):
+    for number in range(MAX_JOURNALS + 50):
         wire = folder / f"session_{number}/agents/main/wire.jsonl"
         wire.parent.mkdir(parents=True)
         wire.touch()
         os.utime(wire, (number, number))
     known = json.loads((await KimiCode({}, LocalHost()).launch(context)).memo["before"])
-    assert set(known) == {f"session_{number}" for number in range(50, MOST_BESIDE + 50)}
+    assert set(known) == {f"session_{number}" for number in range(50, MAX_JOURNALS + 50)}
 
 
 async def test_a_session_that_began_in_another_folder_is_heard(tmp_path: Path) -> None:

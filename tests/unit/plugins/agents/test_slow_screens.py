@@ -23,7 +23,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("read", [gemini.asked, dialogs.retry])
+@pytest.mark.parametrize("read", [gemini.dialog_report, dialogs.retry])
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_screen_holds_its_reader_up(read: Callable[[str], object], name: str) -> None:
     """Each takes a fraction of a second; where work grows with the square of the length, many."""
@@ -59,5 +59,5 @@ def test_the_last_retry_is_told(screen: str, told: str) -> None:
     ],
 )
 def test_a_dialogs_head_is_a_tool_and_what_for(head: str, question: str) -> None:
-    told = gemini.asked(f"{head}\n│ ● 1. Yes │\n")
+    told = gemini.dialog_report(f"{head}\n│ ● 1. Yes │\n")
     assert getattr(told, "detail", None) == question

@@ -12,7 +12,7 @@ from agent_orchestrator.config.projects.plugin_registry import Registry
 from agent_orchestrator.errors import Missing
 from agent_orchestrator.plugins.agents import yaml_agents
 from agent_orchestrator.protocols import AgentContext, AgentLaunch
-from agent_orchestrator.sessions.environment import AGENT_SECRETS
+from agent_orchestrator.sessions.lifecycle.environment import AGENT_SECRETS
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.plugins.runtimes.docker.proxy import Proxy, Refused
+from agent_orchestrator.plugins.runtimes.docker.proxy import HostRefused, Proxy
 
 pytestmark = pytest.mark.anyio
 
@@ -40,7 +40,7 @@ def test_only_what_is_on_the_list_passes(tmp_path: Path, host: str, port: int, p
         proxy.check(host, port)
         assert not (tmp_path / "log").exists()
     else:
-        with pytest.raises(Refused):
+        with pytest.raises(HostRefused):
             proxy.check(host, port)
         assert f"refused {host}:{port}" in (tmp_path / "log").read_text()
 

@@ -13,8 +13,8 @@ from agent_orchestrator.base.git.refs import find_layout
 from agent_orchestrator.errors import Missing
 from agent_orchestrator.plugins.runtimes.docker.engine import Engine, _engine
 from agent_orchestrator.plugins.runtimes.docker.images import _tag
-from agent_orchestrator.plugins.runtimes.docker.mounts import option, private_mounts, workspace_mounts
-from agent_orchestrator.plugins.runtimes.docker.network import way
+from agent_orchestrator.plugins.runtimes.docker.mounts import mount_option, private_mounts, workspace_mounts
+from agent_orchestrator.plugins.runtimes.docker.network import network_setup
 from agent_orchestrator.plugins.runtimes.docker.script import script
 from agent_orchestrator.protocols import Container, Mount
 
@@ -39,8 +39,8 @@ def test_the_script_hands_over_arguments_and_variables_as_they_are(tmp_path: Pat
 
 def test_paths_with_commas_and_quotes_are_one_field_of_a_mount() -> None:
     path = Path('/a,b/"c"')
-    assert option(Mount(path, path)) == 'type=bind,"source=/a,b/""c""","target=/a,b/""c""",readonly'
-    assert option(Mount(Path("/a"), Path("/b"), writable=True)) == "type=bind,source=/a,target=/b"
+    assert mount_option(Mount(path, path)) == 'type=bind,"source=/a,b/""c""","target=/a,b/""c""",readonly'
+    assert mount_option(Mount(Path("/a"), Path("/b"), writable=True)) == "type=bind,source=/a,target=/b"
 
 
 def _git(folder: Path, *argv: str) -> None:
@@ -95,11 +95,11 @@ def test_of_the_private_folder_only_what_the_agent_writes_is_writable(tmp_path: 
 def test_an_allowlist_that_cannot_be_held_is_refused(tmp_path: Path) -> None:
     asked = Container(image="box", network="allowlist", daemon="http://127.0.0.1:8700")
     with pytest.raises(Missing, match="virtual machine"):
-        way(asked, Engine("docker", "28", desktop=True), tmp_path, tmp_path / "log", "socat")
+        network_setup(asked, Engine("docker", "28", desktop=True), tmp_path, tmp_path / "log", "socat")
     with pytest.raises(Missing, match="socat, python3, node in the image box"):
-        way(asked, Engine("docker", "28"), tmp_path, tmp_path / "log", "")
+        network_setup(asked, Engine("docker", "28"), tmp_path, tmp_path / "log", "")
     for relay in ("socat", "python3", "node"):
-        found = way(asked, Engine("docker", "28"), tmp_path, tmp_path / "log", relay)
+        found = network_setup(asked, Engine("docker", "28"), tmp_path, tmp_path / "log", relay)
         assert found.options == ("--network", "none") and "8700" in found.before[-1] + found.before[0]
         assert found.rules[:3] == (str(tmp_path), str(tmp_path / "log"), "127.0.0.1:8700")
 

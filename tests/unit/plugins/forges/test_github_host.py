@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.errors import Denied, UsageError
-from agent_orchestrator.plugins.forges.github.comment_marks import bears, mark, marked, unmarked
-from agent_orchestrator.plugins.forges.github.host import GitHubHost, place_of
+from agent_orchestrator.plugins.forges.github.comment_marks import has_mark, mark, split_mark, with_mark
+from agent_orchestrator.plugins.forges.github.host import GitHubHost, parse_repository_address
 from agent_orchestrator.plugins.forges.shared import tokens
 
 pytestmark = pytest.mark.anyio
@@ -65,13 +65,13 @@ def gh(programs: Path, script: str) -> None:
     ],
 )
 def test_a_repository_may_be_written_in_many_ways(repo: str, api: str, graphql: str, web: str) -> None:
-    place = place_of({"repo": repo}, "scm")
+    place = parse_repository_address({"repo": repo}, "scm")
     assert (place.repo, place.api, place.graphql, place.web) == ("o/n", api, graphql, web)
 
 
 def test_an_address_of_the_api_says_the_rest() -> None:
     for given_url in ("http://127.0.0.1:8080", "http://127.0.0.1:8080/api/v3/"):
-        place = place_of({"repo": "o/n", "apiUrl": given_url}, "scm")
+        place = parse_repository_address({"repo": "o/n", "apiUrl": given_url}, "scm")
         assert place.api == "http://127.0.0.1:8080/api/v3"
         assert place.graphql == "http://127.0.0.1:8080/api/graphql"
         assert place.web == "http://127.0.0.1:8080"
@@ -80,12 +80,12 @@ def test_an_address_of_the_api_says_the_rest() -> None:
 @pytest.mark.parametrize("repo", ["", "n", "o/n/x", "o/..", "-o/n", "o n/x"])
 def test_what_is_no_repository_is_refused_with_a_remedy(repo: str) -> None:
     with pytest.raises(UsageError, match="repo: owner/name"):
-        place_of({"repo": repo}, "scm")
+        parse_repository_address({"repo": repo}, "scm")
 
 
 def test_what_is_no_address_is_refused() -> None:
     with pytest.raises(UsageError, match="apiUrl"):
-        place_of({"repo": "o/n", "apiUrl": "git.example.com"}, "scm")
+        parse_repository_address({"repo": "o/n", "apiUrl": "git.example.com"}, "scm")
 
 
 async def test_the_configurations_token_goes_first_then_the_environments(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +130,7 @@ def test_a_token_is_never_shown() -> None:
 
 def test_what_cannot_be_a_token_is_refused() -> None:
     with pytest.raises(UsageError, match=r"tracker\.token is no token"):
-        tokens.given("two words", "tracker.token")
+        tokens.token_from_config("two words", "tracker.token")
 
 
 def test_git_is_given_the_token_by_its_environment_alone_and_for_that_host() -> None:
@@ -169,23 +169,23 @@ def test_a_marks_key_comes_back_whatever_it_is(key: str, text: str) -> None:
         key.encode()
     except UnicodeEncodeError:
         return
-    said = marked(text, key)
-    assert unmarked(said)[1] == key
+    said = with_mark(text, key)
+    assert split_mark(said)[1] == key
     assert mark(key).count("-->") == 1
     assert "\n" not in mark(key)
 
 
 def test_a_quoted_mark_is_not_ours_and_a_long_text_fits() -> None:
-    said = marked(f"they said {mark('other')}\n> {mark('other')}", "mine")
-    assert bears(said, "mine")
-    assert not bears(said, "other")
-    assert len(marked("x" * 1_000_000, "mine")) < 65_536
-    assert bears(marked("x" * 1_000_000, "mine"), "mine")
+    said = with_mark(f"they said {mark('other')}\n> {mark('other')}", "mine")
+    assert has_mark(said, "mine")
+    assert not has_mark(said, "other")
+    assert len(with_mark("x" * 1_000_000, "mine")) < 65_536
+    assert has_mark(with_mark("x" * 1_000_000, "mine"), "mine")
 
 
 @pytest.mark.parametrize("body", ["hello", "<!-- ao: -->", "<!-- ao:x --> and more", ""])
 def test_what_bears_no_mark_stays_as_it_is(body: str) -> None:
-    assert unmarked(body) == (body, "")
+    assert split_mark(body) == (body, "")
 
 
 async def test_who_signs_in_again_need_not_start_the_daemon_again(no_tokens: Path) -> None:

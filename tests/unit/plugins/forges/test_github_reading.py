@@ -9,9 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_orchestrator.plugins.forges.github.comment_marks import marked
-from agent_orchestrator.plugins.forges.github.people import author, same, when
-from agent_orchestrator.plugins.forges.github.pull_request_reader import check_state, checks_of, complete, pull_state
+from agent_orchestrator.plugins.forges.github.comment_marks import with_mark
+from agent_orchestrator.plugins.forges.github.people import author, is_same_login, parse_time
+from agent_orchestrator.plugins.forges.github.pull_request_reader import (
+    check_state,
+    checks_of,
+    pull_state,
+    read_missing_pages,
+)
 from agent_orchestrator.protocols.forge import Author
 
 pytestmark = pytest.mark.anyio
@@ -191,15 +196,17 @@ def test_bots_have_their_ending_and_ghosts_a_name() -> None:
     assert author({"__typename": "Bot", "login": "dependabot"}, "NONE") == Author("dependabot[bot]", "bot", "no")
     assert author({"type": "Bot", "login": "dependabot[bot]"}, "NONE") == Author("dependabot[bot]", "bot", "no")
     assert author(None, "OWNER") == Author("ghost", "person", "no")
-    assert same("app", "app[bot]")
-    assert not same("", "")
+    assert is_same_login("app", "app[bot]")
+    assert not is_same_login("", "")
 
 
 def test_our_own_words_are_the_agents_and_nobody_elses_are() -> None:
     pull = pull_state(
         node(
             comments=page(
-                said(marked("done", "k:1"), "us"), said(marked("copied", "k:1"), "eve", "NONE"), said("by hand", "us")
+                said(with_mark("done", "k:1"), "us"),
+                said(with_mark("copied", "k:1"), "eve", "NONE"),
+                said("by hand", "us"),
             )
         ),
         "us",
@@ -209,7 +216,7 @@ def test_our_own_words_are_the_agents_and_nobody_elses_are() -> None:
         ("copied", "person", ""),
         ("by hand", "person", ""),
     ]
-    assert pull.comments[0].at == when("2026-01-02T03:04:05Z") > 0
+    assert pull.comments[0].at == parse_time("2026-01-02T03:04:05Z") > 0
 
 
 def test_every_comment_of_a_thread_with_its_place() -> None:
@@ -299,7 +306,7 @@ async def test_all_pages_are_followed() -> None:
         name = next(name for name in everything if f"{name}(" in document)
         return {"node": {"page": _slice(everything[name], start)}}, []
 
-    await complete(ask, pull)
+    await read_missing_pages(ask, pull)
     state = pull_state(pull, "us")
     assert state.unread == ()
     assert len(state.checks) == 300
@@ -318,7 +325,7 @@ async def test_a_page_that_fails_leaves_its_part_unread() -> None:
     async def ask(document: str, variables: Mapping[str, Any]) -> tuple[Any, list[Any]]:
         return {"node": {"page": None}}, [{"type": "SERVICE_UNAVAILABLE"}]
 
-    await complete(ask, pull)
+    await read_missing_pages(ask, pull)
     assert pull_state(pull, "us").unread == ("comments",)
 
 
@@ -363,7 +370,7 @@ def _full() -> dict[str, Any]:
         run("build"),
         run("lint", "FAILURE", databaseId=2),
         status,
-        comments=page(said("one"), said(marked("two", "k"), "us")),
+        comments=page(said("one"), said(with_mark("two", "k"), "us")),
         reviews=page(said("no", state="CHANGES_REQUESTED", commit={"oid": "c"})),
         reviewThreads=page({"id": "T", "isResolved": False, "path": "a.py", "line": 3, "comments": page(note)}),
         mergeCommit={"oid": "m"},

@@ -13,7 +13,7 @@ from agent_orchestrator.plugins.forges.gitlab.merge_request_reader import (
     blocked,
     checks_of,
     job_state,
-    landed_as,
+    merge_commit_of,
     mergeable,
     plain_title,
     pull_state,
@@ -77,9 +77,9 @@ def test_a_drafts_title(title: str, plain: str) -> None:
 
 def test_the_commit_that_it_landed_as() -> None:
     every = {"merge_commit_sha": "m", "squash_commit_sha": "s", "sha": "h"}
-    assert landed_as(every) == "m"
-    assert landed_as({**every, "merge_commit_sha": None}) == "s"
-    assert landed_as({"merge_commit_sha": None, "squash_commit_sha": None, "sha": "h"}) == "h"
+    assert merge_commit_of(every) == "m"
+    assert merge_commit_of({**every, "merge_commit_sha": None}) == "s"
+    assert merge_commit_of({"merge_commit_sha": None, "squash_commit_sha": None, "sha": "h"}) == "h"
 
 
 @pytest.mark.parametrize("status", ["created", "pending", "manual", "scheduled", "waiting_for_resource", "preparing"])

@@ -17,7 +17,7 @@ import pytest
 from agent_orchestrator.errors import AoError, Denied, NotFound, Temporary
 from agent_orchestrator.plugins.forges.shared import http
 from agent_orchestrator.plugins.forges.shared.http import TRIES, Http, next_page
-from agent_orchestrator.plugins.forges.shared.refusals import Speaker
+from agent_orchestrator.plugins.forges.shared.refusals import HostText
 from agent_orchestrator.protocols.forge import LONGEST_TEXT
 
 pytestmark = pytest.mark.anyio
@@ -75,7 +75,7 @@ async def serving(answer: Answering) -> AsyncIterator[Bench]:
 
     server = await asyncio.start_server(connected, "127.0.0.1", 0)
     base = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    speaker = Speaker("GitHub", "the token from GITHUB_TOKEN", "gh auth login")
+    speaker = HostText("GitHub", "the token from GITHUB_TOKEN", "gh auth login")
     bench = Bench(base, Http(base, speaker, {"Authorization": "Bearer s3cret"}, sleep=sleep))
     try:
         yield bench
@@ -115,7 +115,7 @@ async def test_only_what_is_kept_stays_in_memory() -> None:
 
 async def test_what_is_kept_whole_has_its_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """A listing since the last change has another address each time; strangers say how long it is."""
-    monkeypatch.setattr(http, "ROOM", 10_000)
+    monkeypatch.setattr(http, "MAX_CACHED_BYTES", 10_000)
 
     async def answer(asked: Asked) -> Reply:
         known = "if-none-match" in asked.headers
@@ -132,7 +132,7 @@ async def test_what_is_kept_whole_has_its_room(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_a_listing_without_an_end_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "LARGEST", 10_000)
+    monkeypatch.setattr(http, "MAX_ANSWER_BYTES", 10_000)
 
     async def answer(asked: Asked) -> Reply:
         more = f"<http://{asked.headers['host']}/x?page={len(asked.path)}>; rel=next"
@@ -289,7 +289,7 @@ async def test_what_may_have_been_done_is_not_sent_again() -> None:
 
 
 async def test_a_host_that_is_down_is_temporary() -> None:
-    speaker = Speaker("GitHub", "the token", "gh auth login")
+    speaker = HostText("GitHub", "the token", "gh auth login")
 
     async def sleep(_: float) -> None:
         pass

@@ -9,13 +9,13 @@ import pytest
 from agent_orchestrator.errors import AoError, Denied, NotFound, Temporary, UsageError
 from agent_orchestrator.plugins.forges.linear.host import LinearBudget, _failed
 from agent_orchestrator.plugins.forges.shared.http import Answer, Http
-from agent_orchestrator.plugins.forges.shared.refusals import Speaker
+from agent_orchestrator.plugins.forges.shared.refusals import HostText
 
 NOW = 1_700_000_000.0
 
 
 def http() -> Http:
-    return Http("http://x.example", Speaker("Linear", "the token", "sign in"), {}, budget=LinearBudget(lambda: NOW))
+    return Http("http://x.example", HostText("Linear", "the token", "sign in"), {}, budget=LinearBudget(lambda: NOW))
 
 
 def error(message: str = "no", **extensions: Any) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_orchestrator.errors import AoError, Conflict, Denied, NotFound, Temporary, UsageError
-from agent_orchestrator.plugins.forges.shared.refusals import Speaker, refusal, told, too_many
+from agent_orchestrator.plugins.forges.shared.refusals import HostText, error_message, error_of_answer, rate_limit_kind
 
-SPEAKER = Speaker(
+SPEAKER = HostText(
     "GitHub",
     "the token from GITHUB_TOKEN",
     "gh auth login --hostname github.com",
@@ -21,7 +21,7 @@ SPEAKER = Speaker(
 
 
 def refused(status: int, headers: Mapping[str, str] | None = None, data: Any = None) -> AoError:
-    return refusal(SPEAKER, "GET /repos/o/n", status, headers or {}, data)
+    return error_of_answer(SPEAKER, "GET /repos/o/n", status, headers or {}, data)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_what_github_says_itself_is_passed_on() -> None:
     ],
 )
 def test_one_request_too_many_is_told_apart(status: int, headers: dict[str, str], message: str, kind: str) -> None:
-    assert too_many(status, headers, {"message": message}) == kind
+    assert rate_limit_kind(status, headers, {"message": message}) == kind
 
 
 _JSON = st.recursive(
@@ -109,5 +109,5 @@ def test_whatever_is_answered_the_error_is_one_line(status: int, headers: dict[s
     assert (
         "\n" not in refused(status, {k: v.replace("\n", " ").replace("\r", " ") for k, v in headers.items()}, data).text
     )
-    assert len(told(data)) <= 300
-    too_many(status, headers, data)
+    assert len(error_message(data)) <= 300
+    rate_limit_kind(status, headers, data)

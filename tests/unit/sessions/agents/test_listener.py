@@ -17,7 +17,7 @@ from agent_orchestrator.core import events as e
 from agent_orchestrator.core.pull_request import MOST_REPLIES, Comment, PullRequest
 from agent_orchestrator.protocols.reports import ConversationReport, ReplyReport, TurnReport, UsageReport
 from agent_orchestrator.sessions.agents import listener
-from agent_orchestrator.sessions.agents.listener import body_of, done_if_all_is_committed, rested
+from agent_orchestrator.sessions.agents.listener import body_of, done_if_all_is_committed, with_pauses
 
 
 def test_a_conversation_is_never_an_option_of_the_next_launch(tmp_path: Path) -> None:
@@ -48,8 +48,9 @@ async def test_work_that_ends_with_half_a_character_is_done(tmp_path: Path) -> N
         spec=SimpleNamespace(path=str(tmp_path)),
     )  # fmt: skip
     flow = SimpleNamespace(sessions={"app-x": facts}, clock=lambda: 1.0)
-    plugins = SimpleNamespace(site_of=lambda _: SimpleNamespace(host=LocalHost()))
-    done = await done_if_all_is_committed(cast(Any, flow), cast(Any, plugins), "app-x", "x", "k", "so \ud83d")
+    sites = SimpleNamespace(of=lambda _: SimpleNamespace(host=LocalHost()))
+    core = cast(Any, SimpleNamespace(flow=flow, sites=sites))
+    done = await done_if_all_is_committed(core, "app-x", "x", "k", "so \ud83d")
     assert done is not None and done.body == e.AgentDone("so \ufffd")
 
 
@@ -79,7 +80,7 @@ async def test_looks_of_a_plugin_at_a_screen_rest_while_its_agent_lives(monkeypa
         await asyncio.sleep(0)
         return "shown"
 
-    screen = rested(look, ended)
+    screen = with_pauses(look, ended)
     assert await screen() == "shown"
     second = asyncio.ensure_future(screen())
     for _ in range(20):

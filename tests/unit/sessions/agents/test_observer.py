@@ -9,11 +9,12 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from agent_orchestrator.base.home import Home
+from agent_orchestrator.core.listeners import Listeners
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.plugins.agents.shared.spool import MAX_LINES
 from agent_orchestrator.plugins.runtimes import launch_checks
@@ -21,6 +22,7 @@ from agent_orchestrator.protocols import Exit, Gone, ScreenRules
 from agent_orchestrator.sessions.agents import observer as observing
 from agent_orchestrator.sessions.agents.observer import Observer
 from agent_orchestrator.sessions.plugins import handle_of
+from tests.parts import HandSetClock
 
 pytestmark = pytest.mark.anyio
 
@@ -51,11 +53,13 @@ class World:
             node=None, wanted="run", moving=False, spoke=True,
         )  # fmt: skip
         flow = SimpleNamespace(
-            sessions={"app-a": facts}, on_change=[], append=self._append, clock=lambda: 1.0, elsewhere=lambda _: False
-        )
+            sessions={"app-a": facts}, listeners=Listeners(), append=self._append, clock=HandSetClock(1.0),
+            elsewhere=lambda _: False,
+        )  # fmt: skip
         watch = SimpleNamespace(file=lambda *_: lambda: None, folder=lambda *_: lambda: None)
         plugins = SimpleNamespace(runtime_of=lambda _: self, agent_of=self._no_agent)
-        self.observer = Observer(flow, self.home, plugins, watch)  # type: ignore[arg-type]
+        self.core = SimpleNamespace(flow=flow, home=self.home, host=None, plugins=plugins, watch=watch)
+        self.observer = Observer(cast("Any", self.core))
 
     def _no_agent(self, _facts: object) -> None:
         raise AoError("its plugin is gone")
@@ -93,14 +97,14 @@ async def test_an_end_that_cannot_be_watched_is_watched_again(world: World) -> N
 
 async def test_an_end_that_cannot_be_told_is_told_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     failures = [NO_ROOM, NO_ROOM]
-    forget = launch_checks.forget_ended
+    forget = launch_checks.remove_one_time_files
 
     def failing(private: Path) -> list[Path]:
         if failures:
             raise failures.pop()
         return forget(private)
 
-    monkeypatch.setattr(observing, "forget_ended", failing)
+    monkeypatch.setattr(observing, "remove_one_time_files", failing)
     assert await world.watched() == ["agent-exited"] and not failures
 
 
@@ -121,8 +125,9 @@ async def test_a_screen_that_changes_without_end_is_looked_at_once_at_a_time(wor
     observer, facts = world.observer, world.observer.flow.sessions["app-a"]
     facts.spoke, facts.activity = False, SimpleNamespace(state="active", detail="")  # type: ignore[misc, assignment]
     runtime = SimpleNamespace(screen=screen, ended=lambda _: asyncio.Event().wait())
-    observer.plugins = SimpleNamespace(runtime_of=lambda _: runtime, agent_of=lambda _: SimpleNamespace(screen=rules))  # type: ignore[assignment]
-    observer.watch = SimpleNamespace(file=file, folder=lambda *_: lambda: None)  # type: ignore[assignment]
+    agent = SimpleNamespace(screen=rules)
+    world.core.plugins = SimpleNamespace(runtime_of=lambda _: runtime, agent_of=lambda _: agent)
+    world.core.watch = SimpleNamespace(file=file, folder=lambda *_: lambda: None)
     observer.start()
     try:
         first = await asyncio.wait_for(looks.get(), 30)
@@ -154,7 +159,7 @@ class Flood:
         self.grow = b""
         self.observer.flow.append = self._append  # type: ignore[assignment, method-assign]
         runtime = SimpleNamespace(ended=lambda _: asyncio.Event().wait())
-        self.observer.plugins = SimpleNamespace(runtime_of=lambda _: runtime, agent_of=world._no_agent)  # type: ignore[assignment]
+        world.core.plugins = SimpleNamespace(runtime_of=lambda _: runtime, agent_of=world._no_agent)
 
     async def _append(self, *events: Any) -> list[Any]:
         self.turns.append([event.body.data["n"] for event in events if event.body.type == "agent-report"])
@@ -269,8 +274,8 @@ class Branch:
         self.git_dir.mkdir()
         self.observer.flow.append = self._append  # type: ignore[assignment, method-assign]
         runtime = SimpleNamespace(ended=lambda _: asyncio.Event().wait())
-        self.observer.plugins = SimpleNamespace(runtime_of=lambda _: runtime, agent_of=world._no_agent)  # type: ignore[assignment]
-        self.observer.watch = SimpleNamespace(file=lambda *_: lambda: None, folder=self._watch)  # type: ignore[assignment]
+        world.core.plugins = SimpleNamespace(runtime_of=lambda _: runtime, agent_of=world._no_agent)
+        world.core.watch = SimpleNamespace(file=lambda *_: lambda: None, folder=self._watch)
 
     def _watch(self, _path: Path, changed: Callable[[], None]) -> Callable[[], None]:
         self.changed.append(changed)

@@ -20,15 +20,16 @@ from agent_orchestrator.errors import AoError, Missing, UsageError
 from agent_orchestrator.plugins.runtimes import sandbox
 from agent_orchestrator.protocols import Kept, LaunchSpec
 from agent_orchestrator.protocols.host import Completed
-from agent_orchestrator.sessions.agents.prompts import granted
-from agent_orchestrator.sessions.isolation.sandbox import SECRETS, applies, check, confined
+from agent_orchestrator.sessions.agents.prompts import permission_mode
+from agent_orchestrator.sessions.isolation.sandbox import SECRETS, applies, check, in_sandbox
+from tests.parts import TrustsEverything
 
 
 def project(folder: Path, sandbox: str) -> ProjectConfig:
     (folder / "app" / ".git").mkdir(parents=True)
     file = folder / "app" / "agent-orchestrator.yaml"
     file.write_text(f"projects: {{app: {{path: ., sandbox: {sandbox}, agentConfig: {{permissions: full}}}}}}\n")
-    configs = ConfigSet(folder / "none.yaml", {"HOME": str(folder)})
+    configs = ConfigSet(folder / "none.yaml", {"HOME": str(folder)}, trust=TrustsEverything())
     configs.add(file)
     found = configs.project("app")
     assert found is not None
@@ -52,7 +53,10 @@ class Machine(LocalHost):
 def test_all_permissions_count_only_where_the_sandbox_is(tmp_path: Path) -> None:
     found = project(tmp_path, "bwrap")
     settings = agent_settings(found, None)
-    given = {runtime: granted(found, settings, runtime)[0] for runtime in ("tmux", "process", "docker", "ray", "mine")}
+    given = {
+        runtime: permission_mode(found, settings, runtime)[0]
+        for runtime in ("tmux", "process", "docker", "ray", "mine")
+    }
     assert given == {"tmux": "full", "process": "full", "docker": "full", "ray": "auto-edit", "mine": "auto-edit"}
     assert [runtime for runtime in given if applies(found, runtime)] == ["tmux", "process"]
 
@@ -124,7 +128,7 @@ async def test_an_agent_that_takes_long_to_say_what_it_keeps_holds_nobody_else(
     place = SimpleNamespace(git_dir=str(tmp_path / "workspace/.git"))
     facts = SimpleNamespace(place=place, spec=SimpleNamespace(path=str(spec.cwd), repo=str(spec.cwd)))
     given: tuple[Any, ...] = (Machine(0), Home(tmp_path / "ao"), facts, Slow(), {}, spec)
-    launching = asyncio.create_task(confined(*given))
+    launching = asyncio.create_task(in_sandbox(*given))
     for _ in range(100):
         await asyncio.sleep(0)
     assert not launching.done()

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.sessions.permissions.path_checks import borne_out, borne_out_there
-from agent_orchestrator.sessions.permissions.rules import permitted
+from agent_orchestrator.sessions.permissions.path_checks import paths_stay_inside, paths_stay_inside_remote
+from agent_orchestrator.sessions.permissions.rules import check_permission
 
 pytestmark = pytest.mark.anyio
 HOOKS = ("tools/hooks",)
@@ -66,7 +66,7 @@ def workspace(tmp_path: Path) -> Path:
     ],
 )
 async def test_files_bear_a_request_out(workspace: Path, tool: str, command: str, borne: bool) -> None:
-    verdict = permitted(tool, command, "auto-edit", (), (), str(workspace), hooks=HOOKS)
+    verdict = check_permission(tool, command, "auto-edit", (), (), str(workspace), hooks=HOOKS)
     assert verdict, "by its letters"
-    assert borne_out(workspace, verdict, HOOKS) is borne
-    assert await borne_out_there(LocalHost(), workspace, verdict, HOOKS) is borne
+    assert paths_stay_inside(workspace, verdict, HOOKS) is borne
+    assert await paths_stay_inside_remote(LocalHost(), workspace, verdict, HOOKS) is borne

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agent_orchestrator.core.events import SessionCreated
-from agent_orchestrator.core.facts import ActivityFact, Asked, SessionFacts
+from agent_orchestrator.core.facts import ActivityFact, PermissionRequest, SessionFacts
 from agent_orchestrator.sessions.permissions.requests import request_of
 
 SPEC = SessionCreated("t", "s", "", "", "demo", "process", "worktree", "b", "main", "/r", "/w")
 FACTS = SessionFacts("app-a", "app", SPEC, 0.0, 0.0)
-ASKS = replace(FACTS, permission=Asked("Bash", "rm -rf build", "", "17", 5.0))
+ASKS = replace(FACTS, permission=PermissionRequest("Bash", "rm -rf build", "", "17", 5.0))
 
 
 def test_the_same_request_told_again_is_the_same() -> None:
-    again = replace(ASKS, permission=Asked("Bash", "rm -rf build", "tidier", "17", 6.0))
+    again = replace(ASKS, permission=PermissionRequest("Bash", "rm -rf build", "tidier", "17", 6.0))
     assert request_of(ASKS, "permission", "Bash: rm -rf build") == request_of(again, "permission", "Bash: rm -rf build")
     later = replace(FACTS, activity=ActivityFact("waiting_input", "hook", 9.0))
     assert request_of(FACTS, "question", "Which?") == request_of(later, "question", "Which?")
@@ -22,11 +22,11 @@ def test_the_same_request_told_again_is_the_same() -> None:
 
 def test_another_request_is_another() -> None:
     others = [
-        replace(ASKS, permission=Asked("Bash", "rm -rf build", "", "18", 5.0)),
-        replace(ASKS, permission=Asked("Bash", "rm -rf /", "", "17", 5.0)),
-        replace(ASKS, permission=Asked("Edit", "rm -rf build", "", "17", 5.0)),
-        replace(ASKS, permission=Asked("Bash", "rm -rf build", "", "", 5.0)),
-        replace(ASKS, permission=Asked("Bash", "rm -rf build", "", "", 6.0)),
+        replace(ASKS, permission=PermissionRequest("Bash", "rm -rf build", "", "18", 5.0)),
+        replace(ASKS, permission=PermissionRequest("Bash", "rm -rf /", "", "17", 5.0)),
+        replace(ASKS, permission=PermissionRequest("Edit", "rm -rf build", "", "17", 5.0)),
+        replace(ASKS, permission=PermissionRequest("Bash", "rm -rf build", "", "", 5.0)),
+        replace(ASKS, permission=PermissionRequest("Bash", "rm -rf build", "", "", 6.0)),
         replace(FACTS, activity=ActivityFact("blocked", "screen", 5.0, "a dialog")),
         replace(FACTS, activity=ActivityFact("blocked", "screen", 6.0, "a dialog")),
     ]

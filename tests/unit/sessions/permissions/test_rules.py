@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_orchestrator.protocols.text import visible
-from agent_orchestrator.sessions.permissions.rules import LONGEST, only_looks, permitted, plain_git, told
+from agent_orchestrator.sessions.permissions.rules import (
+    MAX_COMMAND_LENGTH,
+    check_permission,
+    is_read_only,
+    normalize_command,
+    parse_git_line,
+)
 from agent_orchestrator.sessions.permissions.sensitive_files import hook_folders
 
 HERE = Path(__file__).parent
@@ -25,62 +31,64 @@ ALLOWED = [line for line in (HERE / "permissions_allowed.txt").read_text().split
 @pytest.mark.parametrize("command", ALLOWED)
 def test_git_on_its_own_branch_is_permitted(command: str) -> None:
     command = json.loads(command)
-    assert told(command) == command
-    assert plain_git(command, "/ws") is not None
-    assert permitted("Bash", command, "auto-edit", (), (), "/ws")
-    assert not permitted("Bash", command, "default", (), (), "/ws")
+    assert normalize_command(command) == command
+    assert parse_git_line(command, "/ws") is not None
+    assert check_permission("Bash", command, "auto-edit", (), (), "/ws")
+    assert not check_permission("Bash", command, "default", (), (), "/ws")
 
 
 @pytest.mark.parametrize(("command", "why"), ASKED)
 def test_what_only_looks_like_it_is_asked(command: str, why: str) -> None:
     command = json.loads(command)
-    for spelled in (command, told(command)):
-        assert not permitted("Bash", spelled, "auto-edit", ("make test",), (), "/ws"), why
+    for spelled in (command, normalize_command(command)):
+        assert not check_permission("Bash", spelled, "auto-edit", ("make test",), (), "/ws"), why
 
 
 def test_only_a_shell_runs_commands() -> None:
-    assert permitted("shell", "git status", "auto-edit", (), ()) and permitted(
+    assert check_permission("shell", "git status", "auto-edit", (), ()) and check_permission(
         "Bash", "make", "auto-edit", ("make",), ()
     )
     for tool in ("mcp__servers__run", "WebFetch", "fetch", "Write", ""):
-        assert not permitted(tool, "git status", "auto-edit", (), ())
-        assert not permitted(tool, "make", "auto-edit", ("make",), ())
+        assert not check_permission(tool, "git status", "auto-edit", (), ())
+        assert not check_permission(tool, "make", "auto-edit", ("make",), ())
 
 
 def test_a_projects_own_command_and_nothing_more() -> None:
-    assert permitted("Bash", "make test", "auto-edit", ("make test",), ())
-    assert not permitted("Bash", "make test; id", "auto-edit", ("make test",), ())
-    assert not permitted("Bash", "", "auto-edit", ("",), ())
+    assert check_permission("Bash", "make test", "auto-edit", ("make test",), ())
+    assert not check_permission("Bash", "make test; id", "auto-edit", ("make test",), ())
+    assert not check_permission("Bash", "", "auto-edit", ("",), ())
 
 
 def test_what_a_person_allowed_holds_for_that_tool_and_command_in_every_mode() -> None:
     rules = [("Bash", "npm ci")]
-    assert permitted("Bash", "npm ci", "default", (), rules)
-    assert not permitted("Write", "npm ci", "default", (), rules)
-    assert not permitted("Bash", "npm ci --force", "default", (), rules)
+    assert check_permission("Bash", "npm ci", "default", (), rules)
+    assert not check_permission("Write", "npm ci", "default", (), rules)
+    assert not check_permission("Bash", "npm ci --force", "default", (), rules)
 
 
 def test_a_long_command_is_never_taken_for_its_beginning() -> None:
-    begun = "git add " + "a " * LONGEST
-    assert told(begun + "&& evil") != told(begun) and told(begun + "&& evil") != told(begun + "&& others")
-    assert not permitted("Bash", told(begun), "auto-edit", (), ())
-    cut = "git commit -m '" + "a" * LONGEST
-    assert not permitted("Bash", told(cut + "' && evil"), "auto-edit", (), ())
+    begun = "git add " + "a " * MAX_COMMAND_LENGTH
+    assert normalize_command(begun + "&& evil") != normalize_command(begun) and normalize_command(
+        begun + "&& evil"
+    ) != normalize_command(begun + "&& others")
+    assert not check_permission("Bash", normalize_command(begun), "auto-edit", (), ())
+    cut = "git commit -m '" + "a" * MAX_COMMAND_LENGTH
+    assert not check_permission("Bash", normalize_command(cut + "' && evil"), "auto-edit", (), ())
 
 
 @given(st.text(), st.text())
 def test_two_commands_are_never_told_as_the_same(one: str, other: str) -> None:
-    assert (told(one) == told(other)) == (one == other)
+    assert (normalize_command(one) == normalize_command(other)) == (one == other)
 
 
 @given(st.text())
 def test_what_is_told_of_a_command_can_be_seen(command: str) -> None:
-    shown = told(command)
+    shown = normalize_command(command)
     assert all(character in "\n\t" or character.isprintable() for character in shown)
 
 
 def test_what_hides_in_a_command_is_shown() -> None:
-    assert told("git status\r\x1b[2K\u202e\u200b") == "git status⟦U+000D⟧⟦U+001B⟧[2K⟦U+202E⟧⟦U+200B⟧"
+    assert normalize_command("git status\r\x1b[2K\u202e\u200b") == "git status⟦U+000D⟧⟦U+001B⟧[2K⟦U+202E⟧⟦U+200B⟧"
     assert visible("⟦U+001B⟧") == "⟦U+27E6⟧U+001B⟦U+27E7⟧", "and nothing else looks like it"
 
 
@@ -88,8 +96,10 @@ def test_what_hides_in_a_command_is_shown() -> None:
     "path", ["a.txt", "src/a b.py", ".env.example", ".gitignore", "a..b/c", "ünï.txt", "a.txt, b/c.txt"]
 )
 def test_files_of_the_workspace_may_be_edited(path: str) -> None:
-    assert permitted("edit", path, "auto-edit", (), ()) and permitted("read", path, "auto-edit", (), ())
-    assert not permitted("edit", path, "default", (), ()) and not permitted("Write", path, "auto-edit", (), ())
+    assert check_permission("edit", path, "auto-edit", (), ()) and check_permission("read", path, "auto-edit", (), ())
+    assert not check_permission("edit", path, "default", (), ()) and not check_permission(
+        "Write", path, "auto-edit", (), ()
+    )
 
 
 @pytest.mark.parametrize(
@@ -120,8 +130,8 @@ def test_files_of_the_workspace_may_be_edited(path: str) -> None:
     ],
 )
 def test_other_files_are_asked(path: str) -> None:
-    assert not permitted("edit", path, "auto-edit", (), ())
-    assert not permitted("read", path, "auto-edit", (), ())
+    assert not check_permission("edit", path, "auto-edit", (), ())
+    assert not check_permission("read", path, "auto-edit", (), ())
 
 
 STEERING = [
@@ -168,8 +178,8 @@ STEERING = [
 
 @pytest.mark.parametrize("path", STEERING)
 def test_files_that_say_what_is_run_are_read_but_not_changed(path: str) -> None:
-    assert not permitted("edit", path, "auto-edit", (), ())
-    assert permitted("read", path, "auto-edit", (), ())
+    assert not check_permission("edit", path, "auto-edit", (), ())
+    assert check_permission("read", path, "auto-edit", (), ())
 
 
 @pytest.mark.parametrize("path", [path for path in STEERING if "," not in path])
@@ -185,9 +195,9 @@ def test_files_that_say_what_is_run_are_read_but_not_changed(path: str) -> None:
     ],
 )
 def test_nor_does_git_change_them(command: str, path: str) -> None:
-    assert not permitted("Bash", command.format(path), "auto-edit", (), (), "/ws")
+    assert not check_permission("Bash", command.format(path), "auto-edit", (), (), "/ws")
     folder, _, name = path.rpartition("/")
-    assert not permitted("Bash", command.format(name), "auto-edit", (), (), "/ws", folder), "from its folder"
+    assert not check_permission("Bash", command.format(name), "auto-edit", (), (), "/ws", folder), "from its folder"
 
 
 @pytest.mark.parametrize(
@@ -207,16 +217,16 @@ def test_nor_does_git_change_them(command: str, path: str) -> None:
     ],
 )
 def test_files_that_only_other_permissions_run_are_edited(path: str) -> None:
-    assert permitted("edit", path, "auto-edit", (), ())
+    assert check_permission("edit", path, "auto-edit", (), ())
 
 
 def test_hooks_of_the_workspace_are_not_changed() -> None:
     env = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.hooksPath", "GIT_CONFIG_VALUE_0": "./tools/hooks"}
     hooks = hook_folders(env)
     for tool, command in (("edit", "tools/hooks/pre-commit"), ("Bash", "git mv x tools/hooks/pre-commit")):
-        assert permitted(tool, command, "auto-edit", (), (), "/ws")
-        assert not permitted(tool, command, "auto-edit", (), (), "/ws", hooks=hooks)
-    assert permitted("edit", "tools/hook.py", "auto-edit", (), (), hooks=hooks)
+        assert check_permission(tool, command, "auto-edit", (), (), "/ws")
+        assert not check_permission(tool, command, "auto-edit", (), (), "/ws", hooks=hooks)
+    assert check_permission("edit", "tools/hook.py", "auto-edit", (), (), hooks=hooks)
     for value in ("/ao/sessions/x/hooks", "~/hooks", ""):
         assert hook_folders({**env, "GIT_CONFIG_VALUE_0": value}) == ()
     assert hook_folders({"GIT_CONFIG_COUNT": "many"}) == hook_folders({"GIT_CONFIG_COUNT": "3"}) == ()
@@ -238,33 +248,33 @@ def test_hooks_of_the_workspace_are_not_changed() -> None:
 )
 def test_nor_does_a_folder_that_is_moved_bring_them(command: str) -> None:
     hooks = ("tools/hooks", "tools/git/hooks")
-    assert not permitted("Bash", command, "auto-edit", (), (), "/ws", hooks=hooks)
+    assert not check_permission("Bash", command, "auto-edit", (), (), "/ws", hooks=hooks)
 
 
 @pytest.mark.parametrize(
     "command", ["git mv a .", "git mv a b tools/more", "git mv a.yml .github/workflows", "git mv hooks lib"]
 )
 def test_other_folders_are_moved(command: str) -> None:
-    assert permitted("Bash", command, "auto-edit", (), (), "/ws", hooks=("tools/hooks",))
+    assert check_permission("Bash", command, "auto-edit", (), (), "/ws", hooks=("tools/hooks",))
 
 
 def test_a_folder_is_moved_from_where_it_lies() -> None:
-    assert not permitted("Bash", "git mv a/hooks .", "auto-edit", (), (), "/ws", ".github")
-    assert not permitted("Bash", "git mv a hooks", "auto-edit", (), (), "/ws", ".github")
+    assert not check_permission("Bash", "git mv a/hooks .", "auto-edit", (), (), "/ws", ".github")
+    assert not check_permission("Bash", "git mv a hooks", "auto-edit", (), (), "/ws", ".github")
 
 
 def test_which_files_must_be_looked_at() -> None:
-    assert permitted("edit", "a/b", "auto-edit", (), ()).paths == ("a/b",)
-    assert permitted("Bash", "git add a/b && git commit -m x c", "auto-edit", (), ()).paths == ("a/b", "c")
-    found = permitted("Bash", "git checkout main -- a.py && git rm /ws/b", "auto-edit", (), (), "/ws", "sub")
+    assert check_permission("edit", "a/b", "auto-edit", (), ()).paths == ("a/b",)
+    assert check_permission("Bash", "git add a/b && git commit -m x c", "auto-edit", (), ()).paths == ("a/b", "c")
+    found = check_permission("Bash", "git checkout main -- a.py && git rm /ws/b", "auto-edit", (), (), "/ws", "sub")
     assert found.changed == ("sub/a.py", "b") and found.files == ("sub/a.py",) and found.folder == "sub"
-    assert permitted("Bash", "cd /ws && git add a", "auto-edit", (), (), "/ws", "sub").paths == ("a",)
+    assert check_permission("Bash", "cd /ws && git add a", "auto-edit", (), (), "/ws", "sub").paths == ("a",)
 
 
 def test_going_on_needs_no_question_and_full_needs_none_at_all() -> None:
-    assert permitted("continue", "Attempt to fix lint errors?", "auto-edit", (), ())
-    assert not permitted("continue", "Attempt to fix lint errors?", "default", (), ())
-    assert permitted("shell", "rm -rf /", "full", (), ()) and permitted("aider 17", "", "full", (), ())
+    assert check_permission("continue", "Attempt to fix lint errors?", "auto-edit", (), ())
+    assert not check_permission("continue", "Attempt to fix lint errors?", "default", (), ())
+    assert check_permission("shell", "rm -rf /", "full", (), ()) and check_permission("aider 17", "", "full", (), ())
 
 
 @pytest.mark.parametrize(
@@ -282,7 +292,7 @@ def test_going_on_needs_no_question_and_full_needs_none_at_all() -> None:
     ],
 )
 def test_ao_commands_that_only_look(command: str) -> None:
-    assert only_looks(command)
+    assert is_read_only(command)
 
 
 @pytest.mark.parametrize(
@@ -311,4 +321,4 @@ def test_ao_commands_that_only_look(command: str) -> None:
     ],
 )
 def test_what_only_looks_like_looking(command: str) -> None:
-    assert not only_looks(command)
+    assert not is_read_only(command)

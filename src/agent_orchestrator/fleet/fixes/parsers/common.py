@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.changes.checks.summary import plain
-from agent_orchestrator.fleet.fixes.model import LONGEST_MESSAGE, Failure, Frame, Tool, cut, stable_id
+from agent_orchestrator.fleet.fixes.model import LONGEST_MESSAGE, Failure, Frame, Tool, shorten_middle, stable_id
 
 _DEPENDENCY_FOLDER = re.compile(r"(?:^|/)(?:site-packages|dist-packages|node_modules|\.venv|venv|\.tox|\.nox)(?:/|$)")
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ToolOutput:
     """The output of a tool: its exit code, text and reports."""
 
     tool: Tool
@@ -49,7 +49,7 @@ class Said:
 
 
 @dataclass(slots=True)
-class Found:
+class ParseResult:
     """The result of a parser."""
 
     failures: list[Failure] = field(default_factory=list)
@@ -65,7 +65,9 @@ def is_own(path: str) -> bool:
     return bool(path) and not path.startswith(("/", "../", "<", "node:")) and not _DEPENDENCY_FOLDER.search(path)
 
 
-def complaint(said: Said, file: str, line: int, rule: str, message: str, detail: str = "", hint: str = "") -> Failure:
+def tool_failure(
+    said: ToolOutput, file: str, line: int, rule: str, message: str, detail: str = "", hint: str = ""
+) -> Failure:
     """Return the failure for an error of a linter, compiler or type checker."""
     text = said.inside(" ".join(message.split()))
     return Failure(
@@ -74,14 +76,14 @@ def complaint(said: Said, file: str, line: int, rule: str, message: str, detail:
         message=text[:LONGEST_MESSAGE],
         file=file,
         line=line,
-        detail=cut(said.inside(detail) or (f"{text}\n{hint}" if hint else text)),
+        detail=shorten_middle(said.inside(detail) or (f"{text}\n{hint}" if hint else text)),
         rule=rule,
         frames=(Frame(file, line),) if is_own(file) and line else (),
     )
 
 
 def test_failure(
-    said: Said,
+    said: ToolOutput,
     name: str,
     file: str,
     message: str,
@@ -97,7 +99,7 @@ def test_failure(
         message=said.inside(" ".join(message.split()))[:LONGEST_MESSAGE],
         file=file,
         line=line,
-        detail=cut(said.inside(plain(detail))),
+        detail=shorten_middle(said.inside(plain(detail))),
         rule=rule,
         test=True,
         frames=tuple(frames),

@@ -7,13 +7,13 @@ from collections import defaultdict
 
 from agent_orchestrator.fleet.fixes.model import EVERYTHING, Failure, Frame
 from agent_orchestrator.fleet.fixes.parsers.common import (
-    Found,
-    Said,
+    ParseResult,
+    ToolOutput,
     as_number,
-    complaint,
     is_own,
     json_lines,
     test_failure,
+    tool_failure,
 )
 
 _GO_PLACE = re.compile(r"^\s*(?P<file>[\w./-]+\.go):(?P<line>\d+):(?:\d+:)? ?(?P<message>.*)$")
@@ -27,9 +27,9 @@ _LINE_SUFFIX = re.compile(r" \(line \d+\)")
 _PANICKED = re.compile(r"panicked at (?:'(?P<old>.*)', )?(?P<file>[^\s:']+\.rs):(?P<line>\d+)(?::\d+)?:?$")
 
 
-def go(said: Said) -> Found:
+def go(said: ToolOutput) -> ParseResult:
     """Parse the events of `go test -json`; compiler errors are in separate events or on stderr."""
-    findings = Found()
+    findings = ParseResult()
     output: dict[tuple[str, str], list[str]] = defaultdict(list)
     states: dict[tuple[str, str], str] = {}
     build_output: list[str] = []
@@ -59,8 +59,8 @@ def go(said: Said) -> Found:
 
 
 def _add_go_failure(
-    output: Said,
-    findings: Found,
+    output: ToolOutput,
+    findings: ParseResult,
     states: dict[tuple[str, str], str],
     test_key: tuple[str, str],
     texts: dict[tuple[str, str], list[str]],
@@ -96,7 +96,7 @@ def _add_go_failure(
     findings.failures.append(test_failure(output, name, file, message, "\n".join(lines), rule, frames, line))
 
 
-def _add_build_errors(output: Said, text: str, findings: Found) -> None:
+def _add_build_errors(output: ToolOutput, text: str, findings: ParseResult) -> None:
     """Add the compiler's errors, and the packages that could not be built."""
     broken_packages: list[str] = []
     for line in text.split("\n"):
@@ -104,7 +104,7 @@ def _add_build_errors(output: Said, text: str, findings: Found) -> None:
             broken_packages.append(line[2:].split(" ")[0].removesuffix(".test"))
         elif broken_packages and (match := _GO_PLACE.match(line)):
             file = output.path(match["file"].removeprefix("./"))
-            failure = complaint(output, file, int(match["line"]), "build", match["message"])
+            failure = tool_failure(output, file, int(match["line"]), "build", match["message"])
             if failure.id not in {each_failure.id for each_failure in findings.failures}:
                 findings.failures.append(failure)
     findings.hidden += broken_packages
@@ -123,9 +123,9 @@ def _module_of(packages: list[str]) -> str:
     return min(packages, key=len, default="")
 
 
-def cargo(said: Said) -> Found:
+def cargo(said: ToolOutput) -> ParseResult:
     """Parse the compiler's messages as JSON, then the tests' text."""
-    findings = Found()
+    findings = ParseResult()
     has_built = True
     for message_data in json_lines(said.out):
         if message_data.get("reason") == "build-finished":
@@ -143,7 +143,7 @@ def cargo(said: Said) -> Found:
     return findings
 
 
-def _add_compiler_error(output: Said, message: dict[str, object], findings: Found) -> None:
+def _add_compiler_error(output: ToolOutput, message: dict[str, object], findings: ParseResult) -> None:
     """Add an error of the compiler."""
     spans = message.get("spans")
     if message.get("level") != "error" or not isinstance(spans, list) or not spans:
@@ -153,14 +153,14 @@ def _add_compiler_error(output: Said, message: dict[str, object], findings: Foun
     rule = str(code.get("code")) if isinstance(code, dict) else "error"
     file, line = output.path(str(span.get("file_name") or "")), as_number(span.get("line_start"))
     text = str(message.get("message") or "")
-    failure = complaint(output, file, line, rule, text, str(message.get("rendered") or text))
+    failure = tool_failure(output, file, line, rule, text, str(message.get("rendered") or text))
     if all(
         (item.id, item.line) != (failure.id, failure.line) for item in findings.failures
     ):  # reported once per target
         findings.failures.append(failure)
 
 
-def cargo_text(said: Said) -> tuple[dict[str, str], list[Failure]]:
+def cargo_text(said: ToolOutput) -> tuple[dict[str, str], list[Failure]]:
     """Return the state of each test, and the failed tests with their output."""
     tests: dict[str, str] = {}
     output_of: dict[str, list[str]] = {}
@@ -188,7 +188,7 @@ def _without_line(name: str) -> str:
     return _LINE_SUFFIX.sub("", name)
 
 
-def _cargo_failure(output: Said, name: str, lines: list[str]) -> Failure:
+def _cargo_failure(output: ToolOutput, name: str, lines: list[str]) -> Failure:
     """Return the failure of a test, from its panic message if there is one."""
     lines = lines[: next((n for n, line in enumerate(lines) if line == "stack backtrace:"), len(lines))]
     for number, line in enumerate(lines):

@@ -7,10 +7,17 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from agent_orchestrator.base.files.safe import read_plain
+from agent_orchestrator.base.files.safe import read_regular_file
 from agent_orchestrator.changes.checks.summary import plain
 from agent_orchestrator.fleet.fixes.model import Failure, Frame
-from agent_orchestrator.fleet.fixes.parsers.common import Found, Said, as_number, complaint, is_own, test_failure
+from agent_orchestrator.fleet.fixes.parsers.common import (
+    ParseResult,
+    ToolOutput,
+    as_number,
+    is_own,
+    test_failure,
+    tool_failure,
+)
 
 _TSC = re.compile(r"^(?P<file>[^\s(][^(\n]*)\((?P<line>\d+),\d+\): error (?P<code>TS\d+): (?P<message>.*)$")
 _TSC_GLOBAL = re.compile(r"^error (?P<code>TS\d+): (?P<message>.*)$")
@@ -21,9 +28,9 @@ _ERROR = re.compile(r"^(?P<type>\w*(?:Error|Exception))\b")
 _STATES = {"passed": "passed", "failed": "failed"}
 
 
-def eslint(said: Said) -> Found:
+def eslint(said: ToolOutput) -> ParseResult:
     """Parse eslint's JSON: errors, and warnings only if eslint fails because of them."""
-    findings = Found()
+    findings = ParseResult()
     try:
         files = json.loads(said.out[said.out.index("[") :])
     except ValueError:
@@ -34,7 +41,9 @@ def eslint(said: Said) -> Found:
         path = said.path(str(file.get("filePath") or ""))
         for message in file.get("messages") or ():
             rule = str(message.get("ruleId") or "parse-error")
-            failure = complaint(said, path, as_number(message.get("line")), rule, str(message.get("message") or rule))
+            failure = tool_failure(
+                said, path, as_number(message.get("line")), rule, str(message.get("message") or rule)
+            )
             (findings.failures if message.get("severity") == 2 else warnings).append(failure)
             if message.get("fatal"):
                 findings.hidden.append(path)
@@ -45,16 +54,16 @@ def eslint(said: Said) -> Found:
     return findings
 
 
-def tsc(said: Said) -> Found:
+def tsc(said: ToolOutput) -> ParseResult:
     """Parse tsc's text."""
-    findings = Found()
+    findings = ParseResult()
     findings.failures = tsc_text(said)
     if said.code and not findings.failures:
         findings.problem = _first_line(said)
     return findings
 
 
-def tsc_text(said: Said) -> list[Failure]:
+def tsc_text(said: ToolOutput) -> list[Failure]:
     """Return tsc's errors with their continuation lines."""
     failures: list[Failure] = []
     lines = said.lines
@@ -67,15 +76,15 @@ def tsc_text(said: Said) -> list[Failure]:
                 continuation.append(following)
             detail = "\n".join([match["message"], *continuation])
             file = said.path(match["file"])
-            failures.append(complaint(said, file, int(match["line"]), match["code"], match["message"], detail))
+            failures.append(tool_failure(said, file, int(match["line"]), match["code"], match["message"], detail))
         elif match := _TSC_GLOBAL.match(line):
-            failures.append(complaint(said, "", 0, match["code"], match["message"]))
+            failures.append(tool_failure(said, "", 0, match["code"], match["message"]))
     return failures
 
 
-def jest(said: Said) -> Found:
+def jest(said: ToolOutput) -> ParseResult:
     """Parse the JSON report of jest, or of vitest, which has the same format."""
-    findings = Found()
+    findings = ParseResult()
     data = _read_report(said)
     if data is None:
         findings.problem = _first_line(said)
@@ -101,7 +110,7 @@ def jest(said: Said) -> Found:
     return findings
 
 
-def _suite_failure(output: Said, name: str, file: str, text: str, line: int) -> Failure:
+def _suite_failure(output: ToolOutput, name: str, file: str, text: str, line: int) -> Failure:
     """Return the failure of a test or test file."""
     lines = [
         line_text.strip()
@@ -116,7 +125,7 @@ def _suite_failure(output: Said, name: str, file: str, text: str, line: int) -> 
     return test_failure(output, name, file, message, text, error["type"] if error else "", frames, line)
 
 
-def frames_in(said: Said, text: str) -> list[Frame]:
+def frames_in(said: ToolOutput, text: str) -> list[Frame]:
     """Return the project's own places in a stack trace, the innermost first."""
     frames = []
     for match in _STACK.finditer(text):
@@ -126,11 +135,11 @@ def frames_in(said: Said, text: str) -> list[Frame]:
     return frames
 
 
-def _read_report(output: Said) -> Mapping[str, Any] | None:
+def _read_report(output: ToolOutput) -> Mapping[str, Any] | None:
     """Return the first report with test results, or None if there is none."""
     for report in output.reports:
         try:
-            data = json.loads(read_plain(report))
+            data = json.loads(read_regular_file(report))
         except (OSError, ValueError):
             continue
         if isinstance(data, dict) and "testResults" in data:
@@ -138,7 +147,7 @@ def _read_report(output: Said) -> Mapping[str, Any] | None:
     return None
 
 
-def _first_line(output: Said) -> str:
+def _first_line(output: ToolOutput) -> str:
     """Return the first line of the output that looks like an error, else the first line, else the exit code."""
     lines = [line.strip() for line in (plain(output.err).split("\n") + plain(output.out).split("\n")) if line.strip()]
     error_lines = [line for line in lines if re.search(r"error|not found|cannot|fail", line, re.IGNORECASE)]

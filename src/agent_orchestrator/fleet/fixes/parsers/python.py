@@ -8,13 +8,13 @@ import re
 from agent_orchestrator.changes.checks.junit import Case, read_cases
 from agent_orchestrator.fleet.fixes.model import EVERYTHING, Failure, Frame
 from agent_orchestrator.fleet.fixes.parsers.common import (
-    Found,
-    Said,
+    ParseResult,
+    ToolOutput,
     as_number,
-    complaint,
     is_own,
     json_lines,
     test_failure,
+    tool_failure,
 )
 
 _FRAME = re.compile(
@@ -30,9 +30,9 @@ _MYPY = re.compile(
 _COLLECTION_FAILURE = "collection failure"
 
 
-def pytest(said: Said) -> Found:
+def pytest(said: ToolOutput) -> ParseResult:
     """Parse the JUnit report that pytest was asked to write."""
-    findings = Found()
+    findings = ParseResult()
     cases: list[Case] = []
     for report in said.reports:
         try:
@@ -47,7 +47,7 @@ def pytest(said: Said) -> Found:
     return findings
 
 
-def read_case(said: Said, case: Case, found: Found) -> None:
+def read_case(said: ToolOutput, case: Case, found: ParseResult) -> None:
     """Add one test of a JUnit report of pytest; one that stands for a file is a file that could not be imported."""
     is_test = bool(case.classname) and case.message != _COLLECTION_FAILURE
     file = said.path(case.file or _module_file(case.classname or case.name))
@@ -67,7 +67,7 @@ def read_case(said: Said, case: Case, found: Found) -> None:
     )
 
 
-def frames_in(said: Said, text: str) -> list[Frame]:
+def frames_in(said: ToolOutput, text: str) -> list[Frame]:
     """Return the project's own places in a traceback of pytest's format, the innermost last."""
     frames: list[Frame] = []
     for match in _FRAME.finditer(text):
@@ -97,16 +97,16 @@ def _module_file(dotted: str) -> str:
     return "/".join(parts) + ".py" if parts else ""
 
 
-def _error_line(output: Said) -> str:
+def _error_line(output: ToolOutput) -> str:
     """Return the first line of the output that looks like an error, else the last line, else the exit code."""
     lines = [line.strip() for line in output.lines if line.strip()]
     error_lines = [line for line in lines if re.search(r"\b(?:error|Error|not found|No module)\b", line)]
     return (error_lines or lines or [f"it ended with exit code {output.code}"])[0 if error_lines else -1][:300]
 
 
-def ruff(said: Said) -> Found:
+def ruff(said: ToolOutput) -> ParseResult:
     """Parse ruff's JSON."""
-    findings = Found()
+    findings = ParseResult()
     try:
         violations = json.loads(said.out)
         assert isinstance(violations, list)
@@ -118,22 +118,24 @@ def ruff(said: Said) -> Found:
         line = as_number((violation.get("location") or {}).get("row"))
         rule = str(violation.get("code") or violation.get("name") or "invalid-syntax")
         findings.failures.append(
-            complaint(
+            tool_failure(
                 said, file, line, rule, str(violation.get("message") or rule), hint=str(violation.get("url") or "")
             )
         )
     return findings
 
 
-def mypy(said: Said) -> Found:
+def mypy(said: ToolOutput) -> ParseResult:
     """Parse mypy's JSON lines, or its text if there is no JSON."""
-    findings = Found()
+    findings = ParseResult()
     notes: dict[tuple[str, int], list[str]] = {}
     for entry in json_lines(said.out):
         file, line = said.path(str(entry.get("file") or "")), as_number(entry.get("line"))
         message, hint = str(entry.get("message") or ""), str(entry.get("hint") or "")
         if entry.get("severity") == "error":
-            findings.failures.append(complaint(said, file, line, str(entry.get("code") or "misc"), message, hint=hint))
+            findings.failures.append(
+                tool_failure(said, file, line, str(entry.get("code") or "misc"), message, hint=hint)
+            )
         else:
             notes.setdefault((file, line), []).append(message)
     if not findings.failures:
@@ -150,11 +152,11 @@ def mypy(said: Said) -> Found:
     return findings
 
 
-def mypy_text(said: Said) -> list[Failure]:
+def mypy_text(said: ToolOutput) -> list[Failure]:
     """Return mypy's errors from its text, which has one error per line."""
     matches = (_MYPY.match(line) for line in said.lines)
     return [
-        complaint(said, said.path(match["file"]), int(match["line"]), match["code"] or "misc", match["message"])
+        tool_failure(said, said.path(match["file"]), int(match["line"]), match["code"] or "misc", match["message"])
         for match in matches
         if match
     ]

@@ -13,7 +13,7 @@ from agent_orchestrator.changes.checks.runners.errors import read_errors
 from agent_orchestrator.changes.checks.summary import relevant
 from agent_orchestrator.fleet.fixes.model import Failure, Frame, stable_id
 from agent_orchestrator.fleet.fixes.parsers import node, python
-from agent_orchestrator.fleet.fixes.parsers.common import Found, Said, complaint, is_own, test_failure
+from agent_orchestrator.fleet.fixes.parsers.common import ParseResult, ToolOutput, is_own, test_failure, tool_failure
 
 PYTEST_REPORT = "pytest.xml"
 """The name of the report that pytest writes, however it is run."""
@@ -32,9 +32,9 @@ LONGEST_EXCERPT = 40
 """Lines of output that an excerpt has at most."""
 
 
-def command(said: Said) -> Found:
+def command(said: ToolOutput) -> ParseResult:
     """Parse the most detailed source: reports first, then the text, then the exit code."""
-    findings = Found()
+    findings = ParseResult()
     if said.code in _NOT_RUN_CODES:
         lines = [line.strip() for line in said.lines if line.strip()]
         findings.problem = (lines or ["the command was not found"])[-1][:300]
@@ -48,7 +48,7 @@ def command(said: Said) -> Found:
     return findings
 
 
-def _parse_junit(output: Said, findings: Found) -> None:
+def _parse_junit(output: ToolOutput, findings: ParseResult) -> None:
     """Add the tests of the JUnit reports."""
     for report in output.reports:
         try:
@@ -70,7 +70,7 @@ def _parse_junit(output: Said, findings: Found) -> None:
                 )
 
 
-def _parse_text(output: Said, findings: Found) -> None:
+def _parse_text(output: ToolOutput, findings: ParseResult) -> None:
     """Add what the parsers of checks find in the text: failing tests, and errors of linters and compilers."""
     top = Path(output.top) if output.top else None
     text = "\n".join(output.lines)
@@ -112,7 +112,7 @@ def _excerpt_of(lines: list[str], name: str) -> str:
     return "\n".join(excerpt_lines).strip("\n")
 
 
-def _frames(output: Said, text: str) -> list[Frame]:
+def _frames(output: ToolOutput, text: str) -> list[Frame]:
     """Return the project's own places in a traceback, the innermost last."""
     frames = []
     for match in _TRACEBACK.finditer(text):
@@ -122,15 +122,15 @@ def _frames(output: Said, text: str) -> list[Frame]:
     return frames or list(reversed(node.frames_in(output, text)))
 
 
-def _errors_with_position(output: Said) -> list[Failure]:
+def _errors_with_position(output: ToolOutput) -> list[Failure]:
     """Return errors of linters and compilers whose rule and line are known."""
     failures = {failure.id: failure for failure in python.mypy_text(output) + node.tsc_text(output)}
     for line in output.lines:
         if match := _REFORMAT.match(line):
-            failure = complaint(output, output.path(match["file"]), 0, "format", "the file is not formatted")
+            failure = tool_failure(output, output.path(match["file"]), 0, "format", "the file is not formatted")
             failures[failure.id] = failure
         elif _ERROR_MARK.search(line) and (match := _ERROR_POSITION.match(line)):
-            failure = complaint(
+            failure = tool_failure(
                 output, output.path(match["file"]), int(match["line"]), match["rule"] or "error", match["message"]
             )
             if all(
@@ -141,7 +141,7 @@ def _errors_with_position(output: Said) -> list[Failure]:
     return list(failures.values())
 
 
-def as_a_whole(said: Said) -> Failure:
+def as_a_whole(said: ToolOutput) -> Failure:
     """Return one failure that stands for the whole command."""
     relevant_output = relevant("\n".join(said.lines))
     message = f"{said.tool.command} ends with exit code {said.code}"

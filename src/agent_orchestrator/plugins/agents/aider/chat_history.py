@@ -11,7 +11,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from agent_orchestrator.plugins.agents.shared.input_prompts import OpenTurn, Prompt, PromptLog, below
+from agent_orchestrator.plugins.agents.shared.input_prompts import OpenTurn, Prompt, PromptLog, relative_to_workspace
 from agent_orchestrator.plugins.agents.shared.spool import SpoolReader, clean_text
 from agent_orchestrator.protocols import Activity, AgentRun, Heard
 from agent_orchestrator.protocols.reports import (
@@ -46,7 +46,7 @@ _CACHE_COUNT = re.compile(r"([\d.]+k?) cache (hit|write)")
 _USER_PREFIX = "#### "
 
 
-class Story:
+class TurnHistory:
     """One turn in aider's chat history, read line by line: `> ` is the program, `#### ` the user, the rest the model."""
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class Chat:
         self._cursor = run.cursors.get(self._cursor_name, 0)
         self._reader = SpoolReader(path, int(run.memo.get("chat", "0")), LONGEST_LINE)
         run.changes.watch(path)
-        self.story = Story()
+        self.story = TurnHistory()
         self.turn: OpenTurn | None = None
         self.turns = 0
         self.answering = False
@@ -200,7 +200,7 @@ class Chat:
         return self.story.ended()
 
 
-def seen(prompt: Prompt, chat: Chat, workspace: Path) -> Report | None:
+def report_of_prompt(prompt: Prompt, chat: Chat, workspace: Path) -> Report | None:
     """Return what an open prompt means; None if it is not drawn yet or has no news."""
     prompt_text = prompt.text.replace("\n", "")
     question, choices, _ = prompt_text.partition(_CHOICES)
@@ -212,7 +212,7 @@ def seen(prompt: Prompt, chat: Chat, workspace: Path) -> Report | None:
         if question in ASKS:
             subject = "\n".join(chat.story.subject)
             if ASKS[question] in ("edit", "read"):
-                subject = below(workspace, subject)
+                subject = relative_to_workspace(workspace, subject)
             return PermissionReport(ASKS[question], subject, question, str(prompt.start))
         return PermissionReport("continue", question, request=str(prompt.start))
     if not MAIN_PROMPT.search(prompt.text):
@@ -222,7 +222,7 @@ def seen(prompt: Prompt, chat: Chat, workspace: Path) -> Report | None:
     return ActivityReport(Activity.IDLE) if chat.idle_first and not chat.turns else None
 
 
-def usage(record: Mapping[str, Any], story: Story) -> UsageReport | None:
+def usage(record: Mapping[str, Any], story: TurnHistory) -> UsageReport | None:
     """Return the usage of a request, or None. aider's input count includes cached tokens, and those written to the cache twice."""
     counts = record.get("properties")
     if record.get("event") != "message_send" or not isinstance(counts, dict):
@@ -248,7 +248,7 @@ def _parse_count(text: str) -> int:
     return round(float(text.rstrip("k")) * (1000 if text.endswith("k") else 1))
 
 
-def as_turn(story: Story) -> Report:
+def as_turn(story: TurnHistory) -> Report:
     """Return how a headless turn ended; a failure becomes a question, since no prompt waits for an answer."""
     report = story.ended()
     if isinstance(report, ActivityReport) and report.state == Activity.WAITING_INPUT:

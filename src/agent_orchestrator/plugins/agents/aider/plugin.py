@@ -45,7 +45,7 @@ LONGEST_TASK = 100_000
 """The number of bytes of a task that are typed; a longer one is given as a file to read."""
 SETTLED = 0.2
 """Seconds without change after which a message at the end of the chat history is complete."""
-ENDS_IT = 3.0
+DOUBLE_INTERRUPT_WITHIN = 3.0
 """Seconds within which a second interrupt makes aider exit, with a margin."""
 TAGS_CACHE = ".aider.tags.cache.v*"
 QUIET = (
@@ -114,7 +114,7 @@ class Aider:
     def __init__(self, config: Mapping[str, Any], host: Host) -> None:
         self._host = host
         self._stream = bool(config.get("stream"))
-        self._story = chat_history.Story()
+        self._story = chat_history.TurnHistory()
         self._is_blank_before = False
 
     def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
@@ -204,7 +204,7 @@ class Aider:
             elif (
                 prompt is not None
                 and prompt.start != handled_prompt
-                and (prompt_report := chat_history.seen(prompt, chat, run.workspace)) is not None
+                and (prompt_report := chat_history.report_of_prompt(prompt, chat, run.workspace)) is not None
             ):
                 handled_prompt, is_asking = prompt.start, isinstance(prompt_report, PermissionReport)
                 place = "" if prompt_report == ActivityReport(Activity.IDLE) else run.log.name
@@ -235,7 +235,9 @@ class Aider:
     def _interrupt(self, run: AgentRun, message: str) -> None:
         """Interrupt the turn, once per message and not twice within `ENDS_IT` seconds, which would end aider."""
         mark = _files(run.private).interrupted
-        if mark.exists() and (mark.read_text() == message or time.time() - mark.stat().st_mtime < ENDS_IT):
+        if mark.exists() and (
+            mark.read_text() == message or time.time() - mark.stat().st_mtime < DOUBLE_INTERRUPT_WITHIN
+        ):
             return
         mark.write_text(message)
         self._host.kill(ProcessId(run.pid, run.started), signal.SIGINT, group=True)
@@ -258,7 +260,7 @@ class Aider:
             "--no-stream",
         ]
         argv = ("/bin/sh", "-c", HEADLESS, "sh", str(files.chat), str(files.events), *command)
-        self._story = chat_history.Story()
+        self._story = chat_history.TurnHistory()
         return Turn((*argv, "--message-file", str(files.task)), {"BROWSER": "true"})
 
     def read_turn(self, line: str) -> TurnLine:

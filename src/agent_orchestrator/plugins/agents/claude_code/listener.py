@@ -13,18 +13,18 @@ import json
 import os
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePath
 from typing import Any
 
-from agent_orchestrator.base.files.safe import plain, read_plain
-from agent_orchestrator.base.tolerant import forgiving
+from agent_orchestrator.base.files.safe import open_regular_file, read_regular_file
+from agent_orchestrator.base.tolerant import skip_malformed
 from agent_orchestrator.plugins.agents.claude_code import dialogs
-from agent_orchestrator.plugins.agents.claude_code.transcript import Ending, Story, unanswered
-from agent_orchestrator.plugins.agents.shared.journals import Journal, Line, in_pattern, journals_in, moment
-from agent_orchestrator.protocols import Activity, AgentRun, Clock, Heard
+from agent_orchestrator.plugins.agents.claude_code.transcript import Ending, TranscriptState, unanswered
+from agent_orchestrator.plugins.agents.shared.journals import Journal, Line, escape_for_glob, journals_in, parse_time
+from agent_orchestrator.protocols import Activity, AgentRun, Heard
 from agent_orchestrator.protocols import reports as r
 
 HOOKS = ("SessionStart", "PermissionRequest")
@@ -76,16 +76,16 @@ class Request:
 class Listener:
     """A reader of one launch, which yields its reports."""
 
-    def __init__(self, run: AgentRun, folder: Path, clock: Clock = time.time) -> None:
+    def __init__(self, run: AgentRun, folder: Path, clock: Callable[[], float] = time.time) -> None:
         self.run = run
         self._clock = clock
         self.folder = folder
         self._record_file = record_file(run, folder)
         self._hooks = Journal(run.private / run.memo.get("hooks", "claude-hooks.jsonl"), run, "hooks")
-        self._launched = moment(run.memo.get("launched"))
+        self._launched = parse_time(run.memo.get("launched"))
         self._journals: dict[Path, Journal] = {}
-        self._story = Story()
-        self._subagents: dict[Path, tuple[Journal, Story]] = {}
+        self._story = TranscriptState()
+        self._subagents: dict[Path, tuple[Journal, TranscriptState]] = {}
         self._conversation = run.conversation or ""
         self._transcript: Path | None = None
         self._request: Request | None = None
@@ -160,7 +160,7 @@ class Listener:
                 return record
         return None
 
-    @forgiving
+    @skip_malformed
     def _hook(self, line: Line) -> Iterator[Heard]:
         """Yield the conversation that a hook reports, or remember its permission request."""
         data = line.data
@@ -198,7 +198,7 @@ class Listener:
         if path not in self._journals:
             self._journals[path] = Journal(path, self.run)
             self.run.changes.watch(path.with_suffix("") / "subagents")
-            self._story = Story()
+            self._story = TranscriptState()
         journal = self._journals[path]
         async for line in journal.lines():
             if self._is_old(journal, line):
@@ -221,7 +221,7 @@ class Listener:
         expected = transcript_of(self.folder, self.run.workspace, self._conversation)
         if expected.exists():
             return expected
-        matches = (self.folder / "projects").glob(f"*/{in_pattern(self._conversation)}.jsonl")
+        matches = (self.folder / "projects").glob(f"*/{escape_for_glob(self._conversation)}.jsonl")
         return next(iter(matches), None) or expected
 
     async def _read_subagents(self, folder: Path) -> AsyncIterator[Heard]:
@@ -229,7 +229,7 @@ class Listener:
         followed = [path for path in self._subagents if path.parent == folder]
         for path in journals_in(folder, followed):
             if path not in self._subagents:
-                self._subagents[path] = (Journal(path, self.run), Story())
+                self._subagents[path] = (Journal(path, self.run), TranscriptState())
             journal, story = self._subagents[path]
             async for line in journal.lines():
                 if not self._is_old(journal, line) and (reports := story.usage_only(line)):
@@ -237,7 +237,7 @@ class Listener:
 
     def _is_old(self, journal: Journal, line: Line) -> bool:
         """Return whether a line is from before this launch and not of an earlier launch of the session, so from a person's own use."""
-        timestamp = moment(line.data.get("timestamp"))
+        timestamp = parse_time(line.data.get("timestamp"))
         return bool(
             self._launched and timestamp and timestamp < self._launched and journal.place not in self.run.cursors
         )
@@ -321,7 +321,7 @@ class Listener:
         self._retried_error = ""
         timestamp = None
         if self._is_first_read:
-            timestamp = moment(ending.line.data.get("timestamp"))
+            timestamp = parse_time(ending.line.data.get("timestamp"))
             if timestamp and self._record and self._record.status == "idle":
                 timestamp = max(timestamp, self._record.at)
         return journal.heard(ending.line, replace(ending.report, time=timestamp))
@@ -398,13 +398,13 @@ class Listener:
             self._retried_error = dialogs.retry(await self.run.screen())
 
 
-def put_back(run: AgentRun, folder: Path) -> str:
+def text_put_back(run: AgentRun, folder: Path) -> str:
     """Return the message that Escape put back into the prompt before the model answered, as far as the files tell, or ""."""
     record = read_record(record_file(run, folder), "" if run.inside else run.started)
     if record is None or record.status != "idle":
         return ""
     try:
-        with plain(transcript_of(folder, run.workspace, record.session)) as file:
+        with open_regular_file(transcript_of(folder, run.workspace, record.session)) as file:
             file.seek(max(0, file.seek(0, 2) - LOG_STEP))
             tail = file.read().splitlines()
     except OSError:
@@ -428,7 +428,7 @@ def record_file(run: AgentRun, folder: Path) -> Path:
 def read_record(path: Path, process: str = "") -> Record | None:
     """Return a status record, or None if it cannot be read or is of an earlier process with the same pid."""
     try:
-        data = json.loads(read_plain(path))
+        data = json.loads(read_regular_file(path))
     except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(data, dict):

@@ -19,8 +19,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent_orchestrator.base.files.safe import NotPlain, made_folder, plain
-from agent_orchestrator.base.threads import aside
+from agent_orchestrator.base.files.safe import UnsafePath, create_and_open_folder, open_regular_file
+from agent_orchestrator.base.threads import run_in_own_thread
 from agent_orchestrator.errors import Conflict, UsageError
 from agent_orchestrator.plugins.agents.claude_code import dialogs, headless_output
 from agent_orchestrator.plugins.agents.claude_code.listener import (
@@ -28,12 +28,17 @@ from agent_orchestrator.plugins.agents.claude_code.listener import (
     RECORDS,
     Listener,
     projects_folder,
-    put_back,
+    text_put_back,
     transcript_of,
 )
-from agent_orchestrator.plugins.agents.claude_code.state_files import answer_ahead, config_folder, own_file, take_along
+from agent_orchestrator.plugins.agents.claude_code.state_files import (
+    answer_dialogs,
+    config_folder,
+    own_file,
+    update_copy,
+)
 from agent_orchestrator.plugins.agents.shared import cli
-from agent_orchestrator.plugins.agents.shared.journals import in_pattern
+from agent_orchestrator.plugins.agents.shared.journals import escape_for_glob
 from agent_orchestrator.protocols import (
     AgentContext,
     AgentLaunch,
@@ -96,9 +101,9 @@ class ClaudeCode:
         """
         program = cli.program(self._host, "claude", context, INSTALL)
         folder = config_folder(context.env)
-        await aside(answer_ahead, context)
+        await run_in_own_thread(answer_dialogs, context)
         hooks = f"claude-hooks-{uuid.uuid4().hex[:12]}.jsonl"
-        conversation, conversation_options = await aside(_choose_conversation, context, folder)
+        conversation, conversation_options = await run_in_own_thread(_choose_conversation, context, folder)
         argv = [program, *self._options(context, _write_settings(context, hooks)), *conversation_options]
         is_new = "--session-id" in conversation_options
         prompt = (context.task or context.prompt) if is_new else context.message
@@ -108,7 +113,7 @@ class ClaudeCode:
             return AgentLaunch(tuple(argv), _environment(context), paste=prompt, conversation=conversation, memo=memo)
         if prompt:
             memo["prompt"] = "1"
-            argv += ["--", self.typed(cli.fitting(prompt, context))]
+            argv += ["--", self.typed(cli.shorten_to_argument(prompt, context))]
         return AgentLaunch(tuple(argv), _environment(context), waits=not prompt, conversation=conversation, memo=memo)
 
     def conversation_files(self, env: Mapping[str, str], workspace: Path, conversation: str) -> tuple[Path, ...]:
@@ -126,7 +131,7 @@ class ClaudeCode:
             with contextlib.suppress(OSError):
                 old_record.unlink()
         if not env.get("CLAUDE_CONFIG_DIR"):
-            take_along(own_file(env), folder / ".claude.json")
+            update_copy(own_file(env), folder / ".claude.json")
         return Kept(
             writable=(folder, *private.glob("claude-hooks-*.jsonl")),
             fixed=tuple(folder / name for name in SETTINGS),
@@ -175,7 +180,7 @@ class ClaudeCode:
         would be joined.
         """
         del message, text
-        old_message = "" if interrupt else put_back(run, Path(run.memo["folder"]))
+        old_message = "" if interrupt else text_put_back(run, Path(run.memo["folder"]))
         if old_message and dialogs.is_put_back(dialogs.draft(await run.screen()), old_message):
             return Typable(("C-c",))
         return None
@@ -221,7 +226,7 @@ def _ensure_here(conversation: str, folder: Path, projects: Path) -> bool:
     name = f"{Path(conversation).name}.jsonl"
     if (projects / name).exists():
         return True
-    transcript = next(iter(sorted((folder / "projects").glob(f"*/{in_pattern(name)}"))), None)
+    transcript = next(iter(sorted((folder / "projects").glob(f"*/{escape_for_glob(name)}"))), None)
     if transcript is None:
         return False
     try:
@@ -234,9 +239,12 @@ def _ensure_here(conversation: str, folder: Path, projects: Path) -> bool:
 
 def _copy_transcript(source_path: Path, folder: Path, target: Path) -> None:
     """Copy a transcript without following a symlink at either end: agents write in these folders, and a symlink could lead elsewhere."""
-    with plain(source_path) as source_file, made_folder(folder, target.relative_to(folder).parts[:-1]) as target_folder:
+    with (
+        open_regular_file(source_path) as source_file,
+        create_and_open_folder(folder, target.relative_to(folder).parts[:-1]) as target_folder,
+    ):
         if os.fstat(source_file.fileno()).st_size > LONGEST_CONVERSATION:
-            raise NotPlain(f"{source_path} is too long")
+            raise UnsafePath(f"{source_path} is too long")
         with os.fdopen(
             os.open(target.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=target_folder), "wb"
         ) as target_file:

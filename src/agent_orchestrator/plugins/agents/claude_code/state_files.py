@@ -36,7 +36,7 @@ def config_folder(env: Mapping[str, str]) -> Path:
     return Path(env["CLAUDE_CONFIG_DIR"]) if env.get("CLAUDE_CONFIG_DIR") else home / ".claude"
 
 
-def answer_ahead(context: AgentContext) -> None:
+def answer_dialogs(context: AgentContext) -> None:
     """Answer onboarding, trust in the repository and approval of the API key in Claude Code's state file, under its lock.
 
     Raise `Temporary` if the lock stays held by another program.
@@ -80,7 +80,7 @@ def _add_answers(data: dict[str, Any], context: AgentContext) -> bool:
     return json.dumps(data) != before
 
 
-def take_along(file: Path, copy: Path) -> None:
+def update_copy(file: Path, copy: Path) -> None:
     """Update a copy of the state from the user's own; projects that only the copy has stay."""
     folder = copy.parent
     try:

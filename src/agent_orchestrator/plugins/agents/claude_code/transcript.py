@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from agent_orchestrator.base.tolerant import forgiving
+from agent_orchestrator.base.tolerant import skip_malformed
 from agent_orchestrator.plugins.agents.shared.forge_commands import forge_calls
-from agent_orchestrator.plugins.agents.shared.journals import Line, moment
+from agent_orchestrator.plugins.agents.shared.journals import Line, parse_time
 from agent_orchestrator.protocols import Activity
 from agent_orchestrator.protocols import reports as r
 
@@ -46,7 +46,7 @@ class Ending:
 
 
 @dataclass(slots=True)
-class Story:
+class TranscriptState:
     """The state of one conversation after the lines read so far."""
 
     in_turn: bool = False
@@ -65,7 +65,7 @@ class Story:
     _tasks: dict[str, tuple[str, str]] = field(default_factory=dict)
     _created_steps: dict[str, str] = field(default_factory=dict)
 
-    @forgiving
+    @skip_malformed
     def take(self, line: Line) -> list[r.Report]:
         """Return the reports of a line; how the turn ended is kept in `ending`."""
         data = line.data
@@ -89,7 +89,7 @@ class Story:
         self.in_turn, self.began = False, None
         return ending
 
-    @forgiving
+    @skip_malformed
     def usage_only(self, line: Line) -> list[r.Report]:
         """Return the usage in a line of a subagent's transcript, from which nothing else counts."""
         return self._usage_reports(line.data)
@@ -118,7 +118,7 @@ class Story:
             self._close_ended_turn()  # a command does not always begin another turn
         else:
             self._begin_turn(data)
-        return [r.TookReport(typed(text), moment(data.get("timestamp")))]
+        return [r.TookReport(typed(text), parse_time(data.get("timestamp")))]
 
     def _take_attachment(self, data: Mapping[str, Any]) -> list[r.Report]:
         """Return the report of a message that was queued during a turn and is taken with the next request."""
@@ -130,7 +130,7 @@ class Story:
             return []
         prompt = attachment.get("prompt")
         text = prompt if isinstance(prompt, str) else _text_of(prompt)
-        return [r.TookReport(text, moment(data.get("timestamp")))] if text else []
+        return [r.TookReport(text, parse_time(data.get("timestamp")))] if text else []
 
     def _take_results(self, data: Mapping[str, Any], content: list[Any]) -> list[r.Report]:
         """Handle tool results; return answers to questions and the progress of tasks."""
@@ -144,7 +144,7 @@ class Story:
             if tool == "AskUserQuestion":
                 answers = outcome.get("answers")
                 texts = answers.values() if isinstance(answers, dict) else ()
-                reports.extend(r.TookReport(str(answer), moment(data.get("timestamp"))) for answer in texts)
+                reports.extend(r.TookReport(str(answer), parse_time(data.get("timestamp"))) for answer in texts)
             elif tool == "TaskCreate" and isinstance(task := outcome.get("task"), dict):
                 self._tasks[str(task.get("id"))] = (
                     "pending",
@@ -223,7 +223,7 @@ class Story:
         calls = _forge_calls(message.get("content") or ())
         if not any(new_counts) and not calls:
             return []
-        model, time = str(message.get("model") or ""), moment(data.get("timestamp"))
+        model, time = str(message.get("model") or ""), parse_time(data.get("timestamp"))
         return [
             r.UsageReport(model, new_counts[0], new_counts[1], new_counts[2], new_counts[3], time=time, forge=calls)
         ]
@@ -233,7 +233,7 @@ class Story:
     def _begin_turn(self, data: Mapping[str, Any]) -> None:
         """Begin a turn."""
         self._close_ended_turn()
-        self.in_turn, self.began = True, moment(data.get("timestamp"))
+        self.in_turn, self.began = True, parse_time(data.get("timestamp"))
         self._last_text, self._message_id = "", ""
         self.asked.clear()
 
@@ -259,7 +259,7 @@ class Story:
 
 def unanswered(lines: Iterable[Line]) -> str:
     """Return the last message that was taken if nothing came after it, otherwise ""."""
-    story, text = Story(), ""
+    story, text = TranscriptState(), ""
     for line in lines:
         texts = [report.text for report in story.take(line) if isinstance(report, r.TookReport)]
         text = texts[-1] if texts else "" if story.ending or line.data.get("type") == "assistant" else text
@@ -284,7 +284,7 @@ def limit_reset(data: Mapping[str, Any], text: str) -> datetime | None:
     if epoch := _RESET_EPOCH.search(text):
         return datetime.fromtimestamp(int(epoch["epoch"]), UTC)
     reset_text = _RESET_TEXT.search(text) if _LIMIT_WORDS.search(text) else None
-    return _next_occurrence(reset_text, moment(data.get("timestamp")) or datetime.now(UTC)) if reset_text else None
+    return _next_occurrence(reset_text, parse_time(data.get("timestamp")) or datetime.now(UTC)) if reset_text else None
 
 
 def _limit_data(data: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from agent_orchestrator.base.git.refs import find_layout
-from agent_orchestrator.base.threads import aside
+from agent_orchestrator.base.threads import run_in_own_thread
 from agent_orchestrator.errors import AoError, UsageError
 from agent_orchestrator.plugins.agents.codex import rollouts
 from agent_orchestrator.plugins.agents.codex import screen as codex_screen
@@ -88,7 +88,7 @@ class Codex:
     def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
         """Return Codex's home (login, rollouts) as writable, its settings in it as read-only."""
         del private
-        return cli.kept(codex_home(env), "config.toml", "AGENTS.md", "hooks.json", "prompts", "rules", "skills")
+        return cli.kept_folder(codex_home(env), "config.toml", "AGENTS.md", "hooks.json", "prompts", "rules", "skills")
 
     async def detect(self) -> Found | None:
         """Return where `codex` is installed and its version, or None."""
@@ -109,7 +109,7 @@ class Codex:
                 "notice.hide_full_access_warning": True,
                 "notice.model_migrations": await self._model_migrations(program, home, context.env),
                 "tui.resume_cwd": "current",
-                **await aside(_settings, context, home),
+                **await run_in_own_thread(_settings, context, home),
             }
         )
         argv += [*_permission_flags(context), *self._arguments]
@@ -117,10 +117,10 @@ class Codex:
             argv.append("--last")
         positional = [context.resume] if context.resume else []
         if prompt:
-            positional.append(guarded(cli.fitting(prompt, context)))
+            positional.append(with_guard(cli.shorten_to_argument(prompt, context)))
         if positional:
             argv += ["--", *positional]
-        await aside(rollouts.remember_start, context.private, home, context.resume, time.time())
+        await run_in_own_thread(rollouts.remember_start, context.private, home, context.resume, time.time())
         memo = {"home": str(home), "log": str(_size(context.private / "terminal.log")), "waits": "" if prompt else "1"}
         return AgentLaunch(tuple(argv), waits=not prompt, conversation=context.resume or None, memo=memo)
 
@@ -128,7 +128,7 @@ class Codex:
         """Return a message as it must be typed: `!ls` and `/new` would be commands, and a last `@word` would open a menu that
         takes Enter.
         """
-        text = guarded(text)
+        text = with_guard(text)
         if text.startswith("/"):
             text = f" {text}"
         last_word = text.split()[-1] if text.split() else ""
@@ -172,7 +172,7 @@ class Codex:
             models += json.loads(result.out)["models"]
         except (AoError, ValueError, KeyError, TypeError):
             pass
-        models += await aside(_cached_models, home)
+        models += await run_in_own_thread(_cached_models, home)
         return dict(successor for model in models if (successor := _successor(model)))
 
     def _model_flags(self, context: AgentContext) -> list[str]:
@@ -198,7 +198,7 @@ class Codex:
         argv.append("-")
         self._last_text, self._home = "", home
         if conversation and conversation != self._conversation:
-            self._conversation, self._reported_totals = conversation, rollouts.counted(home, conversation)
+            self._conversation, self._reported_totals = conversation, rollouts.tokens_used(home, conversation)
         return Turn(tuple(argv), stdin=prompt)
 
     def read_turn(self, line: str) -> TurnLine:
@@ -386,7 +386,7 @@ def codex_home(env: Mapping[str, str]) -> Path:
     return Path(env.get("CODEX_HOME") or Path(env.get("HOME") or Path.home()) / ".codex")
 
 
-def guarded(text: str) -> str:
+def with_guard(text: str) -> str:
     """Return the text with a prefix if it begins with `!`: Codex would run it as a shell command of the user, outside of any sandbox."""
     return f"{GUARD}{text}" if text.lstrip().startswith("!") else text
 

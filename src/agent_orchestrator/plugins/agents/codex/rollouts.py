@@ -17,15 +17,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.base.files.safe import plain
-from agent_orchestrator.base.tolerant import forgiving
+from agent_orchestrator.base.files.safe import open_regular_file
+from agent_orchestrator.base.tolerant import skip_malformed
 from agent_orchestrator.plugins.agents.shared.forge_commands import forge_calls
 from agent_orchestrator.plugins.agents.shared.journals import (
-    MOST_BESIDE,
+    MAX_JOURNALS,
     Journal,
     Line,
-    in_pattern,
-    moment,
+    escape_for_glob,
+    parse_time,
     past_lines,
     size_of,
 )
@@ -47,7 +47,7 @@ _RESET_LATER = re.compile(r"try again at (\w{3}) (\d{1,2})\w{2}, (\d{4}) (\d{1,2
 
 def find(home: Path, conversation: str) -> Path | None:
     """Return the rollout file of a conversation, or None."""
-    return next(iter(sorted(home.glob(f"sessions/*/*/*/rollout-*-{in_pattern(conversation)}.jsonl"))), None)
+    return next(iter(sorted(home.glob(f"sessions/*/*/*/rollout-*-{escape_for_glob(conversation)}.jsonl"))), None)
 
 
 def remember_start(private: Path, home: Path, conversation: str | None, now: float) -> None:
@@ -139,7 +139,7 @@ class Rollouts:
         self._known_names.add(path.name)
         is_own = head.typed and _is_same_folder(head.cwd, self._workspace)
         is_main = is_own or head.id == self._run.conversation
-        if len(self._threads) < MOST_BESIDE and (is_main or (head.root != head.id and head.root in self._threads)):
+        if len(self._threads) < MAX_JOURNALS and (is_main or (head.root != head.id and head.root in self._threads)):
             run = replace(self._run, cursors={**self._earlier_sizes, **self._run.cursors})
             self._threads[head.id] = Thread(head.id, Journal(path, run), is_main, run.cursors.get(path.name, 0))
         return True
@@ -172,12 +172,12 @@ class Thread:
 
     def heard(self, line: Line, after: datetime | None) -> Heard:
         """Return the reports of a line; their time is at least `after`, when another state was observed."""
-        time = moment(line.data.get("timestamp"))
+        time = parse_time(line.data.get("timestamp"))
         if time is not None and after is not None:
             time = max(time, after)
         return self.journal.heard(line, *self._reports(line.data, time))
 
-    @forgiving
+    @skip_malformed
     def _reports(self, data: Mapping[str, Any], time: datetime | None) -> Iterator[r.Report]:
         """Yield the reports of one record."""
         payload = data.get("payload")
@@ -309,7 +309,7 @@ def model_of(home: Path, conversation: str) -> str:
     return str(turns[-1].get("model") or "") if turns else ""
 
 
-def counted(home: Path, conversation: str) -> dict[str, int]:
+def tokens_used(home: Path, conversation: str) -> dict[str, int]:
     """Return the tokens that a conversation has used so far, by kind."""
     path = find(home, conversation)
     total: dict[str, int] = {}
@@ -348,7 +348,7 @@ def _parse_object(text: object) -> dict[str, Any]:
 def _read_head(path: Path) -> Head | None:
     """Read the first line of a rollout; None if it cannot be read or is not complete."""
     try:
-        with plain(path) as file:
+        with open_regular_file(path) as file:
             line = file.readline(LONGEST_HEAD)
     except OSError:
         return None

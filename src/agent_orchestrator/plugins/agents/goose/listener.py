@@ -9,10 +9,10 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from agent_orchestrator.base.threads import aside
-from agent_orchestrator.base.tolerant import forgiving
+from agent_orchestrator.base.threads import run_in_own_thread
+from agent_orchestrator.base.tolerant import skip_malformed
 from agent_orchestrator.plugins.agents.goose.session_store import Store, parts_of
-from agent_orchestrator.plugins.agents.shared.input_prompts import OpenTurn, Prompt, PromptLog, below
+from agent_orchestrator.plugins.agents.shared.input_prompts import OpenTurn, Prompt, PromptLog, relative_to_workspace
 from agent_orchestrator.plugins.agents.shared.journals import Journal
 from agent_orchestrator.protocols import Activity, AgentRun, Heard, Permission
 from agent_orchestrator.protocols.reports import (
@@ -47,7 +47,7 @@ QUOTA = re.compile(r"quota|usage limit|credit", re.IGNORECASE)
 _TODO_LINE = re.compile(r"^\s*[-*] \[(?P<mark>.)\] (?P<step>.*)", re.MULTILINE)
 
 
-class Ear:
+class Listener:
     """A reader of one launch: store, logs and terminal."""
 
     def __init__(self, run: AgentRun) -> None:
@@ -97,7 +97,7 @@ class Ear:
         """Yield everything new."""
         prompt = self.prompts.look()
         if self._is_store_due():
-            await aside(self._query_store)
+            await run_in_own_thread(self._query_store)
         async for heard in self._read_all(prompt):
             yield heard
 
@@ -153,7 +153,7 @@ class Ear:
             yield from self._spending.since(input_tokens or 0, output_tokens or 0, cost, self._model)
             yield from self._progress(extensions)
 
-    @forgiving
+    @skip_malformed
     def _message(self, row: int, role: str, parts: list[dict[str, Any]]) -> Iterator[Heard]:
         """Yield the report of a message that was taken, and remember the model's last text."""
         text = "\n".join(str(part.get("text", "")) for part in parts if part.get("type") == "text").strip()
@@ -174,7 +174,7 @@ class Ear:
         if reports and row > self._row_cursor:
             yield Heard(tuple(reports), "transcript", MESSAGES, row - 1, row)
 
-    @forgiving
+    @skip_malformed
     def _progress(self, extensions: str) -> Iterator[Heard]:
         """Yield the progress of the to-do list if it changed."""
         data = _parse_json(extensions)
@@ -222,7 +222,9 @@ class Ear:
             self._dialog_end, self._is_settling = self.prompts.printed, True
             self._shown_at = monotonic()
         elif not self._is_asking or self._started:
-            request = asked(self._read_region(), self._started, self.run.workspace) if self._has_all_calls else None
+            request = (
+                parse_request(self._read_region(), self._started, self.run.workspace) if self._has_all_calls else None
+            )
             request_id = str(self._dialog_end)
             if request is None and self._has_all_calls and monotonic() - self._shown_at < LOGGED_WITHIN:
                 self._is_settling = True
@@ -292,7 +294,7 @@ class _Spending:
                 reported = sums
         self._reported = (int(reported[0]), int(reported[1]), float(reported[2]))
 
-    @forgiving
+    @skip_malformed
     def since(self, given: int, taken: int, cost: float | None, model: str) -> Iterator[Heard]:
         """Yield the usage since the last call."""
         reported, sums = self._reported, (given, taken, float(cost or 0))
@@ -314,7 +316,7 @@ def shows_dialog(shown: str) -> bool:
     return bool(dialogs) and not _ANSWERED_DIALOG.search(shown, dialogs[-1].end())
 
 
-def asked(region: bytes, started: list[str], workspace: Path) -> Permission | None:
+def parse_request(region: bytes, started: list[str], workspace: Path) -> Permission | None:
     """Return the permission request of the dialog at the end of the terminal's output, or None if it cannot be read with
     certainty.
 
@@ -337,7 +339,7 @@ def asked(region: bytes, started: list[str], workspace: Path) -> Permission | No
         and (file := _FILE_ARGUMENT.match(arguments))
         and len(_ARGUMENT_NAME.findall(arguments)) == ARGUMENTS[tool]
     ):
-        return Permission("edit", below(workspace, file["path"]), QUESTION)
+        return Permission("edit", relative_to_workspace(workspace, file["path"]), QUESTION)
     if tool == "todo__todo_write":
         return Permission("continue", tool, QUESTION)
     return Permission(tool, arguments.strip(), QUESTION)

@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent_orchestrator.base.threads import aside
+from agent_orchestrator.base.threads import run_in_own_thread
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.plugins.agents.goose.listener import FAILED, QUOTA, Ear, shows_dialog
-from agent_orchestrator.plugins.agents.goose.session_store import Place, Store, calls_in, parts_of
+from agent_orchestrator.plugins.agents.goose.listener import FAILED, QUOTA, Listener, shows_dialog
+from agent_orchestrator.plugins.agents.goose.session_store import GooseFolders, Store, calls_in, parts_of
 from agent_orchestrator.plugins.agents.shared import cli
 from agent_orchestrator.plugins.agents.shared.input_prompts import PromptLog, log_size
 from agent_orchestrator.protocols import (
@@ -60,10 +60,10 @@ class Goose:
 
     def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
         """Return goose's store, its configuration (read-only) and the session's own logs."""
-        place, home = Place.of(env, private), Path(env.get("HOME") or Path.home())
+        place, home = GooseFolders.of(env, private), Path(env.get("HOME") or Path.home())
         root = env.get("GOOSE_PATH_ROOT")
         config = Path(root) / "config" if root else Path(env.get("XDG_CONFIG_HOME") or home / ".config") / "goose"
-        folders = cli.kept(config, "config.yaml", "recipes", "skills")
+        folders = cli.kept_folder(config, "config.yaml", "recipes", "skills")
         return replace(folders, writable=(*folders.writable, place.store.path.parent.parent, place.state))
 
     async def detect(self) -> Found | None:
@@ -77,8 +77,8 @@ class Goose:
     async def launch(self, context: AgentContext) -> AgentLaunch:
         """Return the command `goose run --interactive` with the task or the restore's message, or `goose session` without one."""
         program = cli.program(self._host, "goose", context, INSTALL)
-        place = Place.of(context.env, context.private)
-        existing, sums, row = await aside(_find_session, place.store, context.resume)
+        place = GooseFolders.of(context.env, context.private)
+        existing, sums, row = await run_in_own_thread(_find_session, place.store, context.resume)
         name = existing or f"{context.session}-{secrets.token_hex(4)}"
         argv = ["--session-id" if existing else "--name", name, *(["--resume"] if existing else [])]
         if MODES.get(context.permissions) == "approve":
@@ -87,7 +87,7 @@ class Goose:
         env = {**_environment(context), "XDG_STATE_HOME": str(place.state)}
         if text:
             system = [f"--system={context.system}"] if context.system else []
-            text = self.typed(cli.fitting(text, context))
+            text = self.typed(cli.shorten_to_argument(text, context))
             argv = [program, "run", "--interactive", *argv, *system, f"--text={text}"]
         else:
             rules = context.private / "goose" / "rules.md"
@@ -110,7 +110,7 @@ class Goose:
         """Yield reports until goose has ended: messages and usage from the store, retries from the log, prompts and dialogs
         from the terminal.
         """
-        listener = Ear(run)
+        listener = Listener(run)
         is_alive = True
         while True:
             async for heard in listener.hear():
@@ -152,7 +152,7 @@ class Goose:
                 "set mode: tui, or permissions: plan or full",
             )
         program = cli.program(self._host, "goose", context, INSTALL)
-        place = Place.of(context.env, context.private)
+        place = GooseFolders.of(context.env, context.private)
         existing = place.store.find(conversation) if conversation else None
         name = existing or f"{context.session}-{secrets.token_hex(4)}"
         session_options = ["--session-id", name, "--resume"] if existing else ["--name", name]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.base.files.safe import LONGEST, plain
+from agent_orchestrator.base.files.safe import MAX_FILE_BYTES, open_regular_file
 
 ANSWERS_WITHIN = 2.0
 STEPS = 10_000
@@ -78,7 +78,7 @@ class Store:
         anything into it.
         """
         try:
-            with plain(Path(os.path.realpath(self.path))):
+            with open_regular_file(Path(os.path.realpath(self.path))):
                 pass
         except OSError:
             return []
@@ -86,7 +86,7 @@ class Store:
             connection = sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True, timeout=1.0)
             with contextlib.closing(connection):
                 deadline = time.monotonic() + ANSWERS_WITHIN
-                connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
+                connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_FILE_BYTES)
                 connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS)
                 return connection.execute(query, values).fetchall()
         self._signature = ()  # so that the next call of `changed` returns True
@@ -114,7 +114,7 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class GooseFolders:
     """Where goose keeps its files: the store is the user's, logs belong to the session."""
 
     store: Store
@@ -122,7 +122,7 @@ class Place:
     logs: Path
 
     @classmethod
-    def of(cls, env: Mapping[str, str], private: Path) -> Place:
+    def of(cls, env: Mapping[str, str], private: Path) -> GooseFolders:
         """Return the places by the environment's variables."""
         home = Path(env.get("HOME") or Path.home())
         if root := env.get("GOOSE_PATH_ROOT"):

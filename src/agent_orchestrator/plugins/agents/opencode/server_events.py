@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from agent_orchestrator.base.tolerant import forgiving
+from agent_orchestrator.base.tolerant import skip_malformed
 from agent_orchestrator.protocols import Activity, Heard
 from agent_orchestrator.protocols import reports as r
 
 SOURCE = "http"
 ABORTED = "MessageAbortedError"
-PATIENT = 120.0
+MAX_RETRY_WAIT = 120.0
 """Seconds: a provider that must not be asked again for longer than this has reached a usage limit."""
 
 _LIMIT = re.compile(
@@ -41,7 +41,7 @@ class _Message:
         return "\n".join(self.parts.values())
 
 
-class Ears:
+class ConversationReader:
     """The state of one launch: its conversation and those of its subagents, as read so far."""
 
     def __init__(
@@ -76,7 +76,7 @@ class Ears:
 
     # -- events --------------------------------------------------------------------------------------------------------
 
-    @forgiving
+    @skip_malformed
     def hear(self, event: Data) -> Iterator[Heard]:
         """Return the reports of one event."""
         data = event.get("properties")
@@ -302,7 +302,7 @@ def _retry_report(status: Data) -> r.Report:
     """Return a usage limit if the retry is more than `PATIENT` seconds away or its message names a limit, otherwise a retry."""
     message, due = str(status.get("message") or "the provider failed"), status.get("next")
     retry_at = datetime.fromtimestamp(due / 1000, UTC) if isinstance(due, int | float) and due else None
-    is_far = retry_at is not None and (retry_at - datetime.now(UTC)).total_seconds() > PATIENT
+    is_far = retry_at is not None and (retry_at - datetime.now(UTC)).total_seconds() > MAX_RETRY_WAIT
     if is_far or status.get("action") or _LIMIT.search(message):
         return r.LimitReport(retry_at if is_far else None)
     return r.ActivityReport(Activity.RETRYING, message)

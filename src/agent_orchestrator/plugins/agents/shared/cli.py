@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from agent_orchestrator.base.files.safe import NotPlain
+from agent_orchestrator.base.files.safe import UnsafePath
 from agent_orchestrator.errors import AoError, Missing
 from agent_orchestrator.plugins.agents.shared import user_files
 from agent_orchestrator.protocols import AgentContext, AgentRun, Found, Kept
@@ -28,7 +28,7 @@ DIALOG_WITHIN = 5.0
 DIALOG_PAUSE = 0.1
 DIALOG_SETTLES = 0.3
 """Seconds: within which a dialog must appear, between two looks, and until it takes a key."""
-SHOWN = 48
+COMPARED_CHARACTERS = 48
 """The number of characters of a command that a dialog certainly shows."""
 LONGEST_ARGUMENT = 100 * 1024
 BRIDGE = (sys.executable, "-P", "-m", "agent_orchestrator", "mcp")
@@ -41,12 +41,12 @@ log = structlog.get_logger(__name__)
 _RULES_BLOCK = re.compile(r"\A<rules>\n.*?\n</rules>\n\n", re.DOTALL)
 
 
-def kept(folder: Path, *settings: str) -> Kept:
+def kept_folder(folder: Path, *settings: str) -> Kept:
     """Return a CLI's folder as writable, and the files in it that it takes commands from as read-only."""
     return Kept((folder,), tuple(folder / name for name in settings))
 
 
-ELSEWHERE = "if it is installed, have its folder in your login shell's PATH, then: ao shutdown"
+PATH_REMEDY = "if it is installed, have its folder in your login shell's PATH, then: ao shutdown"
 """The second remedy for a program that was not found."""
 
 
@@ -62,7 +62,7 @@ def program(host: Host, name: str, context: AgentContext, install: str) -> str:
 def not_found(name: str, install: str, searched: str | None) -> Missing:
     """Return the error for a missing program; the remedy comes first, since the search path is long."""
     searched_note = f" (it was looked for in {searched})" if searched is not None else ""
-    return Missing(f"the agent's program {name!r} was not found", f"{install}; {ELSEWHERE}{searched_note}")
+    return Missing(f"the agent's program {name!r} was not found", f"{install}; {PATH_REMEDY}{searched_note}")
 
 
 async def detect(host: Host, name: str, env: Mapping[str, str] | None = None) -> Found | None:
@@ -78,13 +78,13 @@ async def detect(host: Host, name: str, env: Mapping[str, str] | None = None) ->
     return Found(path, version[0] if version else "")
 
 
-def opening(context: AgentContext) -> str:
+def first_message(context: AgentContext) -> str:
     """Return the first message for an agent that takes no system prompt: the rules, then the task."""
     if not context.prompt:
         return ""
     if not context.system:
-        return fitting(context.prompt, context)
-    return f"<rules>\n{context.system}\n</rules>\n\n{fitting(context.task or context.prompt, context)}"
+        return shorten_to_argument(context.prompt, context)
+    return f"<rules>\n{context.system}\n</rules>\n\n{shorten_to_argument(context.task or context.prompt, context)}"
 
 
 def without_rules(text: str) -> str:
@@ -92,7 +92,7 @@ def without_rules(text: str) -> str:
     return _RULES_BLOCK.sub("", text, count=1)
 
 
-def fitting(text: str, context: AgentContext) -> str:
+def shorten_to_argument(text: str, context: AgentContext) -> str:
     """Return a message that fits into one argument of a command; a longer one is replaced by a reference to the task's file."""
     if len(text.encode(errors="replace")) > LONGEST_ARGUMENT:
         return f"Read your task in the file {context.task_file}, and do what it says."
@@ -104,13 +104,13 @@ def as_argument(text: str) -> str:
     return f" {text}" if text.startswith("-") else text
 
 
-def begins(text: str, shown: str) -> bool:
+def is_beginning(text: str, shown: str) -> bool:
     """Return whether the text begins with what an input line shows."""
     head = " ".join(shown.split())[:40]
     return bool(head) and " ".join(text.split()).startswith(head)
 
 
-def inside(workspace: Path, path: str) -> str:
+def relative_to_workspace(workspace: Path, path: str) -> str:
     """Return a file's path relative to the workspace if it is in it, otherwise unchanged."""
     return os.path.relpath(path, workspace) if Path(path).is_relative_to(workspace) else path
 
@@ -121,7 +121,7 @@ async def keys_for(
     """Return `keys` once a dialog that shows this command has been on the screen for `DIALOG_SETTLES` seconds, or None if it
     does not appear.
     """
-    command_start = _squeeze(command)[:SHOWN]
+    command_start = _squeeze(command)[:COMPARED_CHARACTERS]
     shown_for = 0.0
     for _ in range(int(DIALOG_WITHIN / DIALOG_PAUSE)):
         try:
@@ -164,7 +164,7 @@ def merge_json(path: Path, change: Callable[[dict[str, Any]], bool], agents: Pat
         data = json.loads(text[len(comments) :])
     except FileNotFoundError:
         pass
-    except NotPlain as error:
+    except UnsafePath as error:
         log.warning("a file of an agent's CLI is left as it is", file=str(path), error=str(error))
         return
     except (OSError, ValueError, RecursionError):

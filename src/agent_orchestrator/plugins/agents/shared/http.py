@@ -37,7 +37,7 @@ class Answer:
             return None
 
 
-class Loopback:
+class LoopbackClient:
     """A server on a port of this machine, with a password. Every failure to answer is raised as `Temporary`."""
 
     def __init__(self, port: int, user: str, password: str) -> None:

@@ -150,7 +150,7 @@ def _last_switch(log: Path, begin: int) -> int:
     return begin
 
 
-def below(workspace: Path, path: str) -> str:
+def relative_to_workspace(workspace: Path, path: str) -> str:
     """Return a file's path relative to the workspace if it is in it after symlinks, otherwise in full."""
     full = Path(os.path.realpath(workspace / path))
     top = Path(os.path.realpath(workspace))

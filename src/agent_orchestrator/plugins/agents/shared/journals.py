@@ -13,19 +13,19 @@ from itertools import chain, islice
 from pathlib import Path, PurePath
 from typing import Any
 
-from agent_orchestrator.base.files.safe import plain
+from agent_orchestrator.base.files.safe import open_regular_file
 from agent_orchestrator.plugins.agents.shared.spool import SpoolReader
 from agent_orchestrator.protocols import AgentRun, Heard
 from agent_orchestrator.protocols.reports import Report
 
 LONGEST_LINE = 32 * 1024 * 1024
-MOST_PAST = 128 * 1024 * 1024
+MAX_REREAD = 128 * 1024 * 1024
 """The number of bytes that are read again at once, since an agent can write a journal of any length."""
-AT_ONCE = 500
+LINES_PER_STEP = 500
 """The number of lines that are read before other tasks of the event loop run."""
-MOST_BESIDE = 500
+MAX_JOURNALS = 500
 """The number of journals in one folder that are read."""
-_MAX_ENTRIES = 20 * MOST_BESIDE
+_MAX_ENTRIES = 20 * MAX_JOURNALS
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Journal:
             raw_lines = self._reader.read()
             ends = [*[offset for offset, _ in raw_lines[1:]], self._reader.offset][: len(raw_lines)]
             for number, ((start, line), end) in enumerate(zip(raw_lines, ends, strict=True), 1):
-                if number % AT_ONCE == 0:
+                if number % LINES_PER_STEP == 0:
                     await asyncio.sleep(0)
                 try:
                     data = json.loads(line)
@@ -71,13 +71,13 @@ class Journal:
 
 
 def past_lines(path: Path, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-    """Yield the lines between two offsets of a journal, only the last `MOST_PAST` bytes; raise `NotPlain` or `OSError` if it
+    """Yield the lines between two offsets of a journal, only the last `MOST_PAST` bytes; raise `UnsafePath` or `OSError` if it
     cannot be read.
     """
-    with plain(path) as file:
+    with open_regular_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         end = size if end is None else min(end, size)
-        file.seek(max(start, end - MOST_PAST))
+        file.seek(max(start, end - MAX_REREAD))
         while file.tell() < end and (line := file.readline(LONGEST_LINE)):
             yield line
 
@@ -85,7 +85,7 @@ def past_lines(path: Path, start: int = 0, end: int | None = None) -> Iterator[b
 def journals_in(folder: Path, known: Collection[Path] = ()) -> list[Path]:
     """Return the journals of a folder by name, the known ones included, at most `MOST_BESIDE`: an agent could create any number."""
     journals = {path for path in entries_in(folder) if path.name.endswith(".jsonl")}
-    new = sorted(journals.difference(known))[: max(0, MOST_BESIDE - len(known))]
+    new = sorted(journals.difference(known))[: max(0, MAX_JOURNALS - len(known))]
     return sorted((*known, *new))
 
 
@@ -103,9 +103,9 @@ def _list_entries(folder: Path) -> Iterator[Path]:
         return
 
 
-def latest(paths: Iterable[Path]) -> list[Path]:
+def last_changed(paths: Iterable[Path]) -> list[Path]:
     """Return the `MOST_BESIDE` journals that changed last, the latest at the end."""
-    return sorted(paths, key=_modified_at)[-MOST_BESIDE:]
+    return sorted(paths, key=_modified_at)[-MAX_JOURNALS:]
 
 
 def _modified_at(path: Path) -> float:
@@ -116,7 +116,7 @@ def _modified_at(path: Path) -> float:
         return 0.0
 
 
-def in_pattern(conversation: str) -> str:
+def escape_for_glob(conversation: str) -> str:
     """Return a conversation's id for use in a glob pattern, escaped and without folders, since the agent chooses the id."""
     return glob.escape(PurePath(conversation).name)
 
@@ -129,7 +129,7 @@ def size_of(path: Path) -> int:
         return 0
 
 
-def moment(value: object) -> datetime | None:
+def parse_time(value: object) -> datetime | None:
     """Return the time in an ISO 8601 text, taken as UTC without a time zone, or None."""
     if not isinstance(value, str):
         return None

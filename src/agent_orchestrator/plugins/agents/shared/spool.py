@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.base.files.safe import NotPlain, plain
+from agent_orchestrator.base.files.safe import UnsafePath, open_regular_file
 from agent_orchestrator.core.verdicts import VERDICTS, review_of
 from agent_orchestrator.errors import machine_short
 from agent_orchestrator.protocols import Activity
@@ -267,7 +267,7 @@ _READERS: dict[str, Callable[[_Fields], Report]] = {
 }
 
 
-def line(report: Report) -> bytes:
+def to_line(report: Report) -> bytes:
     """Return the line that `parse` reads as this report; raise `TypeError` for a report that has no such line."""
     if isinstance(report, OtherReport | InvalidReport):
         raise TypeError(f"{report} is not something to report")
@@ -328,11 +328,11 @@ class SpoolReader:
         """
         self.more = False
         try:
-            with plain(self.path) as file:
+            with open_regular_file(self.path) as file:
                 if flood := self._flood(file.fileno()):
                     return [flood]
                 chunk = self._read_chunk(file.fileno())
-        except NotPlain as error:
+        except UnsafePath as error:
             self._add_problem(str(error))
             return []
         except OSError as error:

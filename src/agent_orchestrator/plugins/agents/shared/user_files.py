@@ -14,16 +14,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agent_orchestrator.base.files import safe
-from agent_orchestrator.base.files.safe import NotPlain
+from agent_orchestrator.base.files.safe import UnsafePath
 
-PATIENCE = 12.0
+LOCK_TIMEOUT = 12.0
 STALE_AFTER = 10.0
 """Seconds after which a lock that was not renewed belongs to a dead process: the convention of npm's `proper-lockfile`."""
 MOST_LINKS = 40
 
 
-def followed(path: Path, agents: Path) -> Path:
-    """Return the real path of a user's file, whether it exists or not; raise `NotPlain` if a symlink in the folder `agents`
+def resolve(path: Path, agents: Path) -> Path:
+    """Return the real path of a user's file, whether it exists or not; raise `UnsafePath` if a symlink in the folder `agents`
     leads out of it.
     """
     agents_root, current, links, is_in_agents = os.path.realpath(agents), "/", 0, False
@@ -41,11 +41,11 @@ def followed(path: Path, agents: Path) -> Path:
             continue
         links, is_in_agents = links + 1, is_in_agents or _is_inside(current, agents_root)
         if links > MOST_LINKS:
-            raise NotPlain(f"{path} leads in a circle")
+            raise UnsafePath(f"{path} leads in a circle")
         current = "/" if target.startswith("/") else current
         steps += [part for part in reversed(target.split("/")) if part not in ("", ".")]
     if is_in_agents and not _is_inside(current, agents_root):
-        raise NotPlain(
+        raise UnsafePath(
             f"{path} leads out of {agents}, where agents write, by a symlink: keep the file itself there, or the symlink elsewhere"
         )
     return Path(current)
@@ -60,30 +60,30 @@ def _locate(path: Path, agents: Path) -> tuple[Path, str]:
     """Return a folder that has no symlinks, and the file's path below it; no step of that path may follow a link, whatever it
     becomes later.
     """
-    target, agents_root = followed(path, agents), os.path.realpath(agents)
+    target, agents_root = resolve(path, agents), os.path.realpath(agents)
     if _is_inside(str(target), agents_root):
         return Path(agents_root), os.path.relpath(target, agents_root)
     return target.parent, target.name
 
 
 def read(path: Path, agents: Path) -> tuple[bytes, int]:
-    """Return a file's content and mode; raise `NotPlain` if it is a pipe, too long, or leads elsewhere, or `OSError`."""
-    with safe.opened(*_locate(path, agents)) as file:
-        return file.read(safe.LONGEST), os.fstat(file.fileno()).st_mode & 0o777
+    """Return a file's content and mode; raise `UnsafePath` if it is a pipe, too long, or leads elsewhere, or `OSError`."""
+    with safe.open_below(*_locate(path, agents)) as file:
+        return file.read(safe.MAX_FILE_BYTES), os.fstat(file.fileno()).st_mode & 0o777
 
 
 def write(path: Path, agents: Path, content: bytes, mode: int = 0o600) -> None:
     """Replace a file in one step behind the user's symlinks; raise what `read` raises."""
-    safe.put(*_locate(path, agents), content, mode)
+    safe.write_atomically(*_locate(path, agents), content, mode)
 
 
 def read_settings(path: Path) -> bytes:
     """Return the content of a file that is only read, behind any symlink; raise what `read` raises."""
-    return safe.read_plain(Path(os.path.realpath(path)))
+    return safe.read_regular_file(Path(os.path.realpath(path)))
 
 
 @contextlib.contextmanager
-def lock_folder(guarded: Path, patience: float = PATIENCE) -> Iterator[bool]:
+def lock_folder(guarded: Path, patience: float = LOCK_TIMEOUT) -> Iterator[bool]:
     """Hold `<file>.lock`, a folder, as `proper-lockfile` does; yield False if it stayed locked. It blocks, so not for the event loop."""
     lock = guarded.with_name(f"{guarded.name}.lock")
     is_held = _acquire(lock, time.monotonic() + patience)

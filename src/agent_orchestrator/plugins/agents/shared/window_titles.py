@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from agent_orchestrator.protocols import AgentRun, Heard
 from agent_orchestrator.protocols.reports import Report
 
-FARTHEST_BACK = 4 * 1024 * 1024
+MAX_READ = 4 * 1024 * 1024
 """The number of bytes of the log that are read if it was not read before."""
 LONGEST_TITLE = 1024
 
@@ -41,7 +41,7 @@ class Titles:
         try:
             with self._log.open("rb") as file:
                 size = file.seek(0, 2)
-                start = max(self._offset if self._offset <= size else 0, size - FARTHEST_BACK)
+                start = max(self._offset if self._offset <= size else 0, size - MAX_READ)
                 file.seek(start)
                 data = file.read()
         except OSError:

@@ -6,7 +6,7 @@ import re
 from typing import Any
 from urllib.parse import quote, unquote
 
-from agent_orchestrator.plugins.forges.github.people import same
+from agent_orchestrator.plugins.forges.github.people import is_same_login
 from agent_orchestrator.plugins.forges.shared.http import Http
 
 _UNQUOTED = ":/@#+=.,_"
@@ -20,12 +20,12 @@ LONGEST_TITLE = 250
 """Characters of a title that are posted."""
 
 
-def marked(text: str, key: str) -> str:
+def with_mark(text: str, key: str) -> str:
     """Return a text with our hidden mark at its end."""
-    return f"{fitting(text)}\n\n{mark(key)}"
+    return f"{cut_to_limit(text)}\n\n{mark(key)}"
 
 
-def fitting(text: str) -> str:
+def cut_to_limit(text: str) -> str:
     """Return a text cut to the length that GitHub accepts."""
     return text.rstrip() if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT].rstrip() + "\n\n… (cut)"
 
@@ -35,22 +35,23 @@ def mark(key: str) -> str:
     return f"<!-- ao:{quote(key, safe=_UNQUOTED).replace('--', '-%2D')} -->"
 
 
-def unmarked(body: str) -> tuple[str, str]:
+def split_mark(body: str) -> tuple[str, str]:
     """Return a text without our mark, and the mark's key, or "" if it has no mark."""
     match = _MARK.search(body)
     return (body[: match.start()].rstrip(), unquote(match[1])) if match else (body, "")
 
 
-def bears(body: str, key: str) -> bool:
+def has_mark(body: str, key: str) -> bool:
     """Return whether a text was posted with this key. Only a mark at the end counts: elsewhere it is part of a quotation."""
-    return unmarked(body)[1] == key
+    return split_mark(body)[1] == key
 
 
-async def already_said(http: Http, path: str, key: str, us: str) -> str | None:
+async def find_own_comment(http: Http, path: str, key: str, us: str) -> str | None:
     """Return the id of our comment with this key in a listing of comments, or None."""
     comments = await http.pages(path + "?per_page=100", keep=_comment_ends)
     return next(
-        (comment_id for author, ending, comment_id in comments if bears(ending, key) and same(us, author)), None
+        (comment_id for author, ending, comment_id in comments if has_mark(ending, key) and is_same_login(us, author)),
+        None,
     )
 
 

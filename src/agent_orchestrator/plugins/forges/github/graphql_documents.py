@@ -67,7 +67,7 @@ _ALL = _PULL + _CHECK + _REVIEW + _THREAD + _NOTE + _SAID
 
 PARTS = ("commits", "reviewThreads", "comments")
 """The parts that a query can leave out: if GitHub fails to read one of them, it returns nothing of the whole pull request."""
-TALK = frozenset({"reviewThreads", "comments"})
+PAGED_PARTS = frozenset({"reviewThreads", "comments"})
 """The parts that are read page by page if they are too large for one answer."""
 _PARTS = ", ".join(f"${part}: Boolean = true" for part in PARTS)
 
@@ -103,7 +103,7 @@ MORE = {
 FEWER = {"comments": 20, "reviews": 20, "reviewThreads": 2, "thread": 20}
 """Items per page if a full page is too large: each may have 65,536 characters, and a discussion has 30 of them."""
 
-LANDING = """query Landing($id: ID!) { node(id: $id) { ... on PullRequest {
+MERGE_STATE = """query Landing($id: ID!) { node(id: $id) { ... on PullRequest {
   state merged isDraft headRefOid mergeCommit { oid } mergeable mergeStateStatus reviewDecision
   isInMergeQueue isMergeQueueEnabled viewerCanEnableAutoMerge autoMergeRequest { enabledAt }
 } } }"""
@@ -138,7 +138,7 @@ DOCUMENTS = {
     "read": READ,
     "get": GET,
     **{f"more {name}": text for name, text in MORE.items()},
-    "landing": LANDING,
+    "landing": MERGE_STATE,
     "enqueue": ENQUEUE,
     "auto-merge": AUTO_MERGE,
     "dequeue": DEQUEUE,

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from agent_orchestrator.errors import AoError, Denied, NotFound, Temporary, UsageError
 from agent_orchestrator.plugins.forges.shared import tokens
-from agent_orchestrator.plugins.forges.shared.http import Answer, Http, shared
-from agent_orchestrator.plugins.forges.shared.refusals import Speaker, limited
+from agent_orchestrator.plugins.forges.shared.http import Answer, Http, shared_client
+from agent_orchestrator.plugins.forges.shared.refusals import HostText, rate_limit_error
 from agent_orchestrator.protocols.host import Host
 
 GITHUB = "https://api.github.com"
@@ -27,7 +27,7 @@ _REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9_.-]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RepositoryAddress:
     """A repository and the addresses of its host."""
 
     repo: str
@@ -48,7 +48,7 @@ class Place:
         return self.repo.partition("/")[0]
 
 
-def place_of(config: Mapping[str, Any], key: str) -> Place:
+def parse_repository_address(config: Mapping[str, Any], key: str) -> RepositoryAddress:
     """Return where a project's repository is, from `repo` (a name or a URL) and `apiUrl`.
 
     `key` is the section of the configuration, for error texts. Raise `UsageError` if either value is malformed.
@@ -68,8 +68,8 @@ def place_of(config: Mapping[str, Any], key: str) -> Place:
         api += "/api/v3"
     origin = f"{parts.scheme}://{parts.netloc}"
     if api.endswith("/api/v3"):
-        return Place(repo, api, api.removesuffix("/v3") + "/graphql", api.removesuffix("/api/v3"))
-    return Place(repo, api, f"{api}/graphql", origin.replace("://api.", "://", 1))
+        return RepositoryAddress(repo, api, api.removesuffix("/v3") + "/graphql", api.removesuffix("/api/v3"))
+    return RepositoryAddress(repo, api, f"{api}/graphql", origin.replace("://api.", "://", 1))
 
 
 def _split_repo(notation: str) -> tuple[str, str]:
@@ -97,10 +97,12 @@ class GitHubHost:
 
     def __init__(self, config: Mapping[str, Any], host: Host, key: str, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self.place = place_of(config, key)
+        self.place = parse_repository_address(config, key)
         self._host = host
-        configured_token = tokens.given(config.get("token"), f"{key}.token")
-        self._token = configured_token or tokens.found(os.environ, tokens.github_variables(self.place.hostname))
+        configured_token = tokens.token_from_config(config.get("token"), f"{key}.token")
+        self._token = configured_token or tokens.token_from_environment_or_keyring(
+            os.environ, tokens.github_variables(self.place.hostname)
+        )
         self._http: Http | None = None
         self._opening = asyncio.Lock()
         self._login: str | None = None
@@ -116,7 +118,7 @@ class GitHubHost:
             if self._http is None or (self._http.rejected and self._is_from_gh):
                 token = await self._find_token()
                 self._token = token
-                self._http = shared("github", self.place.api, token.digest, lambda: self._make_client(token))
+                self._http = shared_client("github", self.place.api, token.digest, lambda: self._make_client(token))
         return self._http
 
     @property
@@ -132,7 +134,7 @@ class GitHubHost:
         token = await tokens.from_program(self._host, argv, _GH)
         if token is None:
             names = tokens.github_variables(self.place.hostname)
-            raise tokens.none_found(self.place.hostname, f"{self._sign_in_command()}, or set {names[0]}")
+            raise tokens.no_token_error(self.place.hostname, f"{self._sign_in_command()}, or set {names[0]}")
         return token
 
     @property
@@ -148,7 +150,7 @@ class GitHubHost:
         """Return a new HTTP client for a token."""
         name = "GitHub" if self.place.hostname == "github.com" else f"GitHub at {urlsplit(self.place.web).netloc}"
         widen = f"gh auth refresh --hostname {self.place.hostname} --scopes {{scope}}"
-        speaker = Speaker(name, str(token), f"{self._sign_in_command()}, or set another one", widen)
+        speaker = HostText(name, str(token), f"{self._sign_in_command()}, or set another one", widen)
         headers = {
             "Authorization": f"Bearer {token.value}",
             "Accept": "application/vnd.github+json",
@@ -185,7 +187,7 @@ class GitHubHost:
         name = http.speaker.name
         if "RATE_LIMITED" in kinds:
             until = http.budget.refused(answer.headers, secondary=False, resource="graphql")
-            return limited(http.speaker, "GraphQL", until)
+            return rate_limit_error(http.speaker, "GraphQL", until)
         if "NOT_FOUND" in kinds:
             return NotFound(
                 f"{name}: {messages}",

@@ -17,17 +17,17 @@ from urllib.parse import quote, urlencode
 from agent_orchestrator.errors import NotFound, Temporary, UsageError
 from agent_orchestrator.plugins.forges.github.comment_marks import (
     LONGEST_TITLE,
-    already_said,
-    fitting,
-    marked,
-    unmarked,
+    cut_to_limit,
+    find_own_comment,
+    split_mark,
+    with_mark,
 )
 from agent_orchestrator.plugins.forges.github.host import GitHubHost
-from agent_orchestrator.plugins.forges.github.people import same, when
-from agent_orchestrator.plugins.forges.github.permissions import Rights, Speaks
+from agent_orchestrator.plugins.forges.github.people import is_same_login, parse_time
+from agent_orchestrator.plugins.forges.github.permissions import CommentAuthor, RepositoryPermissions
 from agent_orchestrator.plugins.forges.github.token_access import ISSUES, access
 from agent_orchestrator.plugins.forges.shared.http import Http
-from agent_orchestrator.plugins.forges.shared.rate_limits import lines, longest_wait
+from agent_orchestrator.plugins.forges.shared.rate_limits import longest_wait, rate_limit_lines
 from agent_orchestrator.protocols.forge import Access, Issue, IssueChange, TrackerComment
 from agent_orchestrator.protocols.host import Host
 
@@ -46,7 +46,7 @@ class GitHubIssues:
 
     def __init__(self, config: Mapping[str, Any], host: Host, clock: Callable[[], float] = time.time) -> None:
         self._at = GitHubHost(config, host, "tracker", clock)
-        self._rights = Rights(clock)
+        self._rights = RepositoryPermissions(clock)
         labels = config.get("labels") or {}
         if not isinstance(labels, Mapping):
             raise UsageError("tracker.labels is no map", "for example labels: {inProgress: doing, inReview: reviewing}")
@@ -58,7 +58,7 @@ class GitHubIssues:
 
     def budget(self) -> Sequence[str]:
         """Return one line per rate limit of the host."""
-        return lines(self._at.opened)
+        return rate_limit_lines(self._at.opened)
 
     async def access(self) -> Access:
         """Return the token's account and what the token may not do."""
@@ -89,7 +89,7 @@ class GitHubIssues:
             raise NotFound(f"#{number} is a pull request", f"take it over by ao new --pr {number}")
         comments = await http.pages(f"{self._root}/{number}/comments?per_page=100") if data.get("comments") else []
         our_login = (
-            await self._at.login() if any(unmarked(str(comment.get("body") or ""))[1] for comment in comments) else ""
+            await self._at.login() if any(split_mark(str(comment.get("body") or ""))[1] for comment in comments) else ""
         )
         await self._learn_permissions(http, [data, *comments])
         return self._issue(data, [self._comment(comment, our_login) for comment in comments])
@@ -113,13 +113,13 @@ class GitHubIssues:
 
     async def _learn_permissions(self, http: Http, items: Sequence[Mapping[str, Any]]) -> None:
         """Read the permissions of the authors of these issues and comments."""
-        people = [Speaks(item.get("user"), item.get("author_association")) for item in items]
+        people = [CommentAuthor(item.get("user"), item.get("author_association")) for item in items]
         await self._rights.learn(http, self._at.place.repo, people)
 
     async def create(self, title: str, body: str = "", labels: Sequence[str] = ()) -> Issue:
         """Create an issue."""
         http = await self._at.http()
-        fields = {"title": title[:LONGEST_TITLE], "body": fitting(body), "labels": list(labels)}
+        fields = {"title": title[:LONGEST_TITLE], "body": cut_to_limit(body), "labels": list(labels)}
         answer = await http.call("POST", self._root, fields)
         with suppress(Temporary):  # the issue exists: a retry would create a second one
             await self._learn_permissions(http, [answer.data])
@@ -156,11 +156,11 @@ class GitHubIssues:
         name = await self._at.login() if assignee == "@me" else assignee.removeprefix("@")
         current = [str(user.get("login")) for user in (await http.get(path)).data.get("assignees") or []]
         new_assignees = [] if name in ("", "none") else [name]
-        former_assignees = [login for login in current if not any(same(login, user) for user in new_assignees)]
-        if new_assignees and not any(same(login, name) for login in current):
+        former_assignees = [login for login in current if not any(is_same_login(login, user) for user in new_assignees)]
+        if new_assignees and not any(is_same_login(login, name) for login in current):
             answer = await http.call("POST", f"{path}/assignees", {"assignees": new_assignees}, safe=True)
             assigned = [str(user.get("login")) for user in (answer.data or {}).get("assignees") or []]
-            if not any(same(login, name) for login in assigned):
+            if not any(is_same_login(login, name) for login in assigned):
                 raise UsageError(
                     f"GitHub does not assign {path.rpartition('/')[2]} to {name}",
                     "only who may see to it can be assigned",
@@ -172,10 +172,10 @@ class GitHubIssues:
         """Post a comment once and return its id; if it was already posted, return that one's id."""
         http = await self._at.http()
         path = f"{self._root}/{self._number(issue)}/comments"
-        existing = await already_said(http, path, key, await self._at.login())
+        existing = await find_own_comment(http, path, key, await self._at.login())
         if existing is not None:
             return existing
-        answer = await http.call("POST", path, {"body": marked(text, key)})
+        answer = await http.call("POST", path, {"body": with_mark(text, key)})
         return str(answer.data["node_id"])
 
     def _issue(self, data: Mapping[str, Any], comments: Sequence[TrackerComment] = ()) -> Issue:
@@ -195,16 +195,18 @@ class GitHubIssues:
             author=self._rights.author(data.get("user"), data.get("author_association")),
             comments=tuple(comments),
             attachments=attachments,
-            updated_at=when(data.get("updated_at")),
+            updated_at=parse_time(data.get("updated_at")),
         )
 
     def _comment(self, data: Mapping[str, Any], our_login: str) -> TrackerComment:
         """Return a comment from its REST data. One by our account with our mark has the author kind `agent`."""
-        body, mark = unmarked(str(data.get("body") or ""))
+        body, mark = split_mark(str(data.get("body") or ""))
         commenter = self._rights.author(data.get("user"), data.get("author_association"))
-        if mark and same(our_login, commenter.name):
+        if mark and is_same_login(our_login, commenter.name):
             commenter = type(commenter)(commenter.name, "agent", commenter.write_access)
-        return TrackerComment(str(data.get("node_id") or data.get("id")), commenter, body, when(data.get("created_at")))
+        return TrackerComment(
+            str(data.get("node_id") or data.get("id")), commenter, body, parse_time(data.get("created_at"))
+        )
 
 
 def _attachments(*texts: str) -> tuple[str, ...]:

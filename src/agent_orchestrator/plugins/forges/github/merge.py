@@ -11,18 +11,18 @@ from agent_orchestrator.errors import AoError, Denied, Temporary, UsageError
 from agent_orchestrator.plugins.forges.github import graphql_documents as documents
 from agent_orchestrator.plugins.forges.github.host import GitHubHost
 from agent_orchestrator.plugins.forges.shared.http import Http
-from agent_orchestrator.plugins.forges.shared.refusals import told
+from agent_orchestrator.plugins.forges.shared.refusals import error_message
 from agent_orchestrator.protocols.forge import Merged, Merging, PullState, Unmergeable, Waiting
 
 QUEUED = "it is in GitHub's merge queue"
 """The reason to wait while a pull request is in the merge queue."""
-BY_ITSELF = "GitHub lands it when its rules are met"
+AUTO_MERGE_REASON = "GitHub lands it when its rules are met"
 """The reason to wait while auto-merge is on."""
 
 
-async def land(at: GitHubHost, repo: str, pull: PullState, how: Merging) -> Merged | Waiting | Unmergeable:
+async def merge_or_enqueue(at: GitHubHost, repo: str, pull: PullState, how: Merging) -> Merged | Waiting | Unmergeable:
     """Merge exactly `how.head`, or enqueue it at GitHub. A pull request that is merged or waits already is reported as such."""
-    data, _ = await at.graphql(documents.LANDING, {"id": pull.id})
+    data, _ = await at.graphql(documents.MERGE_STATE, {"id": pull.id})
     current = data.get("node")
     if not isinstance(current, Mapping) or not current:
         return Unmergeable(f"the pull request #{pull.number} is gone")
@@ -36,7 +36,9 @@ async def land(at: GitHubHost, repo: str, pull: PullState, how: Merging) -> Merg
         return await _asked(at, documents.ENQUEUE, {"id": pull.id, "head": how.head}, QUEUED)
     if current.get("mergeStateStatus") == "BLOCKED" and current.get("viewerCanEnableAutoMerge"):
         request = {"id": pull.id, "head": how.head, "method": how.strategy.upper()}
-        return await _asked(at, documents.AUTO_MERGE, {**request, **_commit_message(how, "title", "body")}, BY_ITSELF)
+        return await _asked(
+            at, documents.AUTO_MERGE, {**request, **_commit_message(how, "title", "body")}, AUTO_MERGE_REASON
+        )
     return await merge_now(await at.http(), repo, pull, how, undecided=current.get("mergeable") == "UNKNOWN")
 
 
@@ -49,19 +51,19 @@ def _blocker(current: Mapping[str, Any], merging: Merging) -> Waiting | Unmergea
     if current.get("isInMergeQueue"):
         return Waiting(QUEUED)
     if current.get("autoMergeRequest"):
-        return Waiting(BY_ITSELF)
+        return Waiting(AUTO_MERGE_REASON)
     if current.get("isDraft"):
         return Unmergeable("it is a draft")
     return Unmergeable("it conflicts with its base") if current.get("mergeable") == "CONFLICTING" else None
 
 
-async def call_off(at: GitHubHost, pull: PullState) -> None:
+async def cancel_auto_merge(at: GitHubHost, pull: PullState) -> None:
     """Take a pull request out of the merge queue and turn its auto-merge off.
 
     The state is read again afterwards, because GitHub keeps auto-merge on when a branch moves. Raise `Temporary` if it is still on.
     """
     for _ in range(3):
-        data, _errors = await at.graphql(documents.LANDING, {"id": pull.id})
+        data, _errors = await at.graphql(documents.MERGE_STATE, {"id": pull.id})
         current = data.get("node") or {}
         is_on_by_document = {
             documents.DEQUEUE: current.get("isInMergeQueue"),
@@ -96,7 +98,7 @@ async def merge_now(
     """
     body = {"sha": how.head, "merge_method": how.strategy, **_commit_message(how, "commit_title", "commit_message")}
     answer = await http.call("PUT", f"repos/{repo}/pulls/{pull.number}/merge", body, allow=(405, 409, 422))
-    message = told(answer.data)
+    message = error_message(answer.data)
     if answer.status == 409:
         return Unmergeable(message or "its head was moved", moved=True)
     if answer.status == 405 and (undecided or "base branch was modified" in message.lower()):

@@ -32,12 +32,12 @@ def author(who: Any, association: Any) -> Author:
     return Author(name, "bot" if is_bot else "person", _WRITE_ACCESS.get(str(association), "unknown"))
 
 
-def same(one: str, other: str) -> bool:
+def is_same_login(one: str, other: str) -> bool:
     """Return whether two logins are the same account, with or without the suffix of a bot."""
     return bool(one) and one.removesuffix("[bot]").casefold() == other.removesuffix("[bot]").casefold()
 
 
-def when(text: Any) -> float:
+def parse_time(text: Any) -> float:
     """Return a time of GitHub's as a timestamp, or 0 if it is absent or malformed."""
     try:
         return datetime.fromisoformat(str(text)).timestamp() if text else 0.0

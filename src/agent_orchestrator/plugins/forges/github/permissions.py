@@ -20,16 +20,16 @@ from agent_orchestrator.protocols.forge import Author
 
 REMEMBERED = 500
 """People whose permissions are remembered."""
-FOR = 3_600.0
+REMEMBERED_SECONDS = 3_600.0
 """Seconds for which they are remembered."""
-AT_ONCE = 50
+MAX_REQUESTS_PER_READING = 50
 """People whose permissions one reading requests; those of the others are unknown until the next reading."""
 _UNDECIDED_ASSOCIATIONS = ("MEMBER", "COLLABORATOR")
 _PERMISSIONS = {"admin": "yes", "write": "yes", "read": "no", "none": "no"}
 """Write access by GitHub's permission. GitHub reports `maintain` as `write`, and `triage` as `read`."""
 
 
-class Speaks(NamedTuple):
+class CommentAuthor(NamedTuple):
     """The author of a review, comment or issue."""
 
     who: Any
@@ -39,7 +39,7 @@ class Speaks(NamedTuple):
     """Whether the author may push, if GitHub says so in the same answer; otherwise None."""
 
 
-class Rights:
+class RepositoryPermissions:
     """The write access of people to one repository."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -54,7 +54,7 @@ class Rights:
         _, access = self._access.get(known_author.name.casefold(), (0.0, "unknown"))
         return replace(known_author, write_access=access)
 
-    async def learn(self, http: Http, repo: str, people: Iterable[Speaks]) -> None:
+    async def learn(self, http: Http, repo: str, people: Iterable[CommentAuthor]) -> None:
         """Request the permissions of people that are not known yet.
 
         A permission that cannot be read stays unknown. Raise `Temporary` if the host demands a pause.
@@ -72,7 +72,7 @@ class Rights:
         outdated = {key: name for key, name in undecided.items() if self._access.get(key, (0.0, ""))[0] <= now}
         for key in outdated:
             self._access.pop(key, None)
-        for name in list(outdated.values())[:AT_ONCE]:
+        for name in list(outdated.values())[:MAX_REQUESTS_PER_READING]:
             try:
                 answer = await http.get(
                     f"repos/{repo}/collaborators/{quote(name, safe='')}/permission", keep=_write_access
@@ -88,7 +88,7 @@ class Rights:
     def _keep(self, name: str, access: str) -> None:
         """Remember the write access of a login, and forget the oldest beyond `REMEMBERED`."""
         key = name.casefold()
-        self._access[key] = (self._clock() + FOR, access)
+        self._access[key] = (self._clock() + REMEMBERED_SECONDS, access)
         self._access.move_to_end(key)
         while len(self._access) > REMEMBERED:
             self._access.popitem(last=False)

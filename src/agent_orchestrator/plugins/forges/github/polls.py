@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from agent_orchestrator.errors import Denied, NotFound, UsageError
-from agent_orchestrator.plugins.forges.github.people import when
+from agent_orchestrator.plugins.forges.github.people import parse_time
 from agent_orchestrator.plugins.forges.github.pull_request_reader import check_state
 from agent_orchestrator.plugins.forges.shared.http import Http
 from agent_orchestrator.protocols.forge import BaseChecks, Hint, Known, PullState
@@ -23,7 +23,7 @@ SLACK = 60.0
 """Seconds by which our clock and GitHub's may differ."""
 SAME_SECOND = 5.0
 """GitHub's times are whole seconds: a reading this soon after a change may have missed another one. In seconds."""
-SOME = 5
+CHECKED_COMMITS_PER_POLL = 5
 """Commits whose checks one call reads."""
 MOST_LISTINGS = 5
 """Pages of the listing of pull requests that one call reads."""
@@ -93,7 +93,7 @@ class Poll:
 
     def was_read(self, pull: PullState, updated: str) -> None:
         """Record that a pull request was read: its present state is not a change any more."""
-        if self._pulls is not None and abs(self._clock() - when(updated)) > SAME_SECOND:
+        if self._pulls is not None and abs(self._clock() - parse_time(updated)) > SAME_SECOND:
             merged = pull.state == "merged"
             state = "open" if pull.state == "open" else "closed"
             self._pulls[pull.number] = _Pull(pull.number, updated, pull.head, state, pull.branch, pull.base, merged)
@@ -144,7 +144,7 @@ class Poll:
         listed = (self._pulls or {}).get(known_pull.number)
         if (
             listed is None
-            or known_pull.read_at > when(listed.updated) + SAME_SECOND
+            or known_pull.read_at > parse_time(listed.updated) + SAME_SECOND
             or now - known_pull.read_at < SAME_SECOND
         ):
             return False
@@ -172,7 +172,7 @@ class Poll:
             self.repo = name or self.repo
             pulls |= {pull.number: pull for pull in listed}
             oldest_listed = listed[-1].updated if listed else ""
-            is_complete = oldest_listed < newest if former_pulls is not None else when(oldest_listed) < oldest
+            is_complete = oldest_listed < newest if former_pulls is not None else parse_time(oldest_listed) < oldest
             if len(listed) < 100 or is_complete or (answer.unchanged and former_pulls is not None):
                 break
         for number, pull in pulls.items():
@@ -181,7 +181,7 @@ class Poll:
             if former is not None:
                 is_changed = former[1:4] != pull[1:4]
             elif known_pull is not None:
-                is_changed = pull.head != known_pull.head or when(pull.updated) > known_pull.read_at - SLACK
+                is_changed = pull.head != known_pull.head or parse_time(pull.updated) > known_pull.read_at - SLACK
             else:
                 is_changed = former_pulls is not None
             if not is_changed:
@@ -205,7 +205,9 @@ class Poll:
         for run in answer.data:
             former = (self._runs or {}).get(run.id)
             if run.head in read_times:
-                is_changed = when(run.state[3]) > read_times[run.head] - SLACK if self._runs is None else former != run
+                is_changed = (
+                    parse_time(run.state[3]) > read_times[run.head] - SLACK if self._runs is None else former != run
+                )
                 if is_changed:
                     findings.heads.add(run.head)
             elif self._runs is not None and former is None and run.event == "push" and run.branch in bases:
@@ -218,7 +220,7 @@ class Poll:
         if not busy:
             return
         start = self._next_commit % len(busy)
-        chosen = [*busy[start:], *busy[:start]][:SOME]
+        chosen = [*busy[start:], *busy[:start]][:CHECKED_COMMITS_PER_POLL]
         self._next_commit = start + len(chosen)
         for pull in chosen:
             try:

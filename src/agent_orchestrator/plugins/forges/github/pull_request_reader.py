@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from agent_orchestrator.plugins.forges.github.comment_marks import unmarked
+from agent_orchestrator.plugins.forges.github.comment_marks import split_mark
 from agent_orchestrator.plugins.forges.github.graphql_documents import FEWER, MORE
-from agent_orchestrator.plugins.forges.github.people import author, same, when
-from agent_orchestrator.plugins.forges.github.permissions import Speaks
+from agent_orchestrator.plugins.forges.github.people import author, is_same_login, parse_time
+from agent_orchestrator.plugins.forges.github.permissions import CommentAuthor
 from agent_orchestrator.plugins.forges.shared.http import TooLarge
 from agent_orchestrator.protocols.forge import Author, PullCheck, PullComment, PullReview, PullState
 
@@ -43,7 +43,7 @@ _WORST_FIRST = ("failure", "timed_out", "cancelled", "running", "queued", "succe
 _VERDICTS = {"APPROVED": "approved", "CHANGES_REQUESTED": "changes_requested"}
 
 
-async def complete(run: Run, pull: Node) -> None:
+async def read_missing_pages(run: Run, pull: Node) -> None:
     """Read the further pages of every connection of a pull request, in place."""
     for name in ("comments", "reviews", "reviewThreads", "labels"):
         await _add_pages(run, name, pull["id"], pull.get(name))
@@ -81,13 +81,15 @@ async def _add_pages(run: Run, name: str, node: str, connection: Any, commit: st
         connection["pageInfo"] = page.get("pageInfo") or {}
 
 
-def people_of(pull: Node) -> Iterable[Speaks]:
+def people_of(pull: Node) -> Iterable[CommentAuthor]:
     """Return the authors of all reviews and comments, with what the answer says about their permissions."""
     for review in _nodes(pull.get("reviews")):
-        yield Speaks(review.get("author"), review.get("authorAssociation"), review.get("authorCanPushToRepository"))
+        yield CommentAuthor(
+            review.get("author"), review.get("authorAssociation"), review.get("authorCanPushToRepository")
+        )
     threads = [_nodes(thread.get("comments")) for thread in _nodes(pull.get("reviewThreads"))]
     for comment in (*_nodes(pull.get("comments")), *(note for notes in threads for note in notes)):
-        yield Speaks(comment.get("author"), comment.get("authorAssociation"))
+        yield CommentAuthor(comment.get("author"), comment.get("authorAssociation"))
 
 
 def pull_state(pull: Node, us: str, failed: Iterable[tuple[Any, ...]] = (), who: Who = author) -> PullState:
@@ -256,7 +258,7 @@ def _from_check_run(run: Node) -> tuple[PullCheck, str, tuple[float, int]]:
         summary=_summary(run.get("title"), run.get("summary"), run.get("conclusion")),
         job=str(number) if is_actions and number is not None else None,
     )
-    return check, str(_at(workflow, "event") or ""), (when(run.get("startedAt")), number or 0)
+    return check, str(_at(workflow, "event") or ""), (parse_time(run.get("startedAt")), number or 0)
 
 
 def check_state(status: str, conclusion: Any) -> str:
@@ -275,7 +277,7 @@ def _from_status(status: Node) -> tuple[PullCheck, str, tuple[float, int]]:
         url=status.get("targetUrl"),
         summary=_summary(status.get("description"), None, None),
     )
-    return check, "", (when(status.get("createdAt")), 0)
+    return check, "", (parse_time(status.get("createdAt")), 0)
 
 
 def _summary(title: Any, summary: Any, conclusion: Any) -> str:
@@ -291,7 +293,7 @@ def _summary(title: Any, summary: Any, conclusion: Any) -> str:
 def _reviews(pull: Node, our_login: str, who: Who) -> Iterable[PullReview]:
     """Return the reviews that were submitted and are visible."""
     for review in _nodes(pull.get("reviews")):
-        body, mark = unmarked(str(review.get("body") or ""))
+        body, mark = split_mark(str(review.get("body") or ""))
         verdict = _VERDICTS.get(str(review.get("state")), "commented")
         hidden = review.get("isMinimized") and verdict == "commented"
         if review.get("state") == "PENDING" or hidden or (verdict == "commented" and not body.strip()):
@@ -302,7 +304,7 @@ def _reviews(pull: Node, our_login: str, who: Who) -> Iterable[PullReview]:
             author=_author(review, our_login, mark, who),
             body=body,
             head=str(_at(review, "commit", "oid") or ""),
-            at=when(review.get("submittedAt") or review.get("createdAt")),
+            at=parse_time(review.get("submittedAt") or review.get("createdAt")),
         )
 
 
@@ -333,13 +335,13 @@ def _comments(pull: Node, our_login: str, who: Who) -> Iterable[PullComment]:
 
 def _comment(comment: Node, our_login: str, who: Who) -> PullComment:
     """Return a comment, without our hidden mark."""
-    body, mark = unmarked(str(comment.get("body") or ""))
+    body, mark = split_mark(str(comment.get("body") or ""))
     comment_author = _author(comment, our_login, mark, who)
     return PullComment(
         id=str(comment["id"]),
         body=body,
         author=comment_author,
-        at=when(comment.get("createdAt")),
+        at=parse_time(comment.get("createdAt")),
         mark=mark if comment_author.kind == "agent" else "",
     )
 
@@ -347,7 +349,7 @@ def _comment(comment: Node, our_login: str, who: Who) -> PullComment:
 def _author(node: Node, our_login: str, mark: str, who: Who) -> Author:
     """Return an author; our own login with our mark has the kind `agent`. A mark that another person copied does not count."""
     known_author = who(node.get("author"), node.get("authorAssociation"))
-    return replace(known_author, kind="agent") if mark and same(our_login, known_author.name) else known_author
+    return replace(known_author, kind="agent") if mark and is_same_login(our_login, known_author.name) else known_author
 
 
 def _head_commit(pull: Any) -> Node:

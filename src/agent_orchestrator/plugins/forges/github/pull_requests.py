@@ -16,24 +16,30 @@ from urllib.parse import quote
 
 from agent_orchestrator.errors import AoError, Denied, NotFound, Temporary, UsageError
 from agent_orchestrator.plugins.forges.github import graphql_documents as documents
-from agent_orchestrator.plugins.forges.github.comment_marks import LONGEST_TITLE, already_said, bears, fitting, marked
+from agent_orchestrator.plugins.forges.github.comment_marks import (
+    LONGEST_TITLE,
+    cut_to_limit,
+    find_own_comment,
+    has_mark,
+    with_mark,
+)
 from agent_orchestrator.plugins.forges.github.host import GitHubHost
-from agent_orchestrator.plugins.forges.github.merge import call_off, land
-from agent_orchestrator.plugins.forges.github.people import same
-from agent_orchestrator.plugins.forges.github.permissions import Rights
+from agent_orchestrator.plugins.forges.github.merge import cancel_auto_merge, merge_or_enqueue
+from agent_orchestrator.plugins.forges.github.people import is_same_login
+from agent_orchestrator.plugins.forges.github.permissions import RepositoryPermissions
 from agent_orchestrator.plugins.forges.github.polls import Poll
 from agent_orchestrator.plugins.forges.github.pull_request_reader import (
     MOST_PAGES,
     Node,
     base_has_checks,
-    complete,
     people_of,
     pull_state,
+    read_missing_pages,
 )
 from agent_orchestrator.plugins.forges.github.token_access import PULLS, access
 from agent_orchestrator.plugins.forges.shared.http import Answer, Http, TooLarge
-from agent_orchestrator.plugins.forges.shared.rate_limits import lines, longest_wait
-from agent_orchestrator.plugins.forges.shared.refusals import allowed, told
+from agent_orchestrator.plugins.forges.shared.rate_limits import longest_wait, rate_limit_lines
+from agent_orchestrator.plugins.forges.shared.refusals import error_message, require_vital_access
 from agent_orchestrator.protocols.forge import (
     Access,
     Author,
@@ -73,7 +79,7 @@ class GitHub:
             raise UsageError(f"scm.fork: {fork!r} is no repository", "write fork: owner/name")
         self._fork = fork
         self._poll = Poll(clock)
-        self._rights = Rights(clock)
+        self._rights = RepositoryPermissions(clock)
         self._workflows: tuple[float, bool | None] = (0.0, None)
 
     @property
@@ -87,7 +93,7 @@ class GitHub:
 
     def budget(self) -> Sequence[str]:
         """Return one line per rate limit of the host."""
-        return lines(self._at.opened)
+        return rate_limit_lines(self._at.opened)
 
     async def configured(self) -> bool:
         """Return whether there is a token."""
@@ -103,7 +109,7 @@ class GitHub:
 
     async def login(self) -> Author:
         """Return the token's account. Raise `Denied` if the token lacks something vital."""
-        return allowed(await self.access())
+        return require_vital_access(await self.access())
 
     def push_url(self) -> tuple[str, Mapping[str, str]]:
         """Return the URL that Git pushes to, and its environment."""
@@ -149,10 +155,10 @@ class GitHub:
             return existing
         http = await self._at.http()
         head = f"{self._fork.partition('/')[0]}:{spec.branch}" if self._fork else spec.branch
-        title, text = spec.title[:LONGEST_TITLE], fitting(spec.body)
+        title, text = spec.title[:LONGEST_TITLE], cut_to_limit(spec.body)
         body = {"title": title, "body": text, "head": head, "base": spec.base, "draft": spec.draft}
         answer = await http.call("POST", f"repos/{self._repo}/pulls", body, allow=(422,))
-        if answer.status == 422 and spec.draft and "draft" in told(answer.data).lower():
+        if answer.status == 422 and spec.draft and "draft" in error_message(answer.data).lower():
             answer = await http.call("POST", f"repos/{self._repo}/pulls", {**body, "draft": False}, allow=(422,))
         if answer.status == 422:
             existing = await self._find_open(spec.branch)
@@ -195,7 +201,7 @@ class GitHub:
             data, errors = await self._at.graphql(documents.READ, variables)
         except Temporary as error:
             if len(ids) == 1 and isinstance(error, TooLarge) and not without:
-                return await self._read_batch(ids, failed, documents.TALK, paged=True)
+                return await self._read_batch(ids, failed, documents.PAGED_PARTS, paged=True)
             if len(ids) == 1 or error.until is not None:
                 raise
             half = len(ids) // 2
@@ -230,7 +236,7 @@ class GitHub:
 
     async def _pull_state_of(self, node: Node, our_login: str, failed: Sequence[tuple[Any, ...]]) -> PullState:
         """Read the missing pages and the authors' permissions of a pull request's node, and return its state."""
-        await complete(self._at.graphql, node)
+        await read_missing_pages(self._at.graphql, node)
         current_name = (node.get("repository") or {}).get("nameWithOwner")
         self._repo = str(current_name) if current_name else self._repo
         await self._rights.learn(await self._at.http(), self._repo, people_of(node))
@@ -278,21 +284,21 @@ class GitHub:
 
     async def merge(self, pull: PullState, how: Merging) -> Merged | Waiting | Unmergeable:
         """Merge exactly `how.head`, or enqueue it at GitHub."""
-        return await land(self._at, self._repo, pull, how)
+        return await merge_or_enqueue(self._at, self._repo, pull, how)
 
     async def call_off(self, pull: PullState) -> None:
         """Cancel an automatic merge and leave the merge queue."""
-        await call_off(self._at, pull)
+        await cancel_auto_merge(self._at, pull)
 
     async def comment(self, pull: PullState, text: str, key: str) -> str:
         """Comment on the pull request once and return the comment's id; if it was already posted, return that one's id."""
         http = await self._at.http()
         path = f"repos/{self._repo}/issues/{pull.number}/comments"
         our_login = await self._at.login()
-        existing = await already_said(http, path, key, our_login)
+        existing = await find_own_comment(http, path, key, our_login)
         if existing is not None:
             return existing
-        answer = await http.call("POST", path, {"body": marked(text, key)})
+        answer = await http.call("POST", path, {"body": with_mark(text, key)})
         return str(answer.data["node_id"])
 
     async def reply(self, pull: PullState, thread: str, text: str, key: str) -> str:
@@ -301,7 +307,7 @@ class GitHub:
         if existing is not None:
             return existing
         data, errors = await self._at.graphql(
-            documents.REPLY, {"thread": thread, "body": marked(text, key)}, safe=False
+            documents.REPLY, {"thread": thread, "body": with_mark(text, key)}, safe=False
         )
         reply = data.get("addPullRequestReviewThreadReply") or {}
         if not reply.get("comment"):
@@ -318,7 +324,7 @@ class GitHub:
             if page is None:
                 raise NotFound(f"the discussion is gone from #{pull.number}")
             for comment in filter(None, page.get("nodes") or []):
-                if bears(str(comment.get("body")), key) and same(
+                if has_mark(str(comment.get("body")), key) and is_same_login(
                     our_login, str((comment.get("author") or {}).get("login"))
                 ):
                     return str(comment["id"])
@@ -342,7 +348,7 @@ class GitHub:
         answer = await http.call("POST", path, body, safe=True, allow=(422,))
         if answer.status == 422:
             raise UsageError(
-                f"{http.speaker.name} does not ask {', '.join(people)} to look at #{pull.number}: {told(answer.data)}",
+                f"{http.speaker.name} does not ask {', '.join(people)} to look at #{pull.number}: {error_message(answer.data)}",
                 "name collaborators by their logins, and not the author; a team as org/team",
             )
 
@@ -356,13 +362,13 @@ class GitHub:
                 path = f"repos/{self._repo}/actions/runs/{run['id']}/rerun-failed-jobs"
                 result = await http.call("POST", path, {}, allow=(403, 409, 422))
                 started += result.status < 300
-                refused = refused if result.status < 300 else told(result.data)
+                refused = refused if result.status < 300 else error_message(result.data)
         for suite in await self._failed_suites(http, pull.head):
             result = await http.call(
                 "POST", f"repos/{self._repo}/check-suites/{suite}/rerequest", {}, allow=(403, 404, 422)
             )
             started += result.status < 300
-            refused = refused if result.status < 300 else told(result.data)
+            refused = refused if result.status < 300 else error_message(result.data)
         if refused and not started:
             raise UsageError(f"GitHub does not run the checks of #{pull.number} again: {refused}")
         return started
@@ -403,7 +409,7 @@ def _branch_summaries(pulls: Any) -> list[dict[str, str]]:
 
 def _open_error(http: Http, spec: PullSpec, answer: Answer) -> UsageError:
     """Return the error for a pull request that GitHub refused to open."""
-    message = told(answer.data)
+    message = error_message(answer.data)
     remedy = "push the branch first" if "head" in message and "invalid" in message else ""
     if "No commits between" in message:
         remedy = "there is nothing to land yet"

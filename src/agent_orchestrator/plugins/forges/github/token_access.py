@@ -10,7 +10,7 @@ from agent_orchestrator.errors import Denied, NotFound
 from agent_orchestrator.plugins.forges.github.host import GitHubHost
 from agent_orchestrator.plugins.forges.github.people import author
 from agent_orchestrator.plugins.forges.shared.http import Http
-from agent_orchestrator.plugins.forges.shared.refusals import Speaker, implied, scopes_of
+from agent_orchestrator.plugins.forges.shared.refusals import HostText, scopes_of, with_implied_scopes
 from agent_orchestrator.protocols.forge import Access, Author, Lack
 
 PULLS = {"pulls": "to read and open pull requests", "actions/runs": "to read checks and run them again"}
@@ -49,9 +49,9 @@ async def access(at: GitHubHost, repo: str, parts: Mapping[str, str], fork: str 
     return Access(who, summary, tuple(lacks), _expiry(headers.get("github-authentication-token-expiration", "")))
 
 
-def _missing_scopes(speaker: Speaker, scopes: list[str], parts: Mapping[str, str], *, is_private: bool) -> list[Lack]:
+def _missing_scopes(speaker: HostText, scopes: list[str], parts: Mapping[str, str], *, is_private: bool) -> list[Lack]:
     """Return a lack for each scope that the token needs and does not have."""
-    owned, repo_scope = implied(scopes), "repo" if is_private else "public_repo"
+    owned, repo_scope = with_implied_scopes(scopes), "repo" if is_private else "public_repo"
     purposes = {repo_scope: " and ".join(parts.values())}
     if "pulls" in parts:
         purposes["workflow"] = "to push changes of .github/workflows"

@@ -13,8 +13,8 @@ from urllib.parse import quote, urlsplit
 
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.plugins.forges.shared import tokens
-from agent_orchestrator.plugins.forges.shared.http import Http, shared
-from agent_orchestrator.plugins.forges.shared.refusals import Speaker
+from agent_orchestrator.plugins.forges.shared.http import Http, shared_client
+from agent_orchestrator.plugins.forges.shared.refusals import HostText
 from agent_orchestrator.protocols.host import Host
 
 GITLAB = "gitlab.com"
@@ -92,9 +92,9 @@ class GitLabHost:
         self.repo = self.place.repo
         """The project's current path."""
         self._host = host
-        configured_token = tokens.given(config.get("token"), f"{key}.token")
+        configured_token = tokens.token_from_config(config.get("token"), f"{key}.token")
         variables = _token_variables(self.place.hostname, os.environ)
-        self._token = configured_token or tokens.found(os.environ, variables)
+        self._token = configured_token or tokens.token_from_environment_or_keyring(os.environ, variables)
         self._http: Http | None = None
         self._opening = asyncio.Lock()
         self._login: str | None = None
@@ -106,7 +106,7 @@ class GitLabHost:
             if self._http is None or (self._http.rejected and self._is_from_glab):
                 token = await self._find_token()
                 self._token = token
-                self._http = shared("gitlab", self.place.api, token.digest, lambda: self._make_client(token))
+                self._http = shared_client("gitlab", self.place.api, token.digest, lambda: self._make_client(token))
         return self._http
 
     @property
@@ -122,7 +122,7 @@ class GitLabHost:
         token = await tokens.from_program(self._host, argv, _GLAB)
         if token is None:
             alternative = "set GITLAB_TOKEN" if self.place.hostname == GITLAB else "name one: token: ${NAME}"
-            raise tokens.none_found(self.place.hostname, f"{self._sign_in_command()}, or {alternative}")
+            raise tokens.no_token_error(self.place.hostname, f"{self._sign_in_command()}, or {alternative}")
         return token
 
     @property
@@ -137,7 +137,7 @@ class GitLabHost:
     def _make_client(self, token: tokens.Token) -> Http:
         """Return a new HTTP client for a token."""
         name = "GitLab" if self.place.hostname == GITLAB else f"GitLab at {urlsplit(self.place.web).netloc}"
-        speaker = Speaker(name, str(token), f"{self._sign_in_command()}, or set another one with the scope api")
+        speaker = HostText(name, str(token), f"{self._sign_in_command()}, or set another one with the scope api")
         return Http(self.place.api, speaker, {"Authorization": f"Bearer {token.value}"}, clock=self._clock)
 
     async def login(self) -> str:

@@ -15,12 +15,18 @@ from typing import Any
 from urllib.parse import urlencode
 
 from agent_orchestrator.errors import NotFound, UsageError
-from agent_orchestrator.plugins.forges.github.comment_marks import LONGEST_TITLE, bears, fitting, marked, unmarked
-from agent_orchestrator.plugins.forges.github.people import same, when
+from agent_orchestrator.plugins.forges.github.comment_marks import (
+    LONGEST_TITLE,
+    cut_to_limit,
+    has_mark,
+    split_mark,
+    with_mark,
+)
+from agent_orchestrator.plugins.forges.github.people import is_same_login, parse_time
 from agent_orchestrator.plugins.forges.gitlab.host import GitLabHost
 from agent_orchestrator.plugins.forges.gitlab.people import Members
 from agent_orchestrator.plugins.forges.gitlab.token_access import access
-from agent_orchestrator.plugins.forges.shared.rate_limits import lines, longest_wait
+from agent_orchestrator.plugins.forges.shared.rate_limits import longest_wait, rate_limit_lines
 from agent_orchestrator.protocols.forge import Access, Issue, IssueChange, TrackerComment
 from agent_orchestrator.protocols.host import Host
 
@@ -49,7 +55,7 @@ class GitLabIssues:
 
     def budget(self) -> Sequence[str]:
         """Return one line per rate limit of the host."""
-        return lines(self._at.opened)
+        return rate_limit_lines(self._at.opened)
 
     async def access(self) -> Access:
         """Return the token's account and what the token may not do."""
@@ -83,7 +89,9 @@ class GitLabIssues:
         await self._members.learn(
             http, await self._at.project(), [data.get("author"), *(note.get("author") for note in comments)]
         )
-        our_login = await self._at.login() if any(unmarked(str(note.get("body") or ""))[1] for note in comments) else ""
+        our_login = (
+            await self._at.login() if any(split_mark(str(note.get("body") or ""))[1] for note in comments) else ""
+        )
         return self._issue(data, [self._comment(note, our_login) for note in comments])
 
     async def list(
@@ -108,7 +116,7 @@ class GitLabIssues:
     async def create(self, title: str, body: str = "", labels: Sequence[str] = ()) -> Issue:
         """Create an issue."""
         http = await self._at.http()
-        fields = {"title": title[:LONGEST_TITLE], "description": fitting(body), "labels": ",".join(labels)}
+        fields = {"title": title[:LONGEST_TITLE], "description": cut_to_limit(body), "labels": ",".join(labels)}
         answer = await http.call("POST", await self._root(), fields)
         return self._issue(answer.data)
 
@@ -156,9 +164,11 @@ class GitLabIssues:
         http, our_login = await self._at.http(), await self._at.login()
         path = f"{await self._root()}/{self._number(issue)}/notes"
         for note in await http.pages(f"{path}?per_page=100"):
-            if bears(str(note.get("body")), key) and same(our_login, str((note.get("author") or {}).get("username"))):
+            if has_mark(str(note.get("body")), key) and is_same_login(
+                our_login, str((note.get("author") or {}).get("username"))
+            ):
                 return str(note["id"])
-        answer = await http.call("POST", path, {"body": marked(text, key)})
+        answer = await http.call("POST", path, {"body": with_mark(text, key)})
         return str(answer.data["id"])
 
     def _issue(self, data: Mapping[str, Any], comments: Sequence[TrackerComment] = ()) -> Issue:
@@ -177,7 +187,7 @@ class GitLabIssues:
             author=self._members.author(data.get("author")),
             comments=tuple(comments),
             attachments=self._attachments(data, body, *(item.body for item in comments)),
-            updated_at=when(data.get("updated_at")),
+            updated_at=parse_time(data.get("updated_at")),
         )
 
     def _attachments(self, data: Mapping[str, Any], *texts: str) -> tuple[str, ...]:
@@ -192,8 +202,8 @@ class GitLabIssues:
 
     def _comment(self, note: Mapping[str, Any], our_login: str) -> TrackerComment:
         """Return a comment from its REST data. One by our account with our mark has the author kind `agent`."""
-        body, mark = unmarked(str(note.get("body") or ""))
+        body, mark = split_mark(str(note.get("body") or ""))
         commenter = self._members.author(note.get("author"))
-        if mark and same(our_login, commenter.name):
+        if mark and is_same_login(our_login, commenter.name):
             commenter = replace(commenter, kind="agent")
-        return TrackerComment(str(note.get("id")), commenter, body, when(note.get("created_at")))
+        return TrackerComment(str(note.get("id")), commenter, body, parse_time(note.get("created_at")))

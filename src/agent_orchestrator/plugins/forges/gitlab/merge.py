@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent_orchestrator.errors import Temporary
-from agent_orchestrator.plugins.forges.gitlab.merge_request_reader import blocked, landed_as, mergeable
+from agent_orchestrator.plugins.forges.gitlab.merge_request_reader import blocked, merge_commit_of, mergeable
 from agent_orchestrator.plugins.forges.shared.http import Answer, Http
-from agent_orchestrator.plugins.forges.shared.refusals import told
+from agent_orchestrator.plugins.forges.shared.refusals import error_message
 from agent_orchestrator.protocols.forge import Merged, Merging, PullState, Unmergeable, Waiting
 
 QUEUED = "it is on GitLab's merge train"
@@ -28,7 +28,7 @@ async def land(http: Http, pull: PullState, how: Merging) -> Merged | Waiting | 
         return Unmergeable(f"the merge request !{pull.number} is gone")
     current: Mapping[str, Any] = answer.data
     if current.get("state") == "merged":
-        return Merged(landed_as(current))
+        return Merged(merge_commit_of(current))
     blocker = _blocker(current, how)
     if blocker is not None:
         return blocker
@@ -47,7 +47,7 @@ async def land(http: Http, pull: PullState, how: Merging) -> Merged | Waiting | 
     if refusal is not None:
         return refusal
     if answer.data.get("state") == "merged":
-        return Merged(landed_as(answer.data))
+        return Merged(merge_commit_of(answer.data))
     return Waiting(BY_ITSELF)
 
 
@@ -97,7 +97,7 @@ def _refusal(current: Mapping[str, Any], answer: Answer) -> Unmergeable | None:
     """Return why GitLab refuses to merge, or None if it does not."""
     if answer.status < 300:
         return None
-    message = told(answer.data)
+    message = error_message(answer.data)
     if answer.status == 409:
         return Unmergeable(message or "its head was moved", moved=True)
     if answer.status in (401, 403):

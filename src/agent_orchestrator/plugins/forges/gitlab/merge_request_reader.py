@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent_orchestrator.plugins.forges.github.comment_marks import unmarked
-from agent_orchestrator.plugins.forges.github.people import same, when
+from agent_orchestrator.plugins.forges.github.comment_marks import split_mark
+from agent_orchestrator.plugins.forges.github.people import is_same_login, parse_time
 from agent_orchestrator.protocols.forge import Author, PullCheck, PullComment, PullReview, PullState
 
 Node = Mapping[str, Any]
@@ -106,7 +106,7 @@ def pull_state(parts: Parts, who: Who, us: str) -> PullState:
     checks = () if parts.jobs is None else checks_of(parts.pipeline, parts.jobs)
     return PullState(
         number=int(whole["iid"]),
-        id=name_of(whole),
+        id=merge_request_id(whole),
         url=str(whole.get("web_url") or ""),
         title=plain_title(str(whole.get("title") or "")),
         state=state,
@@ -123,13 +123,13 @@ def pull_state(parts: Parts, who: Who, us: str) -> PullState:
         comments=tuple(_comments(parts, who, us)),
         labels=tuple(_label(label) for label in whole.get("labels") or []),
         queued=state == "open" and bool(whole.get("merge_when_pipeline_succeeds")),
-        merged_as=landed_as(whole) if state == "merged" else None,
+        merged_as=merge_commit_of(whole) if state == "merged" else None,
         fork=parts.fork,
         unread=tuple(sorted(unread)),
     )
 
 
-def name_of(one: Node) -> str:
+def merge_request_id(one: Node) -> str:
     """Return the permanent id of a merge request: the project's number, which does not change with its path, and its own."""
     return f"{one.get('target_project_id') or one.get('project_id')}!{one['iid']}"
 
@@ -139,7 +139,7 @@ def plain_title(title: str) -> str:
     return DRAFT.sub("", title, count=1) if DRAFT.match(title) else title
 
 
-def landed_as(one: Node) -> str:
+def merge_commit_of(one: Node) -> str:
     """Return the commit that a merge request was merged as; a fast-forward has no merge commit, so its head counts."""
     return str(one.get("merge_commit_sha") or one.get("squash_commit_sha") or one.get("sha") or "")
 
@@ -169,7 +169,7 @@ def job_state(job: Node) -> str:
     return "timed_out" if state == "failure" and job.get("failure_reason") in _TIMED_OUT else state
 
 
-def explained(pipeline: Node, jobs: Iterable[Node]) -> bool:
+def jobs_explain_state(pipeline: Node, jobs: Iterable[Node]) -> bool:
     """Return whether the jobs account for a pipeline's state. External statuses and downstream pipelines are not among its jobs."""
     states = {job_state(job) for job in jobs}
     status = _STATES.get(str(pipeline.get("status")), "failure")
@@ -190,7 +190,7 @@ def checks_of(pipeline: Node | None, jobs: Iterable[Node]) -> tuple[PullCheck, .
         if name not in newest or int(newest[name].get("id") or 0) < int(job.get("id") or 0):
             newest[name] = job
     checks = [_check(pipeline, newest[name]) for name in sorted(newest)]
-    if not explained(pipeline, newest.values()):
+    if not jobs_explain_state(pipeline, newest.values()):
         config_errors = str(pipeline.get("yaml_errors") or "")
         checks.append(
             PullCheck(
@@ -228,7 +228,7 @@ def _reviews(parts: Parts, who: Who) -> Iterable[PullReview]:
     changes were requested, and when.
     """
     notes = [note for item in parts.discussions or () for note in item.get("notes") or [] if note.get("system")]
-    pushes = [when(note.get("created_at")) for note in notes if str(note.get("body")).startswith(_PUSHED)]
+    pushes = [parse_time(note.get("created_at")) for note in notes if str(note.get("body")).startswith(_PUSHED)]
     requesting = {
         _username(item.get("user")): item for item in parts.reviewers or () if item.get("state") == "requested_changes"
     }
@@ -240,7 +240,7 @@ def _reviews(parts: Parts, who: Who) -> Iterable[PullReview]:
     for name, own_notes in request_notes.items():
         user = requesting[name].get("user") if name in requesting else own_notes[0].get("author")
         for number, note in enumerate(own_notes or [{}], 1):
-            at = when(note.get("created_at"))
+            at = parse_time(note.get("created_at"))
             is_current = name in requesting and number == max(1, len(own_notes))
             review_head = "" if note and any(at < push for push in pushes) else head
             review_id = f"changes-{name}" + (f"-{number}" if number > 1 else "")
@@ -252,27 +252,27 @@ def _reviews(parts: Parts, who: Who) -> Iterable[PullReview]:
     for name in {**approval_notes, **approvals}:
         note_of_approval = approval_notes.get(name, {})
         user = approvals[name].get("user") if name in approvals else note_of_approval.get("author")
-        at = when(approvals.get(name, {}).get("approved_at") or note_of_approval.get("created_at"))
+        at = parse_time(approvals.get(name, {}).get("approved_at") or note_of_approval.get("created_at"))
         yield PullReview(f"approved-{name}", "approved" if name in approvals else "commented", who(user), "", head, at)
 
 
 def _comments(parts: Parts, who: Who, our_login: str) -> Iterable[PullComment]:
     """Return all comments except system notes."""
-    merge_request = name_of(parts.whole)
+    merge_request = merge_request_id(parts.whole)
     for discussion in parts.discussions or ():
         notes = [note for note in discussion.get("notes") or [] if not note.get("system")]
         resolutions = [bool(note.get("resolved")) for note in notes if note.get("resolvable")]
         thread = None if discussion.get("individual_note") else f"{merge_request}!{discussion.get('id')}"
         for note in notes:
-            body, mark = unmarked(str(note.get("body") or ""))
+            body, mark = split_mark(str(note.get("body") or ""))
             author = who(note.get("author"))
-            is_ours = bool(mark) and same(our_login, author.name)
+            is_ours = bool(mark) and is_same_login(our_login, author.name)
             position = note.get("position") if isinstance(note.get("position"), Mapping) else {}
             yield PullComment(
                 id=str(note.get("id")),
                 body=body,
                 author=replace(author, kind="agent") if is_ours else author,
-                at=when(note.get("created_at")),
+                at=parse_time(note.get("created_at")),
                 path=position.get("new_path") or position.get("old_path"),
                 line=position.get("new_line") or position.get("old_line"),
                 thread=thread,

@@ -15,16 +15,16 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from agent_orchestrator.errors import AoError, Denied, NotFound, Temporary, UsageError
-from agent_orchestrator.plugins.forges.github.comment_marks import LONGEST_TITLE, bears, fitting, marked
-from agent_orchestrator.plugins.forges.github.people import same
+from agent_orchestrator.plugins.forges.github.comment_marks import LONGEST_TITLE, cut_to_limit, has_mark, with_mark
+from agent_orchestrator.plugins.forges.github.people import is_same_login
 from agent_orchestrator.plugins.forges.gitlab.host import GitLabHost
 from agent_orchestrator.plugins.forges.gitlab.merge import call_off, land
 from agent_orchestrator.plugins.forges.gitlab.merge_request_reader import (
     DRAFT,
     Node,
     Parts,
-    explained,
-    name_of,
+    jobs_explain_state,
+    merge_request_id,
     people_of,
     plain_title,
     pull_state,
@@ -33,8 +33,8 @@ from agent_orchestrator.plugins.forges.gitlab.people import DEVELOPER, Members
 from agent_orchestrator.plugins.forges.gitlab.polls import Poll, job_states
 from agent_orchestrator.plugins.forges.gitlab.token_access import access
 from agent_orchestrator.plugins.forges.shared.http import Answer, Http
-from agent_orchestrator.plugins.forges.shared.rate_limits import lines, longest_wait
-from agent_orchestrator.plugins.forges.shared.refusals import allowed, told
+from agent_orchestrator.plugins.forges.shared.rate_limits import longest_wait, rate_limit_lines
+from agent_orchestrator.plugins.forges.shared.refusals import error_message, require_vital_access
 from agent_orchestrator.protocols.forge import (
     Access,
     Author,
@@ -98,7 +98,7 @@ class GitLab:
 
     def budget(self) -> Sequence[str]:
         """Return one line per rate limit of the host."""
-        return lines(self._at.opened)
+        return rate_limit_lines(self._at.opened)
 
     async def configured(self) -> bool:
         """Return whether there is a token."""
@@ -124,7 +124,7 @@ class GitLab:
 
     async def login(self) -> Author:
         """Return the token's account. Raise `Denied` if the token lacks something vital."""
-        return allowed(await self.access())
+        return require_vital_access(await self.access())
 
     def push_url(self) -> tuple[str, Mapping[str, str]]:
         """Return the URL that Git pushes to, and its environment."""
@@ -144,7 +144,7 @@ class GitLab:
         chosen = next(
             (merge_request for merge_request in merge_requests if merge_request["state"] == "opened"), merge_requests[0]
         )
-        return next(iter(await self.read([name_of(chosen)])), None)
+        return next(iter(await self.read([merge_request_id(chosen)])), None)
 
     async def _listed(self, branch: str) -> list[Node]:
         """Return the merge requests of a branch, newest first."""
@@ -264,7 +264,7 @@ class GitLab:
             return []
         jobs = await http.pages(_jobs_path(pipeline))
         number = str(pipeline["id"])
-        if explained(pipeline, jobs) and number not in self._has_other_jobs:
+        if jobs_explain_state(pipeline, jobs) and number not in self._has_other_jobs:
             return jobs
         project, sha = pipeline.get("project_id"), pipeline.get("sha")
         query = urlencode({"pipeline_id": number, "per_page": 100})
@@ -339,7 +339,7 @@ class GitLab:
             "target_branch": spec.base,
             "target_project_id": project,
             "title": title[:LONGEST_TITLE],
-            "description": fitting(spec.body),
+            "description": cut_to_limit(spec.body),
         }
         answer = await http.call("POST", f"projects/{source}/merge_requests", body, allow=(400, 409, 422))
         if answer.status >= 400:
@@ -347,7 +347,7 @@ class GitLab:
             if existing is None:
                 raise _open_error(http, spec, answer)
             return existing
-        pull_states = await self.read([name_of(answer.data)])
+        pull_states = await self.read([merge_request_id(answer.data)])
         if not pull_states:
             raise Temporary(f"the merge request !{answer.data.get('iid')} was opened, but cannot be read yet")
         return pull_states[0]
@@ -355,7 +355,9 @@ class GitLab:
     async def _find_open(self, branch: str) -> PullState | None:
         """Return the open merge request of a branch, or None."""
         open_ids = [
-            name_of(merge_request) for merge_request in await self._listed(branch) if merge_request["state"] == "opened"
+            merge_request_id(merge_request)
+            for merge_request in await self._listed(branch)
+            if merge_request["state"] == "opened"
         ]
         return next(iter(await self.read(open_ids[:1])), None) if open_ids else None
 
@@ -408,9 +410,11 @@ class GitLab:
         else:
             notes = await http.pages(existing_path)
         for note in notes:
-            if bears(str(note.get("body")), key) and same(our_login, str((note.get("author") or {}).get("username"))):
+            if has_mark(str(note.get("body")), key) and is_same_login(
+                our_login, str((note.get("author") or {}).get("username"))
+            ):
                 return str(note["id"])
-        answer = await http.call("POST", notes_path, {"body": marked(text, key)})
+        answer = await http.call("POST", notes_path, {"body": with_mark(text, key)})
         return str(answer.data["id"])
 
     async def resolve(self, thread: str) -> None:
@@ -448,7 +452,7 @@ class GitLab:
         path = f"projects/{pipeline.get('project_id')}/pipelines/{pipeline['id']}/retry"
         answer = await http.call("POST", path, {}, allow=(400, 403, 409, 422))
         if answer.status >= 300:
-            raise UsageError(f"GitLab does not run the jobs of !{pull.number} again: {told(answer.data)}")
+            raise UsageError(f"GitLab does not run the jobs of !{pull.number} again: {error_message(answer.data)}")
         return len(failed)
 
     async def log(self, job: str, most: int) -> bytes:
@@ -511,7 +515,7 @@ def _access_level(project: Node) -> int | None:
 
 def _open_error(http: Http, spec: PullSpec, answer: Answer) -> UsageError:
     """Return the error for a merge request that GitLab refused to open."""
-    message = told(answer.data)
+    message = error_message(answer.data)
     remedy = "push the branch first" if "source branch" in message.lower() else ""
     return UsageError(f"{http.speaker.name} opens no merge request for {spec.branch}: {message}", remedy)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from agent_orchestrator.errors import Denied, NotFound
-from agent_orchestrator.plugins.forges.github.people import when
+from agent_orchestrator.plugins.forges.github.people import parse_time
 from agent_orchestrator.plugins.forges.shared.http import FEW, Http, TooLarge
 from agent_orchestrator.protocols.forge import BaseChecks, Hint, Known, PullState
 
@@ -139,7 +139,9 @@ class Poll:
             if former is not None:
                 is_changed = former != merge_request
             elif entry is not None:
-                is_changed = merge_request.head != entry.head or when(merge_request.updated) > entry.read_at - SLACK
+                is_changed = (
+                    merge_request.head != entry.head or parse_time(merge_request.updated) > entry.read_at - SLACK
+                )
             else:
                 is_changed = former_requests is not None
             if is_changed:
@@ -167,7 +169,7 @@ class Poll:
             listed: list[_MergeRequest] = answer.data
             merge_requests |= {merge_request.number: merge_request for merge_request in listed}
             oldest_listed = listed[-1].updated if listed else ""
-            is_complete = oldest_listed < newest if former_requests is not None else when(oldest_listed) < oldest
+            is_complete = oldest_listed < newest if former_requests is not None else parse_time(oldest_listed) < oldest
             if len(listed) < size or is_complete or (answer.unchanged and former_requests is not None):
                 break
         return merge_requests
@@ -188,7 +190,7 @@ class Poll:
         for number, item in pipelines.items():
             former = (former_pipelines or {}).get(number)
             if former_pipelines is None:
-                is_changed = item.head in read_at and when(item.state[1]) > read_at[item.head] - SLACK
+                is_changed = item.head in read_at and parse_time(item.state[1]) > read_at[item.head] - SLACK
             else:
                 is_changed = former != item
             if is_changed:

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.plugins.forges.shared import tokens
-from agent_orchestrator.plugins.forges.shared.http import Answer, Http, shared
-from agent_orchestrator.plugins.forges.shared.refusals import Speaker, told
+from agent_orchestrator.plugins.forges.shared.http import Answer, Http, shared_client
+from agent_orchestrator.plugins.forges.shared.refusals import HostText, error_message
 
 _PROJECT_KEY = re.compile(r"[A-Z][A-Z0-9_]*")
 """A project's key."""
@@ -40,8 +40,8 @@ class JiraHost:
         is_cloud_host = hostname.endswith((".atlassian.net", ".jira.com")) or hostname == "api.atlassian.com"
         self.cloud = version == "3" or (not version and is_cloud_host)
         """True for Atlassian's cloud: its texts are documents, and people have account ids."""
-        configured_token = tokens.given(config.get("token"), "tracker.token")
-        self._token = configured_token or tokens.found(os.environ, ("JIRA_API_TOKEN",))
+        configured_token = tokens.token_from_config(config.get("token"), "tracker.token")
+        self._token = configured_token or tokens.token_from_environment_or_keyring(os.environ, ("JIRA_API_TOKEN",))
         self._email = str(config.get("email") or os.environ.get("JIRA_EMAIL") or "").strip()
         self._clock = clock
         self.opened: Http | None = None
@@ -52,9 +52,9 @@ class JiraHost:
         if self.opened is None:
             token = self._token
             if token is None:
-                raise tokens.none_found(f"Jira at {urlsplit(self.url).netloc}", self._sign_in_hint())
+                raise tokens.no_token_error(f"Jira at {urlsplit(self.url).netloc}", self._sign_in_hint())
             credentials = f"{token.digest} {self._email}"
-            self.opened = shared("jira", self.url, credentials, lambda: self._make_client(token))
+            self.opened = shared_client("jira", self.url, credentials, lambda: self._make_client(token))
         return self.opened
 
     def _sign_in_hint(self) -> str:
@@ -74,7 +74,7 @@ class JiraHost:
         headers = {"Authorization": authorization, "Accept": "application/json", "X-Atlassian-Token": "no-check"}
         base = f"{self.url}/rest/api/{3 if self.cloud else 2}"
         return Http(
-            base, Speaker(name, str(token), self._sign_in_hint(), keys="project and url"), headers, clock=self._clock
+            base, HostText(name, str(token), self._sign_in_hint(), keys="project and url"), headers, clock=self._clock
         )
 
     async def get(self, path: str) -> Any:
@@ -86,6 +86,6 @@ class JiraHost:
         http = self.http()
         answer = await http.call(method, path, body, safe=safe, allow=(400,))
         if answer.status == 400:
-            reason = told(answer.data) or "no reason given"
+            reason = error_message(answer.data) or "no reason given"
             raise UsageError(f"{http.speaker.name} refuses {method} /{path.partition('?')[0]}: {reason}")
         return answer

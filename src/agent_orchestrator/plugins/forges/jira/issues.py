@@ -21,7 +21,7 @@ from urllib.parse import quote, urlencode
 from agent_orchestrator.errors import AoError, NotFound, UsageError
 from agent_orchestrator.plugins.forges.jira.document_format import addresses, from_adf, to_adf
 from agent_orchestrator.plugins.forges.jira.host import JiraHost
-from agent_orchestrator.plugins.forges.shared.rate_limits import lines, longest_wait
+from agent_orchestrator.plugins.forges.shared.rate_limits import longest_wait, rate_limit_lines
 from agent_orchestrator.protocols.forge import Access, Author, Issue, IssueChange, Lack, TrackerComment
 from agent_orchestrator.protocols.host import Host
 
@@ -115,7 +115,7 @@ class JiraIssues:
 
     def budget(self) -> Sequence[str]:
         """Return one line per rate limit of the site."""
-        return lines(self._at.opened)
+        return rate_limit_lines(self._at.opened)
 
     async def access(self) -> Access:
         """Return the token's account and the permissions that it lacks in the project."""
@@ -235,17 +235,17 @@ class JiraIssues:
         for _ in range(_MAX_TRANSITIONS):
             data = await self._at.get(f"issue/{key}?fields=status")
             current = _status(data["fields"]["status"])
-            if settled(current, state, self._states):
+            if is_in_state(current, state, self._states):
                 return
             visited.add(current.name.casefold())
             offered = (await self._at.get(f"issue/{key}/transitions")).get("transitions") or []
             transitions = [Transition(str(item["id"]), _status(item.get("to") or {})) for item in offered]
-            transition = next_step(current, transitions, state, self._states, frozenset(visited))
+            transition = next_transition(current, transitions, state, self._states, frozenset(visited))
             if transition is None:
                 return
             await self._at.call("POST", f"issue/{key}/transitions", {"transition": {"id": transition.id}})
         data = await self._at.get(f"issue/{key}?fields=status")
-        if not settled(_status(data["fields"]["status"]), state, self._states):
+        if not is_in_state(_status(data["fields"]["status"]), state, self._states):
             raise UsageError(f"{key} did not become {state} by {_MAX_TRANSITIONS} transitions", _remedy(state))
 
     async def comment(self, issue: str, text: str, key: str) -> str:
@@ -409,7 +409,7 @@ class JiraIssues:
         )
 
 
-def settled(now: Status, wanted: str, names: Mapping[str, str]) -> bool:
+def is_in_state(now: Status, wanted: str, names: Mapping[str, str]) -> bool:
     """Return whether an issue is in the wanted state. Raise `UsageError` if there is no such state."""
     if wanted not in _CONFIG_KEYS:
         raise UsageError(f"{wanted!r} is no state", f"one of {', '.join(_CONFIG_KEYS)}")
@@ -420,14 +420,14 @@ def settled(now: Status, wanted: str, names: Mapping[str, str]) -> bool:
     return now.category == _CATEGORIES[wanted] and not (wanted == "in_progress" and _is_review(now, names))
 
 
-def next_step(
+def next_transition(
     now: Status, ways: Sequence[Transition], wanted: str, names: Mapping[str, str], seen: frozenset[str]
 ) -> Transition | None:
     """Return the next transition toward the wanted state.
 
     Return None if the issue stays in progress because no status is for reviews. Raise `UsageError` if no transition leads nearer.
     """
-    direct = next((transition for transition in ways if settled(transition.to, wanted, names)), None)
+    direct = next((transition for transition in ways if is_in_state(transition.to, wanted, names)), None)
     if direct is not None:
         return direct
     if wanted == "in_review" and wanted not in names:

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 from agent_orchestrator.errors import AoError, Denied, NotFound, Temporary, UsageError
 from agent_orchestrator.plugins.forges.shared import tokens
-from agent_orchestrator.plugins.forges.shared.http import Answer, Http, shared
-from agent_orchestrator.plugins.forges.shared.refusals import Speaker, limited
+from agent_orchestrator.plugins.forges.shared.http import Answer, Http, shared_client
+from agent_orchestrator.plugins.forges.shared.refusals import HostText, rate_limit_error
 from agent_orchestrator.plugins.forges.shared.request_budget import Budget
 
 LINEAR = "https://api.linear.app/graphql"
@@ -73,8 +73,8 @@ class LinearHost:
         parts = urlsplit(self._url)
         if parts.scheme not in ("https", "http") or not parts.hostname:
             raise UsageError("tracker.apiUrl is no address", f"leave it out for {LINEAR}")
-        configured_token = tokens.given(config.get("token"), "tracker.token")
-        self._token = configured_token or tokens.found(os.environ, ("LINEAR_API_KEY",))
+        configured_token = tokens.token_from_config(config.get("token"), "tracker.token")
+        self._token = configured_token or tokens.token_from_environment_or_keyring(os.environ, ("LINEAR_API_KEY",))
         self._clock = clock
         self.opened: Http | None = None
         """The HTTP client, or None before the first request."""
@@ -84,13 +84,13 @@ class LinearHost:
         if self.opened is None:
             token = self._token
             if token is None:
-                raise tokens.none_found("Linear", "make an API key in Linear's settings and set LINEAR_API_KEY")
-            self.opened = shared("linear", self._url, token.digest, lambda: self._make_client(token))
+                raise tokens.no_token_error("Linear", "make an API key in Linear's settings and set LINEAR_API_KEY")
+            self.opened = shared_client("linear", self._url, token.digest, lambda: self._make_client(token))
         return self.opened
 
     def _make_client(self, token: tokens.Token) -> Http:
         """Return a new HTTP client for a token."""
-        speaker = Speaker(
+        speaker = HostText(
             "Linear", str(token), "make an API key in Linear's settings and set LINEAR_API_KEY", keys=KEYS
         )
         # a personal key is sent without "Bearer", an application's token with it
@@ -122,7 +122,7 @@ def _failed(http: Http, answer: Answer, errors: Sequence[Mapping[str, Any]]) -> 
     }
     messages = "; ".join(_message_of(error) for error in errors[:3])[:300] or f"no reason given, status {answer.status}"
     if "RATELIMITED" in codes:
-        return limited(speaker, "GraphQL", http.budget.refused(answer.headers, secondary=False))
+        return rate_limit_error(speaker, "GraphQL", http.budget.refused(answer.headers, secondary=False))
     if codes & {"AUTHENTICATION_ERROR", "UNAUTHENTICATED"}:
         http.rejected = True
         return Denied(f"{speaker.token} is not accepted by Linear", speaker.sign_in)

@@ -19,7 +19,7 @@ from typing import Any
 from agent_orchestrator.errors import AoError, NotFound, UsageError
 from agent_orchestrator.plugins.forges.linear import graphql_documents as documents
 from agent_orchestrator.plugins.forges.linear.host import LinearHost
-from agent_orchestrator.plugins.forges.shared.rate_limits import lines, longest_wait
+from agent_orchestrator.plugins.forges.shared.rate_limits import longest_wait, rate_limit_lines
 from agent_orchestrator.protocols.forge import Access, Author, Issue, IssueChange, TrackerComment
 from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.protocols.text import one_line
@@ -99,7 +99,7 @@ class LinearIssues:
 
     def budget(self) -> Sequence[str]:
         """Return one line per rate limit of Linear."""
-        return lines(self._at.opened)
+        return rate_limit_lines(self._at.opened)
 
     async def access(self) -> Access:
         """Return the token's account. Linear does not list what a key may do, so the team is read as a test."""
@@ -172,7 +172,7 @@ class LinearIssues:
         if change.body is not None:
             fields["description"] = _fit_text(change.body)
         if change.state is not None:
-            new_state = target(team.states, _state(current["state"]), change.state, self._states)
+            new_state = target_state(team.states, _state(current["state"]), change.state, self._states)
             fields |= {"stateId": new_state.id} if new_state else {}
         label_ids = {str(item["name"]).casefold(): str(item["id"]) for item in current["labels"]["nodes"]}
         added_labels = [label for label in dict.fromkeys(change.add_labels) if label.casefold() not in label_ids]
@@ -193,7 +193,7 @@ class LinearIssues:
     async def comment(self, issue: str, text: str, key: str) -> str:
         """Post a comment once and return its id. The id follows from the key, and Linear accepts each id only once."""
         issue_name = await self._issue_name(issue)
-        comment_id = said_as(issue_name.upper(), key)
+        comment_id = comment_id_of(issue_name.upper(), key)
         if await self._comment_exists(comment_id):
             return comment_id
         fields = {"id": comment_id, "issueId": issue_name, "body": _fit_text(text)}
@@ -301,7 +301,7 @@ class LinearIssues:
         return str(users[0]["id"])
 
 
-def target(states: Sequence[State], now: State, wanted: str, names: Mapping[str, str]) -> State | None:
+def target_state(states: Sequence[State], now: State, wanted: str, names: Mapping[str, str]) -> State | None:
     """Return the state that an issue is to move to, or None if it can stay.
 
     Raise `UsageError` if the team has no such state.
@@ -342,14 +342,14 @@ def _is_review(state: State, names: Mapping[str, str]) -> bool:
     return state.name.casefold() == configured.casefold() if configured else bool(_REVIEW.search(state.name))
 
 
-def said_as(issue: str, key: str) -> str:
+def comment_id_of(issue: str, key: str) -> str:
     """Return the id of a comment with a key: a UUID whose end shows that it is ours, for any key."""
     start = hashlib.sha256(f"{issue}\0{key}".encode()).digest()[:10]
     return str(uuid.UUID(bytes=_uuid_start(start) + _id_check(_uuid_start(start))))
 
 
-def is_ours(number: str) -> bool:
-    """Return whether an id was made by `said_as`."""
+def is_our_comment_id(number: str) -> bool:
+    """Return whether an id was made by `comment_id_of`."""
     try:
         raw = uuid.UUID(number).bytes
     except ValueError:
@@ -408,7 +408,7 @@ def _comment(data: Mapping[str, Any], our_id: str) -> TrackerComment:
     """Return a comment from its data. One by our user with an id of ours has the author kind `agent`."""
     user = data.get("user") or {}
     commenter = _author(data.get("user"), data.get("botActor"), data.get("externalUser"))
-    if user.get("id") == our_id and is_ours(str(data["id"])):
+    if user.get("id") == our_id and is_our_comment_id(str(data["id"])):
         commenter = Author(commenter.name, "agent", commenter.write_access)
     return TrackerComment(str(data["id"]), commenter, str(data.get("body") or ""), _timestamp(data.get("createdAt")))
 

@@ -17,9 +17,14 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
-from agent_orchestrator.base.text.redaction import KNOWN
+from agent_orchestrator.base.text.redaction import REDACTOR
 from agent_orchestrator.errors import AoError, Temporary
-from agent_orchestrator.plugins.forges.shared.refusals import Speaker, limited, refusal, too_many
+from agent_orchestrator.plugins.forges.shared.refusals import (
+    HostText,
+    error_of_answer,
+    rate_limit_error,
+    rate_limit_kind,
+)
 from agent_orchestrator.plugins.forges.shared.request_budget import Budget
 from agent_orchestrator.protocols.forge import LONGEST_TEXT
 
@@ -28,11 +33,11 @@ if TYPE_CHECKING:
 
 CONNECT_WITHIN = 10.0
 """Seconds until a connection must be open."""
-SILENCE = 30.0
+READ_TIMEOUT = 30.0
 """The longest time between two chunks of an answer, in seconds."""
-WHOLE = 120.0
+ANSWER_TIMEOUT = 120.0
 """The longest time for one answer, in seconds."""
-LARGEST = 64 * 1024 * 1024
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """The largest answer that is read, in bytes."""
 FULL, FEW = 100, 5
 """Items per page, and items per page of a listing of which one page is too large: a single text may have a million characters."""
@@ -44,9 +49,9 @@ MOST_REDIRECTS = 5
 """Redirects that one request follows at most."""
 MOST_PAGES = 50
 """Pages that are read of one listing unless the caller sets another limit."""
-REMEMBERED = 1_000
+MAX_CACHED_ANSWERS = 1_000
 """Answers that are cached for conditional requests."""
-ROOM = 64 * 1024 * 1024
+MAX_CACHED_BYTES = 64 * 1024 * 1024
 """Bytes of the answers that are cached in full: their texts may be long, and a listing "since the last change" has a new URL each time."""
 _CHUNK_BYTES = 64 * 1024
 _UNREDACTED_KEYS = frozenset(
@@ -107,7 +112,7 @@ class Http:
     def __init__(
         self,
         base: str,
-        speaker: Speaker,
+        speaker: HostText,
         headers: Mapping[str, str],
         *,
         budget: Budget | None = None,
@@ -158,9 +163,9 @@ class Http:
         replaced = self._cache.pop(cache_key, None)
         self._cached_bytes += answer.size - (replaced.size if replaced else 0)
         self._cache[cache_key] = answer
-        while len(self._cache) > REMEMBERED:
+        while len(self._cache) > MAX_CACHED_ANSWERS:
             self._cached_bytes -= self._cache.popitem(last=False)[1].size
-        while self._cached_bytes > ROOM:
+        while self._cached_bytes > MAX_CACHED_BYTES:
             oldest = next(key for key, cached in self._cache.items() if cached.size)
             self._cached_bytes -= self._cache.pop(oldest).size
 
@@ -181,7 +186,7 @@ class Http:
         for _ in range(most):
             answer = await self.get(path, keep=keep)
             size += answer.size
-            if size > MOST_OF_LISTING * LARGEST:
+            if size > MOST_OF_LISTING * MAX_ANSWER_BYTES:
                 raise Temporary(f"{_path_of(path)} is longer than {size >> 20} MB", "see who fills it, and remove that")
             items += answer.data if isinstance(answer.data, list) else []
             following = next_page(answer.headers.get("link", ""))
@@ -197,9 +202,9 @@ class Http:
 
         `safe`: the request may be repeated if its answer was cut off. `allow`: error statuses that are returned instead of raised.
         """
-        content = b"" if body is None else json.dumps(KNOWN.tree(body, _UNREDACTED_KEYS)).encode()
+        content = b"" if body is None else json.dumps(REDACTOR.tree(body, _UNREDACTED_KEYS)).encode()
         raw = await self._send(method, self._full_url(path), {"Content-Type": "application/json"}, content, safe=safe)
-        if raw.status in allow and not too_many(raw.status, raw.headers, _parse_json(raw.body)):
+        if raw.status in allow and not rate_limit_kind(raw.status, raw.headers, _parse_json(raw.body)):
             return Answer(raw.status, raw.headers, _parse_json(raw.body))
         return Answer(raw.status, raw.headers, self._parse_answer(method, path, raw))
 
@@ -207,11 +212,11 @@ class Http:
         """Return the last `most` bytes of a large resource. It is not cached; a host that supports ranges sends only that part."""
         for attempt in range(1, TRIES + 1):
             try:
-                async with asyncio.timeout(WHOLE):
+                async with asyncio.timeout(ANSWER_TIMEOUT):
                     return await self._stream_end(path, most)
             except TimeoutError:
                 raise Temporary(
-                    f"{self.speaker.name} did not send {path} within {WHOLE:g} s", "try again later"
+                    f"{self.speaker.name} did not send {path} within {ANSWER_TIMEOUT:g} s", "try again later"
                 ) from None
             except _ConnectionLost as error:
                 if attempt == TRIES:
@@ -277,12 +282,12 @@ class Http:
         """Raise the error of a refused request. If it was rate-limited, record that in the budget."""
         data = _parse_json(raw.body)
         request = f"{method} {_path_of(path)}"
-        limit_kind = too_many(raw.status, raw.headers, data)
+        limit_kind = rate_limit_kind(raw.status, raw.headers, data)
         if limit_kind:
             resource = self._resource_of(urlsplit(self._full_url(path)).path)
             until = self.budget.refused(raw.headers, secondary=limit_kind == "secondary", resource=resource)
-            raise limited(self.speaker, request, until)
-        raise refusal(self.speaker, request, raw.status, raw.headers, data)
+            raise rate_limit_error(self.speaker, request, until)
+        raise error_of_answer(self.speaker, request, raw.status, raw.headers, data)
 
     async def _send(
         self, method: str, url: str, headers: Mapping[str, str], content: bytes = b"", *, safe: bool = False
@@ -307,7 +312,7 @@ class Http:
         """Raise `Temporary` if the host is certain to refuse the request because of its rate limit."""
         until = self.budget.until(self._resource_of(urlsplit(url).path))
         if until is not None:
-            raise limited(self.speaker, f"{method} {_path_of(url)}", until)
+            raise rate_limit_error(self.speaker, f"{method} {_path_of(url)}", until)
 
     async def _follow_redirects(self, method: str, url: str, headers: Mapping[str, str], content: bytes) -> _RawAnswer:
         """Send a request and follow redirects on the same host. Permanent redirects are remembered for the next request."""
@@ -329,7 +334,7 @@ class Http:
                 )
             if raw.status in (301, 308) and method == "GET":
                 self._redirects[url] = target
-                while len(self._redirects) > REMEMBERED:
+                while len(self._redirects) > MAX_CACHED_ANSWERS:
                     self._redirects.popitem(last=False)
             url = target
         self._redirects.clear()
@@ -338,7 +343,7 @@ class Http:
     async def _send_once(self, method: str, url: str, headers: Mapping[str, str], content: bytes) -> _RawAnswer:
         """Send a request once, and record its status, the host's clock and the rate limits in its headers."""
         try:
-            async with asyncio.timeout(WHOLE), self._stream(method, url, headers, content) as response:
+            async with asyncio.timeout(ANSWER_TIMEOUT), self._stream(method, url, headers, content) as response:
                 body = await _read_whole(response)
                 raw = _RawAnswer(response.status_code, _lowercase_names(response.headers), body)
         except TimeoutError:
@@ -376,7 +381,7 @@ class Http:
 
         loop = asyncio.get_running_loop()
         if self._active is None or self._active.loop is not loop:
-            timeout = httpx2.Timeout(SILENCE, connect=CONNECT_WITHIN)
+            timeout = httpx2.Timeout(READ_TIMEOUT, connect=CONNECT_WITHIN)
             self._active = _LoopClient(loop, httpx2.AsyncClient(timeout=timeout, follow_redirects=False))
         return self._active
 
@@ -393,7 +398,7 @@ class TooLarge(Temporary):
     """The error for an answer that is larger than `LARGEST`."""
 
     def __init__(self) -> None:
-        super().__init__(f"an answer is larger than {LARGEST >> 20} MB", "ask for less at a time")
+        super().__init__(f"an answer is larger than {MAX_ANSWER_BYTES >> 20} MB", "ask for less at a time")
 
 
 class _ConnectionLost(Exception):
@@ -424,7 +429,7 @@ async def _read_whole(response: httpx2.Response) -> bytes:
     async for chunk in response.aiter_bytes(_CHUNK_BYTES):
         chunks.append(chunk)
         size += len(chunk)
-        if size > LARGEST:
+        if size > MAX_ANSWER_BYTES:
             raise TooLarge
     return b"".join(chunks)
 
@@ -499,7 +504,7 @@ _CLIENTS: dict[tuple[str, str, str], Http] = {}
 """The clients in use, by kind, base URL and the token's digest."""
 
 
-def shared(kind: str, base: str, digest: str, make: Callable[[], Http]) -> Http:
+def shared_client(kind: str, base: str, digest: str, make: Callable[[], Http]) -> Http:
     """Return the client for a host and a token, made at first use. All its users share its budget, cache and connections."""
     key = (kind, base.rstrip("/"), digest)
     if key not in _CLIENTS:
@@ -507,7 +512,7 @@ def shared(kind: str, base: str, digest: str, make: Callable[[], Http]) -> Http:
     return _CLIENTS[key]
 
 
-def all_shared() -> list[Http]:
+def shared_clients() -> list[Http]:
     """Return every client in use, for `ao doctor`."""
     return list(_CLIENTS.values())
 

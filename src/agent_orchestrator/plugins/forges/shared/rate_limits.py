@@ -12,7 +12,7 @@ def longest_wait(http: Http | None) -> float:
     return max([http.budget.wait(), *(row.pause for row in http.budget.shown())])
 
 
-def lines(http: Http | None) -> list[str]:
+def rate_limit_lines(http: Http | None) -> list[str]:
     """Return one line per kind of request: `graphql: 4,998 of 5,000 left, anew in 41 min`."""
     if http is None:
         return []

@@ -20,7 +20,7 @@ LONGEST_MESSAGE = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Speaker:
+class HostText:
     """The host that is talked to, in words for people."""
 
     name: str
@@ -35,11 +35,11 @@ class Speaker:
     """The configuration keys that say where the repository is."""
 
 
-def too_many(status: int, headers: Mapping[str, str], data: Any) -> str:
+def rate_limit_kind(status: int, headers: Mapping[str, str], data: Any) -> str:
     """Return `primary` or `secondary` if a rate limit was exceeded, or "" if the answer has another reason."""
     if status not in (403, 429):
         return ""
-    message = told(data).lower()
+    message = error_message(data).lower()
     if "secondary rate limit" in message or "abuse detection" in message:
         return "secondary"
     if headers.get("x-ratelimit-remaining") == "0" or headers.get("ratelimit-remaining") == "0":
@@ -51,7 +51,7 @@ def too_many(status: int, headers: Mapping[str, str], data: Any) -> str:
     return ""
 
 
-def limited(speaker: Speaker, what: str, until: float) -> Temporary:
+def rate_limit_error(speaker: HostText, what: str, until: float) -> Temporary:
     """Return the error for a request that may not be sent before a time."""
     return Temporary(
         f"{speaker.name} takes no more requests before {clock_text(until)} ({what})",
@@ -60,9 +60,9 @@ def limited(speaker: Speaker, what: str, until: float) -> Temporary:
     )
 
 
-def refusal(speaker: Speaker, what: str, status: int, headers: Mapping[str, str], data: Any) -> AoError:
+def error_of_answer(speaker: HostText, what: str, status: int, headers: Mapping[str, str], data: Any) -> AoError:
     """Return the error for an answer with a status of 400 or more. `what` names the request: `GET /repos/o/n`."""
-    message = told(data)
+    message = error_message(data)
     if status == 401:
         return Denied(f"{speaker.token} is not accepted by {speaker.name}", speaker.sign_in)
     if status in (403, 451):
@@ -82,7 +82,7 @@ def refusal(speaker: Speaker, what: str, status: int, headers: Mapping[str, str]
     return AoError(f"{speaker.name} refuses {what} with {status}: {message or 'no reason given'}")
 
 
-def _forbidden_error(speaker: Speaker, what: str, headers: Mapping[str, str], message: str) -> AoError:
+def _forbidden_error(speaker: HostText, what: str, headers: Mapping[str, str], message: str) -> AoError:
     """Return the error for an answer 403 or 451: single sign-on, a missing scope or permission, or another reason."""
     sso = headers.get("x-github-sso", "")
     if "url=" in sso:
@@ -115,11 +115,11 @@ def lacking_scopes(headers: Mapping[str, str]) -> list[str]:
     if scopes is None:
         return []
     accepted = _split_names(headers.get("x-accepted-oauth-scopes", ""))
-    owned = implied(scopes)
+    owned = with_implied_scopes(scopes)
     return [] if not accepted or owned & set(accepted) else accepted
 
 
-def allowed(access: Access) -> Author:
+def require_vital_access(access: Access) -> Author:
     """Return the account of the token. Raise `Denied` if the token lacks something vital."""
     for lack in access.lacks:
         if lack.vital:
@@ -136,7 +136,7 @@ _IMPLIED_SCOPES = {
 """The scopes of GitHub that each scope contains."""
 
 
-def implied(scopes: list[str]) -> set[str]:
+def with_implied_scopes(scopes: list[str]) -> set[str]:
     """Return these scopes and the scopes that they contain."""
     return {*scopes, *(contained for scope in scopes for contained in _IMPLIED_SCOPES.get(scope, ()))}
 
@@ -146,7 +146,7 @@ def _split_names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def told(data: Any) -> str:
+def error_message(data: Any) -> str:
     """Return an answer's message and the messages of its errors, on one line."""
     if not isinstance(data, Mapping):
         return _one_line(data) if isinstance(data, str) else ""

@@ -20,9 +20,9 @@ FIRST_PAUSE = 60.0
 """The pause after a refusal that names no time, in seconds; doubled with each further refusal."""
 LONGEST_PAUSE = 900.0
 """The longest such pause, in seconds."""
-JUST_OVER = 3.0
+RESET_TOLERANCE = 3.0
 """Seconds that a reset may lie in the past because a host sends whole seconds or its clock is late: retry soon in that case."""
-SOON = 2.0
+RETRY_AFTER_RESET = 2.0
 """The pause until that retry, in seconds."""
 LONGEST_WINDOW = 86_400.0
 """A reset time further away than this many seconds is a mistake and is ignored."""
@@ -83,9 +83,9 @@ class Budget:
         now = self._clock()
         reset = _parse_number(headers, "x-ratelimit-reset", "ratelimit-reset")
         resource = headers.get("x-ratelimit-resource") or "core"
-        is_just_over = reset is not None and now - JUST_OVER < reset <= now
+        is_just_over = reset is not None and now - RESET_TOLERANCE < reset <= now
         is_plausible = reset is not None and now < reset <= now + LONGEST_WINDOW
-        until = float(reset or 0) if is_plausible else now + (SOON if is_just_over else 60.0)
+        until = float(reset or 0) if is_plausible else now + (RETRY_AFTER_RESET if is_just_over else 60.0)
         previous = self._allowances.get(resource)
         if (
             previous is not None
@@ -121,8 +121,8 @@ class Budget:
             reset = _parse_number(headers, "x-ratelimit-reset", "ratelimit-reset")
             if reset is not None and now < reset <= now + LONGEST_WINDOW:
                 delay = reset - now
-            elif reset is not None and now - JUST_OVER < reset <= now:
-                first_pause = SOON
+            elif reset is not None and now - RESET_TOLERANCE < reset <= now:
+                first_pause = RETRY_AFTER_RESET
         if delay is None:  # no time is named, or one in the past: double the pause each time
             delay = min(LONGEST_PAUSE, first_pause * 2.0**self._refusals)
         self._refusals = min(self._refusals + 1, 16)

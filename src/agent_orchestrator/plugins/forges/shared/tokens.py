@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agent_orchestrator.base import keyring
-from agent_orchestrator.base.text.redaction import KNOWN
+from agent_orchestrator.base.text.redaction import REDACTOR
 from agent_orchestrator.errors import AoError, Denied, UsageError
 from agent_orchestrator.protocols.host import Host
 
@@ -29,7 +29,7 @@ class Token:
     """Where it was found, for people: `scm.token`, `GITHUB_TOKEN`, `gh auth token` …"""
 
     def __post_init__(self) -> None:
-        KNOWN.learn({self.source: self.value})
+        REDACTOR.learn({self.source: self.value})
 
     def __str__(self) -> str:
         return f"the token from {self.source}"
@@ -42,11 +42,11 @@ class Token:
     def basic(self, user: str) -> str:
         """Return the token as HTTP basic credentials of a user. They are registered for redaction too."""
         login = base64.b64encode(f"{user}:{self.value}".encode()).decode()
-        KNOWN.learn({self.source: login})
+        REDACTOR.learn({self.source: login})
         return login
 
 
-def given(value: object, key: str) -> Token | None:
+def token_from_config(value: object, key: str) -> Token | None:
     """Return the token that the configuration has under `key`, or None. Raise `UsageError` if it is not a valid token."""
     if value is None or value == "":
         return None
@@ -64,7 +64,7 @@ def from_environment(environ: Mapping[str, str], names: Sequence[str]) -> Token 
     return None
 
 
-def found(environ: Mapping[str, str], names: Sequence[str]) -> Token | None:
+def token_from_environment_or_keyring(environ: Mapping[str, str], names: Sequence[str]) -> Token | None:
     """Return the token from the first of these variables that is set, otherwise from the keyring, or None."""
     return from_environment(environ, names) or from_keyring(names)
 
@@ -90,7 +90,7 @@ async def from_program(host: Host, argv: Sequence[str], source: str) -> Token | 
     return Token(value, source) if result.code == 0 and _TOKEN.fullmatch(value) else None
 
 
-def none_found(forge: str, remedy: str) -> Denied:
+def no_token_error(forge: str, remedy: str) -> Denied:
     """Return the error for a missing token. A variable that the remedy names is read only when the daemon starts."""
     return Denied(f"there is no token for {forge}", f"{remedy}; after setting a variable: ao shutdown, then ao start")
 

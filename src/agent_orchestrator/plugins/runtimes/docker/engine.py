@@ -13,8 +13,8 @@ from agent_orchestrator.errors import AoError, Missing, Temporary
 from agent_orchestrator.protocols.host import Completed, Host
 
 NAMES = ("docker", "podman")
-ANSWERS_WITHIN = 20.0
-CALL_WITHIN = 120.0
+INFO_TIMEOUT = 20.0
+CALL_TIMEOUT = 120.0
 REMEDY = "start Docker or podman, or use another runtime"
 _CLIENT_VARIABLES = (
     "PATH",
@@ -52,7 +52,7 @@ class Engine:
         return (*(("--userns", "host") if self.remapped else ()), "--user", user_and_group)
 
 
-async def find(host: Host, wanted: str = "auto") -> Engine:
+async def find_engine(host: Host, wanted: str = "auto") -> Engine:
     """Return the wanted engine, or the first that responds. Raises `Missing` if none does."""
     problems = []
     for name in NAMES if wanted == "auto" else (wanted,):
@@ -60,7 +60,7 @@ async def find(host: Host, wanted: str = "auto") -> Engine:
             problems.append(f"{name} is not installed")
             continue
         try:
-            result = await host.run([name, "info", "--format", "{{json .}}"], timeout=ANSWERS_WITHIN)
+            result = await host.run([name, "info", "--format", "{{json .}}"], timeout=INFO_TIMEOUT)
             info = json.loads(result.out) if result.code == 0 else {}
         except (AoError, ValueError) as error:
             problems.append(f"{name}: {error}")
@@ -95,7 +95,7 @@ def client_environment() -> dict[str, str]:
     }
 
 
-async def call(host: Host, argv: Sequence[str], *, ok: Sequence[str] = (), timeout: float = CALL_WITHIN) -> Completed:
+async def call(host: Host, argv: Sequence[str], *, ok: Sequence[str] = (), timeout: float = CALL_TIMEOUT) -> Completed:
     """Run a command of the engine. Raises `Temporary` if it fails, unless its error text contains one of `ok`."""
     result = await host.run(argv, timeout=timeout)
     if result.code and not any(text in result.error.lower() for text in ok):

@@ -10,17 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent_orchestrator.base.files.safe import read_plain
+from agent_orchestrator.base.files.safe import read_regular_file
 from agent_orchestrator.errors import Missing, Temporary
 from agent_orchestrator.plugins.runtimes.docker.engine import Engine
 from agent_orchestrator.plugins.runtimes.docker.network import RELAYS
 from agent_orchestrator.protocols import Container, Report
 from agent_orchestrator.protocols.host import Host
 
-SHIPPED = Path(__file__).with_name("Dockerfile")
+DEFAULT_DOCKERFILE = Path(__file__).with_name("Dockerfile")
 NAME = "agent-orchestrator"
-BUILT_WITHIN = 3600.0
-STAYS = 60.0
+BUILD_TIMEOUT = 3600.0
+PRESENCE_VALID_FOR = 60.0
 """Seconds for which an image that was present is not checked again."""
 
 INSTALL: Mapping[str, str] = {
@@ -38,7 +38,7 @@ INSTALL: Mapping[str, str] = {
     "qwen": "npm install -g @qwen-code/qwen-code",
 }
 """The command that installs an agent's program in the default image; any other agent needs an image of the project's own."""
-NEEDS_NOTHING = ("demo", "command")
+AGENTS_WITHOUT_INSTALL = ("demo", "command")
 
 _PROBE = (
     "for program in {relays}; do if command -v $program >/dev/null 2>&1; then echo $program; break; fi; done; "
@@ -72,7 +72,7 @@ class Images:
         """Return the image, pulling or building it if it is not present. Raises `Missing` if that fails."""
         name = container.image or _tag(container)
         checked_at, image = self._present.get(name, (0.0, None))
-        if image and time.monotonic() - checked_at < STAYS:
+        if image and time.monotonic() - checked_at < PRESENCE_VALID_FOR:
             return image
         async with self._building.setdefault(name, asyncio.Lock()):
             image_id = await self._id(engine, name)
@@ -103,7 +103,7 @@ class Images:
         report(f"{engine.name} pull {name}")
         last_line = [""]
         code = await self.host.stream(
-            [engine.name, "pull", name], _keeping_last_line(report, last_line), timeout=BUILT_WITHIN
+            [engine.name, "pull", name], _keeping_last_line(report, last_line), timeout=BUILD_TIMEOUT
         )
         if code:
             raise Missing(
@@ -118,12 +118,12 @@ class Images:
         argv = [engine.name, "build", "--tag", name]
         if file is None:
             argv += ["--build-arg", f"INSTALL={INSTALL.get(container.agent, 'true')}", "-"]
-            dockerfile = SHIPPED.read_bytes()
+            dockerfile = DEFAULT_DOCKERFILE.read_bytes()
         else:
             argv += ["-"]
-            dockerfile = read_plain(file.resolve())
+            dockerfile = read_regular_file(file.resolve())
         code = await self.host.stream(
-            argv, _keeping_last_line(report, last_line), input=dockerfile, timeout=BUILT_WITHIN
+            argv, _keeping_last_line(report, last_line), input=dockerfile, timeout=BUILD_TIMEOUT
         )
         if code:
             subject = "docker.dockerfile" if file else "the network, or name an image: docker.image"
@@ -147,7 +147,7 @@ def _tag(container: Container) -> str:
     """Return a name that changes with the content the image is built from. Raises `Missing` if it cannot be built."""
     if container.dockerfile is not None:
         try:
-            content = read_plain(container.dockerfile.resolve())
+            content = read_regular_file(container.dockerfile.resolve())
         except OSError as error:
             raise Missing(
                 f"the Dockerfile {container.dockerfile} cannot be read: {error.strerror or error}",
@@ -155,11 +155,11 @@ def _tag(container: Container) -> str:
             ) from None
         return f"{NAME}/project:{hashlib.sha256(content).hexdigest()[:12]}"
     agent = container.agent
-    if agent not in INSTALL and agent not in NEEDS_NOTHING:
+    if agent not in INSTALL and agent not in AGENTS_WITHOUT_INSTALL:
         raise Missing(
             f"the shipped image cannot get the program of agent {agent}", "name an image that has it: docker.image"
         )
-    ingredients = json.dumps([SHIPPED.read_text(), INSTALL.get(agent, "")])
+    ingredients = json.dumps([DEFAULT_DOCKERFILE.read_text(), INSTALL.get(agent, "")])
     return f"{NAME}/{agent}:{hashlib.sha256(ingredients.encode()).hexdigest()[:12]}"
 
 

@@ -43,6 +43,6 @@ class _ContainerHost:
         return await self._host.run(argv, cwd=cwd, env=env, input=input, timeout=timeout)
 
 
-def inside(host: Host) -> Host:
+def container_host(host: Host) -> Host:
     """Return the host to create an agent's plugin with."""
     return cast("Host", _ContainerHost(host))

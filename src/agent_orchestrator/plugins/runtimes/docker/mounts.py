@@ -104,7 +104,7 @@ def _is_hook_journal(entry: Path) -> bool:
     return entry.suffix == ".jsonl" and entry.is_file() and entry.name != "inbox.jsonl" and "spool" not in entry.name
 
 
-def option(mount: Mount) -> str:
+def mount_option(mount: Mount) -> str:
     """Return the value of `--mount`: fields separated by commas, quoted if a path contains commas."""
     fields = ["type=bind", f"source={mount.source}", f"target={mount.target}"]
     text = io.StringIO()

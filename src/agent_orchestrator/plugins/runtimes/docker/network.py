@@ -17,7 +17,7 @@ from agent_orchestrator.errors import Missing
 from agent_orchestrator.plugins.runtimes.docker.engine import Engine
 from agent_orchestrator.protocols import Container, Mount
 
-INSIDE = Path("/run/ao")
+SOCKETS_FOLDER = Path("/run/ao")
 """The folder of the sockets in the container."""
 PROXY_PORT = 3128
 RELAYS = ("socat", "python3", "node")
@@ -27,7 +27,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class NetworkSetup:
     """How a container reaches its network."""
 
     options: tuple[str, ...]
@@ -40,10 +40,10 @@ class Way:
     """The lines of the proxy's rules file; empty if there is no proxy."""
 
 
-def way(container: Container, engine: Engine, sockets: Path, log: Path, relay: str) -> Way:
+def network_setup(container: Container, engine: Engine, sockets: Path, log: Path, relay: str) -> NetworkSetup:
     """Return the options of a container's network. Raises `Missing` if the engine or the image cannot enforce the allowlist."""
     if container.network != "allowlist":
-        return Way(("--network", container.network))
+        return NetworkSetup(("--network", container.network))
     if engine.desktop:
         raise Missing(
             "network allowlist cannot be enforced on this engine, which runs in a virtual machine of its own",
@@ -54,11 +54,11 @@ def way(container: Container, engine: Engine, sockets: Path, log: Path, relay: s
             f"network allowlist needs one of {', '.join(RELAYS)} in the image {container.image}",
             "add one to it, or set docker.network to none or host",
         )
-    ports = {PROXY_PORT: INSIDE / "proxy.sock"}
+    ports = {PROXY_PORT: SOCKETS_FOLDER / "proxy.sock"}
     address = urlsplit(container.daemon)
     daemon_address = ""
     if address.port and address.hostname in _LOOPBACK:
-        ports[address.port] = INSIDE / "daemon.sock"
+        ports[address.port] = SOCKETS_FOLDER / "daemon.sock"
         daemon_address = f"{address.hostname}:{address.port}"
     allow = [
         *container.allow,
@@ -67,9 +67,9 @@ def way(container: Container, engine: Engine, sockets: Path, log: Path, relay: s
     files, lines = _relay_setup(relay, ports)
     proxy_url = f"http://127.0.0.1:{PROXY_PORT}"
     names = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
-    return Way(
+    return NetworkSetup(
         ("--network", "none"),
-        (Mount(sockets, INSIDE), *(Mount(file, file) for file in files)),
+        (Mount(sockets, SOCKETS_FOLDER), *(Mount(file, file) for file in files)),
         (
             *((name, proxy_url) for name in names),
             *((name, ",".join(_LOOPBACK)) for name in ("NO_PROXY", "no_proxy")),

@@ -23,13 +23,13 @@ PORTS = (80, 443)
 LONGEST_HEAD = 65536
 HEAD_WITHIN = 30.0
 CONNECT_WITHIN = 20.0
-NOTED = 1_000_000
+MAX_LOG_BYTES = 1_000_000
 
 Reader: TypeAlias = asyncio.StreamReader
 Writer: TypeAlias = asyncio.StreamWriter
 
 
-class Refused(Exception):
+class HostRefused(Exception):
     """Raised when a host may not be reached."""
 
 
@@ -38,7 +38,7 @@ class Proxy:
 
     def __init__(self, log: str, daemon: str, allowed: list[str]) -> None:
         self.log, self.daemon = log, daemon
-        self.allowed = [split(entry.lower()) for entry in allowed]
+        self.allowed = [split_host_port(entry.lower()) for entry in allowed]
 
     def check(self, host: str, port: int) -> None:
         """Note the host and raise `Refused` unless it is allowed."""
@@ -48,12 +48,12 @@ class Proxy:
             if is_match and (port == allowed_port if allowed_port else port in PORTS):
                 return
         self.note(f"{host}:{port}")
-        raise Refused(f"{host}:{port}")
+        raise HostRefused(f"{host}:{port}")
 
     def note(self, what: str) -> None:
         """Append a refused host to the log, up to `NOTED` bytes."""
         try:
-            if not os.path.exists(self.log) or os.path.getsize(self.log) < NOTED:
+            if not os.path.exists(self.log) or os.path.getsize(self.log) < MAX_LOG_BYTES:
                 with open(self.log, "a", encoding="utf-8", errors="replace") as log:
                     log.write(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} refused {what}\n")
         except OSError:
@@ -67,7 +67,7 @@ class Proxy:
             line, _, header_lines = head.partition(b"\r\n")
             method, target, version = line.decode("latin-1").split(" ")
             if method == "CONNECT":
-                host, port = split(target)
+                host, port = split_host_port(target)
                 first_bytes = b""
             else:
                 url = urlsplit(target)
@@ -75,34 +75,34 @@ class Proxy:
                     raise ValueError(target)
                 host, port = url.hostname, url.port or 80
                 path = (url.path or "/") + (f"?{url.query}" if url.query else "")
-                first_bytes = f"{method} {path} {version}\r\n".encode("latin-1") + one_request(header_lines)
+                first_bytes = f"{method} {path} {version}\r\n".encode("latin-1") + closing_headers(header_lines)
             self.check(host, port or 443)
             upstream = await connect(host, port or 443)
-        except Refused as error:
-            await say(writer, 403, f"{error} is not allowed; add it to docker.allow")
+        except HostRefused as error:
+            await send_error(writer, 403, f"{error} is not allowed; add it to docker.allow")
         except (ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError):
-            await say(writer, 400, "not a request for a proxy")
+            await send_error(writer, 400, "not a request for a proxy")
         except OSError as error:
-            await say(writer, 502, str(error))
+            await send_error(writer, 502, str(error))
         else:
             if first_bytes:
                 upstream[1].write(first_bytes)
             else:
                 writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            await both_ways((reader, writer), upstream)
+            await copy_both_ways((reader, writer), upstream)
 
     async def to_daemon(self, reader: Reader, writer: Writer) -> None:
         """Forward a connection to the daemon, which checks the session's token itself."""
-        host, port = split(self.daemon)
+        host, port = split_host_port(self.daemon)
         try:
             upstream = await connect(host, port)
         except OSError:
             writer.close()
             return
-        await both_ways((reader, writer), upstream)
+        await copy_both_ways((reader, writer), upstream)
 
 
-def split(text: str) -> tuple[str, int]:
+def split_host_port(text: str) -> tuple[str, int]:
     """Return host and port; port 0 if none is given."""
     host, colon, port = text.rpartition(":")
     if not colon or "]" in port:
@@ -110,7 +110,7 @@ def split(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def one_request(headers: bytes) -> bytes:
+def closing_headers(headers: bytes) -> bytes:
     """Return a plain request's headers without those for the proxy; the connection is closed after it, not reused for another host."""
     kept_lines = [
         line for line in headers.split(b"\r\n") if line and not line.lower().startswith((b"proxy-", b"connection:"))
@@ -127,7 +127,7 @@ async def connect(host: str, port: int) -> tuple[Reader, Writer]:
         raise OSError(f"{host}:{port} does not answer") from None
 
 
-async def say(writer: Writer, code: int, text: str) -> None:
+async def send_error(writer: Writer, code: int, text: str) -> None:
     """Send an error response and close the connection."""
     body = f"ao: {text}\n".encode()
     head = f"HTTP/1.1 {code} ao\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
@@ -139,7 +139,7 @@ async def say(writer: Writer, code: int, text: str) -> None:
     writer.close()
 
 
-async def both_ways(near: tuple[Reader, Writer], far: tuple[Reader, Writer]) -> None:
+async def copy_both_ways(near: tuple[Reader, Writer], far: tuple[Reader, Writer]) -> None:
     """Copy data in both directions until both sides are done."""
     await asyncio.gather(pump(near[0], far[1]), pump(far[0], near[1]))
     for _, writer in (near, far):

@@ -33,19 +33,26 @@ from agent_orchestrator.plugins.runtimes import launch_checks
 from agent_orchestrator.plugins.runtimes.docker import engine as engines
 from agent_orchestrator.plugins.runtimes.docker.engine import Engine
 from agent_orchestrator.plugins.runtimes.docker.images import Image, Images
-from agent_orchestrator.plugins.runtimes.docker.mounts import option, private_mounts, workspace_mounts
-from agent_orchestrator.plugins.runtimes.docker.network import way
+from agent_orchestrator.plugins.runtimes.docker.mounts import mount_option, private_mounts, workspace_mounts
+from agent_orchestrator.plugins.runtimes.docker.network import network_setup
 from agent_orchestrator.plugins.runtimes.docker.script import script
-from agent_orchestrator.plugins.runtimes.process import TERM, Process, launch_file, launch_of, text_of, write_private
+from agent_orchestrator.plugins.runtimes.process import (
+    TERM,
+    Process,
+    launch_file,
+    launch_from_handle,
+    read_text,
+    write_private,
+)
 from agent_orchestrator.plugins.runtimes.screen_text import text_of_log
 from agent_orchestrator.protocols import Container, Exit, Gone, Handle, LaunchSpec, Mount, Report
 from agent_orchestrator.protocols.host import Host, ProcessId
 
 LABEL = "agent-orchestrator"
 PIDS = 4096
-RUNS_WITHIN = 60.0
+START_TIMEOUT = 60.0
 """Seconds that the engine gets to start a container."""
-KILLED_WITHIN = 10.0
+KILL_TIMEOUT = 10.0
 _ATTEND = Path(__file__).with_name("attend.sh")
 _PACKAGE = Path(agent_orchestrator.__file__).parent
 _DETACH_KEYS = ",".join(["\udcff"] * 4)
@@ -76,7 +83,7 @@ class Docker(Process):
     async def _engine(self, configured_name: str) -> Engine:
         """Return the engine with this configured name; it is looked up once."""
         if configured_name not in self._engines:
-            self._engines[configured_name] = await engines.find(self._host, configured_name)
+            self._engines[configured_name] = await engines.find_engine(self._host, configured_name)
         return self._engines[configured_name]
 
     async def furnish(self, container: Container, report: Report) -> None:
@@ -121,7 +128,7 @@ class Docker(Process):
         if container.network == "allowlist":
             sockets.mkdir(mode=0o700, parents=True, exist_ok=True)
         container_with_image = replace(container, image=image.name)
-        network = way(container_with_image, engine, sockets, spec.private / "network.log", image.relay)
+        network = network_setup(container_with_image, engine, sockets, spec.private / "network.log", image.relay)
         argv, env, program_mounts = _command(spec, container)
         for mount in container.mounts:
             _make_mount_point(mount, spec.private)
@@ -175,7 +182,7 @@ class Docker(Process):
         record_file = launch_file(launch, "container", ".json")
         if not record_file.exists():
             holder = super()._handle(launch)
-            deadline = time.monotonic() + RUNS_WITHIN
+            deadline = time.monotonic() + START_TIMEOUT
             while not _started_file(launch).exists() and self._holder_lives(holder) and time.monotonic() < deadline:
                 if super()._exit(holder) is not None:
                     break
@@ -208,7 +215,7 @@ class Docker(Process):
     def _handle(self, launch: Mapping[str, str]) -> Handle:
         """Return a handle of the agent's own process if it is visible, otherwise of the engine's client."""
         handle = super()._handle(launch)
-        container_record = json.loads(text_of(launch_file(launch, "container", ".json")) or "{}")
+        container_record = json.loads(read_text(launch_file(launch, "container", ".json")) or "{}")
         container_fields = {
             "container": self._name(launch),
             "engine": container_record.get("engine", ""),
@@ -235,7 +242,9 @@ class Docker(Process):
     def _exit(self, handle: Handle) -> Exit | None:
         """Return the exit status that the engine's client was given; the client's own exit only shows that it has ended."""
         client_exit = super()._exit(handle)
-        code, _, memory = text_of(launch_file(launch_of(handle), "container", ".exit")).strip().partition(" ")
+        code, _, memory = (
+            read_text(launch_file(launch_from_handle(handle), "container", ".exit")).strip().partition(" ")
+        )
         if code:
             return _to_exit(int(code), memory == "true", handle) if client_exit else None
         if client_exit is None or client_exit.code is None:
@@ -262,7 +271,7 @@ class Docker(Process):
             await self._kill(handle, "TERM")
             if not await self._ends_within(agent, grace):
                 await self._kill(handle, "KILL")
-                await self._ends_within(agent, KILLED_WITHIN)
+                await self._ends_within(agent, KILL_TIMEOUT)
         else:
             await self._kill(handle, "KILL")
         return await self.ended(handle)
@@ -287,7 +296,7 @@ class Docker(Process):
         with contextlib.suppress(AoError):
             argv = [handle.address["engine"] or "docker", "rm", "--force", "--volumes", handle.address["container"]]
             await engines.call(self._host, argv, ok=_GONE_ERRORS)
-        for file in (_script_file(launch_of(handle)), _rules_file(launch_of(handle))):
+        for file in (_script_file(launch_from_handle(handle)), _rules_file(launch_from_handle(handle))):
             file.unlink(missing_ok=True)
         shutil.rmtree(Path(handle.address["socket"]).with_suffix(".net"), ignore_errors=True)
 
@@ -345,7 +354,7 @@ def _mount_options(mounts: Sequence[Mount]) -> list[str]:
     """Return the mount options, outer paths first; of several mounts on one target the last one counts."""
     mount_by_target = {mount.target: mount for mount in mounts}
     ordered = sorted(mount_by_target.values(), key=lambda mount: len(mount.target.parts))
-    return [part for mount in ordered for part in ("--mount", option(mount))]
+    return [part for mount in ordered for part in ("--mount", mount_option(mount))]
 
 
 def _command(spec: LaunchSpec, container: Container) -> tuple[tuple[str, ...], dict[str, str], list[Mount]]:
@@ -412,7 +421,7 @@ def _read_bytes(path: str) -> bytes:
 
 def _pid_inside(pid: int) -> int:
     """Return a process's pid inside its container; 0 if it is gone."""
-    for line in text_of(Path(f"/proc/{pid}/status")).splitlines():
+    for line in read_text(Path(f"/proc/{pid}/status")).splitlines():
         if line.startswith("NSpid:"):
             return int(line.split()[-1])
     return 0

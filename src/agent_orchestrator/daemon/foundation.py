@@ -1,0 +1,98 @@
+"""`Foundation`: what exists before the configuration is loaded: the home, the store with its writer, this machine, the projects."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent_orchestrator.base.clock import SystemClock
+from agent_orchestrator.base.files.safe import UnsafePath, read_regular_file
+from agent_orchestrator.base.files.watch import Watch
+from agent_orchestrator.base.home import Home
+from agent_orchestrator.config.known_secrets import learn_environment
+from agent_orchestrator.config.load import MAX_BYTES
+from agent_orchestrator.config.projects.projects import Projects
+from agent_orchestrator.config.projects.trusted_files import TrustedFiles
+from agent_orchestrator.config.scope import ConfigSet, DaemonConfig
+from agent_orchestrator.config.tokens import Tokens
+from agent_orchestrator.core.engine import Flow
+from agent_orchestrator.core.facts import Facts
+from agent_orchestrator.core.store.database import Database
+from agent_orchestrator.errors import AoError, Missing
+from agent_orchestrator.sessions.isolation.sandbox import SandboxedGitHost
+from agent_orchestrator.sessions.site import LocalSite
+
+if TYPE_CHECKING:
+    from agent_orchestrator.core.store.postgres import Postgres
+
+
+class Foundation:
+    """What all parts of a daemon are built on."""
+
+    def __init__(self, home: Home, config_file: Path | None = None, *, foreign: bool = False) -> None:
+        """Create everything; nothing is started. `foreign`: the configuration file came with a repository."""
+        self.home = home
+        learn_environment(os.environ)
+        facts = Facts()
+        trusted_files = TrustedFiles(facts, home, foreign=foreign)
+        self.config = ConfigSet(home.config, os.environ, config_file, trust=trusted_files, foreign=foreign)
+        self.early = early_settings(self.config)
+        """The daemon's settings, if a file sets the database and they had to be read before the store is opened; else None."""
+        self.shared = shared_store(home, self.early.database) if self.early else None
+        """The store, if it is one that other daemons can use too; else None."""
+        self.clock = SystemClock()
+        here = self.shared.me.place if self.shared else ""
+        store = self.shared or Database.sqlite(home.database)
+        self.flow = Flow(store, self.clock, self.config.rules, self.config.routes, facts, here)
+        self.host = SandboxedGitHost(self.config, facts, hidden=(home.path, home.socket("x").parent))
+        self.watch = Watch()
+        self.projects = Projects(self.flow, home, self.host, self.config, trusted_files, self.watch)
+        self.here = LocalSite(home, self.host)
+        self.tokens = Tokens(home)
+
+
+def early_settings(config: ConfigSet) -> DaemonConfig | None:
+    """Return the daemon's settings if a file may set the database, else None. Raises an error for such a file that is invalid.
+
+    Without that file the daemon would open another database, which has none of the sessions.
+    """
+    files = [path for path in config.places if path and path.is_file()]
+    relevant = [path for path in files if _may_set_database(path)]
+    for path in files if relevant else ():
+        try:
+            config.load_home() if path == config.places[0] else config.add(path)
+        except AoError:
+            if path in relevant:
+                raise
+    return config.daemon if relevant else None
+
+
+def _may_set_database(path: Path) -> bool:
+    """Return whether a configuration file mentions a database."""
+    try:
+        return b"database" in read_regular_file(path.resolve(), MAX_BYTES)
+    except UnsafePath:
+        return True  # too long to be valid: loading it raises the error
+
+
+def shared_store(home: Home, database: str) -> Postgres | None:
+    """Return the store at a PostgreSQL server, if the setting names one."""
+    if "://" not in database:
+        return None
+    machine = ""
+    try:
+        from agent_orchestrator.core.store.leader import ActiveDaemon
+        from agent_orchestrator.core.store.postgres import Postgres
+    except ImportError:
+        raise Missing(
+            "database: psycopg, which speaks to PostgreSQL, is not installed",
+            "pip install 'agent-orchestrator[postgres]'",
+        ) from None
+    with contextlib.suppress(OSError):
+        machine = Path("/etc/machine-id").read_text().strip()[:8]
+    name = platform.node() or "localhost"
+    return Postgres(database, ActiveDaemon(name, str(home.path), os.getpid(), time.time(), machine=machine))

@@ -1,0 +1,41 @@
+"""The models of answers about events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agent_orchestrator.server.schema.models.answer import Shown
+
+
+class Event(Shown):
+    """One thing that happened."""
+
+    seq: int
+    type: str
+    session: str | None
+    project: str | None
+    source: str
+    time: str
+    data: dict[str, Any]
+
+
+class Events(Shown):
+    """Events in order."""
+
+    events: list[Event]
+
+
+class Step(Shown):
+    """What an event of a recorded log would lead to today."""
+
+    seq: int
+    type: str
+    session: str | None
+    status: str | None
+    intents: list[dict[str, Any]]
+
+
+class Steps(Shown):
+    """A recorded log, run through today's rules."""
+
+    steps: list[Step]

@@ -1,0 +1,210 @@
+"""The turns of the scripted agent: its task, its messages, and the programs that it runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+
+from .keyboard import CONTROL, Interrupted, Keyboard
+from .output import Ended, lines_of, record, report, show
+
+DIRECTIVE = re.compile(r"\[\[\s*([a-z]+)\s*(?::((?:(?!\[\[).)*?))?\]\]", re.DOTALL)
+OTHERS = re.compile(r"^(?:>|Issue \S+:).*", re.MULTILINE)
+"""What others wrote: quoted lines, and an issue's title."""
+COMMENT = re.compile(r"\(comment ([^\s()]+)\)")
+INBOX_DELAY = 0.5
+
+Step = tuple[str, str]
+
+
+def steps_of(text: str) -> list[Step]:
+    """What a text says is to be done; of what others wrote in it no command is run."""
+    others = [range(*found.span()) for found in OTHERS.finditer(text)]
+    found = [(one.start(), one[1], one[2] or "") for one in DIRECTIVE.finditer(text)]
+    return [
+        ("say", f"not run, for others wrote it: {argument}")
+        if name == "sh" and any(start in lines for lines in others)
+        else (name, argument)
+        for start, name, argument in found
+    ]
+
+
+class Agent:
+    """One run of the program; `directives.py` adds a method for each directive, `do_NAME`."""
+
+    def __init__(self) -> None:
+        self.keyboard = Keyboard()
+        self.workspace = os.path.realpath(os.environ.get("AO_WORKSPACE") or os.getcwd())  # noqa: PTH109
+        self.task = self._read_task()
+        self.answer = ""
+        self.comment = ""
+        self.child = 0
+        self.always: set[str] = set()
+        self.inbox = os.environ.get("AO_INBOX", "")
+        self.older = {line.get("message") for line in lines_of(self.inbox)}
+        acks = lines_of(os.environ.get("AO_SPOOL", ""))
+        self.acknowledged = {line.get("message") for line in acks if line.get("event") == "ack"}
+
+    def _read_task(self) -> str:
+        script = os.environ.get("AO_DEMO_SCRIPT")
+        if script:
+            return script
+        try:
+            with open(os.environ.get("AO_TASK_FILE", ""), encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+                return file.read(int(os.environ.get("AO_DEMO_TASK", -1))).strip()
+        except OSError:
+            return ""
+
+    def run(self, *, resume: bool) -> None:
+        """Do the task, then a turn for each message, until standard input ends."""
+        self.keyboard.open()
+        show(f"demo agent on {os.environ.get('AO_BRANCH') or self.workspace}\n")
+        if resume:
+            show("resumed: the task is not begun again\n")
+        elif self.task:
+            self.turn(self.task)
+        if resume or not self.task:
+            report("activity", state="idle")
+        while True:
+            message = self.next_message()
+            if message is None:
+                return
+            self.turn(message)
+
+    def turn(self, text: str) -> None:
+        """Do what one task or message says; Escape ends it, not us."""
+        report("activity", state="active")
+        self.note_comment(text)
+        try:
+            self.perform(steps_of(text) or self.default(text))
+        except Interrupted:
+            self.end_child()
+            show("\n[interrupted]\n")
+            record("interrupted")
+            report("activity", state="idle", detail="interrupted")
+        else:
+            report("activity", state="idle")
+
+    def note_comment(self, text: str) -> None:
+        """Remember which review comment was named last."""
+        self.comment = [self.comment, *COMMENT.findall(text)][-1]
+
+    def default(self, text: str) -> list[Step]:
+        """What a text without directives makes us do: note it in a file, and commit that."""
+        if os.environ.get("AO_DEMO_READS") == "1":
+            return [("say", "understood")]
+        title = next((line.strip() for line in text.splitlines() if line.strip()), "note")
+        first = next((line for line in (self.task or text).splitlines() if line.strip()), "note")
+        slug = re.sub(r"[^a-z0-9]+", "-", first.lower()).strip("-")[:40].strip("-") or "note"
+        return [
+            ("progress", "1/3 reading the task"),
+            ("edit", f"notes/{slug}.md|{text}"),
+            ("progress", "2/3 committing"),
+            ("commit", f"Note: {title[:60]}"),
+            ("progress", "3/3 finished"),
+            ("done", f"noted in notes/{slug}.md"),
+        ]
+
+    def perform(self, steps: list[Step]) -> None:
+        """Do the steps one by one; a denied `block` skips the one after it."""
+        skip = False
+        for name, raw in steps:
+            step = getattr(self, f"do_{name}", None)
+            argument = raw.strip()
+            if name != "sh":
+                argument = argument.replace("{answer}", self.answer).replace("{comment}", self.comment)
+            if skip:
+                show(f"  skipped: {name}\n")
+                skip = False
+            elif step is None:
+                show(f"  there is no directive [[{name}]]\n")
+            else:
+                try:
+                    skip = step(argument) is False
+                except (OSError, ValueError) as error:
+                    show(f"  {name} failed: {error}\n")
+
+    def next_message(self) -> str | None:
+        """Show the prompt and wait for a message; acknowledge it. None: nobody can send one any more."""
+        keyboard = self.keyboard
+        keyboard.editing = True
+        try:
+            show("> ")
+            while not keyboard.messages:
+                if keyboard.closed:
+                    return None
+                try:
+                    keyboard.poll(None)
+                except Interrupted:
+                    show("\n> ")
+        finally:
+            keyboard.editing = False
+        show("\n")
+        text = keyboard.messages.pop(0)
+        self.acknowledge(text)
+        return text
+
+    def acknowledge(self, text: str) -> None:
+        """Find the message's id in the inbox and report that it was taken up; a person's own typing has none."""
+        message = self.id_of(text)
+        end = time.monotonic() + INBOX_DELAY
+        while message is None and os.path.exists(self.inbox) and time.monotonic() < end:  # noqa: PTH110
+            time.sleep(0.02)
+            message = self.id_of(text)
+        record("message", id=message, text=text)
+        if message is not None:
+            self.acknowledged.add(message)
+            report("ack", message=message)
+
+    def id_of(self, text: str) -> str | None:
+        wanted = CONTROL.sub("", text).split()
+        same = [
+            line["message"]
+            for line in lines_of(self.inbox)
+            if "message" in line
+            and line["message"] not in self.acknowledged
+            and CONTROL.sub("", str(line.get("text", ""))).split() == wanted
+        ]
+        return next((message for message in same if message not in self.older), same[0] if same else None)
+
+    def await_message(self) -> str:
+        """A message in the middle of a turn, which then goes on."""
+        message = self.next_message()
+        if message is None:
+            show("nobody can answer\n")
+            raise Ended(1)
+        report("activity", state="active")
+        self.note_comment(message)
+        return message
+
+    def start(self, argv: list[str]) -> int:
+        """Run a program to its end in a process group of its own, while keys are read."""
+        os.chdir(self.workspace)
+        null = [(os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)]
+        ends = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # whoever is ended now must know his child
+        try:
+            self.child = os.posix_spawnp(
+                argv[0], argv, os.environ, file_actions=null, setpgroup=0, setsigdef=ends, setsigmask=mask
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        while True:
+            pid, status = os.waitpid(self.child, os.WNOHANG)
+            if pid:
+                self.child = 0
+                return os.waitstatus_to_exitcode(status)
+            self.keyboard.poll(1.0)  # the child's end wakes it
+
+    def end_child(self) -> None:
+        """End what `start` is running: a Git that is asked to removes its locks."""
+        child, self.child = self.child, 0
+        if child:
+            os.killpg(child, signal.SIGTERM)
+            until = time.monotonic() + 1.0
+            while not os.waitpid(child, os.WNOHANG)[0]:
+                if time.monotonic() > until:
+                    os.killpg(child, signal.SIGKILL)
+                time.sleep(0.005)

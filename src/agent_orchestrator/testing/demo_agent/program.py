@@ -1,0 +1,39 @@
+"""The program: starts the scripted agent and returns its exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from .directives import DirectedAgent
+from .output import Ended, record
+
+
+def _on_wakeup(_signal: int, _frame: object) -> None:
+    """Nothing to do here: `Keyboard.poll` is woken and looks."""
+
+
+def _on_end(number: int, _frame: object) -> None:
+    raise Ended(128 + number)
+
+
+def main() -> int:
+    """Run the agent; returns its exit code."""
+    resume = "--resume" in sys.argv[1:] or os.environ.get("AO_RESUME") == "1"
+    signal.signal(signal.SIGINT, _on_wakeup)
+    signal.signal(signal.SIGCHLD, _on_wakeup)
+    signal.signal(signal.SIGTERM, _on_end)
+    signal.signal(signal.SIGHUP, _on_end)
+    record("start", resume=resume, session=os.environ.get("AO_SESSION", ""))
+    agent = DirectedAgent()
+    code = 0
+    try:
+        agent.run(resume=resume)
+    except Ended as end:
+        code = end.code
+    finally:
+        agent.end_child()
+        agent.keyboard.close()
+    record("end", code=code)
+    return code

@@ -1,0 +1,271 @@
+"""Configuration in force: live reload, a broken file, trust, scope, removed projects, and files in workspaces."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_orchestrator.errors import AoError
+from agent_orchestrator.testing.sandbox import Sandbox
+from tests.acceptance.commands import acknowledged, refused
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+
+
+def _repository(box: Sandbox, name: str, config: str | None = None) -> Path:
+    first = box.repo
+    try:
+        return box.repository(name, config=config)
+    finally:
+        box.repo = first
+
+
+def _json(box: Sandbox, *argv: str, cwd: Path) -> Any:
+    return json.loads(box.ao(argv[0], "--json", *argv[1:], cwd=cwd).stdout)
+
+
+def _write(repo: Path, text: str) -> None:
+    (repo / "agent-orchestrator.yaml").write_text(text)
+
+
+def _commit(box: Sandbox, repo: Path) -> None:
+    box.git("add", "agent-orchestrator.yaml", cwd=repo)
+    box.git("commit", "-q", "-m", "configuration", cwd=repo)
+
+
+DEMO = "defaults: {agent: demo, runtime: process}\n"
+WITH_COMMANDS = DEMO + "projects:\n  ID:\n    path: .\n    postCreate: [touch made-by-post-create]\n"
+
+
+def test_a_project_of_the_file_that_the_daemon_was_started_with_outlives_it(tmp_path: Path) -> None:
+    with Sandbox(tmp_path) as box:
+        file, elsewhere = box.repository() / "agent-orchestrator.yaml", {"X-AO-Cwd": str(tmp_path)}
+        box.start("--config", str(file))
+        made = box.request("POST", "/api/sessions", {"projectId": "app", "prompt": "[[sleep: 600]]"}, **elsewhere)
+        box.stop(signal.SIGKILL)
+        box.start()
+        known = box.request("GET", "/api/projects", **elsewhere)["projects"]
+        assert [one["id"] for one in known] == ["app"]
+        box.until(lambda: box.session(made["id"])["status"] == "working", "its agent at work")
+
+
+def test_what_came_with_the_repository_needs_trust(shared: Sandbox) -> None:
+    repo = _repository(shared, "foreign", WITH_COMMANDS.replace("ID", "foreign"))
+    _commit(shared, repo)
+    refused(shared.ao("new", "[[wait]]", cwd=repo, check=False), 1, "agent-orchestrator.yaml", "ao trust")
+    assert [one for one in shared.sessions() if one["project"] == "foreign"] == []
+    assert "touch made-by-post-create" in shared.ao("trust", cwd=repo).stdout
+    made = _json(shared, "new", "[[wait]]", cwd=repo)
+    assert (Path(made["workspacePath"]) / "made-by-post-create").exists()
+    _write(repo, WITH_COMMANDS.replace("ID", "foreign").replace("touch", "touch  other"))
+    _commit(shared, repo)
+    refused(shared.ao("new", "[[wait]]", cwd=repo, check=False), 1, "ao trust")
+    _write(repo, WITH_COMMANDS.replace("ID", "foreign") + "    sessionPrefix: f\n")
+    _commit(shared, repo)
+    assert _json(shared, "new", "[[wait]]", cwd=repo)["id"].startswith("f-")
+
+
+def test_a_command_agent_that_came_with_the_repository_needs_trust(shared: Sandbox) -> None:
+    text = "defaults: {runtime: process}\nagents:\n  mine: {tool: command, command: [sh, -c, 'touch x']}\n"
+    repo = _repository(shared, "foreign-agent", text)
+    _commit(shared, repo)
+    refused(shared.ao("new", "x", "--agent", "mine", cwd=repo, check=False), 1, "ao trust")
+    assert _json(shared, "new", "[[wait]]", "--agent", "demo", cwd=repo)["status"] in ("starting", "working", "idle")
+
+
+def test_the_users_own_file_is_trusted_and_stays_so(shared: Sandbox) -> None:
+    repo = _repository(shared, "own", WITH_COMMANDS.replace("ID", "own"))
+    assert _json(shared, "new", "[[wait]]", cwd=repo)["status"] != "failed"
+    _commit(shared, repo)
+    assert _json(shared, "new", "[[wait]]", cwd=repo)["status"] != "failed"
+
+
+def test_a_changed_file_takes_effect_at_once(shared: Sandbox) -> None:
+    repo = _repository(shared, "live", DEMO)
+    assert _json(shared, "new", "--no-wait", "one", cwd=repo)["branch"] == "feature/one"
+    _write(repo, DEMO + "projects:\n  live: {path: ., branchPattern: 'ao/{{name}}', sessionPrefix: lv}\n")
+    made = _json(shared, "new", "--no-wait", "two", cwd=repo)
+    assert (made["id"], made["branch"]) == ("lv-two", "ao/two")
+
+
+def test_a_broken_file_leaves_the_last_good_one_in_force(shared: Sandbox) -> None:
+    good = DEMO + "projects:\n  broken: {path: ., sessionPrefix: bk}\n"
+    repo = _repository(shared, "broken", good)
+    assert _json(shared, "new", "--no-wait", "one", cwd=repo)["id"] == "bk-one"
+    _write(repo, good + "    nonsense: [\n")
+    done = shared.ao("new", "--json", "--no-wait", "two", cwd=repo)
+    assert json.loads(done.stdout)["id"] == "bk-two"
+    assert "agent-orchestrator.yaml:" in done.stderr and "last good" in done.stderr
+    assert "last good" not in shared.ao("status").stderr
+    shared.until(lambda: any(event["type"] == "configuration-broken" for event in shared.events()), "the event")
+    _write(repo, good.replace("bk", "bb"))
+    done = shared.ao("new", "--json", "--no-wait", "three", cwd=repo)
+    assert (json.loads(done.stdout)["id"], done.stderr) == ("bb-three", "")
+
+
+def test_nothing_starts_or_lands_by_a_file_that_a_new_daemon_cannot_read(one: Sandbox) -> None:
+    """What it demands, checks and walls, is not known; once it is right, all goes on."""
+    good = DEMO + "projects:\n  app:\n    path: .\n    ci: {command: test ! -e bad.txt}\n"
+    _write(one.repo, good)
+    work = "[[write: bad.txt|x]] [[commit: bad]] [[done: bad]] [[wait]]"
+    one.ao("new", work, "--name", "bad")
+    one.ao("new", "[[wait]]", "--name", "idle")
+    one.until(lambda: one.session("bad")["status"] == "ci_failed", "its red check")
+    one.ao("stop", "app-idle")
+    one.stop()
+    _write(one.repo, good + "projects: [\n")
+    one.start()
+    head = one.session("bad")["head"]
+    one.ao("send", "app-bad", "[[edit: bad.txt|y]] [[commit: more]] [[done: more]] [[wait]]")
+    one.until(lambda: one.session("bad")["head"] != head and one.session("bad")["pr"], "another commit")
+    one.ao("review", "app-bad", "--approve")
+    asked = one.ao("merge", "app-bad", check=False)
+    assert asked.returncode == 1 and "did not land: nothing starts or lands in app" in asked.stderr
+    assert "bad.txt" not in one.git("ls-tree", "--name-only", "main")
+    with pytest.raises(AoError, match="nothing starts or lands in app"):
+        wanted = {"projectId": "app", "name": "more", "prompt": "[[wait]]"}
+        one.request("POST", "/api/sessions", wanted, **{"X-AO-Cwd": str(one.home.path)})
+    one.ao("restore", "app-idle", check=False)
+    one.until(lambda: one.session("idle")["status"] == "failed", "its agent not to be started")
+    _write(one.repo, good)
+    one.until(lambda: one.session("bad")["status"] == "ci_failed", "its red check again", 90)
+    one.ao("restore", "app-idle")
+
+
+def test_nothing_starts_by_an_own_file_that_a_new_daemon_cannot_read(one: Sandbox) -> None:
+    _write(one.repo, DEMO)
+    one.ao("new", "[[wait]]", "--name", "first")
+    one.stop()
+    one.home.config.write_text("defaults: [\n")
+    one.start()
+    asked = one.ao("new", "[[wait]]", "--name", "second", check=False)
+    assert asked.returncode == 1 and "nothing starts or lands in app" in asked.stderr
+    one.home.config.write_text("defaults: {runtime: process}\n")
+    one.until(lambda: one.ao("new", "[[wait]]", "--name", "second", check=False).returncode == 0, "the file to count")
+
+
+def test_a_broken_file_and_a_new_daemon(one: Sandbox) -> None:
+    good = DEMO + "projects:\n  app: {path: ., sessionPrefix: bk}\n"
+    _write(one.repo, good)
+    assert one.json("new", "[[say: x]]", "--name", "w")["id"] == "bk-w"
+    _write(one.repo, good + "    nonsense: [\n")
+    one.stop(signal.SIGKILL)
+    one.start()
+    assert one.session("bk-w")["id"] == "bk-w"
+    refused(one.ao("new", "y", check=False), 2, "agent-orchestrator.yaml:")
+    _write(one.repo, good)
+    assert one.json("new", "[[wait]]", "--name", "z")["id"] == "bk-z"
+    acknowledged(one, "w", "[[say: y]]")
+
+
+def test_a_file_in_a_workspace_is_never_read(shared: Sandbox) -> None:
+    repo = _repository(shared, "inner", DEMO)
+    made = _json(shared, "new", "[[wait]]", "--name", "w", cwd=repo)
+    workspace = Path(made["workspacePath"])
+    (workspace / "agent-orchestrator.yaml").write_text("this: is\nnot: [valid\n")
+    for folder in (workspace, repo / ".worktrees" / "w"):
+        done = shared.ao("new", "--json", "--no-wait", "from inside", cwd=folder)
+        assert (json.loads(done.stdout)["project"], done.stderr) == ("inner", "")
+
+
+def test_settings_of_the_daemon_count_in_its_own_file_only(shared: Sandbox) -> None:
+    repo = _repository(shared, "ported", DEMO + "port: 4567\n")
+    done = shared.ao("status", cwd=repo)
+    assert "port" in done.stderr and "config.yaml" in done.stderr
+    assert ":4567" not in json.loads(shared.home.info.read_text())["url"]
+
+
+def test_what_is_of_no_effect_is_said_once_and_where_it_is_asked_for(shared: Sandbox) -> None:
+    repo = _repository(shared, "once", DEMO + "port: 4567\n")
+
+    def said(*argv: str) -> bool:
+        return "port counts only in" in shared.ao(*argv, cwd=repo).stderr
+
+    shared.request("GET", "/api/agents", **{"X-AO-Cwd": str(repo)})  # by a program that shows nobody what it is told
+    assert [said("status"), said("status"), said("projects")] == [True, False, False]
+    _write(repo, DEMO + "port: 4568\n")
+    assert [said("projects"), said("status")] == [True, False]
+    assert [said("start", "--no-open"), said("start", "--no-open"), said("status")] == [True, True, False]
+    checked = shared.ao("config", "validate", cwd=repo).stdout
+    assert checked.startswith("warning: ") and "port counts only in" in checked
+    found = [each for each in _json(shared, "doctor", cwd=repo)["checks"] if each["name"] == "configuration"]
+    assert [each["state"] for each in found] == ["warning"] and "port counts only in" in found[0]["detail"]
+    _write(repo, DEMO)
+    assert not said("status") and "port" not in shared.ao("config", "validate", cwd=repo).stdout
+
+
+def test_a_removed_project_does_not_come_back_by_itself(shared: Sandbox) -> None:
+    repo = _repository(shared, "gone", DEMO)
+    shared.ao("status", cwd=repo)
+    assert "gone" in shared.ao("projects").stdout
+    made = _json(shared, "new", "[[wait]]", cwd=repo)
+    refused(shared.ao("remove-project", "gone", check=False), 1, made["id"], "ao stop")
+    shared.ao("stop", made["id"])
+    shared.ao("remove-project", "gone")
+    for command in (["status"], ["projects"]):
+        shared.ao(*command, cwd=repo)
+    assert "gone" not in {project["id"] for project in shared.json("projects")["projects"]}
+    shared.ao("add-project", str(repo))
+    assert "gone" in {project["id"] for project in shared.json("projects")["projects"]}
+
+
+def test_ao_config_names_the_file(shared: Sandbox) -> None:
+    repo = _repository(shared, "elsewhere")
+    (repo / "agent-orchestrator.yaml").unlink()
+    file = shared.folder / "mine.yaml"
+    file.write_text(DEMO + f"projects:\n  mine: {{path: {repo}, sessionPrefix: mn}}\n")
+    shared.env["AO_CONFIG"] = str(file)
+    try:
+        assert _json(shared, "new", "--no-wait", "x", cwd=repo)["id"] == "mn-x"
+    finally:
+        del shared.env["AO_CONFIG"]
+
+
+@pytest.mark.parametrize("sample", sorted(SAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_each_sample_loads(shared: Sandbox, sample: Path) -> None:
+    repo = shared.folder / f"sample-{sample.stem}"
+    repo.mkdir()
+    shared.git("init", "-q", "-b", "main", cwd=repo)
+    shared.git("commit", "-q", "--allow-empty", "-m", "start", cwd=repo)
+    shutil.copy(sample, repo / "agent-orchestrator.yaml")
+    for argv in (["config", "validate"], ["config", "validate", str(sample)], ["config", "validate", "--json"]):
+        done = shared.ao(*argv, cwd=repo, check=False)
+        assert done.returncode == 0, done
+    done = shared.ao("projects", "--json", cwd=repo, check=False)
+    assert done.returncode == 0, done
+
+
+def test_get_and_set_keep_comments(shared: Sandbox) -> None:
+    repo = _repository(shared, "set", "# mine\ndefaults:\n  agent: demo  # scripted\n  runtime: process\n")
+    file = repo / "agent-orchestrator.yaml"
+    assert shared.ao("config", "get", "defaults.agent", cwd=repo).stdout == "demo\n"
+    shared.ao("config", "set", "orchestrator.maxParallelAgents", "2", cwd=repo)
+    shared.ao("config", "set", "defaults.workspace", "clone", cwd=repo)
+    text = file.read_text()
+    assert text.startswith("# mine\n") and "# scripted" in text
+    assert shared.ao("config", "get", "orchestrator.maxParallelAgents", cwd=repo).stdout == "2\n"
+    assert shared.ao("config", "get", "defaults.workspace", cwd=repo).stdout == "clone\n"
+    refused(shared.ao("config", "set", "defaults.agnet", "demo", cwd=repo, check=False), 2, "agnet", "agent")
+    refused(shared.ao("config", "set", "port", "many", cwd=repo, check=False), 2, "port")
+    assert shared.ao("config", "get", "no.such.key", cwd=repo, check=False).returncode in (2, 3)
+    assert file.read_text() == text
+    json.loads(shared.ao("config", "schema").stdout)
+    assert "postCreate" in shared.ao("config-help").stdout
+
+
+def test_whom_a_task_may_be_given_to_is_listed_by_project(shared: Sandbox) -> None:
+    profiles = "agents:\n  careful: {tool: demo, role: reviewer}\n  lost: {tool: command, command: [no-such-program]}\n"
+    repo = _repository(shared, "peopled", DEMO + profiles)
+    shared.ao("add-project", str(repo))
+    rows = {one["name"]: one for one in shared.request("GET", "/api/agents")["agents"] if one["project"] == "peopled"}
+    careful, lost = rows.pop("careful"), rows.pop("lost")
+    assert (careful["tool"], careful["role"], careful["found"], rows) == ("demo", "reviewer", True, {})
+    assert (lost["tool"], lost["role"], lost["found"]) == ("command", "worker", False)
+    claude = next(one for one in shared.request("GET", "/api/agents")["agents"] if one["name"] == "claude-code")
+    assert (claude["project"], claude["tool"], claude["role"]) == (None, "claude-code", None)
+    assert _json(shared, "new", "[[wait]]", "--agent", "careful", cwd=repo)["project"] == "peopled"

@@ -1,0 +1,239 @@
+"""The MCP server of a real daemon, asked by the official client over `ao mcp` and over HTTP: as a person, a viewer and a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp.shared.exceptions import MCPError
+
+from agent_orchestrator.testing.sandbox import Sandbox
+from tests.acceptance.server.mcp.clients import (
+    EXTRA,
+    OWN,
+    STEERING,
+    call,
+    http,
+    names,
+    new,
+    read,
+    refused,
+    source,
+    sources,
+    stdio,
+    token_of,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_a_person_steers_the_fleet_over_ao_mcp(box: Sandbox, mode: str) -> None:
+    async with stdio(box, mode=mode) as client:
+        assert client.protocol_version == ("2026-07-28" if mode == "auto" else "2025-11-25")
+        shown = await names(client)
+        assert shown >= EXTRA | {"spawn_session", "list_sessions", "get_diff"}
+        assert not shown & OWN
+
+        made = await call(client, "spawn_session", prompt="note the tide", title="Tide", files=["notes/*"])
+        assert made["id"] == "app-tide"
+        assert made["project"] == "app"
+        await asyncio.to_thread(box.until, lambda: box.session("app-tide")["pr"], "its pull request")
+        await asyncio.to_thread(box.until, lambda: "demo agent" in box.ao("logs", "tide").stdout, "what it printed")
+
+        (row,) = (await call(client, "list_sessions"))["sessions"]
+        assert (row["id"], row["title"]) == ("app-tide", "Tide")
+        change = await call(client, "get_diff", session="app-tide")
+        assert "note the tide" in change["text"]
+        assert change["next"] is None
+        (file,) = change["files"]
+        assert (await call(client, "get_diff", session="app-tide", file=file))["text"] == change["text"]
+        assert "demo agent" in (await call(client, "get_log", session="app-tide"))["text"]
+        assert (await call(client, "why", session="app-tide"))["lines"][0].startswith("app-tide is ")
+        assert (await call(client, "list_conflicts"))["pairs"] == []
+        assert (await call(client, "list_queue"))["entries"] == []
+
+        issue = await call(client, "create_issue", title="Mind the ebb", body="at night", labels=["sea"])
+        listed = await call(client, "list_issues", number=issue["number"])
+        assert "> at night" in listed["issues"][0]["text"]
+        assert (await call(client, "list_backlog"))["entries"][0]["title"] == "Mind the ebb"
+
+        sent = await call(client, "send_message", session="app-tide", text="and the moon")
+        assert sent["state"] in ("queued", "delivered")
+        told = json.loads(await read(client, "ao://sessions/app-tide/transcript"))
+        assert told["sentence"]
+        assert "demo agent" in await read(client, "ao://sessions/app-tide/log")
+        assert json.loads(await read(client, "ao://sessions/app-tide"))["branch"] == made["branch"]
+        assert json.loads(await read(client, "ao://queue")) == {"entries": []}
+
+        stopped = await call(client, "stop_session", session="app-tide")
+        assert stopped["session"]["status"] == "stopped"
+    assert source(box, "app-tide", "stop-requested") == "person"
+
+
+async def test_what_a_token_does_is_told_as_its_doing_and_a_viewer_only_looks(box: Sandbox) -> None:
+    new(box, "one", "one")
+    operator = box.request("POST", "/api/tokens", {"name": "robot", "role": "operator"})["token"]
+    viewer = box.request("POST", "/api/tokens", {"name": "eyes", "role": "viewer"})["token"]
+    async with http(box, operator) as client:
+        made = await call(client, "spawn_session", prompt="two", project="app")
+        assert "name one: `project`" in await refused(client, "spawn_session", prompt="three")
+        await call(client, "stop_session", session=made["id"])
+    assert source(box, made["id"], "session-created") == "robot"
+    assert source(box, made["id"], "stop-requested") == "robot"
+    async with http(box, viewer, mode="legacy") as client:
+        shown = await names(client)
+        assert "list_sessions" in shown
+        assert not shown & (OWN | STEERING | EXTRA)
+        assert (await call(client, "list_sessions", state="all"))["sessions"]
+        assert "there is no tool 'stop_session' for you" in await refused(client, "stop_session", session="app-one")
+        assert all(tool.annotations and tool.annotations.read_only_hint for tool in (await client.list_tools()).tools)
+
+
+@pytest.mark.parametrize("way", ["stdio", "http"])
+async def test_a_worker_reports_and_asks_and_sees_nothing_of_others(box: Sandbox, way: str) -> None:
+    mine, other = new(box, "one [[write: notes/sea.md|a]]", "one"), new(box, "two [[write: notes/sea.md|b]]", "two")
+    token = token_of(box, mine)
+    asking = stdio(box, AO_SESSION=mine, AO_TOKEN=token) if way == "stdio" else http(box, token)
+    async with asking as client:
+        assert await names(client) == OWN
+        for foreign in ("list_sessions", "get_log", "send_message", "stop_session", "spawn_session", "merge_session"):
+            assert "there is no tool" in await refused(client, foreign, session=other, text="x", prompt="x")
+        for address in (f"ao://sessions/{other}", f"ao://sessions/{other}/log", "ao://sessions", "ao://queue"):
+            with pytest.raises(MCPError):
+                await read(client, address)
+        assert {str(one.uri).split("/")[3] for one in (await client.list_resources()).resources} == {mine}
+        assert (await call(client, "my_session"))["id"] == mine
+
+        await call(client, "report_progress", step="sounding", done=1, total=4)
+        assert box.session(mine)["progress"] == {"done": 1, "total": 4, "step": "sounding", "testsPassed": None}
+        with anyio.fail_after(60):  # what the other one writes is seen a moment later
+            while not (found := (await call(client, "who_touches"))["others"]):
+                await anyio.sleep(0.1)
+        (touching,) = found
+        assert touching == {"session": other, "title": box.session(other)["title"], "files": ["notes/sea.md"]}
+        assert (await call(client, "who_touches", files=["src/"]))["others"] == []
+
+        asked = await call(client, "ask_person", question="How deep?")
+        assert asked["status"] == "needs_input"
+        assert box.session(mine)["waitingFor"] == "How deep?"
+        assert source(box, mine, "agent-ask") == "mcp"
+        box.ao("answer", mine, "nine fathoms")
+        box.until(lambda: sources(box, mine, "agent-done") == ["spool"], "the answer to be taken up")
+        came = await call(client, "my_messages")
+        assert came["messages"][-1]["text"] == "nine fathoms"
+        await call(client, "report_done", summary="sounded")
+        assert source(box, mine, "agent-done") == "mcp"
+
+
+async def test_a_question_put_in_a_turn_stands_until_it_is_answered(box: Sandbox) -> None:
+    mine = new(box, "one", "one")
+    spool = Path(box.request("GET", f"/api/sessions/{mine}/environment")["env"]["AO_SPOOL"])
+    async with http(box, token_of(box, mine)) as client:
+        await call(client, "ask_person", question="How deep?")
+
+    def says(kind: str, line: dict[str, str]) -> None:
+        before = len(sources(box, mine, kind))
+        with spool.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        box.until(lambda: len(sources(box, mine, kind)) > before, kind)
+
+    for kind, line in (
+        ("agent-activity", {"event": "activity", "state": "active"}),
+        ("agent-turn-ended", {"event": "turn", "text": "I have asked."}),
+    ):
+        says(kind, line)
+        assert box.session(mine)["status"] == "needs_input"
+        assert box.session(mine)["waitingFor"] == "How deep?"
+
+
+async def test_an_old_launch_and_a_stopped_session_report_nothing_more(box: Sandbox) -> None:
+    mine = new(box, "one", "one")
+    old = token_of(box, mine)
+    box.ao("stop", mine, "--keep")
+    async with http(box, old) as client:
+        assert "is stopped" in await refused(client, "report_progress", step="x")
+    box.ao("restore", mine)
+    box.until(lambda: box.session(mine)["activity"] == "idle", "it to be back")
+    assert token_of(box, mine) != old
+    async with http(box, old) as client:
+        for name, given in (("report_progress", "step"), ("ask_person", "question"), ("report_done", "summary")):
+            assert "launch 1" in await refused(client, name, **{given: "x"})
+        assert (await call(client, "my_session"))["id"] == mine
+    async with http(box, token_of(box, mine)) as client:
+        await call(client, "report_progress", step="again")
+
+
+def connections(box: Sandbox) -> int:
+    """How many there are to the daemon's socket, those that it has not taken up yet too."""
+    return Path("/proc/net/unix").read_text().count(f" {box.home.socket('daemon.sock')}")
+
+
+async def test_the_daemon_dies_under_ao_mcp_and_the_next_request_finds_it_anew(box: Sandbox) -> None:
+    new(box, "one", "one")
+    bridge = subprocess.Popen(
+        [sys.executable, "-m", "agent_orchestrator", "mcp"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=box.env,
+        cwd=box.repo,
+        text=True,
+    )
+    assert bridge.stdin is not None
+    assert bridge.stdout is not None
+
+    def ask(id_: Any, method: str, **params: Any) -> None:
+        assert bridge.stdin is not None
+        bridge.stdin.write(json.dumps({"jsonrpc": "2.0", "id": id_, "method": method, "params": params}) + "\n")
+        bridge.stdin.flush()
+
+    def answer() -> Any:
+        assert bridge.stdout is not None
+        return json.loads(bridge.stdout.readline())
+
+    try:
+        ask(1, "ping")
+        assert answer() == {"jsonrpc": "2.0", "id": 1, "result": {}}
+        pid = box.daemon_pid()
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        before = connections(box)
+        ask("slow", "tools/list")
+        box.until(lambda: connections(box) > before, "the daemon to be asked")
+        os.kill(pid, signal.SIGKILL)
+        broken = answer()
+        assert broken["id"] == "slow"
+        assert "broke" in broken["error"]["message"]
+        ask(3, "tools/call", name="list_sessions", arguments={})
+        assert answer()["result"]["structuredContent"]["sessions"][0]["id"] == "app-one"
+        bridge.stdin.write("nonsense\n")
+        bridge.stdin.flush()
+        assert answer()["error"]["code"] == -32700
+        bridge.stdin.close()
+        assert bridge.wait(60) == 0
+    finally:
+        bridge.kill()
+        bridge.wait(10)
+        bridge.stdin.close()
+        bridge.stdout.close()
+
+
+async def test_ao_mcp_may_be_a_sessions_agent_and_says_how_it_is_added(box: Sandbox) -> None:
+    mine = new(box, "one", "one")
+    async with stdio(box, "--session", mine) as client:
+        assert await names(client) == OWN
+        await call(client, "report_progress", step="by hand")
+    assert box.session(mine)["progress"]["step"] == "by hand"
+    added = json.loads(box.ao("mcp", "--print-config").stdout)["mcpServers"]["agent-orchestrator"]
+    assert [added["command"], *added["args"]] == [sys.executable, "-P", "-m", "agent_orchestrator", "mcp"]
+    assert added["env"] == {"AO_HOME": str(box.home.path)}
+    assert "claude mcp add agent-orchestrator" in box.ao("mcp", "--print-config", "claude").stdout
+    assert "[mcp_servers.agent-orchestrator]" in box.ao("mcp", "--print-config", "codex", "--session", mine).stdout

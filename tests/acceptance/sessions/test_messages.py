@@ -1,0 +1,127 @@
+"""Messages: in order, as text whatever is in them, once, and held where they would do harm."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.errors import Conflict
+from agent_orchestrator.testing.sandbox import Sandbox
+from tests.acceptance.commands import acknowledged, refused
+
+
+def _received(box: Sandbox) -> list[str]:
+    log = box.folder / "demo.jsonl"
+    written = log.read_text() if log.exists() else ""
+    lines = [json.loads(line) for line in written[: written.rfind("\n") + 1].splitlines()]
+    return [line["text"] for line in lines if line["event"] == "message"]
+
+
+def _states(box: Sandbox, session: str) -> list[str]:
+    return [one["state"] for one in box.request("GET", f"/api/sessions/{session}/messages")["messages"]]
+
+
+def test_hostile_text_arrives_as_text(box: Sandbox) -> None:
+    box.stop()
+    box.env["AO_DEMO_LOG"] = str(box.folder / "demo.jsonl")
+    box.start()
+    box.ao("new", "[[say: ready]]", "--name", "h")
+    box.until(lambda: box.session("h")["activity"] == "idle")
+    hostile = [
+        "paste end \x1b[201~ then ; rm -rf x",
+        "bell \a and \x1b]0;title\a",
+        "return \r here",
+        "two\nlines\tand a tab",
+        "ünïcödé 日本 🙂",
+        "-- leading dashes",
+        "$HOME `x` $(y) 'q' \"d\" \\n #{pane_id} %1",
+        "; kill-server",
+    ]
+    for text in hostile:
+        box.request("POST", "/api/sessions/h/message", {"content": text})
+    box.request("POST", "/api/sessions/h/message", {"content": "nul \0 end"})
+    box.until(lambda: len(_received(box)) == len(hostile) + 1, "all messages")
+    got = _received(box)
+    assert not any(character in text for text in got for character in "\x1b\a\0\r")
+    assert [text.split()[0] for text in got] == [text.split()[0] for text in [*hostile, "nul"]]
+    assert got[3] == hostile[3] and got[4:8] == hostile[4:8]
+    assert "rm -rf x" in got[0] and box.session("h")["activity"] in ("idle", "active")
+
+
+def test_messages_keep_their_order_and_come_once(box: Sandbox) -> None:
+    box.stop()
+    box.env["AO_DEMO_LOG"] = str(box.folder / "demo.jsonl")
+    box.start()
+    box.ao("new", "[[say: ready]]", "--name", "o")
+    texts = [f"message {number} [[say: {number}]]" for number in range(8)]
+    for text in texts[:4]:
+        box.request("POST", "/api/sessions/o/message", {"content": text})
+    box.stop(signal.SIGKILL)
+    box.start()
+    for text in texts[4:]:
+        box.request("POST", "/api/sessions/o/message", {"content": text})
+    box.until(lambda: len(_received(box)) >= 8, "all messages")
+    box.until(lambda: _states(box, "o") == ["acknowledged"] * 8, "all acknowledgements")
+    assert _received(box) == texts
+
+
+def test_held_while_blocked_and_answered_by_key(box: Sandbox) -> None:
+    box.ao("new", "[[block: Allow rm?]] [[edit: allowed.txt|yes]] [[wait]]", "--name", "b")
+    box.until(lambda: box.session("b")["status"] == "blocked")
+    assert "Allow rm?" in box.ao("status").stdout
+    sent = box.json("send", "b", "[[edit: later.txt|x]]")
+    path = f"/api/sessions/b/messages/{sent['messageId']}"
+    held = box.until(lambda: (now := box.request("GET", path))["state"] == "held" and now, "the message to be held")
+    assert held["reason"]
+    refused(box.ao("answer", "b", "some text", check=False), 2, "--allow")
+    box.ao("answer", "b", "--allow")
+    workspace = Path(box.session("b")["workspacePath"])
+    box.until(lambda: (workspace / "allowed.txt").exists(), "the permission")
+    box.until(lambda: box.request("GET", path)["state"] == "acknowledged", "the message")
+    refused(box.ao("answer", "b", "--allow", check=False), 1, "waits for no permission")
+
+
+def test_an_answer_is_for_what_was_shown_and_for_nothing_else(box: Sandbox) -> None:
+    box.ao("new", "[[block: Allow ls?]] [[block: Allow rm?]] [[edit: allowed.txt|yes]] [[ask: Well?]]", "--name", "b")
+    box.until(lambda: box.session("b")["waitingFor"] == "Allow ls?")
+    (first,) = box.json("answer", "b")["questions"]
+    box.ao("answer", "b", "--allow", "--request", first["request"])
+    box.until(lambda: box.session("b")["waitingFor"] == "Allow rm?")
+    refused(
+        box.ao("answer", "b", "--allow", "--request", first["request"], check=False), 1, "asks something else by now"
+    )
+    with pytest.raises(Conflict, match="asks something else by now"):
+        box.request("POST", "/api/sessions/b/answer", {"decision": "always", "request": first["request"]})
+    (second,) = box.json("answer", "b")["questions"]
+    assert second["text"] == "Allow rm?" and second["request"] != first["request"]
+    assert not (Path(box.session("b")["workspacePath"]) / "allowed.txt").exists()
+    box.request("POST", "/api/sessions/b/answer", {"decision": "allow", "request": second["request"]})
+    box.until(lambda: any(one["type"] == "agent-ask" for one in box.events("b")), "what was allowed")
+    refused(box.ao("answer", "b", "ls", "--request", second["request"], check=False), 1, "asks something else by now")
+    (third,) = box.json("answer", "b")["questions"]
+    box.ao("answer", "b", "fine", "--request", third["request"])
+    box.until(lambda: box.session("b")["status"] != "needs_input", "the answer")
+    refused(box.ao("answer", "b", "fine", "--request", third["request"], check=False), 1, "does not ask this any more")
+
+
+def test_interrupt_and_input_from_files(box: Sandbox) -> None:
+    box.ao("new", "[[stuck]]", "--name", "i")
+    box.until(lambda: box.session("i")["activity"] == "active")
+    file = box.folder / "text"
+    file.write_text("[[edit: i.txt|by file]]\n")
+    acknowledged(box, "i", "--file", str(file), "--interrupt")
+    workspace = Path(box.session("i")["workspacePath"])
+    box.until(lambda: (workspace / "i.txt").exists(), "the message to be acted on")
+    box.ao("send", "i", "-", "--wait", stdin="[[edit: j.txt|by stdin]]")
+    box.until(lambda: (workspace / "j.txt").exists(), "the message to be acted on")
+
+
+def test_empty_and_undeliverable_messages(shared: Sandbox) -> None:
+    shared.ao("new", "[[wait]]", "--name", "e")
+    refused(shared.ao("send", "e", "", check=False), 2, "empty")
+    refused(shared.ao("send", "e", "\x1b\x07", check=False), 2, "empty")
+    shared.ao("stop", "e")
+    refused(shared.ao("send", "e", "hello", check=False), 1, "stopped", "ao restore")

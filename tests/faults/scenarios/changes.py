@@ -1,0 +1,120 @@
+"""Stories of changes: merged, reviewed and stacked."""
+
+from __future__ import annotations
+
+from tests.faults.scenarios.scenario import Scenario
+from tests.faults.scenarios.stage import Stage
+
+
+class Landing(Scenario):
+    """An issue is taken up, a check fails, the agent is told and repairs it, a person approves, it lands."""
+
+    config = (
+        "defaults: {{agent: demo, runtime: {runtime}}}\n"
+        'ci: {{command: "test ! -e broken.txt"}}\n'
+        "reactions:\n"
+        '  ci-failed: {{message: "[[sh: rm broken.txt]] [[commit: mend]] [[done: mended]]", backoff: 1s..1s}}\n'
+        "  approved-and-green: {{auto: true}}\n"
+    )
+    task = "[[write: broken.txt|x]] [[write: kept.txt|kept]] [[commit: break]] [[done: broken]]"
+
+    def play(self, stage: Stage) -> None:
+        stage.ao("issue", "new", "Mend it", "-m", self.task)
+        stage.ao("new", "#1", "--name", "mend")
+        stage.until(lambda: stage.session("mend")["status"] == "review_pending", "the check to be mended")
+        stage.ao("review", "mend", "--approve")
+
+    def settled(self, stage: Stage) -> bool:
+        now = stage.session("mend")
+        return now["status"] == "merged" and now["workspacePath"] is None and now["pid"] is None
+
+    def wrong(self, stage: Stage) -> list[str]:
+        issues = [(one["title"], one["state"]) for one in stage.ask("/api/issues?all=1&state=all")["issues"]]
+        wrong = [] if issues == [("Mend it", "closed")] else [f"the issues are {issues}"]
+        wrong += stage.once("app-mend", ["[[sh: rm broken.txt]] [[commit: mend]] [[done: mended]]"])
+        return wrong + landed(stage, ["Mend it (#2)"], {"README.md", "kept.txt"})
+
+
+class Review(Scenario):
+    """A reviewer comments on a line; the agent gets it once and answers; a person's word lands it, and takes it back."""
+
+    config = "defaults: {{agent: demo, runtime: {runtime}}}\n"
+    task = (
+        "Write a\n[[write: a.txt|x]] [[commit: a]] [[done: a]] [[wait]] "
+        "[[write: a.txt|y]] [[commit: better]] [[reply: {comment}|better now]] [[done: b]]"
+    )
+
+    def play(self, stage: Stage) -> None:
+        stage.ao("new", self.task, "--name", "rev")
+        stage.until(lambda: stage.session("rev")["status"] == "review_pending", "the pull request to be ready")
+        stage.ao("review", "rev", "--comment", "a.txt:1:why x?")
+        stage.until(lambda: len(self._comments(stage)) > 1, "the agent's answer")
+        stage.until(lambda: stage.session("rev")["activity"] == "idle", "the end of its turn")
+        stage.ao("merge", "rev")
+        stage.until(lambda: self._gone(stage, "rev"), "the first landing")
+        stage.ao("undo", "rev")
+        stage.ao("merge", "revert-write-a")
+
+    def _comments(self, stage: Stage) -> list[str]:
+        threads = stage.ask("/api/sessions/rev/review")["threads"]
+        return [comment["body"] for thread in threads for comment in thread["comments"]]
+
+    def _gone(self, stage: Stage, name: str) -> bool:
+        now = stage.session(name)
+        return now["status"] == "merged" and now["workspacePath"] is None and now["pid"] is None
+
+    def settled(self, stage: Stage) -> bool:
+        return self._gone(stage, "rev") and self._gone(stage, "revert-write-a")
+
+    def wrong(self, stage: Stage) -> list[str]:
+        heard, comments = stage.heard(), self._comments(stage)
+        wrong = [] if len(heard) == 1 and "why x?" in heard[0] else [f"the comment was heard as {heard}"]
+        wrong += [] if comments == ["why x?", "better now"] else [f"the thread is {comments}"]
+        text = stage.box.git("show", "main~1:a.txt")
+        wrong += [] if text == "y" else [f"what landed is {text!r}"]
+        titles = ["Revert Write a (#2)", "Write a (#1)"]
+        return wrong + landed(stage, titles, {"README.md"}) + stage.once("app-rev", heard)
+
+
+class Stacked(Scenario):
+    """A change stands on another one; that lands, and the first is put onto the base and lands too."""
+
+    config = "defaults: {{agent: demo, runtime: {runtime}}}\n"
+
+    def play(self, stage: Stage) -> None:
+        stage.ao("new", "Low\n[[write: low.txt|low]] [[commit: low]] [[done: low]]", "--name", "low")
+        stage.until(lambda: stage.session("low")["status"] == "review_pending", "the one below")
+        task = "High\n[[write: high.txt|high]] [[commit: high]] [[done: high]]"
+        stage.ao("new", task, "--name", "high", "--after", "low", "--stack")
+        stage.until(lambda: stage.session("high")["status"] == "review_pending", "the one above")
+        stage.ao("merge", "low")
+        stage.until(lambda: self._stands(stage), "the one above to stand on the base")
+        stage.until(lambda: stage.session("high")["pr"]["mergeable"] == "yes", "it to be compared")
+        stage.ao("merge", "high")
+
+    def _stands(self, stage: Stage) -> bool:
+        now = stage.session("high")
+        if now["base"] != "main" or now["pr"]["base"] != "main":
+            return False
+        tip = stage.box.git("rev-parse", now["branch"])
+        return tip == now["head"] and stage.box.git("merge-base", "main", tip) == stage.box.git("rev-parse", "main")
+
+    def settled(self, stage: Stage) -> bool:
+        now = [stage.session(name) for name in ("low", "high")]
+        return all(one["status"] == "merged" and one["workspacePath"] is None and one["pid"] is None for one in now)
+
+    def wrong(self, stage: Stage) -> list[str]:
+        wrong = stage.once("app-low", [], starts=(2, 0)) + stage.once("app-high", [], starts=(2, 0))
+        return wrong + landed(stage, ["High (#2)", "Low (#1)"], {"README.md", "low.txt", "high.txt"})
+
+
+def landed(stage: Stage, titles: list[str], files: set[str]) -> list[str]:
+    """Are these landings on the base, the last one first, each once and nothing else, and is all of it cleaned up?"""
+    git, wrong = stage.box.git, []
+    if (there := git("log", "--format=%s", "main").splitlines()) != [*titles, "start"]:
+        wrong.append(f"main has {there}")
+    if (found := set(git("ls-tree", "--name-only", "main").splitlines())) != files:
+        wrong.append(f"main holds {found}, not {files}")
+    if (branches := git("branch", "--format=%(refname:short)").split()) != ["main"]:
+        wrong.append(f"the branches are {branches}")
+    return wrong

@@ -1,0 +1,202 @@
+"""Stories that are played at a forge while the daemon is killed. Their ends are compared with what the forge itself has on record."""
+
+from __future__ import annotations
+
+import base64
+from collections import Counter
+from collections.abc import Callable
+
+from tests.faults.forge_server import PRESENT, ForgeServer
+from tests.faults.scenarios.scenario import Scenario
+from tests.faults.scenarios.stage import Stage
+
+
+class AtForge(Scenario):
+    """A clone of a repository at a forge that is asked once a second."""
+
+    config = (
+        "defaults: {{agent: demo, runtime: {runtime}}}\n"
+        "orchestrator: {{autoAssign: true}}\n"
+        "agents:\n"
+        "  tester: {{tool: demo, filters: {{labels: [needs-tests]}}}}\n"
+        "projects:\n"
+        "  app:\n"
+        "    path: .\n"
+        "    repo: acme/app\n"
+        '    scm: &at {{plugin: github, apiUrl: "{url}", token: "{token}", poll: 1s}}\n'
+        "    tracker: {{<<: *at, labels: {{inProgress: doing, inReview: reviewing}}}}\n"
+        "reactions:\n"
+        "{rules}"
+    )
+    rules = ""
+
+    def prepare(self, stage: Stage) -> None:
+        self.forge = ForgeServer()
+        url, address, token = self.forge.ask("place")
+        config = self.config.format(runtime=self.runtime, url=url, token=token, rules=self.rules)
+        stage.box.repository(config=config)
+        login = base64.b64encode(f"x:{token}".encode()).decode()
+        git = stage.box.git
+        git("remote", "add", "origin", address)
+        git("-c", f"http.extraHeader=Authorization: Basic {login}", "fetch", "-q", "origin")
+        git("reset", "-q", "--hard", "origin/main")
+
+    def close(self) -> None:
+        self.forge.close()
+
+    def happened(self) -> Counter[tuple[str, str, str, str]]:
+        """How often each thing happened there, as far as somebody did it: event, action, about what, by whom."""
+        return Counter((event, action, number, who) for event, action, number, who, _ in self.forge.ask("record"))
+
+    def counted(self, wanted: dict[tuple[str, str, str, str], int]) -> list[str]:
+        """What happened another number of times than it should have."""
+        found = self.happened()
+        off = {what: times for what, times in wanted.items() if found[what] != times}
+        wrong = [f"{what} happened {found[what]} times, not {times}" for what, times in off.items()]
+        return wrong + [f"inside the forge: {fault}" for fault in self.forge.ask("faults")]
+
+    def followed(self, stage: Stage) -> bool:
+        """Is the base here where it is there?"""
+        head = self.forge.ask("base")[0]
+        return all(stage.box.git("rev-parse", name) == head for name in ("main", "origin/main"))
+
+
+class ThroughForge(AtForge):
+    """A labelled issue is taken up; its check fails and is mended, a comment is answered, it is approved and merged, the issue closed."""
+
+    rules = (
+        '  ci-failed: {message: "[[sh: rm broken.txt]] [[commit: mend]] [[done: mended]]", backoff: 1s..1s}\n'
+        "  approved-and-green: {auto: true}\n"
+    )
+    task = "[[write: broken.txt|x]] [[write: kept.txt|kept]] [[commit: break]] [[done: broken]]"
+    comment = "Why? [[reply: {comment}|Because]] [[write: kept.txt|better]] [[commit: better]] [[done: better]]"
+
+    def prepare(self, stage: Stage) -> None:
+        super().prepare(stage)
+        self.forge.ask("judge_pushes")
+
+    def play(self, stage: Stage) -> None:
+        stage.ask("/api/sessions?all=1")
+        stage.ao("add-project", str(stage.box.repo))
+        self.issue = self.forge.ask("open_issue", "Mend it", self.task, "needs-tests")
+        stage.until(lambda: self._status(stage) == "review_pending", "the check to be mended")
+        self.number = stage.session("mend-it")["pr"]["number"]
+        self.forge.ask("discuss", self.number, "kept.txt", self.comment)
+        before = self.forge.ask("pull", self.number)["head"]
+        stage.until(lambda: self._answered(stage, before), "the comment to be answered and worked on")
+        self.approved = self.forge.ask("pull", self.number)["head"]
+        self.forge.ask("approve", self.number)
+
+    def _status(self, stage: Stage) -> str:
+        found = [one for one in stage.ask("/api/sessions?all=1")["sessions"] if one["name"] == "mend-it"]
+        good = found and found[0]["pr"] and any(check["state"] == "success" for check in found[0]["pr"]["checks"])
+        return str(found[0]["status"]) if good else ""
+
+    def _answered(self, stage: Stage, before: str) -> bool:
+        pull = self.forge.ask("pull", self.number)
+        now = stage.session("mend-it")
+        return (
+            len(pull["said"]) > 1
+            and pull["head"] != before
+            and now["head"] == pull["head"]
+            and now["activity"] == "idle"
+        )
+
+    def settled(self, stage: Stage) -> bool:
+        now = stage.session("mend-it")
+        here = now["status"] == "merged" and now["workspacePath"] is None and now["pid"] is None
+        there = self.forge.ask("issue", self.issue)
+        gone = self.forge.ask("pull", self.number)["branch"] is None
+        return (
+            here and gone and there["state"] == "closed" and "reviewing" not in there["labels"] and self.followed(stage)
+        )
+
+    def wrong(self, stage: Stage) -> list[str]:
+        number, issue = str(self.number), str(self.issue)
+        pull, there = self.forge.ask("pull", self.number), self.forge.ask("issue", self.issue)
+        _, titles, files = self.forge.ask("base")
+        wrong = self.counted(
+            {
+                ("pull_request", "opened", number, "dev"): 1,
+                ("pull_request", "ready_for_review", number, "dev"): 1,
+                ("pull_request", "closed", number, "dev"): 1,
+                ("pull_request", "synchronize", number, "dev"): 2,
+                ("pull_request_review_comment", "created", number, "dev"): 1,
+                ("issue_comment", "created", issue, "dev"): 1,
+                ("issues", "assigned", issue, "dev"): 1,
+                ("issues", "closed", issue, "dev"): 1,
+                ("issues", "reopened", issue, "dev"): 0,
+                ("issues", "labeled", issue, "dev"): 2,
+            }
+        )
+        wrong += [f"there are {self.forge.ask('pulls')} pull requests"] * (self.forge.ask("pulls") != 1)
+        if (pull["state"], pull["head"], pull["branch"]) != ("merged", self.approved, None):
+            wrong.append(f"approved was {self.approved}, and the pull request is {pull}")
+        if titles != [f"Mend it (#{self.number})", "Initial commit"] or sorted(files) != ["README.md", "kept.txt"]:
+            wrong.append(f"the base has {titles} with {files}")
+        said = [text.partition("\n")[0] for text in pull["said"]]
+        wrong += [f"the discussion is {pull['said']}, beside it {pull['comments']}"] * (
+            said[1:] != ["Because"] or bool(pull["comments"])
+        )
+        wrong += [f"the issue is {there}"] * (there["labels"] != ["needs-tests"] or len(there["comments"]) != 1)
+        branches = stage.box.git("branch", "--format=%(refname:short)").split()
+        wrong += [f"the branches are {branches}"] * (branches != ["main"])
+        heard = stage.heard()
+        wrong += [f"the agent heard {heard}"] * (
+            len(heard) != 2 or "rm broken.txt" not in heard[0] or "Why?" not in heard[1]
+        )
+        return wrong + stage.once("app-mend-it", heard)
+
+
+class AskedAtForge(AtForge):
+    """A person makes it ready, has its checks run again, lets it land by itself, calls that off, and gives it up: each once there."""
+
+    rules = "  ci-failed: {auto: false}\n"
+
+    def play(self, stage: Stage) -> None:
+        stage.ask("/api/sessions?all=1")
+        stage.ao("add-project", str(stage.box.repo))
+        self.forge.ask("demand", "never")
+        stage.ao("new", "[[write: a.txt|a]] [[commit: a]] [[wait]]", "--name", "asked")
+        stage.until(lambda: stage.session("asked")["pr"], "its pull request")
+        self.number = stage.session("asked")["pr"]["number"]
+        stage.ao("api", "POST", "/sessions/asked/ready")
+        self.forge.ask("check", self.number, "tests", "failure")
+        stage.until(lambda: self._checks(stage, "failure"), "the check to be seen")
+        stage.ao("checks", "asked", "--run")
+        stage.until(lambda: self.happened()["check_suite", "rerequested", "", "dev"], "it to be run again")
+        self.forge.ask("check", self.number, "tests", "success")
+        stage.until(lambda: self._checks(stage, "success"), "the check to be seen again")
+        stage.ao("merge", "asked", "--no-wait")
+        stage.until(lambda: self.forge.ask("pull", self.number)["autoMerge"], "it to be handed over")
+        stage.ao("merge", "asked", "--cancel")
+        stage.ao("api", "POST", "/sessions/asked/close")
+
+    def _checks(self, stage: Stage, state: str) -> bool:
+        return [one["state"] for one in stage.session("asked")["pr"]["checks"]] == [state]
+
+    def settled(self, stage: Stage) -> bool:
+        return (
+            bool(stage.session("asked")["status"] == "closed")
+            and self.forge.ask("pull", self.number)["state"] == "closed"
+        )
+
+    def wrong(self, stage: Stage) -> list[str]:
+        number = str(self.number)
+        pull = self.forge.ask("pull", self.number)
+        wrong = self.counted(
+            {
+                ("pull_request", "opened", number, "dev"): 1,
+                ("pull_request", "ready_for_review", number, "dev"): 1,
+                ("check_suite", "rerequested", "", "dev"): 1,
+                ("pull_request", "auto_merge_enabled", number, "dev"): 1,
+                ("pull_request", "auto_merge_disabled", number, "dev"): 1,
+                ("pull_request", "closed", number, "dev"): 1,
+            }
+        )
+        wrong += [f"the pull request is {pull}"] * (pull["draft"] or pull["autoMerge"] or pull["merged"] is not None)
+        return wrong + stage.once("app-asked", [])
+
+
+FORGES: dict[str, Callable[[str], Scenario]] = {"forge": ThroughForge, "asked": AskedAtForge} if PRESENT else {}
+"""None where what GitHub publishes is not there."""

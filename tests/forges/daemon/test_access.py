@@ -1,0 +1,158 @@
+"""What `ao doctor` says of tokens: who we are at a forge or tracker, what the token lacks, and what that is needed for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_orchestrator.testing.github import GitHubServer
+from agent_orchestrator.testing.gitlab import GitLabServer
+from agent_orchestrator.testing.jira import JiraServer
+from agent_orchestrator.testing.sandbox import Sandbox
+from tests.acceptance.session_states import PLENTY
+from tests.forges import fetch
+from tests.forges.conftest import published
+from tests.forges.plugins.trackers import LinearBench
+from tests.forges.published.linear_types import written
+
+BOTH = """
+projects:
+  app:
+    path: .
+    repo: acme/app
+    scm: &at {{plugin: {kind}, apiUrl: "{url}", token: "{token}"}}
+    tracker: *at
+"""
+TRACKER = """
+projects:
+  app:
+    path: .
+    tracker: {{plugin: {kind}, {options}, token: "{token}"}}
+"""
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Iterator[Sandbox]:
+    with Sandbox(tmp_path, "process") as sandbox:
+        sandbox.repository(config="projects: {app: {path: .}}")
+        sandbox.start()
+        sandbox.ao("add-project", str(sandbox.repo))
+        yield sandbox
+
+
+def said(box: Sandbox, config: str, name: str, state: str, *words: str) -> str:
+    """What the doctor says under a name once this configuration is in force: all these words."""
+    (box.repo / "agent-orchestrator.yaml").write_text(config)
+
+    def found() -> Any:
+        checks = {one["name"]: one for one in box.request("GET", "/api/doctor")["checks"]}
+        one = checks.get(name) or {}
+        text = f"{one.get('detail')} | {one.get('remedy')}"
+        return text if one.get("state") == state and all(word in text for word in words) else None
+
+    return str(box.until(found, f"{name} {state}: {words}", PLENTY / 3))
+
+
+def soon(style: str) -> str:
+    return (datetime.now(UTC) + timedelta(days=3)).strftime(style)
+
+
+def test_tokens_of_github(box: Sandbox, schema: Path) -> None:
+    everything = frozenset({"pulls", "actions", "issues"})
+    with GitHubServer(schema=schema) as forge:
+        forge.repository("acme/app", {"a.txt": "1\n"}, people={"dev": "write", "rev": "read"})
+
+        def config(**token: Any) -> str:
+            who = token.pop("who", "dev")
+            return BOTH.format(kind="github", url=forge.url, token=forge.token(who, **token))
+
+        said(box, config(), "github: app", "ok", "acme/app, as dev, scopes repo, read:org, workflow")
+        said(box, config(), "github issues: app", "ok", "as dev, scopes repo")
+        widen = "gh auth refresh --hostname 127.0.0.1 --scopes workflow"
+        narrow = config(scopes=("repo",))
+        said(box, narrow, "github: app", "warning", "lacks the scope workflow", ".github/workflows", widen)
+        said(box, narrow, "github issues: app", "ok", "as dev, scopes repo")
+        wrong = config(scopes=("read:org",))
+        said(
+            box, wrong, "github: app", "failed", "scopes read:org", "lacks the scope public_repo", "open pull requests"
+        )
+        said(
+            box, wrong, "github issues: app", "failed", "lacks the scope public_repo, needed to read and change issues"
+        )
+        fine = config(permissions=everything)
+        said(box, fine, "github: app", "ok", "without scopes, so tried: reading pulls, actions/runs")
+        said(box, fine, "github issues: app", "ok", "without scopes, so tried: reading issues")
+        blind = config(permissions=everything - {"actions"})
+        said(box, blind, "github: app", "warning", "actions=read", "needed to read checks", "give the token that")
+        said(box, config(permissions=everything - {"pulls"}), "github: app", "failed", "pulls=read")
+        said(box, config(who="rev"), "github: app", "failed", "rev may not write to acme/app", "scm.fork")
+        said(box, config(ends=soon("%Y-%m-%d %H:%M:%S UTC")), "github: app", "warning", "ends on", "make another")
+        old = config(expired=True)
+        for name in ("github: app", "github issues: app"):
+            line = said(box, old, name, "failed", "is not accepted by GitHub", "gh auth login")
+            assert "\n" not in line
+        assert box.ao("doctor", check=False).returncode == 1
+
+
+def test_tokens_of_gitlab(box: Sandbox) -> None:
+    with GitLabServer() as forge:
+        forge.repository("acme/app", {"a.txt": "1\n"}, people={"dev": "write", "rev": "read"})
+
+        def config(**token: Any) -> str:
+            who = token.pop("who", "dev")
+            return BOTH.format(kind="gitlab", url=forge.url, token=forge.token(who, **token))
+
+        said(box, config(), "gitlab: app", "ok", "acme/app, as dev, scopes api")
+        said(box, config(), "gitlab issues: app", "ok", "as dev, scopes api")
+        for scopes in (("read_api",), ("read_repository",)):
+            wrong = config(scopes=scopes)
+            said(
+                box,
+                wrong,
+                "gitlab: app",
+                "failed",
+                f"scopes {scopes[0]}",
+                "the scope api, needed to read and open merge",
+            )
+            said(box, wrong, "gitlab issues: app", "failed", "needed to read and change issues", "make a token")
+        said(box, config(who="rev"), "gitlab: app", "failed", "rev may not write to acme/app", "role of a developer")
+        said(box, config(ends=soon("%Y-%m-%d")), "gitlab: app", "warning", "ends on", "make another")
+        for name in ("gitlab: app", "gitlab issues: app"):
+            said(box, config(expired=True), name, "failed", "is not accepted by GitLab", "glab auth login")
+
+
+def test_tokens_of_linear(box: Sandbox) -> None:
+    pytest.importorskip("graphql", reason="graphql-core is not installed: make test-forges")
+    bench = LinearBench(written(published(fetch.LINEAR)))
+    with bench.server as linear:
+
+        def config(token: str, team: str = "LIN") -> str:
+            return TRACKER.format(kind="linear", options=f'team: {team}, apiUrl: "{linear.api}"', token=token)
+
+        said(box, config(linear.token("dev")), "linear issues: app", "ok", "as dev", "team LIN")
+        said(box, config(linear.token("dev"), "NO"), "linear issues: app", "failed", "no team NO", "team: LIN")
+        said(box, config("lin_api_wrong"), "linear issues: app", "failed", "is not accepted", "LINEAR_API_KEY")
+
+
+def test_tokens_of_jira(box: Sandbox) -> None:
+    with JiraServer() as jira:
+        jira.project("APP")
+
+        def config(token: str, project: str = "APP", version: int = 3) -> str:
+            email = "email: dev@acme.example, " if version == 3 else ""
+            options = f'{email}project: {project}, url: "{jira.url}", api: {version}'
+            return TRACKER.format(kind="jira", options=options, token=token)
+
+        good = config(jira.token("dev"))
+        said(box, good, "jira issues: app", "ok", "as Dev", "project APP")
+        said(box, config(jira.token("dev"), version=2), "jira issues: app", "ok", "as Dev", "project APP")
+        jira.forbidden = {"ADD_COMMENTS"}
+        said(box, good, "jira issues: app", "warning", "ADD_COMMENTS, needed to link pull requests", "have it granted")
+        jira.forbidden = {"BROWSE_PROJECTS"}
+        said(box, good, "jira issues: app", "failed", "BROWSE_PROJECTS, needed to read issues")
+        said(box, config(jira.token("dev"), "NO"), "jira issues: app", "failed", "NO")
+        said(box, config("wrong"), "jira issues: app", "failed", "is not accepted", "JIRA_API_TOKEN")

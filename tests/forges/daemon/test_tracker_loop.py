@@ -1,0 +1,83 @@
+"""Issues of Linear and Jira with the demo agent: taken by their labels, moved as the work goes on, closed by its landing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_orchestrator.testing.sandbox import Sandbox
+from tests.acceptance.session_states import PLENTY, status
+from tests.forges import fetch
+from tests.forges.conftest import published
+from tests.forges.plugins.trackers import Bench, JiraBench, LinearBench
+from tests.forges.published.linear_types import written
+
+CONFIG = """
+defaults: {{agent: demo, runtime: process}}
+orchestrator: {{autoAssign: true}}
+agents:
+  tester: {{tool: demo, filters: {{labels: [needs-tests]}}}}
+projects:
+  app:
+    path: .
+    tracker: {{plugin: {kind}, {options}, poll: {poll}, webhook: {{secret: s3cret}}}}
+"""
+SCRIPT = "[[write: b.txt|one]] [[commit: one]] [[done: made]]"
+
+
+@pytest.fixture(params=["linear", "jira"])
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench[Any]]:
+    made: Bench[Any]
+    if request.param == "linear":
+        pytest.importorskip("graphql", reason="graphql-core is not installed: make test-forges")
+        made = LinearBench(written(published(fetch.LINEAR)))
+    else:
+        made = JiraBench(3)
+    with made.server:
+        yield made
+
+
+@pytest.fixture(params=["webhooks", "polling"])
+def box(tmp_path: Path, bench: Bench[Any], request: pytest.FixtureRequest) -> Iterator[Sandbox]:
+    token = bench.server.token("dev")
+    if isinstance(bench, LinearBench):
+        options = f'team: LIN, apiUrl: "{bench.server.api}", token: {token}'
+    else:
+        options = f'project: APP, url: "{bench.server.url}", api: 3, email: dev@acme.example, token: {token}'
+    poll = "1s" if request.param == "polling" else "600s"
+    kind = bench.name.partition(" ")[0]
+    with Sandbox(tmp_path, "process") as sandbox:
+        sandbox.repository(config=CONFIG.format(kind=kind, options=options, poll=poll))
+        sandbox.start()
+        sandbox.ao("add-project", str(sandbox.repo))
+        if request.param == "webhooks":
+            url = json.loads(sandbox.home.info.read_text())["url"]
+            bench.server.hook(f"{url}/api/webhooks/{kind}", "s3cret")
+        yield sandbox
+
+
+def test_an_issue_is_taken_once_and_moved_along_to_its_end(box: Sandbox, bench: Bench[Any]) -> None:
+    other = bench.issue("Not for us", "[[done: no]]", by="rev")
+    gone = bench.issue("Deleted before it is read")
+    listed = bench.team.issues if isinstance(bench, LinearBench) else bench.project.issues  # type: ignore[attr-defined]
+    listed.remove(gone)
+    issue = bench.issue("Add a file", SCRIPT, by="rev")
+    bench.label(issue, "needs-tests")
+    session = box.until(lambda: box.sessions()[:1], "a session", PLENTY)[0]
+    assert (session["profile"], session["title"]) == ("tester", "Add a file")
+    name = session["name"]
+    box.until(lambda: issue.assignee is not None, "the issue to be ours", PLENTY)
+    box.until(lambda: bench.status(issue) != bench.status(other), "work to be told of", PLENTY)
+    status(box, name, "review_pending", "mergeable")
+    box.until(lambda: bench.status(issue) == "In Review", "the issue to be in review", PLENTY)
+    box.stop()
+    box.start()
+    box.ao("review", name, "--approve", "-m", "good")
+    box.ao("merge", name)
+    box.until(lambda: bench.status(issue) == "Done", "the issue to be closed", PLENTY)
+    assert bench.status(other) != "Done"
+    assert len(box.sessions()) == 1

@@ -1,0 +1,150 @@
+"""What is Linear's own: labels by id, branch names, teams, two budgets, who is a stranger."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from agent_orchestrator.errors import NotFound, Temporary, UsageError
+from agent_orchestrator.protocols.forge import IssueChange
+from agent_orchestrator.protocols.text import one_line
+from tests.forges import fetch
+from tests.forges.conftest import published
+from tests.forges.plugins.trackers import LinearBench
+from tests.forges.published.linear_types import written
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def bench() -> Iterator[LinearBench]:
+    pytest.importorskip("graphql", reason="graphql-core is not installed: make test-forges")
+    made = LinearBench(written(published(fetch.LINEAR)))
+    with made.server:
+        yield made
+
+
+async def test_the_branch_that_linear_suggests_is_known(bench: LinearBench) -> None:
+    bench.issue("It breaks: badly!", by="dev")
+    assert (await bench.plugin().get("LIN-1")).branch == "dev/lin-1-it-breaks-badly"
+    assert (await bench.plugin().list())[0].branch == "dev/lin-1-it-breaks-badly"
+
+
+async def test_labels_are_found_by_name_or_made_for_the_team(bench: LinearBench) -> None:
+    shared = bench.server.label("Shared")
+    other = bench.server.team("OTH")
+    foreign = bench.server.label("only theirs", other)
+    plugin = bench.plugin()
+    await plugin.create("x", labels=["shared", "new one", "only theirs"])
+    issue = bench.team.issues[0]
+    assert issue.labels[0] is shared
+    assert foreign not in issue.labels
+    assert [one.team for one in issue.labels[1:]] == [bench.team, bench.team]
+    await plugin.change("1", IssueChange(add_labels=("NEW ONE", "SHARED")))
+    assert len(issue.labels) == 3
+    await plugin.change("1", IssueChange(remove_labels=("Shared",)))
+    assert [one.name for one in issue.labels] == ["new one", "only theirs"]
+
+
+async def test_a_group_of_labels_is_no_label(bench: LinearBench) -> None:
+    bench.server.label("area").is_group = True
+    with pytest.raises(UsageError, match="duplicate label name"):
+        await bench.plugin().create("x", labels=["area"])
+
+
+async def test_only_the_teams_issues_are_listed(bench: LinearBench) -> None:
+    other = bench.server.team("OTH")
+    bench.server.issue(other, "theirs")
+    bench.issue("ours")
+    assert [one.title for one in await bench.plugin().list()] == ["ours"]
+    assert [one.title for one in await bench.plugin(team=other.id).list()] == ["theirs"]
+    assert [one.title for one in await bench.plugin(team=None, teamId="oth").list()] == ["theirs"]
+    assert (bench.plugin().repo, bench.plugin(team=other.id).repo) == ("LIN", "")
+    assert (await bench.plugin(team=other.id).get("OTH-1")).title == "theirs"
+    for plugin in (bench.plugin(), bench.plugin(team=bench.team.id)):
+        with pytest.raises(NotFound, match="OTH-1 is no issue of the team LIN"):
+            await plugin.get("OTH-1")
+        with pytest.raises(NotFound, match="OTH-1 is no issue of the team LIN"):
+            await plugin.comment("https://linear.app/acme/issue/OTH-1/x", "hello", "k")
+    with pytest.raises(NotFound, match="no team NONE"):
+        await bench.plugin(team="NONE").list()
+    with pytest.raises(UsageError, match=r"tracker\.team"):
+        bench.plugin(team="")
+
+
+async def test_an_issue_that_moved_to_another_team_is_not_taken_for_one_of_ours(bench: LinearBench) -> None:
+    issue = bench.issue("x")
+    other = bench.server.team("OTH")
+    bench.server.transfer(issue, other)
+    for asked in (bench.plugin().get("LIN-1"), bench.plugin().change("LIN-1", IssueChange(state="closed"))):
+        with pytest.raises(NotFound, match="moved to another team, as OTH-1"):
+            await asked
+
+
+async def test_somebody_of_another_service_is_a_stranger(bench: LinearBench) -> None:
+    issue = bench.issue("x", by="customer", external=True)
+    bench.server.comment(issue, "do this", by="customer", external=True)
+    found = await bench.plugin().get("1")
+    assert (found.author.name, found.author.write_access) == ("customer (external)", "no"), "a member may have his name"
+    assert found.comments[0].author.write_access == "no"
+
+
+@pytest.mark.parametrize(
+    "name", ["sentry[bot]", "customer (external)", "Sentry[BOT] ", "sentry[bot\u200b]", "al\u200bice"]
+)
+async def test_a_guest_is_not_called_like_an_app_or_somebody_of_another_service(bench: LinearBench, name: str) -> None:
+    bench.server.user(name, guest=True)
+    found = await bench.plugin().get(bench.issue("x", by=name).identifier)
+    assert (found.author.name, found.author.write_access) == (f"{one_line(name)} (guest)", "no")
+
+
+async def test_complexity_is_a_budget_of_its_own(bench: LinearBench) -> None:
+    bench.issue("x")
+    plugin = bench.plugin()
+    await plugin.get("LIN-1")
+    lines = plugin.budget()
+    assert [line.partition(":")[0] for line in lines] == ["complexity", "core"]
+    assert "4,999 of 5,000" in lines[1]
+    assert "used by others" not in " ".join(lines)
+    bench.server.grants["dev"]["complexity"].used = 250_000
+    with pytest.raises(Temporary, match="takes no more requests"):
+        await plugin.get("LIN-1")
+    assert plugin.pause() > 3_000
+    asked = len(bench.server.ledger.requests)
+    with pytest.raises(Temporary, match="takes no more requests"):
+        await plugin.get("LIN-1")
+    assert len(bench.server.ledger.requests) == asked
+    assert bench.plugin()._at.http().budget.requests == asked
+
+
+async def test_half_a_budget_slows_reading_that_nobody_waits_for(bench: LinearBench) -> None:
+    bench.issue("x")
+    plugin = bench.plugin()
+    assert plugin.pause() == 0
+    await plugin.get("1")
+    assert plugin.pause() == 0
+    bench.server.grants["dev"]["requests"].used = 3_500
+    await plugin.get("1")
+    assert 0 < plugin.pause() < 60
+    assert (await plugin.get("1")).title == "x"
+
+
+async def test_a_listing_of_300_issues_takes_few_requests(bench: LinearBench) -> None:
+    for number in range(300):
+        bench.issue(f"n{number}")
+    plugin = bench.plugin()
+    await plugin.list()
+    asked = len(bench.server.ledger.requests)
+    await plugin.list(since=time.time() - 60)
+    assert len(bench.server.ledger.requests) - asked == 3
+
+
+async def test_two_who_say_the_same_at_once_say_it_once(bench: LinearBench) -> None:
+    issue = bench.issue("x")
+    plugin = bench.plugin()
+    said = await plugin.comment("1", "hello", "k")
+    bench.server.fail(404, path="AoComment")  # the question whether it is said is answered wrongly, once
+    assert await plugin.comment("1", "hello", "k") == said
+    assert len(issue.comments) == 1

@@ -1,0 +1,61 @@
+"""Where a configuration is found, and where workspaces may be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.config.load import find
+from agent_orchestrator.errors import ConfigError
+from tests.unit.config.load.documents import config, refused
+
+
+def test_discovery(tmp_path: Path) -> None:
+    user, home = tmp_path / "user", tmp_path / "user" / ".ao"
+    deep = user / "repo" / "src" / "deep"
+    deep.mkdir(parents=True)
+    home.mkdir()
+    environ = {"HOME": str(user)}
+    (tmp_path / "agent-orchestrator.yaml").write_text("")
+    assert find(deep, environ, home) is None
+    (home / "config.yaml").write_text("")
+    assert find(deep, environ, home) == home / "config.yaml"
+    (user / "repo" / "agent-orchestrator.yml").write_text("")
+    assert find(deep, environ, home) == user / "repo" / "agent-orchestrator.yml"
+    (user / "other.yaml").write_text("")
+    assert find(deep, {**environ, "AO_CONFIG": "~/other.yaml"}, home) == user / "other.yaml"
+    with pytest.raises(ConfigError, match="AO_CONFIG"):
+        find(deep, {**environ, "AO_CONFIG": "nowhere.yaml"}, home)
+
+
+def test_a_file_in_a_workspace_is_never_found(tmp_path: Path) -> None:
+    user, home = tmp_path / "user", tmp_path / "user" / ".ao"
+    real, moved = home / "worktrees" / "app" / "fix", tmp_path / "elsewhere" / "fix"
+    repo = user / "repo"
+    for folder in (real, moved, repo / ".worktrees"):
+        folder.mkdir(parents=True)
+    (repo / ".worktrees" / "fix").symlink_to(real)
+    (real / "agent-orchestrator.yaml").write_text("")
+    (moved / "agent-orchestrator.yaml").write_text("")
+    (repo / "agent-orchestrator.yaml").write_text("")
+    environ = {"HOME": str(user)}
+    assert find(real, environ, home) is None
+    assert find(moved, environ, home, [tmp_path / "elsewhere"]) is None
+    assert find(repo / ".worktrees" / "fix", environ, home) == repo / "agent-orchestrator.yaml"
+
+
+@pytest.mark.parametrize("part", [*"`$;|&<>\"'\\#*?()", "\n", "\x1b", "\u2028"])
+def test_workspaces_are_in_no_folder_that_a_shell_or_tmux_would_interpret(part: str) -> None:
+    written = json.dumps(f"trees {part}x")
+    [said] = refused(f"project: {{worktreeDir: {written}}}")
+    assert said.startswith("ao.yaml:1: project.worktreeDir: ") and "a shell or tmux would interpret" in said
+    [said] = refused("project: {worktreeDir: '${WHERE}/trees'}", WHERE=f"/tmp/{part}x")
+    assert "a shell or tmux would interpret" in said
+
+
+def test_workspaces_are_in_any_other_folder() -> None:
+    for folder in ("../trees of mine", "~/.worktrees", "~me/träume", "/a-b_c/d.e,f+g@h=i/[1]{2}%"):
+        found = config(f"project: {{worktreeDir: {json.dumps(folder)}}}").project
+        assert found and found.worktree_dir == folder

@@ -1,0 +1,142 @@
+"""How Claude Code is started: its task, rules, permissions, hooks and conversation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.errors import UsageError
+from agent_orchestrator.plugins.agents.claude_code.listener import projects_folder
+from agent_orchestrator.plugins.agents.claude_code.plugin import ClaudeCode, rules
+from agent_orchestrator.protocols import AgentContext, Permission
+from tests.unit.plugins.agents.claude_code.claude import SESSION
+from tests.unit.plugins.agents.claude_code.launch_files import settings, write_transcript
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_the_task_is_its_first_message_and_the_rules_its_system_prompt(
+    agent: ClaudeCode, context: AgentContext
+) -> None:
+    launch = await agent.launch(replace(context, model="opus"))
+    argv = list(launch.argv)
+    assert argv[-2:] == ["--", "Fix it"]
+    assert argv[argv.index("--append-system-prompt") + 1] == "Be kind."
+    assert argv[argv.index("--model") + 1] == "opus"
+    assert argv[argv.index("--session-id") + 1] == launch.conversation
+    assert not launch.waits
+
+
+@pytest.mark.parametrize(
+    ("permissions", "mode"),
+    [("default", "default"), ("plan", "plan"), ("auto-edit", "acceptEdits"), ("full", "bypassPermissions")],
+)
+async def test_permissions_are_its_modes(agent: ClaudeCode, context: AgentContext, permissions: str, mode: str) -> None:
+    argv = (await agent.launch(replace(context, permissions=permissions))).argv
+    assert argv[argv.index("--permission-mode") + 1] == mode
+    assert settings(context).get("skipDangerousModePermissionPrompt", False) == (permissions == "full")
+
+
+def test_auto_edit_allows_the_projects_very_own_commands(context: AgentContext) -> None:
+    found = rules(replace(context, commands=("npm ci && npm test", "rm *.pyc")))
+    assert found[1:] == ["Bash(npm ci && npm test)"], (
+        "a pattern would allow more; such a command is asked for, and allowed by our rule"
+    )
+    assert not any(rule.startswith("Bash") for rule in rules(replace(context, permissions="default")))
+
+
+def test_what_a_person_allowed_is_a_rule_of_exactly_that(context: AgentContext) -> None:
+    allowed = (
+        Permission("Bash", "echo (a)"),
+        Permission("WebSearch"),
+        Permission("Write", "docs/x.md"),
+        Permission("mcp__forge__list", '{"repo": "a"}'),
+        Permission("Bash", "rm *.pyc"),
+        Permission("Bash", "git commit:*"),
+    )
+    found = rules(replace(context, permissions="default", allowed=allowed))
+    assert found[1:] == [
+        "Bash(echo \\(a\\))",
+        "WebSearch",
+        f"Edit(/{context.workspace}/docs/x.md)",
+    ], "and what would be a pattern is asked for"
+
+
+async def test_hooks_only_append_to_a_file_of_this_launch(agent: ClaudeCode, context: AgentContext) -> None:
+    first = await agent.launch(context)
+    second = await agent.launch(context)
+    assert first.memo["hooks"] != second.memo["hooks"]
+    commands = {hook["command"] for event in settings(context)["hooks"].values() for hook in event[0]["hooks"]}
+    assert commands == {f"cat >> {context.private / second.memo['hooks']}"}
+
+
+async def test_it_is_not_started_without_its_program(agent: ClaudeCode, context: AgentContext, tmp_path: Path) -> None:
+    found = await ClaudeCode({}, LocalHost()).detect()
+    assert found is None or found.version
+    assert (await agent.launch(context)).argv[0] == str(tmp_path / "bin" / "claude")
+
+
+async def test_a_very_long_task_is_read_from_its_file_and_a_very_long_message_is_pasted(
+    agent: ClaudeCode, context: AgentContext
+) -> None:
+    long = "x" * 150_000
+    first = await agent.launch(replace(context, task=long, prompt=long))
+    assert str(context.task_file) in first.argv[-1] and f"Read(/{context.task_file})" in rules(context)
+    write_transcript(context, SESSION)
+    later = await agent.launch(replace(context, resume=SESSION, message=long, prompt=long))
+    assert later.paste == long and "--" not in later.argv
+
+
+async def test_a_conversation_is_continued_with_its_rules_and_the_next_message(
+    agent: ClaudeCode, context: AgentContext
+) -> None:
+    write_transcript(context, SESSION)
+    launch = await agent.launch(replace(context, resume=SESSION, message="go on", prompt="go on"))
+    assert launch.argv[launch.argv.index("--resume") + 1] == SESSION == launch.conversation
+    assert launch.argv[-1] == "go on" and "--append-system-prompt" in launch.argv
+    silent = await agent.launch(replace(context, resume=SESSION))
+    assert silent.waits and "Fix it" not in silent.argv
+
+
+async def test_the_last_conversation_is_continued_where_there_is_one(agent: ClaudeCode, context: AgentContext) -> None:
+    assert "--session-id" in (await agent.launch(replace(context, resume=""))).argv
+    write_transcript(context, SESSION)
+    launch = await agent.launch(replace(context, resume=""))
+    assert "--continue" in launch.argv and launch.conversation is None
+
+
+async def test_a_conversation_that_was_never_written_begins_anew_with_its_task(
+    agent: ClaudeCode, context: AgentContext
+) -> None:
+    launch = await agent.launch(replace(context, resume=SESSION))
+    assert launch.argv[launch.argv.index("--session-id") + 1] == SESSION
+    assert launch.argv[-1] == "Fix it"
+
+
+async def test_a_conversation_of_another_folder_is_brought_here(agent: ClaudeCode, context: AgentContext) -> None:
+    there = Path(context.env["HOME"]) / ".claude" / "projects" / "-home-me-app" / f"{SESSION}.jsonl"
+    there.parent.mkdir(parents=True)
+    there.write_text('{"type": "user"}\n')
+    launch = await agent.launch(replace(context, resume=SESSION))
+    assert "--resume" in launch.argv
+    here = projects_folder(Path(context.env["HOME"]) / ".claude", context.workspace) / f"{SESSION}.jsonl"
+    assert here.read_text() == there.read_text()
+
+
+def test_what_it_would_take_for_something_else_is_typed_as_text(agent: ClaudeCode) -> None:
+    assert agent.typed("!rm -rf x") == " !rm -rf x"
+    assert agent.typed("ends with \\") == "ends with \\ "
+    assert agent.typed("/compact") == "/compact"
+
+
+def test_more_arguments_may_be_configured(context: AgentContext) -> None:
+    with pytest.raises(UsageError):
+        ClaudeCode({"args": "--effort high"}, LocalHost())
+
+
+async def test_configured_arguments_come_before_the_task(context: AgentContext) -> None:
+    argv = (await ClaudeCode({"args": ["--effort", "high"]}, LocalHost()).launch(context)).argv
+    assert argv[argv.index("--effort") + 1] == "high" and argv.index("--effort") < argv.index("--")

@@ -1,0 +1,86 @@
+"""What is reported of Claude Code after a restart of the daemon, and of records that are not this session's."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from agent_orchestrator.protocols import reports as r
+from tests.unit.plugins.agents.claude_code.claude import BEGIN, Claude
+from tests.unit.plugins.agents.claude_code.launch_files import ACTIVE, IDLE
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_restarted_daemon_tells_nothing_twice(run: Claude) -> None:
+    run.hook("SessionStart")
+    run.record("busy")
+    run.write(run.user("one"), run.said("Which one?"))
+    await run.hear()
+    run.record("idle")
+    assert r.TurnReport("Which one?") in await run.hear()
+    await run.restart()
+    heard = await run.hear(60)
+    (idle,) = heard
+    assert isinstance(idle, r.ActivityReport) and idle.time is not None
+    assert idle.time < datetime.fromtimestamp(BEGIN, UTC), "older than what is known: it replaces nothing"
+
+
+async def test_a_turn_that_ended_while_nobody_listened(run: Claude) -> None:
+    run.record("busy")
+    run.write(run.user("one"), run.said("Done."))
+    heard = await run.heard()
+    last = next(one for one in heard if isinstance(one.reports[0], r.UsageReport))
+    await run.restart()
+    run.now += 5
+    run.record("idle")
+    again = await run.heard()
+    assert again[0] == last, "the line is read again and told under the same name"
+    assert again[1].reports == (r.TurnReport("Done.", datetime.fromtimestamp(BEGIN + 5, UTC)),)
+    assert again[1].end > again[1].start
+
+
+async def test_what_a_person_did_by_hand_before_is_not_this_sessions(run: Claude) -> None:
+    run.now = BEGIN - 3600
+    run.write(run.user("by hand"), run.said("Yes."))
+    run.now = BEGIN + 1
+    await run.hear()
+    run.record("idle")
+    assert await run.hear() == [IDLE]
+
+
+async def test_another_processs_record_with_the_same_pid_is_not_read(run: Claude) -> None:
+    run.record("busy", procStart="17")
+    assert await run.hear() == []
+
+
+async def test_a_program_behind_a_script_is_found_by_its_conversation(run: Claude) -> None:
+    run.record("busy", pid=5000, procStart="99")
+    assert await run.hear() == [ACTIVE]
+
+
+async def test_a_new_conversation_is_followed(run: Claude) -> None:
+    run.record("idle")
+    await run.hear()
+    other = "5c1d0b8f-2f5e-4f8e-9a52-6f1d2c3b4a59"
+    run.hook("SessionStart", session_id=other, transcript_path=str(run.transcript.with_stem(other)), source="clear")
+    run.record("idle", sessionId=other)
+    assert await run.hear() == [r.ConversationReport(other)]
+    run.write(run.user("anew"), to=run.transcript.with_stem(other))
+    assert any(isinstance(report, r.TookReport) for report in await run.hear())
+
+
+async def test_without_a_record_the_transcript_is_enough(run: Claude) -> None:
+    run.write(run.user("one"))
+    assert (await run.hear())[-1] == ACTIVE
+    run.write(run.said("Done."))
+    assert r.TurnReport("Done.") in await run.hear()
+
+
+async def test_its_end_is_heard_to_the_last_line(run: Claude) -> None:
+    run.record("busy")
+    run.write(run.user("one"))
+    await run.hear()
+    run.write(run.said("Last words."))
+    assert r.TurnReport("Last words.") in await run.end()

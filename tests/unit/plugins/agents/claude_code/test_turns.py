@@ -1,0 +1,284 @@
+"""What is read of Claude Code's turns: messages, interruptions, limits, usage and progress."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from agent_orchestrator.plugins.agents.claude_code.plugin import ClaudeCode
+from agent_orchestrator.plugins.agents.claude_code.transcript import limit_reset, limited_model, typed
+from agent_orchestrator.plugins.agents.shared.journals import MAX_JOURNALS
+from agent_orchestrator.protocols import Activity, Answers, Headless, Listens, Types
+from agent_orchestrator.protocols import reports as r
+from tests.unit.plugins.agents.claude_code import claude
+from tests.unit.plugins.agents.claude_code.claude import SESSION, Claude, api_error
+from tests.unit.plugins.agents.claude_code.launch_files import ACTIVE, IDLE
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_it_can_do_all_of_it(agent: ClaudeCode) -> None:
+    assert isinstance(agent, Listens) and isinstance(agent, Answers)
+    assert isinstance(agent, Headless) and isinstance(agent, Types)
+
+
+async def test_a_turn_from_its_prompt_to_its_last_words(run: Claude) -> None:
+    run.hook("SessionStart", source="startup")
+    run.record("idle")
+    assert await run.hear() == [r.ConversationReport(SESSION), IDLE]
+    run.now += 1
+    run.record("busy")
+    run.write(run.user("do it"))
+    took, active = await run.hear()
+    assert isinstance(took, r.TookReport) and took.text == "do it"
+    assert active == ACTIVE
+    run.write(run.said("Which one?"))
+    (used,) = await run.hear()
+    assert isinstance(used, r.UsageReport)
+    assert (used.input, used.output, used.cache_read, used.cache_write) == (1000, 50, 300, 200)
+    run.record("idle")
+    assert await run.hear() == [r.TurnReport("Which one?")]
+    assert await run.hear(10) == [], "idle is not told again"
+    assert run.changes.patience is None, "nothing is asked while nothing happens"
+
+
+async def test_idle_for_a_moment_before_the_first_prompt_is_not_idle(run: Claude) -> None:
+    run.memo["prompt"] = "1"
+    run.record("idle")
+    assert await run.hear() == []
+    run.record("busy")
+    assert await run.hear(1) == [ACTIVE]
+
+
+async def test_the_transcript_may_be_ahead_of_the_record(run: Claude) -> None:
+    run.record("idle")
+    await run.hear()
+    run.now += 30
+    run.write(run.user("next"))
+    took, active = await run.hear()
+    assert isinstance(took, r.TookReport)
+    assert active == ACTIVE, "its record still says idle: that was before this message"
+    run.record("busy")
+    assert await run.hear() == []
+
+
+async def test_two_messages_in_its_queue_are_two_turns(run: Claude) -> None:
+    run.record("busy")
+    run.write(run.user("one"), run.said("first"), run.user("two", promptSource="queued"))
+    heard = [report for report in await run.hear() if not isinstance(report, r.UsageReport)]
+    assert [type(report) for report in heard] == [r.TookReport, r.TurnReport, r.TookReport, r.ActivityReport]
+
+
+async def test_a_message_taken_up_in_mid_turn(run: Claude) -> None:
+    run.record("busy")
+    queued = {"type": "queued_command", "prompt": "by the way", "commandMode": "prompt", "origin": {"kind": "human"}}
+    run.write(run.user("one"), {"type": "attachment", "attachment": queued})
+    texts = [report.text for report in await run.hear() if isinstance(report, r.TookReport)]
+    assert texts == ["one", "by the way"]
+
+
+async def test_a_hook_of_the_users_may_make_it_go_on(run: Claude) -> None:
+    run.record("busy")
+    run.write(run.user("one"), run.said("Done?", "msg_1"))
+    assert not any(isinstance(report, r.TurnReport) for report in await run.hear())
+    run.write(run.said("Really done.", "msg_2"))
+    run.record("idle")
+    assert [report for report in await run.hear() if isinstance(report, r.TurnReport)] == [r.TurnReport("Really done.")]
+
+
+@pytest.mark.parametrize("mark", ["[Request interrupted by user]", "[Request interrupted by user for tool use]"])
+async def test_escape_is_an_interruption(run: Claude, mark: str) -> None:
+    run.record("busy")
+    run.write(run.user("one"))
+    await run.hear()
+    run.record("idle")
+    assert await run.hear() == [], "the transcript follows"
+    run.write(run.user(mark, origin=None))
+    (told,) = await run.hear(0.2)
+    assert told == r.ActivityReport(Activity.INTERRUPTED, "its turn was interrupted")
+    assert await run.hear(5) == []
+
+
+async def test_escape_before_the_first_word_leaves_no_mark_and_is_an_interruption_all_the_same(run: Claude) -> None:
+    run.record("busy")
+    run.write(run.user("one"))
+    await run.hear()
+    run.now += 1
+    run.record("idle")
+    assert await run.hear() == [] and run.changes.patience == 0.1
+    assert await run.hear(1) == [r.ActivityReport(Activity.INTERRUPTED, "its turn was interrupted")]
+
+
+async def test_a_command_of_its_own_is_no_turn(run: Claude) -> None:
+    run.record("idle")
+    await run.hear()
+    run.record("busy")
+    command = "<command-name>/compact</command-name>\n<command-message>compact</command-message><command-args>a</command-args>"
+    run.write(
+        run.user(command),
+        run.user("<local-command-stdout>Compacted</local-command-stdout>"),
+        run.user("This session is being continued …", isCompactSummary=True),
+    )
+    took, active = await run.hear(1)
+    assert isinstance(took, r.TookReport) and took.text == "/compact a"
+    assert active == ACTIVE
+    run.record("idle")
+    assert await run.hear() == []
+    assert await run.hear(1) == [IDLE]
+
+
+async def test_a_turn_before_a_command_is_told(run: Claude) -> None:
+    run.record("busy")
+    run.write(run.user("one"), run.said("Done."), run.user("<command-name>/review</command-name>"))
+    assert r.TurnReport("Done.") in await run.hear()
+
+
+def test_what_was_typed_is_read_from_its_form_in_the_transcript() -> None:
+    assert typed("<bash-input>ls -l</bash-input>") == "!ls -l"
+    assert typed("<command-name>/clear</command-name>") == "/clear"
+    assert typed("plain") == "plain"
+
+
+async def test_an_api_error_that_it_gave_up_on(run: Claude) -> None:
+    run.record("busy")
+    run.write(run.user("one"), api_error("API Error: 500 scripted", error="server_error", apiErrorStatus=500))
+    run.record("idle")
+    assert (await run.hear())[-1] == r.ActivityReport(Activity.INTERRUPTED, "API Error: 500 scripted")
+
+
+async def test_retries_are_read_from_the_screen_while_they_last(run: Claude) -> None:
+    run.record("busy")
+    run.write(run.user("one"))
+    await run.hear()
+    run.shown = claude.RETRYING
+    run.log.write_bytes(b"\x1b[3G529 scripted error 529\x1b[38;5;246m \xc2\xb7 Retrying in 3s \xc2\xb7 attempt 5/10")
+    assert await run.hear() == [r.ActivityReport(Activity.RETRYING, "529 scripted error 529, attempt 5/10")]
+    run.shown = claude.PROMPT
+    assert await run.hear(1) == [ACTIVE]
+    run.shown = claude.RETRYING
+    assert await run.hear(1) == [], "the screen is left alone when nothing of the kind was printed"
+
+
+async def test_the_usage_limit_with_its_end(run: Claude) -> None:
+    run.record("busy")
+    quota = {"status": "rejected", "resetsAt": 1794749796, "rateLimitType": "five_hour"}
+    text = "You've hit your limit · resets 1:36pm (UTC)"
+    run.write(run.user("one"), api_error(text, error="rate_limit", quotaLimits=quota))
+    run.record("idle")
+    assert (await run.hear())[-1] == r.LimitReport(datetime(2026, 11, 15, 13, 36, 36, tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "model"),
+    [
+        ("five_hour", "You've hit your limit", ""),
+        ("seven_day_opus", "You've hit your limit", "opus"),
+        ("", "You've reached your Opus weekly limit · resets 3pm", "opus"),
+        ("seven_day", "You've hit your weekly limit", ""),
+    ],
+)
+def test_a_limit_may_be_one_models(kind: str, text: str, model: str) -> None:
+    assert limited_model({"rateLimitType": kind}, text) == model
+
+
+@pytest.mark.parametrize(
+    ("text", "resets"),
+    [
+        ("Claude AI usage limit reached|1794749796", "2026-11-15T13:36:36+00:00"),
+        ("You've hit your session limit · resets 3pm (UTC)", "2026-11-15T15:00:00+00:00"),
+        ("You've hit your session limit · resets 11:30am (UTC)", "2026-11-16T11:30:00+00:00"),
+        ("You've hit your weekly limit · resets Nov 20, 9am (Europe/Berlin)", "2026-11-20T09:00:00+01:00"),
+        ("API Error: Request rejected (429)", None),
+    ],
+)
+def test_when_a_limit_ends_by_what_it_says(text: str, resets: str | None) -> None:
+    line = {"timestamp": "2026-11-15T12:00:00Z", "error": "rate_limit"}
+    assert limit_reset(line, text) == (datetime.fromisoformat(resets) if resets else None)
+
+
+async def test_calls_of_a_forges_command_line_are_counted(run: Claude) -> None:
+    run.record("busy")
+    run.write(run.user("one"))
+    await run.hear()
+    run.write(
+        run.called("Bash", {"command": "cd x && gh pr checks 3; glab mr list"}),
+        run.called("Read", {"command": "gh pr"}),
+    )
+    assert [report.forge for report in await run.hear() if isinstance(report, r.UsageReport)] == [2]
+
+
+async def test_subagents_count_and_say_nothing(run: Claude) -> None:
+    run.record("busy")
+    run.write(run.user("one"))
+    await run.hear()
+    folder = run.transcript.with_suffix("") / "subagents"
+    run.write({**run.user("side task"), "isSidechain": True}, run.said("side words"), to=folder / "agent-1.jsonl")
+    heard = await run.hear()
+    assert [type(report) for report in heard] == [r.UsageReport]
+
+
+async def test_of_subagents_without_end_some_count(run: Claude) -> None:
+    run.record("busy")
+    run.write(run.user("one"))
+    await run.hear()
+    folder = run.transcript.with_suffix("") / "subagents"
+    for number in range(MAX_JOURNALS + 50):
+        run.write(run.said("side words", f"msg_{number}"), to=folder / f"agent-{number}.jsonl")
+    assert len(await run.hear()) == MAX_JOURNALS
+    assert len(run.changes.watched) < MAX_JOURNALS + 10
+    assert await run.hear() == []
+
+
+@pytest.mark.parametrize("name", ["*", "**/*", "*/**/**/*", "../../outside", "[!.]*"])
+async def test_its_conversation_is_a_name_and_no_pattern(run: Claude, name: str) -> None:
+    for other in (run.folder / "projects" / "away" / f"{SESSION}.jsonl", run.folder / "outside.jsonl"):
+        run.write(run.user("theirs"), run.said("words of another conversation"), to=other)
+    run.record("busy", sessionId=name)
+    heard = [report for report in await run.hear() if not isinstance(report, r.ConversationReport)]
+    assert heard == [r.ActivityReport(Activity.ACTIVE)]
+
+
+async def test_what_it_says_itself_to_fill_a_gap_is_no_turn(run: Claude) -> None:
+    run.record("idle")
+    await run.hear()
+    filler = run.said("No response requested.", "u1")
+    filler["message"]["model"] = "<synthetic>"
+    run.write(filler)
+    assert await run.hear(1) == []
+
+
+async def test_a_message_in_several_lines_is_counted_once(run: Claude) -> None:
+    run.record("busy")
+    run.write(run.user("one"), run.said("a", stop=None), run.said("b"))
+    used = [report for report in await run.hear() if isinstance(report, r.UsageReport)]
+    assert [one.output for one in used] == [50]
+    run.record("idle")
+    assert await run.hear() == [r.TurnReport("a\n\nb")]
+
+
+async def test_its_to_do_list_is_the_progress(run: Claude) -> None:
+    run.record("busy")
+    todos = [
+        {"content": "a", "status": "completed", "activeForm": "doing a"},
+        {"content": "b", "status": "in_progress", "activeForm": "doing b"},
+        {"content": "c", "status": "pending", "activeForm": "doing c"},
+    ]
+    run.write(run.user("one"), run.called("TodoWrite", {"todos": todos}))
+    assert r.ProgressReport(1, 3, "doing b") in await run.hear()
+
+
+async def test_its_tasks_are_the_progress(run: Claude) -> None:
+    run.record("busy")
+    run.write(
+        run.user("one"),
+        run.called("TaskCreate", {"subject": "a", "description": "d", "activeForm": "doing a"}, "t1"),
+        run.called("TaskCreate", {"subject": "b", "description": "d"}, "t2"),
+        run.result("t1", {"task": {"id": "1", "subject": "a"}}),
+        run.result("t2", {"task": {"id": "2", "subject": "b"}}),
+        run.called("TaskUpdate", {"taskId": "1", "status": "completed"}, "t3"),
+        run.called("TaskUpdate", {"taskId": "2", "status": "in_progress"}, "t4"),
+    )
+    assert [report for report in await run.hear() if isinstance(report, r.ProgressReport)][-1] == r.ProgressReport(
+        1, 2, "b"
+    )

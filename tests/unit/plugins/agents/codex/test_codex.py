@@ -1,0 +1,572 @@
+"""What is made of Codex's rollouts, terminal and dialogs, and how it is started."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.errors import UsageError
+from agent_orchestrator.plugins.agents.codex import rollouts, screen
+from agent_orchestrator.plugins.agents.codex.plugin import Codex
+from agent_orchestrator.protocols import Activity, AgentContext, Held, Permission
+from agent_orchestrator.protocols import reports as r
+from tests.unit.plugins.agents.codex import codex as c
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> c.World:
+    return c.World(tmp_path)
+
+
+def kinds(reports: list[r.Report]) -> list[str]:
+    return [type(report).__name__.removesuffix("Report") for report in reports]
+
+
+def states(reports: list[r.Report]) -> list[tuple[str, str]]:
+    return [(str(one.state), one.detail) for one in reports if isinstance(one, r.ActivityReport)]
+
+
+# -- rollouts ----------------------------------------------------------------------------------------------------------
+
+
+async def test_calls_of_a_forges_command_line_are_counted(world: c.World) -> None:
+    lines = [c.started(), c.context(), c.said("Fix it"), c.called("1", "exec_command", cmd="gh pr view 3 | head")]
+    world.rollout([*lines, c.answered("1"), c.complete("All done.")])
+    told = await c.Listening(world, world.run()).settle()
+    assert [(one.model, one.forge) for one in told if isinstance(one, r.UsageReport)] == [("gpt-5.5", 1)]
+
+
+@pytest.mark.parametrize("name", ["*", "*/**/*", "?" * 36, "[0-9a-f]*", "x/../*"])
+async def test_a_conversation_is_a_name_and_no_pattern(world: c.World, name: str) -> None:
+    path = world.rollout([c.started()])
+    (path.parent / "rollout-1-x").mkdir()
+    assert rollouts.find(world.home, name) is None
+    assert rollouts.find(world.home, path.stem[-36:]) == path
+
+
+async def test_a_turn_is_told_from_its_rollout(world: c.World) -> None:
+    plan = [{"step": "look", "status": "completed"}, {"step": "mend", "status": "in_progress"}, {"step": "test"}]
+    lines = [c.started(), c.context(), c.said("Fix it"), c.called("1", "update_plan", plan=plan), c.used()]
+    world.rollout([*lines, c.answered("1"), c.used(), c.complete("All done.")])
+    listening = c.Listening(world, world.run())
+    told = await listening.settle()
+    assert kinds(told) == ["Conversation", "Activity", "Took", "Progress", "Usage", "Usage", "Turn"]
+    assert told[0] == r.ConversationReport(c.thread_id(1))
+    took, progress, usage, turn = told[2], told[3], told[4], told[6]
+    assert isinstance(took, r.TookReport) and took.text == "Fix it"
+    assert isinstance(progress, r.ProgressReport) and (progress.done, progress.total, progress.step) == (1, 3, "mend")
+    assert isinstance(usage, r.UsageReport) and isinstance(turn, r.TurnReport)
+    assert (usage.model, usage.input, usage.cache_read, usage.output) == ("gpt-5.5", 1200, 300, 50)
+    assert turn.text == "All done." and turn.time is not None and turn.time.timestamp() > c.BEGIN
+    world.rollout([c.started(), c.said("again")])
+    assert kinds(await listening.step()) == ["Activity", "Took"]
+    world.rollout([c.complete("Said at its very end")])
+    assert kinds(await listening.end()) == ["Turn"]
+
+
+async def test_only_its_own_conversations_are_followed(world: c.World, tmp_path: Path) -> None:
+    turn = [c.started(), c.context(), c.said("other"), c.used(), c.complete("other")]
+    world.rollout(turn, c.thread_id(2), cwd=str(tmp_path / "elsewhere"))
+    world.rollout(turn, c.thread_id(3, c.BEGIN - 3600))
+    world.rollout(turn, c.thread_id(4), source="exec")
+    world.rollout([c.started(), c.said("mine")], c.thread_id(5))
+    parent = {"subagent": {"thread_spawn": {"parent_thread_id": c.thread_id(5), "depth": 1}}}
+    plan = c.called("1", "update_plan", plan=[{"step": "its own", "status": "completed"}])
+    world.rollout([plan, *turn], c.thread_id(6), session_id=c.thread_id(5), source=parent, thread_source="subagent")
+    listening = c.Listening(world, world.run())
+    told = await listening.settle()
+    assert kinds(told) == ["Conversation", "Activity", "Took", "Usage"], "an agent's agent only counts what it used"
+    world.rollout(turn[:2], c.thread_id(7))
+    assert (await listening.step())[0] == r.ConversationReport(c.thread_id(7)), "/new begins another one"
+    await listening.end()
+
+
+async def test_a_file_that_does_not_say_yet_whose_it_is_is_looked_at_again(world: c.World) -> None:
+    path = world.rollout([c.started()])
+    whole = path.read_bytes()
+    path.write_bytes(whole[:40])
+    listening = c.Listening(world, world.run())
+    assert await listening.settle() == []
+    path.write_bytes(whole)
+    assert kinds(await listening.step()) == ["Conversation", "Activity"]
+    await listening.end()
+
+
+@pytest.mark.parametrize(
+    ("ended", "told"),
+    [
+        (c.event("turn_aborted", reason="interrupted"), "its turn was interrupted"),
+        (
+            c.complete(None, error={"message": "status 529", "codex_error_info": "internal_server_error"}),
+            "API error: status 529",
+        ),
+    ],
+)
+async def test_a_turn_that_did_not_end_well_is_no_finished_turn(
+    world: c.World, ended: Mapping[str, Any], told: str
+) -> None:
+    world.rollout([c.started(), ended])
+    listening = c.Listening(world, world.run())
+    assert states(await listening.settle()) == [("active", ""), ("interrupted", told)]
+    await listening.end()
+
+
+async def test_a_turn_that_gives_way_to_the_next_is_not_interrupted(world: c.World) -> None:
+    world.rollout([c.started(), c.event("turn_aborted", reason="replaced"), c.started()])
+    listening = c.Listening(world, world.run())
+    assert states(await listening.settle()) == [("active", ""), ("active", "")]
+    await listening.end()
+
+
+async def test_a_usage_limit_is_told_with_its_reset(world: c.World) -> None:
+    said = "You’ve hit your usage limit. Visit https://x to purchase more credits or try again at 11:59 PM."
+    world.rollout([c.started(), c.complete(None, error={"message": said, "codex_error_info": "usage_limit_exceeded"})])
+    listening = c.Listening(world, world.run())
+    limit = (await listening.settle())[-1]
+    assert isinstance(limit, r.LimitReport) and limit.resets_at is not None and limit.time is not None
+    assert (limit.resets_at.hour, limit.resets_at.minute) == (23, 59)
+    assert limit.resets_at > limit.time
+    await listening.end()
+
+
+def test_a_limits_reset_is_read_in_local_time() -> None:
+    now = datetime(2026, 11, 15, 14, 30, tzinfo=UTC).astimezone()
+    clock = now.replace(hour=1, minute=5).strftime("%-I:%M %p")
+    found = rollouts.resets_at(f"limit. … try again at {clock}.", now.replace(hour=14))
+    assert found is not None and (found.day, found.hour, found.minute) == (now.day + 1, 1, 5), "that is tomorrow"
+    later = rollouts.resets_at("limit. … try again at Nov 21st, 2026 3:07 PM.", now)
+    assert later is not None and (later.month, later.day, later.hour, later.minute) == (11, 21, 15, 7)
+    assert rollouts.resets_at("limit. Try later.", now) is None
+
+
+async def test_what_was_read_is_not_read_again_and_the_model_stays_known(world: c.World) -> None:
+    world.rollout([c.started(), c.context("gpt-6"), c.said("go"), c.called("1", "exec_command", cmd="make"), c.used()])
+    first = c.Listening(world, world.run())
+    await first.settle()
+    await first.end()
+    world.rollout([c.used(), c.complete("Done.")])
+    before = len(world.heard)
+    again = c.Listening(world, world.run(conversation=c.thread_id(1)))
+    await again.settle()
+    told = world.reports(before)
+    assert kinds(told) == ["Usage", "Turn"]
+    assert isinstance(told[0], r.UsageReport) and told[0].model == "gpt-6"
+    await again.end()
+
+
+async def test_what_a_conversation_said_before_it_was_taken_over_is_not_told(world: c.World) -> None:
+    world.rollout([c.started(), c.said("by hand"), c.used(), c.complete("ok")], cwd="/elsewhere", source="exec")
+    (world.private / "codex.json").unlink()
+    rollouts.remember_start(world.private, world.home, c.thread_id(1), c.BEGIN + 60)
+    world.rollout([c.started(), c.said("taken over"), c.complete("I see.")])
+    rollouts.remember_start(world.private, world.home, c.thread_id(1), c.BEGIN + 90)  # a launch may be tried twice
+    listening = c.Listening(world, world.run(conversation=c.thread_id(1)))
+    assert kinds(await listening.settle()) == ["Activity", "Took", "Turn"]
+    await listening.end()
+
+
+# -- terminal ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_dialog_is_told_with_the_command_as_it_was_called(world: c.World) -> None:
+    world.rollout([c.started(), c.called("call-1", "exec_command", cmd="touch /etc/x && echo one\ntwo"), c.used()])
+    listening = c.Listening(world, world.run())
+    await listening.settle()
+    world.prints(c.status("working") + c.status("blocked"), c.COMMAND_DIALOG)
+    asked = (await listening.step())[-1]
+    assert isinstance(asked, r.PermissionReport)
+    assert (asked.tool, asked.command) == ("shell", "touch /etc/x && echo one\ntwo")
+    assert (asked.reason, asked.request) == ("Need to write outside. OK?", "call-1")
+    looks = world.looks
+    world.prints(b"\x1b]0;[ . ] Action Required | app\x07")
+    assert await listening.step() == [] and world.looks == looks, "an open dialog is not looked at again and again"
+    world.prints(c.status("working"), c.IDLE)
+    assert states(await listening.step()) == [("active", "")]
+    world.rollout([c.answered("call-1"), c.complete("Done.")])
+    turn = (await listening.step())[-1]
+    active = world.reports()[-2]
+    assert isinstance(turn, r.TurnReport) and isinstance(active, r.ActivityReport)
+    assert turn.time is not None and active.time is not None
+    assert turn.time >= active.time, "the end of a turn must not look older than what was seen before it"
+    await listening.end()
+
+
+def dialog(command: str, more: str = "") -> str:
+    shown = "\n".join(f"  {line}".rstrip() for line in f"$ {command}".split("\n"))
+    return c.COMMAND_DIALOG.replace("  $ touch /etc/x && echo one\n  two", shown + more)
+
+
+async def asked(world: c.World, shown: str, *calls: dict[str, Any]) -> r.PermissionReport:
+    """What is told of a dialog while these calls have no answer."""
+    world.rollout([c.started(), {"type": "turn_context", "payload": {"cwd": str(world.workspace)}}, *calls])
+    listening = c.Listening(world, world.run())
+    await listening.settle()
+    world.prints(c.status("blocked"), shown)
+    told = (await listening.step())[-1]
+    await listening.end()
+    assert isinstance(told, r.PermissionReport)
+    return told
+
+
+async def test_the_folder_and_the_shell_that_a_dialog_hides_are_told(world: c.World) -> None:
+    inside = c.called("1", "exec_command", cmd="git status", workdir=str(world.workspace / "sub"))
+    assert (await asked(world, dialog("git status"), inside)).command == "git status"
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"workdir": "/home/me/app"}, "cd /home/me/app && git status"),
+        ({"workdir": "../other one"}, "cd '../other one' && git status"),
+        ({"shell": "/tmp/sh"}, "/tmp/sh -c 'git status'"),
+    ],
+)
+async def test_a_command_elsewhere_is_another_command(world: c.World, more: dict[str, str], told: str) -> None:
+    assert (
+        await asked(world, dialog("git status"), c.called("1", "exec_command", cmd="git status", **more))
+    ).command == told
+
+
+async def test_a_command_is_told_whole_although_the_screen_cuts_it(world: c.World) -> None:
+    command = "cat > x <<'E'\nis this it?\n\n  Would you like to run the following command?\n  $ echo\nE\nrm -rf y"
+    told = await asked(world, dialog(command), c.called("1", "exec_command", cmd=command))
+    assert (told.tool, told.command, told.request) == ("shell", command, "1")
+    cut = await asked(
+        world, dialog("make\na", "\n  [… 92 lines] ^a view all"), c.called("2", "exec_command", cmd="make\na\nb")
+    )
+    assert (cut.command, cut.request) == ("make\na\nb", "2")
+
+
+async def test_what_is_only_seen_is_told_as_it_is_shown(world: c.World) -> None:
+    one = await asked(world, dialog("git status\nrm -rf x"))
+    assert one.command == "$ git status\nrm -rf x", "a line break may be a real one"
+    calls = [c.called(text, "exec_command", cmd=text) for text in ("git status\nrm -rf x", "git status rm -rf x")]
+    assert (await asked(world, dialog("git status\nrm -rf x"), *calls)).command.startswith("$ "), "it may be either"
+
+
+async def test_what_is_seen_in_part_is_never_the_same_again(world: c.World) -> None:
+    cut = dialog("make\na", "\n  [… 92 lines] ^a view all")
+    first, second = await asked(world, cut), await asked(world, cut)
+    assert first.command.startswith("$ make\na …") and first.command != second.command
+
+
+async def test_an_edit_is_told_with_all_its_files(world: c.World) -> None:
+    patch = "*** Begin Patch\n*** Update File: /work/app/new.txt\n+x\n*** Delete File: /etc/y\n*** End Patch"
+    call = {"type": "custom_tool_call", "name": "apply_patch", "input": patch, "call_id": "1"}
+    told = await asked(world, c.EDIT_DIALOG, {"type": "response_item", "payload": call})
+    assert (told.tool, told.command) == ("edit", "/work/app/new.txt, /etc/y")
+
+
+async def test_a_dialog_that_is_drawn_late_is_waited_for(world: c.World) -> None:
+    world.rollout([c.started()])
+    listening = c.Listening(world, world.run())
+    await listening.settle()
+    world.prints(c.status("blocked"))
+    assert await listening.step() == []
+    world.prints(b"", c.EDIT_DIALOG)
+    asked = (await listening.step())[-1]
+    assert isinstance(asked, r.PermissionReport) and (asked.tool, asked.command) == ("edit", "/work/app/new.txt")
+    await listening.end()
+
+
+async def test_retries_are_told_and_their_end(world: c.World) -> None:
+    world.rollout([c.started()])
+    listening = c.Listening(world, world.run())
+    await listening.settle()
+    world.prints(b"\x1b[33;3HReconnecting... 1/5\x1b[33;23H(3s", c.RETRYING)
+    detail = "Unexpected status 529 <unknown status code>: overloaded"
+    assert states(await listening.step()) == [("retrying", detail)]
+    world.prints("•\x1b[1mWorking\x1b[0m(0s".encode(), c.IDLE)
+    assert states(await listening.step()) == [("active", "")]
+    await listening.end()
+
+
+async def test_words_in_a_dialog_mean_nothing(world: c.World) -> None:
+    world.rollout([c.started()])
+    listening = c.Listening(world, world.run())
+    await listening.settle()
+    world.prints(c.status("working") + c.status("blocked") + b"$ echo Working; echo Reconnecting...", c.COMMAND_DIALOG)
+    assert kinds(await listening.step()) == ["Permission"]
+    world.prints(b"$ echo Working")
+    assert await listening.step() == []
+    await listening.end()
+
+
+async def test_words_about_reconnecting_are_no_retry(world: c.World) -> None:
+    world.rollout([c.started()])
+    listening = c.Listening(world, world.run())
+    await listening.settle()
+    said = "• Reconnecting... is what it says (3s)"
+    world.prints(said.encode(), c.IDLE.replace("• hi there", said))
+    assert await listening.step() == []
+    await listening.end()
+
+
+async def test_it_is_idle_when_it_waits_for_its_first_message(world: c.World) -> None:
+    waits = {"home": str(world.home), "log": "0", "waits": "1"}
+    world.prints(c.status("idle"))
+    listening = c.Listening(world, world.run(memo=waits))
+    assert states(await listening.settle()) == [("idle", "")]
+    await listening.end()
+    world.prints(c.status("working") + c.status("idle"))
+    before = len(world.heard)
+    again = c.Listening(world, world.run(memo=waits))
+    await again.settle()
+    assert world.reports(before) == [], "a question that was asked since must stay"
+    await again.end()
+
+
+async def test_it_is_not_idle_before_it_began_its_task(world: c.World) -> None:
+    world.prints(c.status("idle"))
+    listening = c.Listening(world, world.run())
+    assert await listening.settle() == []
+    await listening.end()
+
+
+@pytest.mark.parametrize(
+    ("shown", "told"),
+    [
+        (c.LOGIN, r.ActivityReport(Activity.WAITING_INPUT, screen.NOT_LOGGED_IN)),
+        (c.MODEL_QUESTION, r.PermissionReport("a question of its own", "Meet GPT-6 Sol")),
+    ],
+)
+async def test_questions_at_its_start_are_told(world: c.World, shown: str, told: r.Report) -> None:
+    listening = c.Listening(world, world.run())
+    await listening.settle()
+    world.prints(b"something", shown)
+    (heard,) = await listening.step()
+    assert isinstance(heard, r.ActivityReport | r.PermissionReport)
+    assert replace(heard, time=None) == told
+    await listening.end()
+
+
+# -- dialogs -----------------------------------------------------------------------------------------------------------
+
+
+def test_dialogs_are_read_from_the_screen() -> None:
+    command = screen.read(c.COMMAND_DIALOG)
+    assert command is not None and (command.tool, command.command) == ("shell", "touch /etc/x && echo one\ntwo")
+    assert command.reason == "Need to write outside. OK?"
+    assert [option.key for option in command.options] == ["y", "p", "esc"]
+    assert command.keys("allow") == command.keys("always") == ("y",)
+    assert command.keys("deny") == ("Escape",)
+    menu = screen.read(c.MENU)
+    assert menu is not None and menu.keys("allow") is None
+    question = screen.read(c.MODEL_QUESTION)
+    assert question is not None and question.keys("deny") is None, "Esc would choose the new model"
+    assert screen.read(c.IDLE) is None
+    assert screen.read(c.RETRYING) is None
+
+
+def test_a_list_in_the_conversation_is_no_dialog() -> None:
+    said = c.IDLE.replace("› hello", "› 1. Yes, proceed (y)\n  2. or enter").replace("• hi there", "• esc")
+    assert screen.read(said) is None
+    assert screen.read("› 1. Yes, proceed (y)\n\n› Ask Codex to do anything\n\n  enter send") is None
+
+
+async def test_an_answer_goes_only_to_the_dialog_it_is_for(world: c.World) -> None:
+    codex, asked = Codex({}, LocalHost()), Permission("shell", "touch /etc/x &&  echo one\ntwo")
+    world.shown = c.COMMAND_DIALOG
+    assert await codex.answer(world.run(), asked, "allow", "") == ("y",)
+    elsewhere = Permission("shell", "cd /x && touch /etc/x && echo one two")
+    assert await codex.answer(world.run(), elsewhere, "deny", "") == ("Escape",)
+    assert await codex.answer(world.run(), Permission("shell", "make"), "allow", "") is None
+    world.shown = c.IDLE
+    assert await codex.answer(world.run(), asked, "allow", "") is None
+
+
+async def test_nothing_is_typed_into_a_menu(world: c.World) -> None:
+    codex = Codex({}, LocalHost())
+    world.shown = c.MENU
+    assert isinstance(await codex.deliver(world.run(), "m", "hello", interrupt=False), Held)
+    world.shown = c.IDLE
+    assert await codex.deliver(world.run(), "m", "hello", interrupt=False) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "typed"),
+    [
+        ("hello", "hello"),
+        ("!ls", "Message: !ls"),
+        ("  !ls", "Message:   !ls"),
+        ("/new", " /new"),
+        ("see @README", "see @README "),
+        ("use $skill", "use $skill "),
+        ("mail a@b.c now", "mail a@b.c now"),
+    ],
+)
+async def test_a_message_is_typed_so_that_it_is_one(world: c.World, text: str, typed: str) -> None:
+    assert Codex({}, LocalHost()).typed(text) == typed
+    world.rollout([c.said(typed.strip())])
+    listening = c.Listening(world, world.run())
+    took = (await listening.settle())[-1]
+    assert isinstance(took, r.TookReport) and took.text.strip() == text.strip()
+    await listening.end()
+
+
+# -- launch ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def session(tmp_path: Path, world: c.World) -> AgentContext:
+    program = tmp_path / "bin" / "codex"
+    program.parent.mkdir()
+    models = json.dumps({"models": [{"slug": "old", "upgrade": {"model": "new"}}, {"slug": "new", "upgrade": None}]})
+    program.write_text(f"#!/bin/sh\necho '{models}'\n")
+    program.chmod(0o755)
+    task = world.private / "task.md"
+    task.write_text("Fix it")
+    env = {"CODEX_HOME": str(world.home), "PATH": f"{program.parent}:/usr/bin:/bin"}
+    return AgentContext(
+        "app-x", "app", world.workspace, "feature/x", "main", "Fix it", task, world.private, tmp_path, env=env
+    )
+
+
+def settings(argv: tuple[str, ...]) -> dict[str, Any]:
+    """What its `-c key=value` flags come to; each value must be TOML."""
+    given = [value for flag, value in pairwise(argv) if flag == "-c"]
+    return {key: tomllib.loads(f"x={value}")["x"] for key, _, value in (each.partition("=") for each in given)}
+
+
+async def test_everything_is_given_as_flags_and_nothing_is_written(session: AgentContext, world: c.World) -> None:
+    launch = await Codex({}, LocalHost()).launch(replace(session, system='Say "hi"\n\\ and ünï', model="m"))
+    given = settings(launch.argv)
+    assert launch.argv[1:4] == ("--no-daemon", "--model", "m")
+    assert launch.argv[-2:] == ("--", "Fix it")
+    assert given["check_for_update_on_startup"] is False
+    assert given["developer_instructions"] == 'Say "hi"\n\\ and ünï'
+    assert given["notice.model_migrations"] == {"old": "new"}
+    assert given["projects"][str(world.workspace.resolve())] == {"trust_level": "trusted"}
+    assert list(world.home.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("permissions", "sandbox", "approval"),
+    [
+        ("default", "read-only", "on-request"),
+        ("plan", "read-only", "never"),
+        ("auto-edit", "workspace-write", "on-request"),
+        ("full", None, None),
+    ],
+)
+async def test_permissions_become_a_sandbox_and_an_approval_policy(
+    session: AgentContext, permissions: str, sandbox: str | None, approval: str | None
+) -> None:
+    (session.workspace / ".git").mkdir()
+    launch = await Codex({}, LocalHost()).launch(replace(session, permissions=permissions))
+    given = settings(launch.argv)
+    assert (given.get("sandbox_mode"), given.get("approval_policy")) == (sandbox, approval)
+    assert ("--dangerously-bypass-approvals-and-sandbox" in launch.argv) == (permissions == "full")
+    roots = given.get("sandbox_workspace_write.writable_roots")
+    assert roots == ([str(session.workspace / ".git")] if permissions == "auto-edit" else None)
+
+
+async def test_the_users_own_settings_stay_in_force(session: AgentContext, world: c.World) -> None:
+    (session.workspace / ".git").mkdir()
+    (world.home / "config.toml").write_text(
+        'developer_instructions = "Mine."\n[sandbox_workspace_write]\nwritable_roots = ["/mine"]\n'
+    )
+    given = settings((await Codex({}, LocalHost()).launch(replace(session, system="Ours."))).argv)
+    assert given["developer_instructions"] == "Mine.\n\nOurs."
+    assert given["sandbox_workspace_write.writable_roots"] == ["/mine", str(session.workspace / ".git")]
+
+
+async def test_a_conversation_is_continued_with_the_message_it_is_for(session: AgentContext) -> None:
+    codex = Codex({}, LocalHost())
+    launch = await codex.launch(replace(session, resume=c.thread_id(1), message="!go on"))
+    assert launch.argv[1] == "resume"
+    assert launch.argv[-3:] == ("--", c.thread_id(1), "Message: !go on")
+    assert settings(launch.argv)["tui.resume_cwd"] == "current"
+    assert launch.conversation == c.thread_id(1) and not launch.waits
+    waiting = await codex.launch(replace(session, resume=c.thread_id(1)))
+    assert waiting.argv[-2:] == ("--", c.thread_id(1)) and waiting.waits
+    last = await codex.launch(replace(session, resume=""))
+    assert last.argv[1] == "resume" and last.argv[-1] == "--last"
+
+
+async def test_more_of_its_options_can_be_given(session: AgentContext) -> None:
+    codex = Codex({"args": ["--search"], "model": "m"}, LocalHost())
+    launch, turn = await codex.launch(session), codex.turn(session, "go", None)
+    assert launch.argv.index("--search") < launch.argv.index("--") and "m" in launch.argv
+    assert "--search" in turn.argv
+    with pytest.raises(UsageError, match="list of words"):
+        Codex({"args": "--search"}, LocalHost())
+
+
+async def test_a_very_long_task_is_read_from_its_file(session: AgentContext) -> None:
+    launch = await Codex({}, LocalHost()).launch(replace(session, task="x" * 200_000))
+    assert str(session.task_file) in launch.argv[-1] and len(launch.argv[-1]) < 1000
+
+
+# -- headless ----------------------------------------------------------------------------------------------------------
+
+
+def lines(codex: Codex, *events: Mapping[str, Any]) -> tuple[str, list[r.Report]]:
+    read = [codex.read_turn(json.dumps(each)) for each in events]
+    return "\n".join(one.show for one in read if one.show), [report for one in read for report in one.reports]
+
+
+async def test_a_turn_without_a_terminal(session: AgentContext, world: c.World) -> None:
+    codex = Codex({}, LocalHost())
+    turn = codex.turn(session, "-do it", None)
+    assert turn.argv[1:3] == ("exec", "--json") and turn.argv[-1] == "-" and turn.stdin == "-do it"
+    world.rollout([c.context("gpt-6")])
+    done = {"input_tokens": 3000, "cached_input_tokens": 600, "output_tokens": 100}
+    command = {"type": "command_execution", "command": "ls", "aggregated_output": "a.txt\n", "exit_code": 0}
+    todo = {"type": "todo_list", "items": [{"text": "one", "completed": True}, {"text": "two", "completed": False}]}
+    shown, told = lines(
+        codex,
+        {"type": "thread.started", "thread_id": c.thread_id(1)},
+        {"type": "turn.started"},
+        {"type": "item.started", "item": command | {"exit_code": None}},
+        {"type": "item.completed", "item": command},
+        {"type": "item.updated", "item": todo},
+        {"type": "item.completed", "item": {"type": "agent_message", "text": "There it is."}},
+        {"type": "turn.completed", "usage": done},
+    )
+    assert shown == "$ ls\na.txt\nThere it is."
+    assert kinds(told) == ["Conversation", "Progress", "Usage", "Turn"]
+    assert told[2] == r.UsageReport("gpt-6", 2400, 100, 600)
+    assert told[3] == r.TurnReport("There it is.")
+    again = codex.turn(session, "more", c.thread_id(1))
+    assert again.argv[1:3] == ("exec", "resume") and again.argv[-2:] == (c.thread_id(1), "-")
+    _, told = lines(codex, {"type": "turn.completed", "usage": done | {"input_tokens": 4000, "output_tokens": 130}})
+    assert told[0] == r.UsageReport("gpt-6", 1000, 30, 0), "it tells the sum of all turns"
+
+
+async def test_a_turn_whose_last_words_must_have_a_shape(session: AgentContext) -> None:
+    codex, wanted = Codex({}, LocalHost()), replace(session, schema='{"type": "object"}')
+    for conversation in (None, c.thread_id(1)):
+        argv = codex.turn(wanted, "plan", conversation).argv
+        assert Path(argv[argv.index("--output-schema") + 1]).read_text() == '{"type": "object"}'
+    assert "--output-schema" not in codex.turn(session, "plan", None).argv
+
+
+async def test_usage_after_a_restart_begins_where_the_conversation_was(session: AgentContext, world: c.World) -> None:
+    world.rollout([c.context(), c.used(1500, 300, 50)])
+    codex = Codex({}, LocalHost())
+    codex.turn(session, "more", c.thread_id(1))
+    whole = {"input_tokens": 2500, "cached_input_tokens": 300, "output_tokens": 70}
+    _, told = lines(codex, {"type": "turn.completed", "usage": whole})
+    assert told[0] == r.UsageReport("gpt-5.5", 1000, 20, 0)
+
+
+def test_a_failed_turn_says_why() -> None:
+    codex = Codex({}, LocalHost())
+    shown, told = lines(codex, {"type": "turn.failed", "error": {"message": "status 401"}})
+    assert (shown, told) == ("! status 401", [])
+    limit = "You’ve hit your usage limit. … try again at Nov 21st, 2026 3:07 PM."
+    _, told = lines(codex, {"type": "turn.failed", "error": {"message": limit}})
+    assert isinstance(told[0], r.LimitReport) and told[0].resets_at is not None
+    assert codex.read_turn("WARNING: no JSON").show == "WARNING: no JSON"

@@ -1,0 +1,128 @@
+"""What is reported of a launch: after it was missed, while it lasts, and at its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_orchestrator.plugins.agents.opencode import plugin, server_calls
+from agent_orchestrator.plugins.agents.opencode.plugin import OpenCode
+from agent_orchestrator.plugins.agents.opencode.server_events import ConversationReader
+from agent_orchestrator.plugins.agents.shared.http import LoopbackClient
+from agent_orchestrator.protocols import (
+    AgentRun,
+    Delivered,
+    Heard,
+)
+from agent_orchestrator.protocols import reports as r
+from tests.unit.plugins.agents.opencode.reports import ACTIVE, IDLE, heard_in, of, states, told
+from tests.unit.plugins.agents.opencode.server import SESSION, Server, a_run, record, recorded
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("section", ["turn", "permission", "denied", "subagent"])
+async def test_what_was_missed_is_told_under_the_same_keys(server: Server, tmp_path: Path, section: str) -> None:
+    events = recorded(section)
+    server.messages = record(events)
+    server.children = [
+        event["properties"]["info"]
+        for event in events
+        if event["type"] == "session.created" and "parentID" in event["properties"]["info"]
+    ]
+    live = {(one.place, one.start, one.end): one.reports for one in heard_in(section) if one.place}
+    missed = [one async for one in _missed(server, tmp_path)]
+    assert {(one.place, one.start, one.end): one.reports for one in missed if one.place} == live
+
+
+async def _missed(server: Server, private: Path, **more: Any) -> AsyncIterator[Heard]:
+    run = a_run(private, server, **more)
+    ears = ConversationReader(run.conversation, float(run.memo["since"]), run.cursors, awaits=not run.memo["told"])
+    async for heard in server_calls.missed_reports(LoopbackClient(server.port, "opencode", server.password), ears):
+        yield heard
+
+
+async def test_what_was_told_before_is_not_told_again(server: Server, tmp_path: Path) -> None:
+    server.messages = record(recorded("turn"))
+    before = [one async for one in _missed(server, tmp_path)]
+    cursors = {one.place: one.end + 1 for one in before if one.place}
+    assert [one async for one in _missed(server, tmp_path, cursors=cursors)] == []
+
+
+async def test_a_resumed_one_rests_and_what_it_spent_elsewhere_is_not_counted(server: Server, tmp_path: Path) -> None:
+    server.messages = record(recorded("interrupted"))
+    later = {"since": str(datetime(2027, 1, 1, tzinfo=UTC).timestamp())}
+    assert told([one async for one in _missed(server, tmp_path, memo=later)]) == [IDLE]
+    expecting = {**later, "told": ""}
+    assert [one async for one in _missed(server, tmp_path, memo=expecting)] == []
+
+
+async def test_a_dialog_that_opened_while_nobody_listened_is_seen(server: Server, tmp_path: Path) -> None:
+    server.status = {SESSION: {"type": "busy"}}
+    server.permissions = [
+        {"id": "per_1", "sessionID": SESSION, "permission": "edit", "patterns": ["a.py"], "metadata": {}}
+    ]
+    assert states([one async for one in _missed(server, tmp_path)])[-1] == r.PermissionReport(
+        "edit", "a.py", request="per_1"
+    )
+
+
+async def test_it_listens_until_the_agent_has_ended_whatever_becomes_of_the_stream(
+    agent: OpenCode, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugin, "STARTING_PAUSE", 0.01)
+    run = a_run(tmp_path, server, None)
+    events = recorded("turn")
+    heard: list[Heard] = []
+    task = asyncio.create_task(_listen(agent, run, heard))
+    for number, event in enumerate(events):
+        server.events.put_nowait(event)
+        if number == len(events) // 2:
+            await _until(lambda: server.events.empty())
+            server.messages = record(events[: number + 1])
+            server.status = {SESSION: {"type": "busy"}}
+            server.events.put_nowait(None)  # the stream is cut
+    await _until(lambda: bool(of(r.TurnReport, heard)))
+    run.ended.set()
+    server.events.put_nowait(None)
+    await asyncio.wait_for(task, 60)
+    assert states(heard) == [IDLE, ACTIVE, r.TurnReport("Hello.")]
+    assert len(of(r.TookReport, heard)) == 1 and len(of(r.UsageReport, heard)) == 1
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_message_that_a_stopped_turn_left_behind_is_given_again(
+    agent: OpenCode, server: Server, tmp_path: Path
+) -> None:
+    run = a_run(tmp_path, server)
+    assert await agent.deliver(run, "m-1", "meanwhile", interrupt=False) == Delivered()
+    typed = {"id": "msg_typed", "sessionID": SESSION, "role": "user", "time": {"created": 2}}
+    server.messages.append({"info": typed, "parts": []})
+    posted = f"/session/{SESSION}/prompt_async"
+    heard: list[Heard] = []
+    task = asyncio.create_task(_listen(agent, run, heard))
+    await _until(lambda: server.paths().count(posted) == 2)
+    assert len({body["messageID"] for _, path, body in server.asked if path == posted}) == 1
+    for status in ("busy", "idle"):
+        properties = {"sessionID": SESSION, "status": {"type": status}}
+        server.events.put_nowait({"type": "session.status", "properties": properties})
+    await _until(lambda: len(heard) == 3)
+    run.ended.set()
+    server.events.put_nowait(None)
+    await asyncio.wait_for(task, 60)
+    assert server.paths().count(posted) == 2, "it is given again once, not for ever"
+
+
+async def _listen(agent: OpenCode, run: AgentRun, heard: list[Heard]) -> None:
+    async for one in agent.listen(run):
+        heard.append(one)  # noqa: PERF401 - looked at while it grows

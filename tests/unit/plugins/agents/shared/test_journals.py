@@ -1,0 +1,47 @@
+"""A journal may be of any length: while it is read, nobody else waits."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.plugins.agents.shared.journals import LINES_PER_STEP, Journal
+from agent_orchestrator.plugins.agents.shared.spool import MAX_READ
+from tests.unit.plugins.agents.stepped_run import make_run
+
+pytestmark = pytest.mark.anyio
+
+
+async def turns_while_read(path: Path) -> tuple[int, int]:
+    """How many lines a journal has, and how often others had their turn meanwhile."""
+    turns, over = 0, False
+
+    async def others() -> None:
+        nonlocal turns
+        while not over:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    found = [line async for line in Journal(path, make_run(path.parent)).lines()]
+    over = True
+    await task
+    return len(found), turns
+
+
+async def test_others_have_their_turn_between_many_short_lines(tmp_path: Path) -> None:
+    path, many = tmp_path / "journal.jsonl", LINES_PER_STEP * 20
+    path.write_text("{}\n" * many)
+    lines, turns = await turns_while_read(path)
+    assert lines == many and turns >= 20
+
+
+async def test_others_have_their_turn_within_a_line_without_end(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_text("{}\n")
+    os.truncate(path, MAX_READ * 21)
+    lines, turns = await turns_while_read(path)
+    assert lines == 1 and turns >= 20

@@ -1,0 +1,110 @@
+"""When a program reads a line from its user, by what its terminal showed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.plugins.agents.shared.input_prompts import PromptLog, relative_to_workspace
+
+OPENS, CLOSES = "\x1b[?2004h", "\x1b[?2004l"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "terminal.log"
+    path.touch()
+    return path
+
+
+def show(log: Path, text: str) -> None:
+    with log.open("ab") as file:
+        file.write(text.encode())
+
+
+def test_a_prompt_is_open_between_its_two_switches(log: Path) -> None:
+    prompts = PromptLog(log, 0)
+    assert prompts.look() is None
+    show(log, f"hello\r\n{OPENS}\x1b[0m> ")
+    found = prompts.look()
+    assert found is not None
+    assert (found.start, found.text, found.before) == (7, "> ", "hello\n")
+    show(log, f"typed\r\n{CLOSES}working")
+    assert prompts.look() is None
+    assert prompts.tail() == "working"
+    show(log, f" hard{OPENS}> ")
+    again = prompts.look()
+    assert again is not None and again.start > found.start and again.before == "working hard"
+
+
+def test_a_prompt_that_came_and_went_between_two_looks_is_closed(log: Path) -> None:
+    prompts = PromptLog(log, 0)
+    show(log, f"{OPENS}> quick\r\n{CLOSES}working")
+    assert prompts.look() is None and prompts.began
+    assert (prompts.last, prompts.tail()) == (0, "working")
+
+
+@pytest.mark.parametrize("cut", range(1, 8))
+def test_a_switch_cut_in_two_is_seen(log: Path, cut: int) -> None:
+    prompts = PromptLog(log, 0)
+    show(log, "x" + OPENS[:cut])
+    assert prompts.look() is None
+    show(log, OPENS[cut:] + "> ")
+    found = prompts.look()
+    assert found is not None and (found.start, found.text) == (1, "> ")
+    show(log, CLOSES[:cut])
+    assert prompts.look() is not None
+    show(log, CLOSES[cut:])
+    assert prompts.look() is None
+
+
+def test_a_long_log_is_read_from_its_last_switch(log: Path) -> None:
+    show(log, f"{OPENS}> {CLOSES}" + "x" * 200_000 + OPENS + "> " + "y" * 100_000)
+    prompts = PromptLog(log, 0)
+    found = prompts.look()
+    assert found is not None and found.start == len(f"{OPENS}> {CLOSES}") + 200_000
+    assert found.text.startswith("> y")
+
+
+def test_what_an_earlier_launch_showed_does_not_count(log: Path) -> None:
+    show(log, f"{OPENS}> killed at its prompt")
+    size = log.stat().st_size
+    prompts = PromptLog(log, size)
+    assert prompts.look() is None and not prompts.began
+    show(log, f"starting{OPENS}> ")
+    found = prompts.look()
+    assert found is not None and found.start == size + len("starting")
+
+
+def test_a_turn_is_over_at_a_later_prompt_or_when_the_log_had_time_to_tell(log: Path) -> None:
+    prompts = PromptLog(log, 0)
+    show(log, f"{OPENS}> ")
+    prompt = prompts.look()
+    assert prompt is not None
+    turn = prompts.turn(known=True)
+    assert not turn.over(prompt, turn.until - 0.1) and turn.doubtful(prompt, turn.until - 0.1)
+    assert turn.over(prompt, turn.until)
+    show(log, f"text{CLOSES}work{OPENS}> ")
+    later = prompts.look()
+    assert later is not None and turn.over(later, turn.until - 0.1)
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("a.py", "a.py"),
+        ("src/../a.py", "a.py"),
+        ("{workspace}/src/a.py", "src/a.py"),
+        ("../other/a.py", "{parent}/other/a.py"),
+        ("/etc/passwd", "/etc/passwd"),
+        ("link/a.py", "{parent}/elsewhere/a.py"),
+    ],
+)
+def test_a_file_is_told_relative_only_if_it_is_in_the_workspace(tmp_path: Path, path: str, told: str) -> None:
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (workspace / "link").symlink_to(tmp_path / "elsewhere")
+    parent = str(tmp_path.resolve())
+    assert relative_to_workspace(workspace, path.format(workspace=workspace)) == told.format(parent=parent)
