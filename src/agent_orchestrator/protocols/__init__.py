@@ -61,17 +61,14 @@ from agent_orchestrator.protocols.forge import Hooks as Hooks
 from agent_orchestrator.protocols.forge import Issue as Issue
 from agent_orchestrator.protocols.forge import IssueChange as IssueChange
 from agent_orchestrator.protocols.forge import Known as Known
-from agent_orchestrator.protocols.forge import KnowsBases as KnowsBases
 from agent_orchestrator.protocols.forge import Lack as Lack
 from agent_orchestrator.protocols.forge import Merged as Merged
 from agent_orchestrator.protocols.forge import Merging as Merging
-from agent_orchestrator.protocols.forge import Metered as Metered
 from agent_orchestrator.protocols.forge import PullCheck as PullCheck
 from agent_orchestrator.protocols.forge import PullComment as PullComment
 from agent_orchestrator.protocols.forge import PullReview as PullReview
 from agent_orchestrator.protocols.forge import PullSpec as PullSpec
 from agent_orchestrator.protocols.forge import PullState as PullState
-from agent_orchestrator.protocols.forge import SignedIn as SignedIn
 from agent_orchestrator.protocols.forge import Tracker as Tracker
 from agent_orchestrator.protocols.forge import TrackerComment as TrackerComment
 from agent_orchestrator.protocols.forge import Unmergeable as Unmergeable

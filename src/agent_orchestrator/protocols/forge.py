@@ -7,6 +7,7 @@ late, twice, out of order or not at all: each is only a `Hint` that something sh
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Literal, Protocol, runtime_checkable
@@ -225,92 +226,6 @@ class Known:
     read_at: float
 
 
-@runtime_checkable
-class SCM(Protocol):
-    """Where pull requests, checks and reviews live; one instance for each repository."""
-
-    @property
-    def repo(self) -> str:
-        """The repository's name at the forge: `owner/name`."""
-        ...
-
-    async def configured(self) -> bool:
-        """Return whether there is a token for it, without network access."""
-        ...
-
-    async def login(self) -> Author:
-        """Return the account that the token belongs to. Raises `Denied` with what is wrong with the token."""
-        ...
-
-    def push_url(self) -> tuple[str, Mapping[str, str]]:
-        """Return the URL that branches are pushed to, and the environment that lets Git do so without prompting."""
-        ...
-
-    def fetch_url(self) -> tuple[str, Mapping[str, str]]:
-        """Return the URL that base branches are fetched from, and its environment."""
-        ...
-
-    async def find(self, branch: str) -> PullState | None:
-        """Return the open pull request of a branch, else its newest one."""
-        ...
-
-    async def get(self, number: int) -> PullState:
-        """Return a pull request by its number."""
-        ...
-
-    async def open(self, spec: PullSpec) -> PullState:
-        """Open a pull request for a branch; if it has one already, that one is returned, and no second one opened."""
-        ...
-
-    async def read(self, ids: Sequence[str]) -> list[PullState]:
-        """Return pull requests with all their checks, reviews and comments, in as few requests as possible; deleted ones are left out."""
-        ...
-
-    async def changed(self, known: Sequence[Known]) -> Hint:
-        """Return what may have changed since the last call, by conditional requests that cost nothing while nothing has changed."""
-        ...
-
-    async def ready(self, pull: PullState) -> None:
-        """Mark a draft as ready for review."""
-        ...
-
-    async def close(self, pull: PullState) -> None:
-        """Close without merging."""
-        ...
-
-    async def merge(self, pull: PullState, how: Merging) -> Merged | Waiting | Unmergeable:
-        """Merge it, or add it to the forge's own merge queue."""
-        ...
-
-    async def call_off(self, pull: PullState) -> None:
-        """Remove it from the forge's own merge queue, so that it is not merged automatically. No effect if it is not queued."""
-        ...
-
-    async def comment(self, pull: PullState, text: str, key: str) -> str:
-        """Comment on the whole pull request, once per key; returns the comment's id."""
-        ...
-
-    async def reply(self, pull: PullState, thread: str, text: str, key: str) -> str:
-        """Reply in a discussion, once per key; returns the comment's id."""
-        ...
-
-    async def resolve(self, thread: str) -> None:
-        """Mark a discussion as resolved."""
-        ...
-
-    async def request_review(self, pull: PullState, people: Sequence[str]) -> None:
-        """Request a review from people."""
-        ...
-
-    async def rerun(self, pull: PullState) -> int:
-        """Run the failed checks of its head again; returns how many."""
-        ...
-
-    async def log(self, job: str, most: int) -> bytes:
-        """Return at most so many bytes from the end of a check's output."""
-        ...
-
-
 @record
 class BaseChecks:
     """The state of a base branch, by its newest commit for which checks ran."""
@@ -319,28 +234,6 @@ class BaseChecks:
     state: Literal["green", "red", "running"]
     failing: tuple[str, ...] = ()
     """The names of the failed checks."""
-
-
-@runtime_checkable
-class KnowsBases(Protocol):
-    """An SCM whose polls also report the state of base branches."""
-
-    def bases(self) -> Mapping[str, BaseChecks]:
-        """Return branch → state as of the last poll, without network access."""
-        ...
-
-
-@runtime_checkable
-class Metered(Protocol):
-    """An SCM or tracker whose host limits the number of requests."""
-
-    def pause(self) -> float:
-        """Return the seconds that background reading should wait now."""
-        ...
-
-    def budget(self) -> Sequence[str]:
-        """Return what is left of the request limits, one line per kind of request, for people."""
-        ...
 
 
 @record
@@ -371,13 +264,112 @@ class Access:
     """When the token expires, if known."""
 
 
-@runtime_checkable
-class SignedIn(Protocol):
-    """An SCM or tracker that can report what its token allows."""
+class SCM(ABC):
+    """Where pull requests, checks and reviews live; one instance for each repository.
 
-    async def access(self) -> Access:
-        """Ask the host what the token allows. Raises `Denied` if the token is not accepted at all."""
-        ...
+    Inherit from it: what is not abstract here then has a default.
+    """
+
+    hosted: bool = True
+    """Whether pull requests are at a service, which has a state of its own, runs the checks and merges. A class that says
+    False keeps them in the daemon's log, by the `records` of its configuration; the daemon runs the checks and merges."""
+
+    @property
+    @abstractmethod
+    def repo(self) -> str:
+        """The repository's name at the forge: `owner/name`."""
+
+    @abstractmethod
+    async def configured(self) -> bool:
+        """Return whether there is a token for it, without network access."""
+
+    @abstractmethod
+    async def login(self) -> Author:
+        """Return the account that the token belongs to. Raises `Denied` with what is wrong with the token."""
+
+    @abstractmethod
+    def push_url(self) -> tuple[str, Mapping[str, str]]:
+        """Return the URL that branches are pushed to, and the environment that lets Git do so without prompting."""
+
+    @abstractmethod
+    def fetch_url(self) -> tuple[str, Mapping[str, str]]:
+        """Return the URL that base branches are fetched from, and its environment."""
+
+    @abstractmethod
+    async def find(self, branch: str) -> PullState | None:
+        """Return the open pull request of a branch, else its newest one."""
+
+    @abstractmethod
+    async def get(self, number: int) -> PullState:
+        """Return a pull request by its number."""
+
+    @abstractmethod
+    async def open(self, spec: PullSpec) -> PullState:
+        """Open a pull request for a branch; if it has one already, that one is returned, and no second one opened."""
+
+    @abstractmethod
+    async def read(self, ids: Sequence[str]) -> list[PullState]:
+        """Return pull requests with all their checks, reviews and comments, in as few requests as possible; deleted ones are left out."""
+
+    @abstractmethod
+    async def changed(self, known: Sequence[Known]) -> Hint:
+        """Return what may have changed since the last call, by conditional requests that cost nothing while nothing has changed."""
+
+    @abstractmethod
+    async def ready(self, pull: PullState) -> None:
+        """Mark a draft as ready for review."""
+
+    @abstractmethod
+    async def close(self, pull: PullState) -> None:
+        """Close without merging."""
+
+    @abstractmethod
+    async def merge(self, pull: PullState, how: Merging) -> Merged | Waiting | Unmergeable:
+        """Merge it, or add it to the forge's own merge queue."""
+
+    @abstractmethod
+    async def call_off(self, pull: PullState) -> None:
+        """Remove it from the forge's own merge queue, so that it is not merged automatically. No effect if it is not queued."""
+
+    @abstractmethod
+    async def comment(self, pull: PullState, text: str, key: str) -> str:
+        """Comment on the whole pull request, once per key; returns the comment's id."""
+
+    @abstractmethod
+    async def reply(self, pull: PullState, thread: str, text: str, key: str) -> str:
+        """Reply in a discussion, once per key; returns the comment's id."""
+
+    @abstractmethod
+    async def resolve(self, thread: str) -> None:
+        """Mark a discussion as resolved."""
+
+    @abstractmethod
+    async def request_review(self, pull: PullState, people: Sequence[str]) -> None:
+        """Request a review from people."""
+
+    @abstractmethod
+    async def rerun(self, pull: PullState) -> int:
+        """Run the failed checks of its head again; returns how many."""
+
+    @abstractmethod
+    async def log(self, job: str, most: int) -> bytes:
+        """Return at most so many bytes from the end of a check's output."""
+
+    def bases(self) -> Mapping[str, BaseChecks]:
+        """Return the state of base branches, by name, as of the last poll, without network access; empty if polls do not report it."""
+        return {}
+
+    async def access(self) -> Access | None:
+        """Return what the host says the token allows, or None if it cannot say. Raises `Denied` if the token is not accepted at all."""
+        return None
+
+    def pause(self) -> float:
+        """Return the seconds that background reading should wait now, because the host limits the number of requests."""
+        return 0.0
+
+    def budget(self) -> Sequence[str]:
+        """Return what is left of the host's request limits, one line per kind of request, for people."""
+        return ()
 
 
 @record
@@ -431,31 +423,49 @@ class IssueChange:
     body: str | None = None
 
 
-@runtime_checkable
-class Tracker(Protocol):
-    """Where issues live."""
+class Tracker(ABC):
+    """Where issues live.
 
+    Inherit from it: what is not abstract here then has a default.
+    """
+
+    hosted: bool = True
+    """Whether issues are at a service. A class that says False keeps them in the daemon's log, by the `records` of its
+    configuration: the daemon need not read it, nor report to it."""
+
+    @abstractmethod
     async def get(self, issue: str) -> Issue:
         """Read one issue with its comments. Raises `NotFound`."""
-        ...
 
+    @abstractmethod
     async def list(
         self, *, labels: Sequence[str] = (), state: str = "open", assignee: str | None = None, since: float = 0.0
     ) -> list[Issue]:
         """Return issues without their comments, the newest first; `assignee`: `none`, or a name."""
-        ...
 
+    @abstractmethod
     async def create(self, title: str, body: str = "", labels: Sequence[str] = ()) -> Issue:
         """Create an issue."""
-        ...
 
+    @abstractmethod
     async def change(self, issue: str, change: IssueChange) -> None:
         """Change an issue; what has the right value already stays."""
-        ...
 
+    @abstractmethod
     async def comment(self, issue: str, text: str, key: str) -> str:
         """Comment on an issue, once per key; returns the comment's id."""
-        ...
+
+    async def access(self) -> Access | None:
+        """Return what the host says the token allows, or None if it cannot say. Raises `Denied` if the token is not accepted at all."""
+        return None
+
+    def pause(self) -> float:
+        """Return the seconds that background reading should wait now, because the host limits the number of requests."""
+        return 0.0
+
+    def budget(self) -> Sequence[str]:
+        """Return what is left of the host's request limits, one line per kind of request, for people."""
+        return ()
 
 
 @record

@@ -10,7 +10,7 @@ import pytest
 
 from agent_orchestrator.errors import Denied, NotFound, Temporary, UsageError
 from agent_orchestrator.plugins.forges.github.merge import delete_branch, merge_now
-from agent_orchestrator.protocols.forge import SCM, Merged, Metered, PullSpec, Unmergeable, Waiting
+from agent_orchestrator.protocols.forge import SCM, Merged, PullSpec, Unmergeable, Waiting
 from agent_orchestrator.testing.github import GitHubServer, Repo
 from tests.forges.plugins.github import counted, landing, scm
 
@@ -30,7 +30,6 @@ SPEC = PullSpec("feature/x", "main", "Fix it", "Because", draft=True)
 async def test_it_is_what_the_slot_asks_for(forge: GitHubServer, repo: Repo) -> None:
     plugin = scm(forge)
     assert isinstance(plugin, SCM)
-    assert isinstance(plugin, Metered)
     assert plugin.repo == "acme/app"
     assert await plugin.configured()
     login = await plugin.login()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent_orchestrator.errors import Denied, NotFound, Temporary, UsageError
-from agent_orchestrator.protocols.forge import SCM, Merged, Metered, PullSpec, Unmergeable, Waiting
+from agent_orchestrator.protocols.forge import SCM, Merged, PullSpec, Unmergeable, Waiting
 from agent_orchestrator.testing.gitlab import GitLabServer, MergeRequest, Project
 from tests.forges.plugins.github import landing
 from tests.forges.plugins.gitlab import name, scm
@@ -42,7 +42,6 @@ def pull(forge: GitLabServer, repo: Project) -> MergeRequest:
 async def test_it_is_what_the_slot_asks_for(forge: GitLabServer, repo: Project) -> None:
     plugin = scm(forge)
     assert isinstance(plugin, SCM)
-    assert isinstance(plugin, Metered)
     assert await plugin.configured()
     login = await plugin.login()
     assert (login.name, login.kind, login.write_access) == ("dev", "person", "yes")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from agent_orchestrator.errors import NotFound
-from agent_orchestrator.protocols.forge import Metered, Tracker
+from agent_orchestrator.protocols.forge import Tracker
 from agent_orchestrator.testing.gitlab import GitLabServer, Project
 from tests.forges.plugins.gitlab import tracker
 
@@ -36,7 +36,6 @@ async def test_an_issue_is_read_with_its_comments_and_attachments(forge: GitLabS
     forge.comment(issue, "me too", by="rev")
     plugin = tracker(forge)
     assert isinstance(plugin, Tracker)
-    assert isinstance(plugin, Metered)
     said = await plugin.comment("#1", "I work on it", "k:1")
     assert await tracker(forge).comment("1", "I work on it", "k:1") == said
     for written in ("1", "#1", f"{forge.url}/acme/app/-/issues/1", f"{forge.url}/acme/app/-/work_items/1"):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent_orchestrator.errors import Denied, NotFound, Temporary, UsageError
-from agent_orchestrator.protocols.forge import Author, IssueChange, Metered, Tracker
+from agent_orchestrator.protocols.forge import Author, IssueChange, Tracker
 from tests.forges import fetch
 from tests.forges.conftest import published
 from tests.forges.plugins.trackers import Bench, JiraBench, LinearBench
@@ -57,7 +57,6 @@ async def test_an_issue_is_read_with_its_comments_and_attachments(bench: Bench[A
     bench.comment(issue, "and me", by="eve")
     plugin = bench.plugin()
     assert isinstance(plugin, Tracker)
-    assert isinstance(plugin, Metered)
     for name in (f"{bench.prefix}-1", f"{bench.prefix.lower()}-1", "1", "#1"):
         found = await plugin.get(name)
         assert (found.id, found.title, found.body) == (f"{bench.prefix}-1", "It breaks", "see the log")
@@ -248,7 +247,6 @@ async def test_a_limit_is_kept_and_nothing_is_asked_meanwhile(bench: Bench[Any],
     with pytest.raises(Temporary):
         await plugin.list()
     assert len(bench.server.ledger.requests) == asked
-    assert isinstance(plugin, Metered)
     assert plugin.pause() > 0
     assert any("left" in line for line in plugin.budget())
     clock.now = caught.value.until + 1

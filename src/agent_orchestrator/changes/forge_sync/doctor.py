@@ -13,7 +13,7 @@ from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.core.events import rfc3339
 from agent_orchestrator.core.facts import LOCAL_FORGE
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.protocols.forge import Access, Author, Metered, SignedIn
+from agent_orchestrator.protocols.forge import SCM, Access, Author, Tracker
 
 PATIENCE = 10.0
 """Seconds to wait for an answer of a forge or tracker."""
@@ -67,29 +67,29 @@ class ForgeDoctor:
     async def _forge_finding(self, project: ProjectConfig, name: str) -> dict[str, Any]:
         """Return the finding about a project's forge."""
 
-        async def look() -> tuple[object, str, Access]:
+        async def look() -> tuple[SCM | Tracker, str, Access]:
             """Return the forge, its repository for the text, and the access that the token gives."""
             scm = await self.repositories.reach(project.id, name)
-            access = await scm.access() if isinstance(scm, SignedIn) else Access(await scm.login())
-            return scm, f"{scm.repo}, ", access
+            access = await scm.access()
+            return scm, f"{scm.repo}, ", Access(await scm.login()) if access is None else access
 
         return await self._access_finding(f"{name}: {project.id}", look)
 
     async def _tracker_finding(self, project: ProjectConfig, name: str) -> dict[str, Any]:
         """Return the finding about a project's tracker."""
 
-        async def look() -> tuple[object, str, Access]:
+        async def look() -> tuple[SCM | Tracker, str, Access]:
             """Return the tracker and the access that the token gives, by reading issues if the tracker does not report it."""
             tracker = await self.repositories.reach_tracker(project.id, name)
-            if isinstance(tracker, SignedIn):
-                return tracker, "", await tracker.access()
+            if (access := await tracker.access()) is not None:
+                return tracker, "", access
             await tracker.list(state="open", since=self.clock())
             return tracker, "", Access(Author("somebody"), "tried: reading issues")
 
         return await self._access_finding(f"{name} issues: {project.id}", look)
 
     async def _access_finding(
-        self, title: str, read_access: Callable[[], Awaitable[tuple[object, str, Access]]]
+        self, title: str, read_access: Callable[[], Awaitable[tuple[SCM | Tracker, str, Access]]]
     ) -> dict[str, Any]:
         """Return a finding: the account, what the token lacks and for what, when it ends, and what is left of the rate limit."""
         try:
@@ -99,7 +99,7 @@ class ForgeDoctor:
             remedy = error.remedy if isinstance(error, AoError) else "try again later"
             text = getattr(error, "text", "") or f"no answer within {PATIENCE:g} s"
             return finding(title, "failed", text, remedy)
-        budget = "; ".join(plugin.budget()) if isinstance(plugin, Metered) else ""
+        budget = "; ".join(plugin.budget())
         account = f"{location}as {access.author.name}" + (f", {access.told}" if access.told else "")
         lacking = [str(lack) for lack in access.lacks]
         remedies = [lack.remedy for lack in access.lacks if lack.remedy]

@@ -33,7 +33,7 @@ from agent_orchestrator.core.reactions import Intent
 from agent_orchestrator.core.signals import ConfigurationReloaded
 from agent_orchestrator.errors import AoError, NotFound
 from agent_orchestrator.protocols import Timer
-from agent_orchestrator.protocols.forge import Hint, Issue, IssueChange, Metered, Tracker
+from agent_orchestrator.protocols.forge import Hint, Issue, IssueChange, Tracker
 from agent_orchestrator.sessions.part import Core, Part
 
 EVERY = 60.0
@@ -268,8 +268,7 @@ class IssueSync(Part):
 
     def _rate_limit_pause(self, project: str) -> float:
         """Return the seconds that the host's rate limit requires between two reads."""
-        trackers = (tracker for tracker in self.repositories.trackers(project) if isinstance(tracker, Metered))
-        return max((tracker.pause() for tracker in trackers), default=0.0)
+        return max((tracker.pause() for tracker in self.repositories.trackers(project)), default=0.0)
 
     async def _read_due(self, project: str, name: str, tracker: Tracker) -> None:
         """Read the issues that hints named, and poll for changed issues if a poll is due."""

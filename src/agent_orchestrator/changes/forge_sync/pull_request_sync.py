@@ -29,7 +29,7 @@ from agent_orchestrator.core.pull_request import FAILED_STATES
 from agent_orchestrator.core.signals import BaseChecksRead, ConfigurationReloaded
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.protocols import Timer
-from agent_orchestrator.protocols.forge import SCM, Hint, Known, KnowsBases, Metered, PullCheck, PullState
+from agent_orchestrator.protocols.forge import SCM, Hint, Known, PullCheck, PullState
 from agent_orchestrator.sessions.part import Core, Part
 
 EVERY = 25.0
@@ -197,8 +197,8 @@ class PullRequestSync(Part):
 
     def _report_bases(self, project: str, scm: SCM) -> None:
         """Emit the checks of the base branches, if the forge reports them."""
-        if isinstance(scm, KnowsBases):
-            self.emit(BaseChecksRead(project, scm.bases()))
+        if bases := scm.bases():
+            self.emit(BaseChecksRead(project, bases))
 
     def _next_pause(self, place: ForgeKey, pause: float, error: Exception) -> float:
         """Return the pause after a failure; the first one is no longer than that between two polls."""
@@ -225,7 +225,7 @@ class PullRequestSync(Part):
             scm = self.repositories.of(*place)
         except AoError:
             return GATHER
-        return min(max(GATHER, scm.pause()), EVERY) if isinstance(scm, Metered) else GATHER
+        return min(max(GATHER, scm.pause()), EVERY)
 
     def _interval(self, place: ForgeKey) -> float:
         """Return the seconds until the next poll: more while webhooks come, or while the host's rate limit is short."""
@@ -238,7 +238,7 @@ class PullRequestSync(Part):
             interval = WITH_HOOKS if has_hooks else self.repositories.interval(project, project.scm, EVERY)
         except AoError:
             return WITH_HOOKS
-        return max(interval, scm.pause() if isinstance(scm, Metered) else 0.0)
+        return max(interval, scm.pause())
 
     def _watched_sessions(self, place: ForgeKey) -> Iterable[SessionFacts]:
         """Return the sessions of a project's forge whose pull requests are watched."""

@@ -31,6 +31,7 @@ from agent_orchestrator import protocols
 from agent_orchestrator.base.builtin_plugins import BUILT_IN as BUILT_IN
 from agent_orchestrator.base.files.safe import read_regular_file
 from agent_orchestrator.errors import AoError, Denied, NotFound, UsageError
+from agent_orchestrator.protocols.members import add_defaults, missing_members, required_methods
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -129,9 +130,14 @@ class Registry:
             raise
         except Exception as error:
             raise UsageError(f"the {slot} plugin {name} could not be made: {_reason(error)}") from error
-        missing = [member for member in _members(SLOTS[slot]) if not hasattr(plugin, member)]
-        if missing:
+        if missing := missing_members(SLOTS[slot], plugin):
             raise UsageError(f"the {slot} plugin {name} lacks {', '.join(missing)}", "see agent_orchestrator.protocols")
+        try:
+            add_defaults(SLOTS[slot], plugin)
+        except (AttributeError, TypeError) as error:
+            base = SLOTS[slot].__name__
+            remedy = f"let its class inherit from agent_orchestrator.protocols.{base}"
+            raise UsageError(f"the {slot} plugin {name} lacks the defaults of {base}", remedy) from error
         return plugin
 
     def names(self, slot: str) -> list[str]:
@@ -386,19 +392,11 @@ def _slot_of(factory: object, description: str) -> str:
 
 
 def _fits(factory: object, slot: str) -> bool:
-    return all(callable(getattr(factory, method, None)) for method in _methods(SLOTS[slot]))
+    return all(callable(getattr(factory, method, None)) for method in required_methods(SLOTS[slot]))
 
 
 def _has_more_methods(slot: str, other: str) -> bool:
-    return set(_methods(SLOTS[slot])) > set(_methods(SLOTS[other]))
-
-
-def _methods(protocol: type[Any]) -> Iterable[str]:
-    return [name for name, value in vars(protocol).items() if callable(value) and not name.startswith("_")]
-
-
-def _members(protocol: type[Any]) -> Iterable[str]:
-    return [*_methods(protocol), *vars(protocol).get("__annotations__", {})]
+    return set(required_methods(SLOTS[slot])) > set(required_methods(SLOTS[other]))
 
 
 def _check_slot(slot: str) -> None:

@@ -53,6 +53,9 @@ class Forge:
     def bases(self) -> dict[str, BaseChecks]:
         return {"main": BaseChecks(f"h{self.polls}", "green")}
 
+    def pause(self) -> float:
+        return 0.0
+
 
 class MeteredForge(Forge):
     """One whose grants may be short."""
@@ -61,9 +64,6 @@ class MeteredForge(Forge):
 
     def pause(self) -> float:
         return self.short
-
-    def budget(self) -> list[str]:
-        return []
 
 
 async def watched(tmp_path: Path, forge: Forge, every: float) -> tuple[Flow, PullRequestSync]:

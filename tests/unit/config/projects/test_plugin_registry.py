@@ -221,3 +221,32 @@ def test_a_plugin_without_a_member_of_its_slot_is_told(tmp_path: Path) -> None:
     registry = Registry([write(tmp_path, "half.py", text)], tmp_path)
     with pytest.raises(UsageError, match="the agent plugin half lacks screen, interrupt_keys, permission_keys"):
         registry.make("agent", "half", {}, LocalHost())
+
+
+TRACKER = """
+class Notes:
+    %s
+    def __init__(self, config, host): ...
+    async def get(self, issue): ...
+    async def list(self, **wanted): ...
+    async def create(self, title, body="", labels=()): ...
+    async def change(self, issue, change): ...
+    async def comment(self, issue, text, key): ...
+    def budget(self): return ["5 left"]
+"""
+
+
+@pytest.mark.anyio
+async def test_a_tracker_that_inherits_nothing_has_the_defaults_that_it_lacks(tmp_path: Path) -> None:
+    registry = Registry([write(tmp_path, "notes.py", TRACKER % "")], tmp_path)
+    tracker = registry.make("tracker", "notes", {}, LocalHost())
+    assert (tracker.hosted, tracker.pause(), await tracker.access()) == (True, 0.0, None)
+    assert tracker.budget() == ["5 left"], "what the plugin has itself stays"
+
+
+def test_a_plugin_that_cannot_be_given_the_defaults_is_told_how(tmp_path: Path) -> None:
+    registry = Registry([write(tmp_path, "notes.py", TRACKER % "__slots__ = ()")], tmp_path)
+    with pytest.raises(UsageError) as caught:
+        registry.make("tracker", "notes", {}, LocalHost())
+    assert caught.value.text == "the tracker plugin notes lacks the defaults of Tracker"
+    assert caught.value.remedy == "let its class inherit from agent_orchestrator.protocols.Tracker"

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from agent_orchestrator.errors import AoError, NotFound, UsageError
 from agent_orchestrator.protocols import (
+    SCM,
     Author,
     Hint,
     Host,
@@ -24,7 +25,7 @@ from agent_orchestrator.protocols import (
 )
 
 
-class TheClass:
+class TheClass(SCM):
     """A forge of files; put calls of your forge's API in the place of `_load`, `_save` and `_git`."""
 
     name = "the-name"

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from agent_orchestrator.errors import NotFound
-from agent_orchestrator.protocols import Author, Host, Issue, IssueChange, TrackerComment
+from agent_orchestrator.protocols import Author, Host, Issue, IssueChange, Tracker, TrackerComment
 
 Issues = list[dict[str, Any]]
 
 
-class TheClass:
+class TheClass(Tracker):
     """Keeps issues in the file `file`; put calls of your tracker's API in the place of `_load` and `_save`."""
 
     name = "the-name"

@@ -28,7 +28,7 @@ from agent_orchestrator.plugins.forges.github.permissions import CommentAuthor, 
 from agent_orchestrator.plugins.forges.github.token_access import ISSUES, access
 from agent_orchestrator.plugins.forges.shared.http import Http
 from agent_orchestrator.plugins.forges.shared.rate_limits import longest_wait, rate_limit_lines
-from agent_orchestrator.protocols.forge import Access, Issue, IssueChange, TrackerComment
+from agent_orchestrator.protocols.forge import Access, Issue, IssueChange, Tracker, TrackerComment
 from agent_orchestrator.protocols.host import Host
 
 _NUMBER = re.compile(r"(?:#|GH-)?(\d{1,12})", re.IGNORECASE)
@@ -41,7 +41,7 @@ _ATTACHED = re.compile(
 _STATES = {"in_progress": "inProgress", "in_review": "inReview"}
 
 
-class GitHubIssues:
+class GitHubIssues(Tracker):
     """The issues of one repository."""
 
     def __init__(self, config: Mapping[str, Any], host: Host, clock: Callable[[], float] = time.time) -> None:

@@ -41,6 +41,7 @@ from agent_orchestrator.plugins.forges.shared.http import Answer, Http, TooLarge
 from agent_orchestrator.plugins.forges.shared.rate_limits import longest_wait, rate_limit_lines
 from agent_orchestrator.plugins.forges.shared.refusals import error_message, require_vital_access
 from agent_orchestrator.protocols.forge import (
+    SCM,
     Access,
     Author,
     BaseChecks,
@@ -67,7 +68,7 @@ _LINE_TIME = re.compile(rb"^\xef?\xbb?\xbf?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z 
 """The time that GitHub puts before each line of a log, and a byte order mark."""
 
 
-class GitHub:
+class GitHub(SCM):
     """The pull requests of one repository."""
 
     def __init__(self, config: Mapping[str, Any], host: Host, clock: Callable[[], float] = time.time) -> None:

@@ -27,7 +27,7 @@ from agent_orchestrator.plugins.forges.gitlab.host import GitLabHost
 from agent_orchestrator.plugins.forges.gitlab.people import Members
 from agent_orchestrator.plugins.forges.gitlab.token_access import access
 from agent_orchestrator.plugins.forges.shared.rate_limits import longest_wait, rate_limit_lines
-from agent_orchestrator.protocols.forge import Access, Issue, IssueChange, TrackerComment
+from agent_orchestrator.protocols.forge import Access, Issue, IssueChange, Tracker, TrackerComment
 from agent_orchestrator.protocols.host import Host
 
 _NUMBER = re.compile(r"#?(\d{1,12})")
@@ -38,7 +38,7 @@ _ATTACHED = re.compile(
 _STATES = {"in_progress": "inProgress", "in_review": "inReview"}
 
 
-class GitLabIssues:
+class GitLabIssues(Tracker):
     """The issues of one project."""
 
     def __init__(self, config: Mapping[str, Any], host: Host, clock: Callable[[], float] = time.time) -> None:

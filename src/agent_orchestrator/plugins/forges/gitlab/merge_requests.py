@@ -36,6 +36,7 @@ from agent_orchestrator.plugins.forges.shared.http import Answer, Http
 from agent_orchestrator.plugins.forges.shared.rate_limits import longest_wait, rate_limit_lines
 from agent_orchestrator.plugins.forges.shared.refusals import error_message, require_vital_access
 from agent_orchestrator.protocols.forge import (
+    SCM,
     Access,
     Author,
     BaseChecks,
@@ -69,7 +70,7 @@ _NOISE = re.compile(
 """What a runner adds to a job's log: section marks, terminal control sequences and times."""
 
 
-class GitLab:
+class GitLab(SCM):
     """The merge requests of one project."""
 
     def __init__(self, config: Mapping[str, Any], host: Host, clock: Callable[[], float] = time.time) -> None:

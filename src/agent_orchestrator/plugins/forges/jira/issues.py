@@ -22,7 +22,7 @@ from agent_orchestrator.errors import AoError, NotFound, UsageError
 from agent_orchestrator.plugins.forges.jira.document_format import addresses, from_adf, to_adf
 from agent_orchestrator.plugins.forges.jira.host import JiraHost
 from agent_orchestrator.plugins.forges.shared.rate_limits import longest_wait, rate_limit_lines
-from agent_orchestrator.protocols.forge import Access, Author, Issue, IssueChange, Lack, TrackerComment
+from agent_orchestrator.protocols.forge import Access, Author, Issue, IssueChange, Lack, Tracker, TrackerComment
 from agent_orchestrator.protocols.host import Host
 
 PAGE = 100
@@ -89,7 +89,7 @@ class Transition:
     to: Status
 
 
-class JiraIssues:
+class JiraIssues(Tracker):
     """The issues of one project."""
 
     def __init__(self, config: Mapping[str, Any], host: Host, clock: Callable[[], float] = time.time) -> None:

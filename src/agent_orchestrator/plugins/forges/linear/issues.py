@@ -20,7 +20,7 @@ from agent_orchestrator.errors import AoError, NotFound, UsageError
 from agent_orchestrator.plugins.forges.linear import graphql_documents as documents
 from agent_orchestrator.plugins.forges.linear.host import LinearHost
 from agent_orchestrator.plugins.forges.shared.rate_limits import longest_wait, rate_limit_lines
-from agent_orchestrator.protocols.forge import Access, Author, Issue, IssueChange, TrackerComment
+from agent_orchestrator.protocols.forge import Access, Author, Issue, IssueChange, Tracker, TrackerComment
 from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.protocols.text import one_line
 
@@ -70,7 +70,7 @@ class Team:
     states: tuple[State, ...]
 
 
-class LinearIssues:
+class LinearIssues(Tracker):
     """The issues of one team."""
 
     def __init__(self, config: Mapping[str, Any], host: Host, clock: Callable[[], float] = time.time) -> None:
