@@ -1,4 +1,4 @@
-"""Fits of costs: they find the law that points were made by, and tell what is worse than it may be."""
+"""Fits of costs: they recover the law behind the points and recognize growth that exceeds its limit."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ some = st.floats(0.001, 1000)
 
 
 @given(base=some, each=some)
-def test_a_line_is_found_again(base: float, each: float) -> None:
-    found = line([(number, base + each * number) for number in NUMBERS])
-    assert found == pytest.approx((base, each), rel=1e-6, abs=1e-6 * (base + each))
+def test_fitting_a_line_recovers_its_constant_and_its_slope(base: float, each: float) -> None:
+    fitted = line([(number, base + each * number) for number in NUMBERS])
+    assert fitted == pytest.approx((base, each), rel=1e-6, abs=1e-6 * (base + each))
 
 
 @given(scale=some, power=st.floats(0, 3))
-def test_a_power_is_found_again(scale: float, power: float) -> None:
+def test_fitting_a_power_recovers_its_exponent(scale: float, power: float) -> None:
     points = [(number, scale * number**power) for number in NUMBERS]
     assert exponent(points) == pytest.approx(power, abs=1e-6)
 
 
-def test_the_squared_part_of_a_cost_is_found_again() -> None:
+def test_the_squared_part_of_a_cost_is_measured() -> None:
     points = [(number, 3 + 0.5 * number + 0.01 * number**2) for number in NUMBERS]
     assert bend(points) == pytest.approx(0.01 * 200**2 / points[-1][1])
 
@@ -45,26 +45,28 @@ def test_the_squared_part_of_a_cost_is_found_again() -> None:
         pytest.param([(10, 33), (100, 664), (1000, 9966)], False, False, id="n log n, steep"),
     ],
 )
-def test_what_a_growth_is_at_most(points: list[tuple[float, float]], constant: bool, linear: bool) -> None:
-    found = fit(points)
-    assert (found.is_at_most("constant"), found.is_at_most("linear")) == (constant, linear), found
+def test_a_fit_says_whether_growth_is_constant_or_linear_at_most(
+    points: list[tuple[float, float]], constant: bool, linear: bool
+) -> None:
+    fitted = fit(points)
+    assert (fitted.is_at_most("constant"), fitted.is_at_most("linear")) == (constant, linear), fitted
 
 
-def test_what_is_below_the_grain_of_the_meter_does_not_grow() -> None:
+def test_differences_below_the_measurable_minimum_are_no_growth() -> None:
     points = [(20, 0.0), (50, 0.01), (200, 0.05)]
     assert not fit(points).is_at_most("constant")
     assert fit(points, floor=0.1).is_at_most("constant")
 
 
-def test_three_points_do_not_make_a_bend() -> None:
+def test_three_points_are_too_few_to_measure_a_squared_part() -> None:
     assert bend([(0, 10), (50, 9), (500, 40)]) == 0
 
 
-def test_one_number_is_no_growth() -> None:
+def test_a_fit_needs_two_different_numbers() -> None:
     with pytest.raises(ValueError, match="two different numbers"):
         fit([(20, 1.0), (20, 2.0)])
 
 
-def test_a_growth_that_nobody_knows_is_refused() -> None:
+def test_an_unknown_kind_of_growth_is_refused() -> None:
     with pytest.raises(ValueError, match="'cubic' is not known; use constant or linear"):
         fit([(1, 1), (2, 2)]).is_at_most("cubic")

@@ -1,4 +1,4 @@
-"""The load's judge: what is lost, doubled, late, growing or left is seen; a terminal's output is compared byte by byte."""
+"""The figures of a load run: they fail for what is lost, duplicated, late, growing or left running, byte by byte for terminals."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ PLAN = Plan(sessions=1, viewers=5, webhooks=60, minutes=1.0)
 BLOCK = printed(300)
 
 
-def shown(*numbers: int) -> Shown:
+def screen_with(*numbers: int) -> Shown:
     screen = Shown(SESSION, BLOCK)
     for number in numbers:
         screen.take(b"[chatter %d]\r\n%b" % (number, BLOCK))
     return screen
 
 
-def told(*numbers: int) -> Told:
+def log_viewer_with(*numbers: int) -> Told:
     viewer = Told()
     for number in numbers:
         viewer.take(b"id: %d\nevent: agent-progress\ndata: {}" % number)
@@ -37,15 +37,21 @@ def event(seq: int, kind: str, **data: Any) -> dict[str, Any]:
     return {"seq": seq, "type": kind, "session": SESSION, "data": data}
 
 
-def good() -> Run:
-    """One in which nothing went wrong."""
+def faultless_run() -> Run:
+    """Return a run without any failure."""
     run = Run(PLAN, spawned=1.0, lasted=60.0, last=3, ended=1.0)
     run.samples = [Sample(float(at), 100.0, 50, 8, at / 10) for at in range(0, 62, 2)]
     run.pulse = [{"at": float(at), "tasks": 30} for at in range(0, 62, 2)]
     run.probed = {"took": {"list": [0.01] * 200}, "wrong": [], "messages": [(SESSION, "lm0.")], "cpu": 1.0}
     run.sent = {"answers": [("a", 202, True), ("a", 202, False), ("b", 202, True)], "took": [0.01] * 3, "cpu": 1.0}
     boards = [[(1, 5), (2, 6), (3, 7), (3, 8)], [(1, 5), (2, 6), (3, 7), (3, 8)]]
-    run.watched = {"boards": boards, "logs": [told(1, 2, 3)], "screens": [shown(1, 2)], "ended": [], "cpu": 1.0}
+    run.watched = {
+        "boards": boards,
+        "logs": [log_viewer_with(1, 2, 3)],
+        "screens": [screen_with(1, 2)],
+        "ended": [],
+        "cpu": 1.0,
+    }
     run.forge = {"comments": ["lc0."], "answered": {202: 1}, "asked": {}, "cpu": 1.0}
     run.events = [
         event(1, "agent-progress"),
@@ -60,20 +66,20 @@ def good() -> Run:
     return run
 
 
-def missed(run: Run) -> list[str]:
+def missed_figures(run: Run) -> list[str]:
     return [figure.name for figure in figures(run) if not figure.holds]
 
 
-def test_a_run_in_which_nothing_went_wrong_is_good() -> None:
-    assert missed(good()) == []
+def test_a_run_without_failures_misses_no_figure() -> None:
+    assert missed_figures(faultless_run()) == []
 
 
 def _leak(run: Run) -> None:
-    run.samples = [replace(one, memory=100.0 + one.at / 20) for one in run.samples]
+    run.samples = [replace(sample, memory=100.0 + sample.at / 20) for sample in run.samples]
 
 
 def _more_descriptors(run: Run) -> None:
-    run.samples = [replace(one, descriptors=int(50 + one.at)) for one in run.samples]
+    run.samples = [replace(sample, descriptors=int(50 + sample.at)) for sample in run.samples]
 
 
 @pytest.mark.parametrize(
@@ -85,14 +91,14 @@ def _more_descriptors(run: Run) -> None:
         (lambda run: run.forge["comments"].append("lc1."), "what webhooks told of and is not in the log exactly once"),
         (lambda run: run.reported.update({SESSION: 2}), "agents' reports that are not in the log exactly once"),
         (lambda run: run.agents.append(run.agents[0]), "messages accepted and not heard exactly once"),
-        (lambda run: run.watched["logs"].append(told(1, 3)), "events that a viewer of the log missed or saw twice"),
-        (lambda run: run.watched["logs"].append(told(1, 2, 2, 3)), "events that a viewer of the log missed or saw twice"),
-        (lambda run: run.watched["logs"].append(told(1, 2)), "events that a viewer of the log missed or saw twice"),
+        (lambda run: run.watched["logs"].append(log_viewer_with(1, 3)), "events that a viewer of the log missed or saw twice"),
+        (lambda run: run.watched["logs"].append(log_viewer_with(1, 2, 2, 3)), "events that a viewer of the log missed or saw twice"),
+        (lambda run: run.watched["logs"].append(log_viewer_with(1, 2)), "events that a viewer of the log missed or saw twice"),
         (lambda run: run.watched["boards"][1].pop(), "viewers of the board that were not told the same"),
         (lambda run: run.watched["ended"].append("one"), "viewers that were cut off"),
         (lambda run: run.logged.update({SESSION: 600}), "terminals whose log lacks something that was printed"),
-        (lambda run: run.watched["screens"].append(shown(0, 2)), "blocks that a terminal's viewer missed, saw twice or broken"),
-        (lambda run: run.watched["screens"].append(shown(0, 1)), "blocks that a terminal's viewer missed, saw twice or broken"),
+        (lambda run: run.watched["screens"].append(screen_with(0, 2)), "blocks that a terminal's viewer missed, saw twice or broken"),
+        (lambda run: run.watched["screens"].append(screen_with(0, 1)), "blocks that a terminal's viewer missed, saw twice or broken"),
         (lambda run: run.probed["took"]["list"].extend([0.2] * 5), "API, list (p99)"),
         (_leak, "growth of the daemon's memory after warm-up"),
         (_more_descriptors, "drift of the daemon's descriptors"),
@@ -100,14 +106,14 @@ def _more_descriptors(run: Run) -> None:
         (lambda run: run.troubles.append("Traceback"), "faults in the daemon's log"),
     ],
 )  # fmt: skip
-def test_what_went_wrong_is_seen(harm: Callable[[Run], object], figure: str) -> None:
-    run = good()
+def test_each_failure_misses_its_figure(harm: Callable[[Run], object], figure: str) -> None:
+    run = faultless_run()
     harm(run)
-    assert figure in missed(run)
+    assert figure in missed_figures(run)
 
 
 @pytest.mark.parametrize("size", [1, 7, 100, 10_000])
-def test_a_terminals_output_is_followed_in_any_pieces(size: int) -> None:
+def test_a_terminals_output_may_arrive_in_pieces_of_any_size(size: int) -> None:
     output = b"".join(b"[chatter %d]\r\n%b  noted\r\n" % (number, BLOCK) for number in range(5))
     screen = Shown(SESSION, BLOCK)
     for at in range(0, len(output), size):
@@ -115,14 +121,14 @@ def test_a_terminals_output_is_followed_in_any_pieces(size: int) -> None:
     assert (screen.first, screen.last, screen.count, screen.wrong) == (0, 4, 5, [])
 
 
-def test_a_changed_byte_in_a_terminals_output_is_seen() -> None:
+def test_a_changed_byte_in_a_terminals_output_is_noticed() -> None:
     output = b"".join(b"[chatter %d]\r\n%b" % (number, BLOCK) for number in range(3))
     screen = Shown(SESSION, BLOCK)
     screen.take(re.sub(rb"(chatter 1\]\r\n.{20}).", rb"\1#", output, count=1))
     assert screen.wrong
 
 
-def test_a_boards_frames_are_told_from_its_pulse() -> None:
+def test_a_boards_frames_are_distinguished_from_its_heartbeat() -> None:
     board = Board()
     board.take(b"event: pulse\ndata: {}")
     board.take(b"id: 4\nevent: live\ndata: {}")

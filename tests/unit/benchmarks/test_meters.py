@@ -19,12 +19,12 @@ from benchmarks.hooks import SECRET, signed
 from benchmarks.spawning import Births
 
 
-class Answering(http.server.BaseHTTPRequestHandler):
+class EchoingHandler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    asked: list[str]
+    paths: list[str]
 
     def do_GET(self) -> None:
-        self.asked.append(self.path)
+        self.paths.append(self.path)
         body = self.path.encode()
         self.send_response(404 if self.path == "/none" else 200)
         self.send_header("Content-Length", str(len(body)))
@@ -37,22 +37,22 @@ class Answering(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[http.server.ThreadingHTTPServer]:
-    Answering.asked = []
-    serving = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answering)
-    thread = threading.Thread(target=serving.serve_forever, args=(0.01,))
+    EchoingHandler.paths = []
+    http_server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), EchoingHandler)
+    thread = threading.Thread(target=http_server.serve_forever, args=(0.01,))
     thread.start()
-    yield serving
-    serving.shutdown()
+    yield http_server
+    http_server.shutdown()
     thread.join()
-    serving.server_close()
+    http_server.server_close()
 
 
-def place(server: http.server.ThreadingHTTPServer) -> tuple[str, int]:
+def address_of(server: http.server.ThreadingHTTPServer) -> tuple[str, int]:
     return "127.0.0.1", server.server_port
 
 
-def test_a_line_reads_exactly_one_answer_after_the_other(server: http.server.ThreadingHTTPServer) -> None:
-    with Line.to(place(server)) as line:
+def test_a_connection_reads_one_response_per_request(server: http.server.ThreadingHTTPServer) -> None:
+    with Line.to(address_of(server)) as line:
         assert [line.get(path) for path in ("/a", "/bcd", "/none", "/e")] == [
             (200, b"/a"),
             (200, b"/bcd"),
@@ -61,34 +61,34 @@ def test_a_line_reads_exactly_one_answer_after_the_other(server: http.server.Thr
         ]
 
 
-def test_each_request_is_made_once_where_none_may_be_repeated(server: http.server.ThreadingHTTPServer) -> None:
+def test_each_request_is_sent_once_if_repeating_is_off(server: http.server.ThreadingHTTPServer) -> None:
     requests = [f"GET /{number} HTTP/1.1\r\nHost: x\r\n\r\n".encode() for number in range(40)]
-    measured = rate(os.getpid(), place(server), requests, 30.0, again=False)
-    assert sorted(Answering.asked) == sorted(f"/{number}" for number in range(40))
+    measured = rate(os.getpid(), address_of(server), requests, 30.0, again=False)
+    assert sorted(EchoingHandler.paths) == sorted(f"/{number}" for number in range(40))
     assert measured.a_second > 0
     assert measured.each > 0
 
 
-def test_another_answer_than_expected_is_no_rate(server: http.server.ThreadingHTTPServer) -> None:
+def test_an_unexpected_response_status_is_an_error(server: http.server.ThreadingHTTPServer) -> None:
     with pytest.raises(RuntimeError, match="another answer than expected"):
-        rate(os.getpid(), place(server), [b"GET /none HTTP/1.1\r\nHost: x\r\n\r\n"], 1.0)
+        rate(os.getpid(), address_of(server), [b"GET /none HTTP/1.1\r\nHost: x\r\n\r\n"], 1.0)
 
 
-def test_every_thread_is_kept_to_one_core_and_let_go_again() -> None:
+def test_all_threads_are_pinned_to_one_core_and_released_afterwards() -> None:
     before = os.sched_getaffinity(0)
-    enough = threading.Event()
-    thread = threading.Thread(target=enough.wait)
+    may_end = threading.Event()
+    thread = threading.Thread(target=may_end.wait)
     thread.start()
     try:
         with one_core(os.getpid()):
             assert os.sched_getaffinity(thread.native_id or 0) == {min(before)}
         assert os.sched_getaffinity(thread.native_id or 0) == before
     finally:
-        enough.set()
+        may_end.set()
         thread.join()
 
 
-def test_a_delivery_is_one_that_our_own_plugin_takes_for_genuine() -> None:
+def test_our_plugin_accepts_the_signed_deliveries_of_the_benchmark() -> None:
     head, _, body = signed(7, "acme/app", SECRET).partition(b"\r\n\r\n")
     headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n")[1:])
     assert int(headers["Content-Length"]) == len(body)
@@ -100,7 +100,7 @@ def test_a_delivery_is_one_that_our_own_plugin_takes_for_genuine() -> None:
     assert GitHubHooks().genuine(headers, body, ["another"]) is None
 
 
-def test_agents_are_born_when_their_own_notes_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agents_start_time_is_read_from_its_own_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     births = Births(tmp_path / "born.log")
     births.log.write_text("a 10.5\nb 11.25\nc 9.0\nd")
     assert births.last(["a", "b"]) == 11.25
@@ -109,13 +109,13 @@ def test_agents_are_born_when_their_own_notes_say_so(tmp_path: Path, monkeypatch
         births.last(["c", "d"])
 
 
-def test_a_bare_commit_is_as_durable_as_ours(tmp_path: Path) -> None:
+def test_the_commit_of_the_baseline_is_as_durable_as_ours(tmp_path: Path) -> None:
     with Disk(tmp_path / "bare.db") as disk:
         assert disk.commit("x") > 0
         assert disk.durability() == ("wal", 2)
 
 
-def test_no_case_has_two_names() -> None:
+def test_no_case_is_registered_under_two_names() -> None:
     assert not CASES.keys() & MORE.keys()
-    every = [*CASES.values(), *MORE.values()]
-    assert len(set(every)) == len(every)
+    modules = [*CASES.values(), *MORE.values()]
+    assert len(set(modules)) == len(modules)

@@ -83,28 +83,37 @@ def place(tmp_path: Path) -> Iterator[Place]:
     assert not here._processes()
 
 
-def test_the_adapters_that_are_shipped_can_be_read() -> None:
-    found = {path.stem: load(path) for path in running.HERE.glob("*.toml")}
-    assert {"ours", "cli-agent-orchestrator", "ao-typescript"} <= set(found)
-    values = {**running._values(found["ours"]), "name": "n", "text": "t"}
-    known = {**values, **dict.fromkeys(("folder", "home", "repo", "bin", "port"), "x")}
-    for one in found.values():
-        texts = [word for command in (*one.commands.values(), *one.prepare, *one.install) for word in command]
-        for text in (*texts, *one.files, *one.files.values(), *one.env.values(), one.alive, one.installed):
-            filled(text, known)
+def test_the_shipped_adapters_can_be_read() -> None:
+    adapters = {path.stem: load(path) for path in running.HERE.glob("*.toml")}
+    assert {"ours", "cli-agent-orchestrator", "ao-typescript"} <= set(adapters)
+    values = {**running._values(adapters["ours"]), "name": "n", "text": "t"}
+    all_values = {**values, **dict.fromkeys(("folder", "home", "repo", "bin", "port"), "x")}
+    for adapter in adapters.values():
+        texts = [
+            word for command in (*adapter.commands.values(), *adapter.prepare, *adapter.install) for word in command
+        ]
+        for text in (
+            *texts,
+            *adapter.files,
+            *adapter.files.values(),
+            *adapter.env.values(),
+            adapter.alive,
+            adapter.installed,
+        ):
+            filled(text, all_values)
 
 
-def test_a_peer_is_installed_by_its_digests_alone() -> None:
+def test_a_peer_is_installed_from_hashed_requirements_only() -> None:
     for path in running.HERE.glob("*.toml"):
         for command in load(path).install:
             if "install" in command:
                 assert "--require-hashes" in command
                 lock = Path(filled(command[-1], {"here": str(running.HERE)}))
-                joined = lock.read_text().replace("\\\n", " ").splitlines()
-                assert all("==" in line and "--hash=sha256:" in line for line in joined), lock
+                requirements = lock.read_text().replace("\\\n", " ").splitlines()
+                assert all("==" in line and "--hash=sha256:" in line for line in requirements), lock
 
 
-def test_a_key_that_means_nothing_and_a_name_that_nobody_knows_are_refused(tmp_path: Path) -> None:
+def test_unknown_keys_and_unknown_placeholders_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "other.toml"
     file.write_text('name = "x"\n[agent]\nprogram = "a"\nready = "r"\n[commands]\nspwan = ["a"]\n')
     with pytest.raises(ValueError, match=r"other\.toml: spwan is not known; commands are version, start"):
@@ -116,7 +125,7 @@ def test_a_key_that_means_nothing_and_a_name_that_nobody_knows_are_refused(tmp_p
         filled("a {nmae}", {"name": "x"})
 
 
-def test_spawned_heard_and_ended_are_measured_by_the_agents_own_notes(place: Place) -> None:
+def test_spawn_send_and_exit_are_measured_by_the_agents_own_log(place: Place) -> None:
     costs: running.Costs = {}
     running.a_few(place, costs)
     assert set(costs) == {running.SPAWN, running.SEND, running.EXIT}
@@ -125,7 +134,7 @@ def test_spawned_heard_and_ended_are_measured_by_the_agents_own_notes(place: Pla
     assert len(place.notes("started")) == 3
 
 
-def test_many_and_what_they_cost_while_nothing_happens(place: Place) -> None:
+def test_many_sessions_and_their_idle_costs_are_measured(place: Place) -> None:
     costs: running.Costs = {}
     running.many(place, costs)
     assert set(costs) == {running.SPAWNS, running.STATUS, running.CALLS, running.MEMORY}
@@ -135,7 +144,7 @@ def test_many_and_what_they_cost_while_nothing_happens(place: Place) -> None:
     assert (place.folder / "programs" / "git").is_symlink(), "the programs are themselves again"
 
 
-def test_every_program_that_is_started_is_counted(place: Place) -> None:
+def test_every_started_program_is_counted(place: Place) -> None:
     with place.counting() as calls:
         place.until(lambda: calls() > 2, 60, "the toy to call Git again and again")
     silent = replace(ADAPTER, commands={"start": ["sleep", "60"]})
@@ -145,7 +154,7 @@ def test_every_program_that_is_started_is_counted(place: Place) -> None:
             assert calls() == 0
 
 
-def test_what_is_never_done_within_the_limit_is_never(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_happen_within_the_limit_has_no_value(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     spawn = running.spawn
     monkeypatch.setattr(running, "LIMIT", 0.5)
     monkeypatch.setattr(running, "spawn", lambda place, names, _limit: spawn(place, names, 60))  # this is to be done
@@ -161,27 +170,27 @@ def test_what_is_never_done_within_the_limit_is_never(place: Place, monkeypatch:
     assert spawn(place, ["x"], 0.2) is None
 
 
-def test_a_session_that_the_peer_names_itself_is_found_in_what_it_prints(place: Place) -> None:
+def test_a_session_id_that_the_peer_assigns_is_read_from_its_output(place: Place) -> None:
     place.adapter = replace(ADAPTER, session=r"made number (\S+)")
     assert running.spawn(place, ["seven"], 60) is not None
     (place.folder / "spawn-seven.out").write_text("made number 7\n")
     assert place.session("seven") == "7"
 
 
-def test_a_server_that_ends_is_noticed_at_once(tmp_path: Path) -> None:
+def test_a_server_that_exits_is_noticed_at_once(tmp_path: Path) -> None:
     dying = replace(ADAPTER, commands={"start": ["sh", "-c", "echo no such option; exit 3"], "answers": ["false"]})
     ended = pytest.raises(ChildProcessError, match="toy ended with 3: no such option")
     with Place(dying, tmp_path / "toy", {}, time.monotonic() + 300) as here, ended:
         here.start(60)
 
 
-def test_when_the_time_for_peers_is_over_nothing_is_waited_for(tmp_path: Path) -> None:
+def test_after_the_time_limit_for_all_peers_nothing_waits(tmp_path: Path) -> None:
     silent = replace(ADAPTER, commands={"answers": ["false"]})
     with Place(silent, tmp_path / "toy", {}, time.monotonic() - 1) as here, pytest.raises(OutOfTime):
         here.start(60)
 
 
-def test_duels_of_all_cases_and_peers_that_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_duels_cover_all_cases_and_name_the_peers_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = replace(ADAPTER, name="ours")
     monkeypatch.setattr(running, "load", lambda _: ours)
     monkeypatch.setattr(running, "CACHE", tmp_path / "cache")
@@ -194,16 +203,16 @@ def test_duels_of_all_cases_and_peers_that_are_left_out(tmp_path: Path, monkeypa
         replace(ADAPTER, name="broken", prepare=[["false"]]),
     ]
     results = list(running.duels(tmp_path, others))
-    left = {one.name: one.why for one in results if isinstance(one, LeftOut)}
-    assert set(left) == {"offline", "unasked", "lacking", "broken, the rest"}
-    assert left["offline"] == "it cannot be installed: no network"
-    assert left["unasked"].startswith("not asked for: NO_SUCH_VARIABLE=")
-    assert left["lacking"] == "there is no no-such-program here"
-    played = [one for one in results if isinstance(one, Duel) and one.peer == "peer"]
+    reasons = {result.name: result.why for result in results if isinstance(result, LeftOut)}
+    assert set(reasons) == {"offline", "unasked", "lacking", "broken, the rest"}
+    assert reasons["offline"] == "it cannot be installed: no network"
+    assert reasons["unasked"].startswith("not asked for: NO_SUCH_VARIABLE=")
+    assert reasons["lacking"] == "there is no no-such-program here"
+    duels = [result for result in results if isinstance(result, Duel) and result.peer == "peer"]
     cases = [running.COLD, running.SPAWN, running.SEND, running.EXIT, running.SPAWNS, running.STATUS]
-    assert [one.case for one in played] == [*cases, running.CALLS, running.MEMORY]
-    assert played[0].note.startswith("peer toy 1.2, ")
-    assert {one.unit for one in played} == {"s", "MB", "a minute"}
+    assert [result.case for result in duels] == [*cases, running.CALLS, running.MEMORY]
+    assert duels[0].note.startswith("peer toy 1.2, ")
+    assert {result.unit for result in duels} == {"s", "MB", "a minute"}
     with Place(ADAPTER, tmp_path / "after", {}, time.monotonic()) as here:
         here.folder = tmp_path
         assert not here._processes(), "nothing that was started runs on"

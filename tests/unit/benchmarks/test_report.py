@@ -1,4 +1,4 @@
-"""What a run leaves: the table, JSON that can be read back, the generated part of a page, and how it exits."""
+"""Results of a run: the table, JSON that can be read back, the generated part of a page, and the exit status."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ def playing(*results: Result) -> dict[str, Case]:
 
 
 def cells(result: Result) -> list[str]:
-    row = [cell.strip() for cell in result.row().split("|")[1:-1]]
-    assert len(row) == len(HEAD.splitlines()[0].split("|")) - 2
-    return row
+    columns = [cell.strip() for cell in result.row().split("|")[1:-1]]
+    assert len(columns) == len(HEAD.splitlines()[0].split("|")) - 2
+    return columns
 
 
-def test_a_figure_stands_beside_what_it_must_be_and_what_is_hoped_for() -> None:
+def test_a_row_shows_the_figure_its_limit_and_its_stretch_goal() -> None:
     assert cells(FAST) == ["spawn ÷ bare", "1.5 ×", "1.4 – 1.6", "≤ 3 ×", "≤ 1.7", "yes", "90 ms ÷ 60 ms"]
     assert cells(MANY)[1:6] == ["5,200 a second", "", "≥ 1,500 a second", "≥ 5,000", "yes"]
 
 
-def test_what_misses_its_stretch_says_why() -> None:
+def test_a_missed_stretch_goal_shows_its_reason() -> None:
     assert cells(SHORT)[5:] == ["yes, not stretch", "0.7 s; 0.1 s is the store: `commit`"]
     assert cells(SLOW)[5:] == ["**no**", "it looks once a second"]
 
 
-def test_a_growth_shows_its_fit_its_exponent_and_its_points() -> None:
+def test_a_growth_row_shows_its_fit_its_exponent_and_its_points() -> None:
     row = cells(FLAT)
     assert row[0] == "one spawn, growth"
     assert row[1].endswith("· n s")
@@ -61,7 +61,7 @@ def test_a_growth_shows_its_fit_its_exponent_and_its_points() -> None:
     assert "n^2.00" in cells(STEEP)[6]
 
 
-def test_a_peer_that_never_does_it_loses_and_one_that_is_quicker_wins() -> None:
+def test_a_peer_without_a_value_loses_and_a_faster_one_wins() -> None:
     assert cells(AHEAD) == [
         "send → received: other ÷ ours", "4 ×", "", "ahead", "≥ 4", "yes", "2.8 s ÷ 0.7 s",
     ]  # fmt: skip
@@ -70,7 +70,7 @@ def test_a_peer_that_never_does_it_loses_and_one_that_is_quicker_wins() -> None:
     assert not Duel("x", None, "other", None).holds, "what we never do is lost, too"
 
 
-def test_nothing_against_something_is_as_far_ahead_as_can_be() -> None:
+def test_zero_against_a_positive_cost_is_an_infinite_ratio() -> None:
     assert math.isinf(Duel("calls", 0, "other", 1000).ratio)
     level = Duel("calls", 0, "other", 0)
     assert (level.holds, level.stretches) == (True, True)
@@ -80,15 +80,15 @@ def test_nothing_against_something_is_as_far_ahead_as_can_be() -> None:
     ("value", "text"),
     [(0, "0"), (0.0325, "0.0325"), (0.00002, "0.00002"), (1, "1"), (2.4, "2.4"), (12.345, "12.3"), (100, "100"), (11080.4, "11,080")],
 )  # fmt: skip
-def test_numbers_are_short_and_plain(value: float, text: str) -> None:
+def test_numbers_have_three_digits_and_thousands_separators(value: float, text: str) -> None:
     assert number(value) == text
 
 
-def test_a_bar_in_a_note_does_not_end_its_cell() -> None:
+def test_a_pipe_in_a_note_is_escaped() -> None:
     assert "a \\| b" in Figure("x", 1, 2, note="a | b").row()
 
 
-def test_medians_and_quartiles_of_what_is_measured_in_turns() -> None:
+def test_medians_and_quartiles_of_alternating_measurements() -> None:
     order: list[str] = []
     rows = in_turns(3, lambda: order.append("ours"), lambda: order.append("bare"))
     assert order == ["ours", "bare"] * 3
@@ -98,35 +98,35 @@ def test_medians_and_quartiles_of_what_is_measured_in_turns() -> None:
     assert ratios([2, 4, 6], [1, 2, 2]) == (2, (2, 2.5))
 
 
-def test_json_has_all_of_it_and_is_read_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_holds_the_whole_run_and_can_be_read_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "out.json"
     assert main(["--json", str(file)], playing(*ALL), {}) == 1
-    plain = json.loads(file.read_text())
-    assert set(plain) == {"begun", "seconds", "machine", "versions", "missed", "short", "cases"}
-    assert set(plain["machine"]) == {"cores", "processor", "memory", "system"}
-    assert plain["versions"]["Python"]
-    assert plain["missed"] == ["exit → shown", "list", "cold start: other ÷ ours"]
-    assert plain["short"] == ["send ÷ bare"]
-    results = plain["cases"][0]["results"]
+    document = json.loads(file.read_text())
+    assert set(document) == {"begun", "seconds", "machine", "versions", "missed", "short", "cases"}
+    assert set(document["machine"]) == {"cores", "processor", "memory", "system"}
+    assert document["versions"]["Python"]
+    assert document["missed"] == ["exit → shown", "list", "cold start: other ÷ ours"]
+    assert document["short"] == ["send ÷ bare"]
+    results = document["cases"][0]["results"]
     assert results[4]["fit"]["exponent"] == pytest.approx(0.016, abs=0.01)
     assert (results[8]["theirs"], results[8]["ratio"]) == (None, "inf")
-    assert plain["cases"][0]["load"] >= 0
-    again = report.from_json(file.read_text())
-    assert again.results == ALL
-    assert json.loads(report.to_json(again)) == plain
+    assert document["cases"][0]["load"] >= 0
+    restored = report.from_json(file.read_text())
+    assert restored.results == ALL
+    assert json.loads(report.to_json(restored)) == document
     capsys.readouterr()
     assert main(["--from", str(file), "--markdown", str(tmp_path / "again.md")], {}, {}) == 1
     assert "missed: exit → shown, list" in capsys.readouterr().out
     assert SLOW.row() in (tmp_path / "again.md").read_text()
 
 
-def test_a_figure_that_is_no_number_is_missed_and_written(tmp_path: Path) -> None:
+def test_a_figure_of_nan_is_missed_and_written(tmp_path: Path) -> None:
     file = tmp_path / "out.json"
     assert main(["--json", str(file)], playing(Figure("x", math.nan, 1)), {}) == 1
     assert math.isnan(report.from_json(file.read_text()).results[0].value)  # type: ignore[union-attr]
 
 
-def test_all_as_it_must_be_exits_with_zero(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_misses_nothing_exits_with_zero(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([], playing(FAST, SHORT, FLAT, AHEAD, NEVER, ABSENT), {}) == 0
     printed = capsys.readouterr().out
     assert HEAD in printed
@@ -135,7 +135,7 @@ def test_all_as_it_must_be_exits_with_zero(capsys: pytest.CaptureFixture[str]) -
     assert "missed" not in printed
 
 
-def test_a_case_that_fails_is_missed_and_the_others_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_case_that_raises_is_missed_and_the_others_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
     def broken(folder: Path) -> Iterator[Result]:
         yield FAST
         raise RuntimeError(f"nobody answers\nin {folder}")
@@ -149,14 +149,14 @@ def test_a_case_that_fails_is_missed_and_the_others_are_measured(capsys: pytest.
     assert not Path("/" + str(folder)).exists()
 
 
-def test_cases_by_name_and_besides(capsys: pytest.CaptureFixture[str]) -> None:
+def test_cases_are_selected_by_name_also_additional_ones(capsys: pytest.CaptureFixture[str]) -> None:
     more = {"other": playing(MANY)["one"]}
     assert main(["other"], playing(SLOW), more) == 0
     assert main(["nonsense"], playing(SLOW), more) == 2
     assert "no case is named nonsense; there are one, other" in capsys.readouterr().err
 
 
-def test_the_page_is_changed_between_its_marks_alone(tmp_path: Path) -> None:
+def test_only_the_part_of_a_page_between_its_marks_is_replaced(tmp_path: Path) -> None:
     page = tmp_path / "docs" / "page.md"
     page.parent.mkdir()
     page.write_text(f"# Before\n\n{report.BEGIN}\noutdated\n{report.END}\n\n# After\n")
@@ -175,7 +175,7 @@ def test_the_page_is_changed_between_its_marks_alone(tmp_path: Path) -> None:
         report.write_page(page, run, [])
 
 
-def test_without_matplotlib_the_run_goes_on_and_says_so(
+def test_without_matplotlib_the_plots_are_left_out_with_a_message(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plots, "lacking", lambda: "there is no matplotlib")
@@ -184,7 +184,7 @@ def test_without_matplotlib_the_run_goes_on_and_says_so(
     assert not (tmp_path / "plots").exists()
 
 
-def test_pictures_of_what_there_are_figures_for(tmp_path: Path) -> None:
+def test_plots_are_made_for_the_figures_that_exist(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     assert main(["--plots", str(tmp_path / "all")], playing(*ALL), {}) == 1
     assert {path.name for path in (tmp_path / "all").iterdir()} == {
