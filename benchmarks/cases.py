@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from benchmarks.cluster import cluster
-from benchmarks.collisions import predicting, predicting_large
-from benchmarks.containers import containers
-from benchmarks.dashboard import dashboard
-from benchmarks.forging import forging
-from benchmarks.growing import answering, growing
-from benchmarks.hooks import webhooks
+from benchmarks.board.dashboard import dashboard
+from benchmarks.changes.check_results import results
+from benchmarks.changes.conflicts import predicting, predicting_large
+from benchmarks.changes.merge_queue import landing, landing_twenty
+from benchmarks.daemon.scale import scaling
+from benchmarks.daemon.scheduling import scheduling
+from benchmarks.daemon.storage import storing
+from benchmarks.forges.polls import watching
+from benchmarks.forges.pull_requests import forging
+from benchmarks.forges.scale import answering, growing
+from benchmarks.forges.webhooks import webhooks
 from benchmarks.measure import Case
-from benchmarks.peers.running import peers
-from benchmarks.queueing import landing, landing_twenty
-from benchmarks.reaching import reaching
-from benchmarks.repositories import repositories
-from benchmarks.results import results
-from benchmarks.scaling import scaling
-from benchmarks.scheduling import scheduling
-from benchmarks.seeing import seeing
-from benchmarks.spawning import spawning
-from benchmarks.storing import storing
-from benchmarks.watching import watching
+from benchmarks.peers.duels import peers
+from benchmarks.sessions.cluster import cluster
+from benchmarks.sessions.containers import containers
+from benchmarks.sessions.reactions import reaching
+from benchmarks.sessions.spawn import spawning
+from benchmarks.sessions.status import seeing
+from benchmarks.sessions.workspaces import repositories
 
 CASES: Mapping[str, Case] = {
     "spawning": spawning,

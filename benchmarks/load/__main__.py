@@ -21,12 +21,12 @@ from typing import Any
 
 from agent_orchestrator.testing import sandbox
 from agent_orchestrator.testing.sandbox import Sandbox
-from benchmarks.load import forge, probing, sending, watching
-from benchmarks.load.children import Child
-from benchmarks.load.judging import Run, figures, report
+from benchmarks.load import forge, probes, viewers, webhooks
+from benchmarks.load.assessment import Run, figures, report
 from benchmarks.load.plan import REPOSITORIES, SECRET, Plan
-from benchmarks.load.sampling import Sampler, cpu_of_machine
-from benchmarks.load.watching import printed
+from benchmarks.load.processes import Child
+from benchmarks.load.samples import Sampler, cpu_of_machine
+from benchmarks.load.viewers import printed
 from benchmarks.measure import HEAD
 from tests.forges import fetch
 
@@ -203,12 +203,12 @@ def _load(
         for role in ("viewer", "operator")
     }
     hook = f"{url}/api/webhooks/github"
-    viewers = _child(
-        stack, watching.play, url, tokens["viewer"], sessions[:: max(1, len(sessions) // max(1, plan.terminals))], plan
+    viewer_process = _child(
+        stack, viewers.play, url, tokens["viewer"], sessions[:: max(1, len(sessions) // max(1, plan.terminals))], plan
     )
-    prober = _child(stack, probing.play, url, tokens["operator"], sessions, plan.seconds)
-    sender = _child(stack, sending.play, hook, pulls, plan.webhooks - plan.comments, plan.seconds)
-    for child in (viewers, prober, sender):
+    prober = _child(stack, probes.play, url, tokens["operator"], sessions, plan.seconds)
+    sender = _child(stack, webhooks.play, hook, pulls, plan.webhooks - plan.comments, plan.seconds)
+    for child in (viewer_process, prober, sender):
         child.hear(120)
     chatter = f"[[chatter: {plan.bytes_each} {plan.seconds:g}]]"
     with ThreadPoolExecutor(AT_ONCE) as people:
@@ -230,8 +230,8 @@ def _load(
     _say("the last words")
     box.until(partial(_silent, Path(box.env["AO_DEMO_LOG"]), plan.sessions), "the agents' last words", 120)
     run.last = _last_event(box)
-    viewers.tell("stop")
-    run.watched = viewers.hear()
+    viewer_process.tell("stop")
+    run.watched = viewer_process.hear()
 
 
 def _last_event(box: Sandbox) -> int:

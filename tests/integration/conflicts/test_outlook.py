@@ -16,7 +16,7 @@ from agent_orchestrator.changes.conflicts import Branch, Outlook
 from agent_orchestrator.changes.conflicts.compare import Comparison
 from agent_orchestrator.changes.conflicts.snapshot import Snapshots
 from agent_orchestrator.errors import Missing, Temporary
-from benchmarks.collisions import disagreements, make_world, pairs_of
+from benchmarks.changes.conflicts import disagreements, make_world, pairs_of
 from tests.integration.merge.world import write
 from tests.integration.rescue.world import git, make_repository
 

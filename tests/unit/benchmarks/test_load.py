@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.load.judging import Run, figures
+from benchmarks.load.assessment import Run, figures
 from benchmarks.load.plan import Plan
-from benchmarks.load.sampling import Sample
-from benchmarks.load.watching import Board, Shown, Told, printed
+from benchmarks.load.samples import Sample
+from benchmarks.load.viewers import Board, Shown, Told, printed
 
 SESSION = "one-n000"
 PLAN = Plan(sessions=1, viewers=5, webhooks=60, minutes=1.0)

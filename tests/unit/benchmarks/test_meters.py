@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.plugins.forges.github.webhooks import GitHubHooks
-from benchmarks import spawning
-from benchmarks.asking import Line, one_core, rate
 from benchmarks.cases import CASES, MORE
-from benchmarks.delivering import Disk
-from benchmarks.hooks import SECRET, signed
-from benchmarks.spawning import Births
+from benchmarks.client import Line, one_core, rate
+from benchmarks.forges.webhooks import SECRET, signed
+from benchmarks.sessions import spawn
+from benchmarks.sessions.messages import Disk
+from benchmarks.sessions.spawn import Births
 
 
 class EchoingHandler(http.server.BaseHTTPRequestHandler):
@@ -104,7 +104,7 @@ def test_an_agents_start_time_is_read_from_its_own_log(tmp_path: Path, monkeypat
     births = Births(tmp_path / "born.log")
     births.log.write_text("a 10.5\nb 11.25\nc 9.0\nd")
     assert births.last(["a", "b"]) == 11.25
-    monkeypatch.setattr(spawning, "PATIENCE", 0.05)
+    monkeypatch.setattr(spawn, "PATIENCE", 0.05)
     with pytest.raises(TimeoutError, match="1 of 2 agents never began"):
         births.last(["c", "d"])
 

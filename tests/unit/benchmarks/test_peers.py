@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.measure import Duel, LeftOut
-from benchmarks.peers import running
+from benchmarks.peers import duels
 from benchmarks.peers.adapter import Adapter, filled, load
-from benchmarks.peers.place import OutOfTime, Place
+from benchmarks.peers.environment import OutOfTime, Place
 
 TOY = r"""
 import os, subprocess, sys
@@ -69,10 +69,10 @@ ADAPTER = Adapter(
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "QUIET", 0.0)
-    monkeypatch.setattr(running, "WATCHED", 0.3)
-    monkeypatch.setattr(running, "MANY", 3)
-    monkeypatch.setattr(running, "TURNS", 1)
+    monkeypatch.setattr(duels, "QUIET", 0.0)
+    monkeypatch.setattr(duels, "WATCHED", 0.3)
+    monkeypatch.setattr(duels, "MANY", 3)
+    monkeypatch.setattr(duels, "TURNS", 1)
 
 
 @pytest.fixture
@@ -84,9 +84,9 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 
 def test_the_shipped_adapters_can_be_read() -> None:
-    adapters = {path.stem: load(path) for path in running.HERE.glob("*.toml")}
+    adapters = {path.stem: load(path) for path in duels.HERE.glob("*.toml")}
     assert {"ours", "cli-agent-orchestrator", "ao-typescript"} <= set(adapters)
-    values = {**running._values(adapters["ours"]), "name": "n", "text": "t"}
+    values = {**duels._values(adapters["ours"]), "name": "n", "text": "t"}
     all_values = {**values, **dict.fromkeys(("folder", "home", "repo", "bin", "port"), "x")}
     for adapter in adapters.values():
         texts = [
@@ -104,11 +104,11 @@ def test_the_shipped_adapters_can_be_read() -> None:
 
 
 def test_a_peer_is_installed_from_hashed_requirements_only() -> None:
-    for path in running.HERE.glob("*.toml"):
+    for path in duels.HERE.glob("*.toml"):
         for command in load(path).install:
             if "install" in command:
                 assert "--require-hashes" in command
-                lock = Path(filled(command[-1], {"here": str(running.HERE)}))
+                lock = Path(filled(command[-1], {"here": str(duels.HERE)}))
                 requirements = lock.read_text().replace("\\\n", " ").splitlines()
                 assert all("==" in line and "--hash=sha256:" in line for line in requirements), lock
 
@@ -126,19 +126,19 @@ def test_unknown_keys_and_unknown_placeholders_are_refused(tmp_path: Path) -> No
 
 
 def test_spawn_send_and_exit_are_measured_by_the_agents_own_log(place: Place) -> None:
-    costs: running.Costs = {}
-    running.a_few(place, costs)
-    assert set(costs) == {running.SPAWN, running.SEND, running.EXIT}
+    costs: duels.Costs = {}
+    duels.a_few(place, costs)
+    assert set(costs) == {duels.SPAWN, duels.SEND, duels.EXIT}
     assert all(cost.value is not None and 0 < cost.value < 60 for cost in costs.values()), costs
     assert [note["text"] for note in place.notes("heard")][:2] == ["token-few0-0\n", "token-few0-1\n"]
     assert len(place.notes("started")) == 3
 
 
 def test_many_sessions_and_their_idle_costs_are_measured(place: Place) -> None:
-    costs: running.Costs = {}
-    running.many(place, costs)
-    assert set(costs) == {running.SPAWNS, running.STATUS, running.CALLS, running.MEMORY}
-    memory = costs[running.MEMORY].value
+    costs: duels.Costs = {}
+    duels.many(place, costs)
+    assert set(costs) == {duels.SPAWNS, duels.STATUS, duels.CALLS, duels.MEMORY}
+    memory = costs[duels.MEMORY].value
     assert memory is not None
     assert memory > 1
     assert (place.folder / "programs" / "git").is_symlink(), "the programs are themselves again"
@@ -155,24 +155,24 @@ def test_every_started_program_is_counted(place: Place) -> None:
 
 
 def test_what_does_not_happen_within_the_limit_has_no_value(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    spawn = running.spawn
-    monkeypatch.setattr(running, "LIMIT", 0.5)
-    monkeypatch.setattr(running, "spawn", lambda place, names, _limit: spawn(place, names, 60))  # this is to be done
+    spawn = duels.spawn
+    monkeypatch.setattr(duels, "LIMIT", 0.5)
+    monkeypatch.setattr(duels, "spawn", lambda place, names, _limit: spawn(place, names, 60))  # this is to be done
     place.adapter = replace(
         ADAPTER,
         commands={**ADAPTER.commands, "send": ["true"], "list": ["echo", "few0 runs, few1 runs, few2 runs"]},
     )
-    costs: running.Costs = {}
-    running.a_few(place, costs)
-    assert costs[running.SPAWN].value is not None
-    assert (costs[running.SEND].value, costs[running.EXIT].value) == (None, None)
+    costs: duels.Costs = {}
+    duels.a_few(place, costs)
+    assert costs[duels.SPAWN].value is not None
+    assert (costs[duels.SEND].value, costs[duels.EXIT].value) == (None, None)
     place.adapter = replace(ADAPTER, commands={**ADAPTER.commands, "spawn": ["false"]})
     assert spawn(place, ["x"], 0.2) is None
 
 
 def test_a_session_id_that_the_peer_assigns_is_read_from_its_output(place: Place) -> None:
     place.adapter = replace(ADAPTER, session=r"made number (\S+)")
-    assert running.spawn(place, ["seven"], 60) is not None
+    assert duels.spawn(place, ["seven"], 60) is not None
     (place.folder / "spawn-seven.out").write_text("made number 7\n")
     assert place.session("seven") == "7"
 
@@ -192,8 +192,8 @@ def test_after_the_time_limit_for_all_peers_nothing_waits(tmp_path: Path) -> Non
 
 def test_duels_cover_all_cases_and_name_the_peers_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = replace(ADAPTER, name="ours")
-    monkeypatch.setattr(running, "load", lambda _: ours)
-    monkeypatch.setattr(running, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(duels, "load", lambda _: ours)
+    monkeypatch.setattr(duels, "CACHE", tmp_path / "cache")
     offline = [[sys.executable, "-c", "import sys; sys.exit('no network')"]]
     others = [
         replace(ADAPTER, name="peer"),
@@ -202,17 +202,17 @@ def test_duels_cover_all_cases_and_name_the_peers_left_out(tmp_path: Path, monke
         replace(ADAPTER, name="lacking", needs=["no-such-program"]),
         replace(ADAPTER, name="broken", prepare=[["false"]]),
     ]
-    results = list(running.duels(tmp_path, others))
+    results = list(duels.duels(tmp_path, others))
     reasons = {result.name: result.why for result in results if isinstance(result, LeftOut)}
     assert set(reasons) == {"offline", "unasked", "lacking", "broken, the rest"}
     assert reasons["offline"] == "it cannot be installed: no network"
     assert reasons["unasked"].startswith("not asked for: NO_SUCH_VARIABLE=")
     assert reasons["lacking"] == "there is no no-such-program here"
-    duels = [result for result in results if isinstance(result, Duel) and result.peer == "peer"]
-    cases = [running.COLD, running.SPAWN, running.SEND, running.EXIT, running.SPAWNS, running.STATUS]
-    assert [result.case for result in duels] == [*cases, running.CALLS, running.MEMORY]
-    assert duels[0].note.startswith("peer toy 1.2, ")
-    assert {result.unit for result in duels} == {"s", "MB", "a minute"}
+    peer_duels = [result for result in results if isinstance(result, Duel) and result.peer == "peer"]
+    cases = [duels.COLD, duels.SPAWN, duels.SEND, duels.EXIT, duels.SPAWNS, duels.STATUS]
+    assert [result.case for result in peer_duels] == [*cases, duels.CALLS, duels.MEMORY]
+    assert peer_duels[0].note.startswith("peer toy 1.2, ")
+    assert {result.unit for result in peer_duels} == {"s", "MB", "a minute"}
     with Place(ADAPTER, tmp_path / "after", {}, time.monotonic()) as here:
         here.folder = tmp_path
         assert not here._processes(), "nothing that was started runs on"

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from benchmarks.asking import Line
+from benchmarks.client import Line
 from benchmarks.measure import Figure, Growth, Result, cpu_exact, quartiles
 
 TIMES = 3

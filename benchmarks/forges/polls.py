@@ -11,8 +11,8 @@ from pathlib import Path
 from agent_orchestrator.testing.github import GitHubServer
 from agent_orchestrator.testing.sandbox import Sandbox
 from benchmarks.fleet import at_once
-from benchmarks.forging import published
-from benchmarks.hooks import SECRET, taken
+from benchmarks.forges.pull_requests import published
+from benchmarks.forges.webhooks import SECRET, taken
 from benchmarks.measure import Figure, Growth, LeftOut, Result
 
 SIZES = (0, 20, 50, 200)

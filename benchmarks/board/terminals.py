@@ -19,9 +19,9 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from agent_orchestrator.testing.sandbox import Sandbox
+from benchmarks.board.browser import drawn, look
 from benchmarks.fleet import Changes
 from benchmarks.measure import Figure, cpu_seconds, resident, share
-from benchmarks.onlookers import drawn, look
 from tests.browser.driving import Person, window
 
 RUNTIMES = ("tmux", "process")

@@ -15,7 +15,7 @@ from agent_orchestrator.testing.github import GitHubServer
 from agent_orchestrator.testing.sandbox import Sandbox
 from benchmarks.measure import Figure
 
-FETCHED = Path(__file__).parents[1] / ".cache" / "forges"
+FETCHED = Path(__file__).parents[2] / ".cache" / "forges"
 COUNT = 50
 REPOSITORIES = ("acme/one", "acme/two", "acme/three")
 QUIET = 120.0

@@ -19,7 +19,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from agent_orchestrator.testing.demo_agent.directives import CHATTER
-from benchmarks.load.line import Line, stream
+from benchmarks.load.connection import Line, stream
 from benchmarks.load.plan import Plan
 
 DEAF = 2

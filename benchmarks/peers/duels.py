@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.measure import Duel, LeftOut, Result, in_turns, number, timed
 from benchmarks.peers.adapter import Adapter, load, words
-from benchmarks.peers.place import OutOfTime, Place
+from benchmarks.peers.environment import OutOfTime, Place
 
 HERE = Path(__file__).parent
 CACHE = HERE.parents[1] / ".cache" / "peers"

@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 from random import Random
 from typing import Any
 
-from benchmarks.load.line import Line
+from benchmarks.load.connection import Line
 
 Asking = Callable[[int], tuple[str, str, object]]
 """The how manieth → method, path and body."""

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from benchmarks.asking import Line
+from benchmarks.client import Line
 from benchmarks.measure import Figure, Growth, Result, in_turns, ratios, share, timed
 
 AO = str(Path(sys.executable).with_name("ao"))

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.testing.sandbox import Sandbox, have_tmux
+from benchmarks.board.browser import drawn, look
+from benchmarks.board.terminals import flooding, typing
+from benchmarks.board.viewers import following
 from benchmarks.fleet import SIZE, Changes, gathered
 from benchmarks.measure import Figure, cpu_seconds, share
-from benchmarks.onlookers import drawn, look
-from benchmarks.terminals import flooding, typing
-from benchmarks.viewers import following
 from tests.browser.driving import Person, chromium, launched, window
 
 LOADS = 9

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from benchmarks.adopting import Restarts
-from benchmarks.delivering import delivering
+from benchmarks.board.viewers import following
+from benchmarks.daemon.commands import Waits
+from benchmarks.daemon.idle import Idle
+from benchmarks.daemon.requests import serving
+from benchmarks.daemon.restart import Restarts
 from benchmarks.fleet import CONFIG, OFFERS, SIZE, Changes, asked_for, at_rest, waiting
-from benchmarks.idling import Idle
 from benchmarks.measure import Result
-from benchmarks.serving import serving
-from benchmarks.starting import Waits
-from benchmarks.viewers import following
+from benchmarks.sessions.messages import delivering
 
 REVIEWED = 5
 """Sessions with a pull request: they are commented upon."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.load.plan import Plan
-from benchmarks.load.sampling import Sample, settled, slope
-from benchmarks.load.watching import Shown, Told
+from benchmarks.load.samples import Sample, settled, slope
+from benchmarks.load.viewers import Shown, Told
 from benchmarks.measure import Figure, share
 
 P99 = 100.0

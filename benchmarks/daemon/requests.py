@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from benchmarks.asking import Line, one_core, rate
+from benchmarks.client import Line, one_core, rate
 from benchmarks.fleet import Changes
 from benchmarks.measure import Figure, Result, quartiles, share
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from benchmarks.asking import Line
+from benchmarks.client import Line
 from benchmarks.fleet import CONFIG, asked_for, waiting
 from benchmarks.measure import Figure, Result, quartiles
 

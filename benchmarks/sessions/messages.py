@@ -11,9 +11,9 @@ from pathlib import Path
 
 from agent_orchestrator.plugins.runtimes.tmux import ENTER_AFTER
 from agent_orchestrator.testing.sandbox import Sandbox
-from benchmarks.asking import Line
+from benchmarks.client import Line
 from benchmarks.measure import Figure, Result, quartiles, ratios
-from benchmarks.reaching import Bare, comment, heard
+from benchmarks.sessions.reactions import Bare, comment, heard
 
 TIMES = 15
 TEXT = f"{'x' * 200} [[say: noted]]"

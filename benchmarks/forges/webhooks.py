@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from benchmarks.asking import Line, Place, one_core, rate, tcp
+from benchmarks.client import Line, Place, one_core, rate, tcp
 from benchmarks.fleet import asked_for, waiting
 from benchmarks.measure import Figure, Result, quartiles, share
 

@@ -16,7 +16,16 @@ from urllib.parse import urlsplit
 
 from agent_orchestrator.testing.github import GitHubServer
 from agent_orchestrator.testing.sandbox import Sandbox
-from benchmarks.forging import REPOSITORIES, SECRET, address, hooked, opened, points_of, prepared, published
+from benchmarks.forges.pull_requests import (
+    REPOSITORIES,
+    SECRET,
+    address,
+    hooked,
+    opened,
+    points_of,
+    prepared,
+    published,
+)
 from benchmarks.measure import Figure
 
 SIZES = (10, 50, 100, 200)

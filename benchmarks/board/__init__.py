@@ -1,0 +1,1 @@
+"""Cases about the dashboard: the board in a browser, its terminals, its event stream."""

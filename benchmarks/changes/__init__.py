@@ -1,0 +1,1 @@
+"""Cases about changes: predicted conflicts, the merge queue, results of checks."""

@@ -1,0 +1,1 @@
+"""Cases about sessions: start, status, messages, reactions, workspaces, containers, the cluster."""
