@@ -12,7 +12,7 @@ from agent_orchestrator.testing.sandbox import RUNTIMES, Sandbox, have_tmux
 
 @pytest.fixture(params=RUNTIMES)
 def runtime(request: pytest.FixtureRequest) -> str:
-    """Each runtime; tmux is skipped by name where it is not installed."""
+    """Return each runtime; skip tmux if it is not installed."""
     if request.param == "tmux" and not have_tmux():
         pytest.skip("tmux is not installed")
     return str(request.param)
@@ -20,7 +20,7 @@ def runtime(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def box(tmp_path: Path, runtime: str) -> Iterator[Sandbox]:
-    """A home, a repository with the demo agent, and its daemon, on each runtime."""
+    """Yield a home, a repository with the demo agent and a running daemon, on each runtime."""
     with Sandbox(tmp_path, runtime) as sandbox:
         sandbox.repository()
         sandbox.start()
@@ -28,8 +28,8 @@ def box(tmp_path: Path, runtime: str) -> Iterator[Sandbox]:
 
 
 @pytest.fixture
-def one(tmp_path: Path) -> Iterator[Sandbox]:
-    """The same on runtime process alone, for what has nothing to do with terminals."""
+def process_box(tmp_path: Path) -> Iterator[Sandbox]:
+    """Yield the same on runtime process only, for tests that do not depend on terminals."""
     with Sandbox(tmp_path, "process") as sandbox:
         sandbox.repository()
         sandbox.start()
@@ -38,7 +38,7 @@ def one(tmp_path: Path) -> Iterator[Sandbox]:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    """One daemon for a whole module, for tests that leave each other alone: each makes repositories and names of its own."""
+    """Yield one daemon for a whole module, for independent tests: each uses its own repositories and names."""
     with Sandbox(tmp_path_factory.mktemp("shared"), "process") as sandbox:
         sandbox.repository()
         sandbox.start()

@@ -129,37 +129,37 @@ def test_what_a_session_did_can_be_looked_into(mine: Sandbox) -> None:
     assert all(check["remedy"] for check in doctor if check["state"] != "ok")
 
 
-def test_one_after_the_other(one: Sandbox) -> None:
-    one.ao("new", "[[sleep: 600]]", "--name", "first")
-    second = one.json("new", "[[wait]]", "--name", "second", "--after", "first")
+def test_one_after_the_other(process_box: Sandbox) -> None:
+    process_box.ao("new", "[[sleep: 600]]", "--name", "first")
+    second = process_box.json("new", "[[wait]]", "--name", "second", "--after", "first")
     assert (second["status"], second["pid"]) == ("queued", None) and "app-first" in second["waitingFor"]
-    assert "app-first" in one.ao("status").stdout
-    refused(one.ao("new", "x", "--after", "nope", check=False), 3, "nope")
+    assert "app-first" in process_box.ao("status").stdout
+    refused(process_box.ao("new", "x", "--after", "nope", check=False), 3, "nope")
 
 
-def test_no_more_agents_at_once_than_allowed(one: Sandbox) -> None:
-    (one.repo / "agent-orchestrator.yaml").write_text(
+def test_no_more_agents_at_once_than_allowed(process_box: Sandbox) -> None:
+    (process_box.repo / "agent-orchestrator.yaml").write_text(
         "defaults: {agent: demo, runtime: process}\norchestrator: {maxParallelAgents: 1}\n"
     )
-    one.ao("new", "[[sleep: 600]]", "--name", "busy")
-    waiting = one.json("new", "[[say: x]]", "--name", "waits")
+    process_box.ao("new", "[[sleep: 600]]", "--name", "busy")
+    waiting = process_box.json("new", "[[say: x]]", "--name", "waits")
     assert waiting["status"] == "queued" and waiting["waitingFor"] and waiting["column"] == "Working"
-    urgent = one.json("new", "[[say: x]]", "--name", "urgent", "--priority", "5")
+    urgent = process_box.json("new", "[[say: x]]", "--name", "urgent", "--priority", "5")
     assert urgent["status"] == "queued"
-    one.ao("stop", "busy")
-    one.until(lambda: one.session("urgent")["activity"] == "idle", "the slot to be passed on")
-    one.until(lambda: one.session("waits")["activity"] == "idle", "the slot to be passed on again")
+    process_box.ao("stop", "busy")
+    process_box.until(lambda: process_box.session("urgent")["activity"] == "idle", "the slot to be passed on")
+    process_box.until(lambda: process_box.session("waits")["activity"] == "idle", "the slot to be passed on again")
 
 
-def test_a_limit_that_is_raised_takes_effect_at_once(one: Sandbox) -> None:
-    file = one.repo / "agent-orchestrator.yaml"
+def test_a_limit_that_is_raised_takes_effect_at_once(process_box: Sandbox) -> None:
+    file = process_box.repo / "agent-orchestrator.yaml"
     text = "defaults: {agent: demo, runtime: process}\norchestrator: {maxParallelAgents: N}\n"
     file.write_text(text.replace("N", "1"))
-    one.ao("new", "[[stuck]]", "--name", "busy")
-    one.ao("new", "[[say: x]]", "--name", "waits")
-    assert one.session("waits")["status"] == "queued"
+    process_box.ao("new", "[[stuck]]", "--name", "busy")
+    process_box.ao("new", "[[say: x]]", "--name", "waits")
+    assert process_box.session("waits")["status"] == "queued"
     file.write_text(text.replace("N", "2"))
-    one.until(lambda: one.session("waits")["activity"] == "idle", "the new limit")
+    process_box.until(lambda: process_box.session("waits")["activity"] == "idle", "the new limit")
 
 
 def test_init_writes_a_configuration_once(mine: Sandbox) -> None:

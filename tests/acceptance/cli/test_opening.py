@@ -26,14 +26,14 @@ class Mine:
 
 
 @pytest.fixture
-def tmux(one: Sandbox, tmp_path: Path) -> Iterator[list[str]]:
+def tmux(process_box: Sandbox, tmp_path: Path) -> Iterator[list[str]]:
     if not have_tmux():
         pytest.skip("tmux is not installed")
-    socket = one.home.path / "persons.sock"
+    socket = process_box.home.path / "persons.sock"
     argv = ["tmux", "-S", str(socket), "-f", "/dev/null"]
-    subprocess.run([*argv, "new-session", "-d", "-s", "work", "-x", "100", "-y", "30"], env=one.env, check=True)
+    subprocess.run([*argv, "new-session", "-d", "-s", "work", "-x", "100", "-y", "30"], env=process_box.env, check=True)
     pid = subprocess.run([*argv, "display", "-p", "#{pid}"], capture_output=True, text=True, check=True).stdout.strip()
-    one.env["TMUX"] = f"{socket},{pid},0"
+    process_box.env["TMUX"] = f"{socket},{pid},0"
     yield argv
     subprocess.run([*argv, "kill-server"], check=False, capture_output=True)
 
@@ -42,16 +42,18 @@ def tell(argv: list[str], *words: str) -> str:
     return subprocess.run([*argv, *words], capture_output=True, text=True, check=False).stdout
 
 
-def test_windows_in_the_tmux_that_one_is_in(one: Sandbox, tmux: list[str]) -> None:
+def test_windows_in_the_tmux_that_one_is_in(process_box: Sandbox, tmux: list[str]) -> None:
     for name in ("red", "blue"):
-        one.ao("new", "--name", name, f"[[say: I am {name}]] [[ask: well?]]")
-        one.until(lambda name=name: one.session(f"app-{name}")["status"] == "needs_input")  # type: ignore[misc]
-    said = one.ao("open", "--all").stdout
+        process_box.ao("new", "--name", name, f"[[say: I am {name}]] [[ask: well?]]")
+        process_box.until(lambda name=name: process_box.session(f"app-{name}")["status"] == "needs_input")  # type: ignore[misc]
+    said = process_box.ao("open", "--all").stdout
     assert sorted(said.splitlines()) == ["app-blue: opened in tmux", "app-red: opened in tmux"]
     for name in ("red", "blue"):
-        one.until(lambda name=name: f"I am {name}" in tell(tmux, "capture-pane", "-p", "-t", f"=work:=app-{name}"))  # type: ignore[misc]
+        process_box.until(
+            lambda name=name: f"I am {name}" in tell(tmux, "capture-pane", "-p", "-t", f"=work:=app-{name}")
+        )  # type: ignore[misc]
     tell(tmux, "kill-window", "-t", "=work:=app-red")
-    assert one.session("app-red")["pid"] is not None
+    assert process_box.session("app-red")["pid"] is not None
 
 
 def test_a_plugin_of_ones_own_in_the_persons_environment(tmp_path: Path) -> None:

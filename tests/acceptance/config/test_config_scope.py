@@ -108,59 +108,63 @@ def test_a_broken_file_leaves_the_last_good_one_in_force(shared: Sandbox) -> Non
     assert (json.loads(done.stdout)["id"], done.stderr) == ("bb-three", "")
 
 
-def test_nothing_starts_or_lands_by_a_file_that_a_new_daemon_cannot_read(one: Sandbox) -> None:
+def test_nothing_starts_or_lands_by_a_file_that_a_new_daemon_cannot_read(process_box: Sandbox) -> None:
     """What it demands, checks and walls, is not known; once it is right, all goes on."""
     good = DEMO + "projects:\n  app:\n    path: .\n    ci: {command: test ! -e bad.txt}\n"
-    _write(one.repo, good)
+    _write(process_box.repo, good)
     work = "[[write: bad.txt|x]] [[commit: bad]] [[done: bad]] [[wait]]"
-    one.ao("new", work, "--name", "bad")
-    one.ao("new", "[[wait]]", "--name", "idle")
-    one.until(lambda: one.session("bad")["status"] == "ci_failed", "its red check")
-    one.ao("stop", "app-idle")
-    one.stop()
-    _write(one.repo, good + "projects: [\n")
-    one.start()
-    head = one.session("bad")["head"]
-    one.ao("send", "app-bad", "[[edit: bad.txt|y]] [[commit: more]] [[done: more]] [[wait]]")
-    one.until(lambda: one.session("bad")["head"] != head and one.session("bad")["pr"], "another commit")
-    one.ao("review", "app-bad", "--approve")
-    asked = one.ao("merge", "app-bad", check=False)
+    process_box.ao("new", work, "--name", "bad")
+    process_box.ao("new", "[[wait]]", "--name", "idle")
+    process_box.until(lambda: process_box.session("bad")["status"] == "ci_failed", "its red check")
+    process_box.ao("stop", "app-idle")
+    process_box.stop()
+    _write(process_box.repo, good + "projects: [\n")
+    process_box.start()
+    head = process_box.session("bad")["head"]
+    process_box.ao("send", "app-bad", "[[edit: bad.txt|y]] [[commit: more]] [[done: more]] [[wait]]")
+    process_box.until(
+        lambda: process_box.session("bad")["head"] != head and process_box.session("bad")["pr"], "another commit"
+    )
+    process_box.ao("review", "app-bad", "--approve")
+    asked = process_box.ao("merge", "app-bad", check=False)
     assert asked.returncode == 1 and "did not land: nothing starts or lands in app" in asked.stderr
-    assert "bad.txt" not in one.git("ls-tree", "--name-only", "main")
+    assert "bad.txt" not in process_box.git("ls-tree", "--name-only", "main")
     with pytest.raises(AoError, match="nothing starts or lands in app"):
         wanted = {"projectId": "app", "name": "more", "prompt": "[[wait]]"}
-        one.request("POST", "/api/sessions", wanted, **{"X-AO-Cwd": str(one.home.path)})
-    one.ao("restore", "app-idle", check=False)
-    one.until(lambda: one.session("idle")["status"] == "failed", "its agent not to be started")
-    _write(one.repo, good)
-    one.until(lambda: one.session("bad")["status"] == "ci_failed", "its red check again", 90)
-    one.ao("restore", "app-idle")
+        process_box.request("POST", "/api/sessions", wanted, **{"X-AO-Cwd": str(process_box.home.path)})
+    process_box.ao("restore", "app-idle", check=False)
+    process_box.until(lambda: process_box.session("idle")["status"] == "failed", "its agent not to be started")
+    _write(process_box.repo, good)
+    process_box.until(lambda: process_box.session("bad")["status"] == "ci_failed", "its red check again", 90)
+    process_box.ao("restore", "app-idle")
 
 
-def test_nothing_starts_by_an_own_file_that_a_new_daemon_cannot_read(one: Sandbox) -> None:
-    _write(one.repo, DEMO)
-    one.ao("new", "[[wait]]", "--name", "first")
-    one.stop()
-    one.home.config.write_text("defaults: [\n")
-    one.start()
-    asked = one.ao("new", "[[wait]]", "--name", "second", check=False)
+def test_nothing_starts_by_an_own_file_that_a_new_daemon_cannot_read(process_box: Sandbox) -> None:
+    _write(process_box.repo, DEMO)
+    process_box.ao("new", "[[wait]]", "--name", "first")
+    process_box.stop()
+    process_box.home.config.write_text("defaults: [\n")
+    process_box.start()
+    asked = process_box.ao("new", "[[wait]]", "--name", "second", check=False)
     assert asked.returncode == 1 and "nothing starts or lands in app" in asked.stderr
-    one.home.config.write_text("defaults: {runtime: process}\n")
-    one.until(lambda: one.ao("new", "[[wait]]", "--name", "second", check=False).returncode == 0, "the file to count")
+    process_box.home.config.write_text("defaults: {runtime: process}\n")
+    process_box.until(
+        lambda: process_box.ao("new", "[[wait]]", "--name", "second", check=False).returncode == 0, "the file to count"
+    )
 
 
-def test_a_broken_file_and_a_new_daemon(one: Sandbox) -> None:
+def test_a_broken_file_and_a_new_daemon(process_box: Sandbox) -> None:
     good = DEMO + "projects:\n  app: {path: ., sessionPrefix: bk}\n"
-    _write(one.repo, good)
-    assert one.json("new", "[[say: x]]", "--name", "w")["id"] == "bk-w"
-    _write(one.repo, good + "    nonsense: [\n")
-    one.stop(signal.SIGKILL)
-    one.start()
-    assert one.session("bk-w")["id"] == "bk-w"
-    refused(one.ao("new", "y", check=False), 2, "agent-orchestrator.yaml:")
-    _write(one.repo, good)
-    assert one.json("new", "[[wait]]", "--name", "z")["id"] == "bk-z"
-    acknowledged(one, "w", "[[say: y]]")
+    _write(process_box.repo, good)
+    assert process_box.json("new", "[[say: x]]", "--name", "w")["id"] == "bk-w"
+    _write(process_box.repo, good + "    nonsense: [\n")
+    process_box.stop(signal.SIGKILL)
+    process_box.start()
+    assert process_box.session("bk-w")["id"] == "bk-w"
+    refused(process_box.ao("new", "y", check=False), 2, "agent-orchestrator.yaml:")
+    _write(process_box.repo, good)
+    assert process_box.json("new", "[[wait]]", "--name", "z")["id"] == "bk-z"
+    acknowledged(process_box, "w", "[[say: y]]")
 
 
 def test_a_file_in_a_workspace_is_never_read(shared: Sandbox) -> None:

@@ -58,55 +58,57 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
         yield sandbox
 
 
-def test_a_goal_becomes_sessions_that_wait_for_each_other(one: Sandbox) -> None:
+def test_a_goal_becomes_sessions_that_wait_for_each_other(process_box: Sandbox) -> None:
     asked = goal(
         task("a"), task("b", "a"), before="Make both. [[usage: input=10 output=5 usd=0.25]] ", notes=["in order"]
     )
-    made = one.json("plan", asked)
+    made = process_box.json("plan", asked)
     assert (" ".join(made), " ".join(made["tasks"][0])) == (PLAN_KEYS, TASK_KEYS)
     assert (made["id"], made["state"], made["agent"], made["notes"]) == ("P1", "draft", "demo", ["in order"])
     assert made["usage"] == {"input": 10, "output": 5, "usd": 0.25}
-    assert issues(one) == [] and one.sessions() == [] and left_behind(one) == []
-    shown = one.ao("plan", "p1").stdout
+    assert issues(process_box) == [] and process_box.sessions() == [] and left_behind(process_box) == []
+    shown = process_box.ao("plan", "p1").stdout
     assert "1  a" in shown and "2  b ← a" in shown and "ao plan P1 --apply" in shown
-    with_editor(one, "text.replace('title: Make b', 'title: Make the second')")
-    applied = one.json("plan", "P1", "--edit", "--apply")
+    with_editor(process_box, "text.replace('title: Make b', 'title: Make the second')")
+    applied = process_box.json("plan", "P1", "--edit", "--apply")
     assert applied["state"] == "applied"
     assert [(row["issue"], row["status"]) for row in applied["tasks"]][1] == (2, "waiting")
-    first, second = issues(one)
+    first, second = issues(process_box)
     assert (first["title"], second["title"], second["after"]) == ("Make a", "Make the second", [1])
     assert "## Acceptance criteria\n\n- a.txt is there" in first["body"] and "- `a.txt`" in first["body"]
-    status(one, "make-a", "review_pending", "mergeable")
-    assert [row["issue"] for row in one.sessions()] == ["1"]
-    again = one.json("plan", "P1", "--apply")
-    assert [row["issue"] for row in again["tasks"]] == [1, 2] and len(issues(one)) == 2
-    one.ao("merge", "make-a")
-    status(one, "make-the-second", "review_pending", "mergeable")
-    done = one.json("plan", "P1")
+    status(process_box, "make-a", "review_pending", "mergeable")
+    assert [row["issue"] for row in process_box.sessions()] == ["1"]
+    again = process_box.json("plan", "P1", "--apply")
+    assert [row["issue"] for row in again["tasks"]] == [1, 2] and len(issues(process_box)) == 2
+    process_box.ao("merge", "make-a")
+    status(process_box, "make-the-second", "review_pending", "mergeable")
+    done = process_box.json("plan", "P1")
     assert done["tasks"][0]["status"] == "done"
     assert done["tasks"][1]["sessions"] == ["app-make-the-second"]
-    assert "P1" in one.ao("plan").stdout and "1/2" in one.ao("plan").stdout
+    assert "P1" in process_box.ao("plan").stdout and "1/2" in process_box.ao("plan").stdout
 
 
-def test_without_a_start_nobody_takes_them(one: Sandbox) -> None:
-    applied = one.json("plan", goal(task("a")), "--apply", "--no-start")
+def test_without_a_start_nobody_takes_them(process_box: Sandbox) -> None:
+    applied = process_box.json("plan", goal(task("a")), "--apply", "--no-start")
     assert applied["tasks"][0]["status"] == "ready"
-    one.ao("plan", goal(task("b")), "--apply")
-    status(one, "make-b", "review_pending", "mergeable")
-    assert [row["name"] for row in one.sessions()] == ["make-b"], "only what is to be started is taken"
-    made = one.json("new", "1")
-    assert (made["id"], one.json("plan", "P1")["tasks"][0]["sessions"]) == ("app-make-a", ["app-make-a"])
+    process_box.ao("plan", goal(task("b")), "--apply")
+    status(process_box, "make-b", "review_pending", "mergeable")
+    assert [row["name"] for row in process_box.sessions()] == ["make-b"], "only what is to be started is taken"
+    made = process_box.json("new", "1")
+    assert (made["id"], process_box.json("plan", "P1")["tasks"][0]["sessions"]) == ("app-make-a", ["app-make-a"])
 
 
 @pytest.mark.parametrize("by_hand", [False, True])
-def test_no_more_at_once_than_was_said(one: Sandbox, by_hand: bool) -> None:
+def test_no_more_at_once_than_was_said(process_box: Sandbox, by_hand: bool) -> None:
     slow = "[[sleep: 1]] [[done: done]]"
     asked = goal(task("a", description=slow), task("b", description=slow))
-    one.ao("plan", asked, "--apply", "--max-parallel", "1", *(["--no-start"] if by_hand else []))
+    process_box.ao("plan", asked, "--apply", "--max-parallel", "1", *(["--no-start"] if by_hand else []))
     if by_hand:
-        one.ao("new", "--no-wait", "1", "2")
-    one.until(lambda: [event["type"] for event in one.events()].count("agent-done") == 2, "both to be done", PLENTY)
-    told = [event["type"] for event in one.events() if event["type"] in ("agent-launched", "agent-done")]
+        process_box.ao("new", "--no-wait", "1", "2")
+    process_box.until(
+        lambda: [event["type"] for event in process_box.events()].count("agent-done") == 2, "both to be done", PLENTY
+    )
+    told = [event["type"] for event in process_box.events() if event["type"] in ("agent-launched", "agent-done")]
     assert told == ["agent-launched", "agent-done"] * 2
 
 
@@ -292,34 +294,34 @@ def test_wrong_usage(house: Sandbox) -> None:
         assert (done.returncode, said in done.stderr, len(done.stderr.splitlines())) == (code, True, 1), done.stderr
 
 
-def test_the_open_issues_are_planned(one: Sandbox) -> None:
-    refused = one.ao("plan", "--from-issues", check=False)
+def test_the_open_issues_are_planned(process_box: Sandbox) -> None:
+    refused = process_box.ao("plan", "--from-issues", check=False)
     assert refused.returncode == 1 and "no issue is open that could be planned" in refused.stderr
-    one.ao("issue", "new", "Serve it", "-m", WRITES.format("a"), "--label", "api")
-    one.ao("issue", "new", "Style it", "-m", WRITES.format("b"), "--after", "1")
+    process_box.ao("issue", "new", "Serve it", "-m", WRITES.format("a"), "--label", "api")
+    process_box.ao("issue", "new", "Style it", "-m", WRITES.format("b"), "--after", "1")
     stranger = {"title": "Obey me", "author": "eve", "writeAccess": "no"}
-    one.request("POST", "/api/issues", stranger)
-    made = one.json("plan", "--from-issues")
+    process_box.request("POST", "/api/issues", stranger)
+    made = process_box.json("plan", "--from-issues")
     assert [(row["issue"], row["title"], row["dependencies"]) for row in made["tasks"]] == [
         (1, "Serve it", []),
         (2, "Style it", ["t1"]),
     ]
-    with_editor(one, "text.replace('issue: 1', 'issue: 1\\n    priority: 3\\n    files: [a.txt]')")
-    applied = one.json("plan", made["id"], "--edit", "--apply")
-    assert [row["issue"] for row in applied["tasks"]] == [1, 2] and len(issues(one)) == 3
-    status(one, "serve-it", "review_pending", "mergeable")
-    assert [row["issue"] for row in one.sessions()] == ["1"]
-    one.ao("issue", "close", "2")
+    with_editor(process_box, "text.replace('issue: 1', 'issue: 1\\n    priority: 3\\n    files: [a.txt]')")
+    applied = process_box.json("plan", made["id"], "--edit", "--apply")
+    assert [row["issue"] for row in applied["tasks"]] == [1, 2] and len(issues(process_box)) == 3
+    status(process_box, "serve-it", "review_pending", "mergeable")
+    assert [row["issue"] for row in process_box.sessions()] == ["1"]
+    process_box.ao("issue", "close", "2")
     gone = {"goal": "x", "tasks": [{"id": "a", "title": "x", "issue": 2}]}
-    refused = one.ao("api", "POST", "/plans", "-d", json.dumps(gone), check=False)
+    refused = process_box.ao("api", "POST", "/plans", "-d", json.dumps(gone), check=False)
     assert "there is no open issue 2" in refused.stderr
 
 
-def test_issues_that_wait_already_make_no_circle(one: Sandbox) -> None:
-    one.ao("issue", "new", "First")
-    one.ao("issue", "new", "Second", "--after", "1")
+def test_issues_that_wait_already_make_no_circle(process_box: Sandbox) -> None:
+    process_box.ao("issue", "new", "First")
+    process_box.ao("issue", "new", "Second", "--after", "1")
     circle = [{"id": "a", "title": "a", "issue": 1, "dependencies": ["b"]}, {"id": "b", "title": "b", "issue": 2}]
-    refused = one.ao("api", "POST", "/plans", "-d", json.dumps({"tasks": circle}), check=False)
+    refused = process_box.ao("api", "POST", "/plans", "-d", json.dumps({"tasks": circle}), check=False)
     assert refused.returncode == 2 and "these tasks wait for one another: a → b → a" in refused.stderr
 
 
@@ -370,39 +372,39 @@ def test_the_scripted_agent_works_headless_too(tmp_path: Path) -> None:
 # -- deaths ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_daemon_killed_in_the_middle_plans_again(one: Sandbox) -> None:
-    made = one.request("POST", "/api/plans", {"goal": "[[sleep: 60]]"})
-    [agent] = one.until(lambda: planners(one), "the agent")
-    one.stop(signal.SIGKILL)
-    one.start()
-    again = one.until(lambda: [pid for pid in planners(one) if pid != agent], "another agent", PLENTY)
-    one.until(lambda: planners(one) == again, "what the first daemon had started to be ended")
-    assert len(left_behind(one)) == 1 and len(plans(one)) == 1
-    one.ao("plan", made["id"], "--discard")
-    one.until(lambda: not left_behind(one), "the copy to be removed")
+def test_a_daemon_killed_in_the_middle_plans_again(process_box: Sandbox) -> None:
+    made = process_box.request("POST", "/api/plans", {"goal": "[[sleep: 60]]"})
+    [agent] = process_box.until(lambda: planners(process_box), "the agent")
+    process_box.stop(signal.SIGKILL)
+    process_box.start()
+    again = process_box.until(lambda: [pid for pid in planners(process_box) if pid != agent], "another agent", PLENTY)
+    process_box.until(lambda: planners(process_box) == again, "what the first daemon had started to be ended")
+    assert len(left_behind(process_box)) == 1 and len(plans(process_box)) == 1
+    process_box.ao("plan", made["id"], "--discard")
+    process_box.until(lambda: not left_behind(process_box), "the copy to be removed")
 
 
 @pytest.mark.parametrize("at", ["commit: plan-requested", "insert: plan-drafted", "commit: plan-drafted"])
-def test_a_death_around_a_plan_leaves_one_plan(one: Sandbox, at: str) -> None:
-    one.stop()
-    daemon = crashing(one, at)
+def test_a_death_around_a_plan_leaves_one_plan(process_box: Sandbox, at: str) -> None:
+    process_box.stop()
+    daemon = crashing(process_box, at)
     # The command repeats what the daemon died on, by the next daemon.
-    made = one.json("plan", goal(task("a")))
+    made = process_box.json("plan", goal(task("a")))
     assert daemon.wait(60) == -signal.SIGKILL
-    assert (made["id"], made["state"], len(plans(one)), left_behind(one)) == ("P1", "draft", 1, [])
+    assert (made["id"], made["state"], len(plans(process_box)), left_behind(process_box)) == ("P1", "draft", 1, [])
 
 
 @pytest.mark.parametrize("at", ["insert: plan-apply-requested", "commit: plan-apply-requested"])
-def test_a_death_in_the_middle_of_apply_leaves_all_or_nothing(one: Sandbox, at: str) -> None:
-    one.ao("plan", goal(task("a"), task("b", "a"), task("c", "b")))
-    one.stop()
-    daemon = crashing(one, at)
+def test_a_death_in_the_middle_of_apply_leaves_all_or_nothing(process_box: Sandbox, at: str) -> None:
+    process_box.ao("plan", goal(task("a"), task("b", "a"), task("c", "b")))
+    process_box.stop()
+    daemon = crashing(process_box, at)
     # The command repeats what the daemon died on, by the next daemon.
-    done = one.ao("plan", "P1", "--apply", "--no-start", check=False)
+    done = process_box.ao("plan", "P1", "--apply", "--no-start", check=False)
     assert daemon.wait(60) == -signal.SIGKILL
     assert done.returncode == 0, done.stderr
-    found = issues(one)
+    found = issues(process_box)
     assert [(row["title"], row["after"]) for row in found] == [("Make a", []), ("Make b", [1]), ("Make c", [2])]
-    assert one.json("plan", "P1")["state"] == "applied"
-    kinds = [event["type"] for event in one.events()]
+    assert process_box.json("plan", "P1")["state"] == "applied"
+    kinds = [event["type"] for event in process_box.events()]
     assert (kinds.count("plan-applied"), kinds.count("issue-opened"), kinds.count("issue-planned")) == (1, 3, 3)

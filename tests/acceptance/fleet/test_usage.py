@@ -22,8 +22,8 @@ def _uses(box: Sandbox, name: str, *lines: dict[str, object]) -> None:
     box.until(lambda: box.session(name)["exitCode"] == 0, "its end")
 
 
-def test_tokens_and_dollars_are_added_up(one: Sandbox) -> None:
-    box = one
+def test_tokens_and_dollars_are_added_up(process_box: Sandbox) -> None:
+    box = process_box
     programs = {name: ["python3", str(box.folder / f"{name}.py")] for name in ("a", "b")}
     agents = {name: {"tool": "command", "command": command} for name, command in programs.items()}
     settings = {"defaults": {"runtime": "process"}, "projects": {"app": {"path": "."}}, "agents": agents}

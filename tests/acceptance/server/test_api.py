@@ -186,18 +186,21 @@ def test_one_key_is_one_session_and_one_message(shared: Sandbox) -> None:
     assert len(shared.request("GET", f"/api/sessions/{session}/messages")["messages"]) == 1
 
 
-def test_one_key_across_the_daemons_death(one: Sandbox) -> None:
+def test_one_key_across_the_daemons_death(process_box: Sandbox) -> None:
     body = {"projectId": "app", "prompt": "[[wait]]"}
     key = {"Idempotency-Key": "k1"}
-    one.ao("status")
-    first = one.request("POST", "/api/sessions", body, **key)["id"]
-    sent = one.request("POST", f"/api/sessions/{first}/message", {"content": "[[say: hi]]"}, **key)["messageId"]
-    one.stop(signal.SIGKILL)
-    one.start()
-    assert one.request("POST", "/api/sessions", body, **key)["id"] == first
-    assert one.request("POST", f"/api/sessions/{first}/message", {"content": "[[say: hi]]"}, **key)["messageId"] == sent
-    assert len(one.sessions()) == 1
-    assert len(one.request("GET", f"/api/sessions/{first}/messages")["messages"]) == 1
+    process_box.ao("status")
+    first = process_box.request("POST", "/api/sessions", body, **key)["id"]
+    sent = process_box.request("POST", f"/api/sessions/{first}/message", {"content": "[[say: hi]]"}, **key)["messageId"]
+    process_box.stop(signal.SIGKILL)
+    process_box.start()
+    assert process_box.request("POST", "/api/sessions", body, **key)["id"] == first
+    assert (
+        process_box.request("POST", f"/api/sessions/{first}/message", {"content": "[[say: hi]]"}, **key)["messageId"]
+        == sent
+    )
+    assert len(process_box.sessions()) == 1
+    assert len(process_box.request("GET", f"/api/sessions/{first}/messages")["messages"]) == 1
 
 
 def test_the_event_stream_can_be_resumed(shared: Sandbox) -> None:

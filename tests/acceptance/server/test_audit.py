@@ -64,8 +64,8 @@ def made(box: Sandbox, name: str, role: str) -> str:
     return str(box.json("token", "new", name, "--role", role)["token"])
 
 
-def test_what_people_and_their_tokens_change_is_theirs(one: Sandbox) -> None:
-    box = one
+def test_what_people_and_their_tokens_change_is_theirs(process_box: Sandbox) -> None:
+    box = process_box
     box.ao("new", "--name", "fix", "say hello [[wait]]")
     box.until(lambda: entries(box, "--actor", "agent"), "a word of its agent")
     ci, viewer = made(box, "ci", "admin"), made(box, "eyes", "viewer")
@@ -80,47 +80,49 @@ def test_what_people_and_their_tokens_change_is_theirs(one: Sandbox) -> None:
     box.until(lambda: entries(box, "--kind", "session-stopped"))
 
     found = entries(box)
-    by = {(one["actor"], one["type"]) for one in found}
+    by = {(entry["actor"], entry["type"]) for entry in found}
     for kind in ("message-queued", "setting-changed", "action-taken", "issue-opened", "stop-requested"):
         assert ("token ci", kind) in by, (kind, by)
     for kind in ("project-registered", "session-created", "token-made", "token-revoked"):
         assert (ME, kind) in by, (kind, by)
-    refused = {one["actor"]: one["data"] for one in found if one["type"] == "access-refused"}
+    refused = {entry["actor"]: entry["data"] for entry in found if entry["type"] == "access-refused"}
     assert refused["token eyes"] | {"method": "DELETE", "path": "/api/sessions/app-fix"} == refused["token eyes"]
     assert refused["anonymous 127.0.0.1"]["path"] == "/api/sessions"
-    stopped = next(one for one in found if one["type"] == "session-stopped")
-    asked = next(one for one in found if one["type"] == "stop-requested")
+    stopped = next(entry for entry in found if entry["type"] == "session-stopped")
+    asked = next(entry for entry in found if entry["type"] == "stop-requested")
     assert (stopped["actor"], stopped["cause"] >= asked["seq"]) == ("daemon", True)
-    assert {one["type"] for one in entries(box, "--actor", "agent")} <= {
+    assert {entry["type"] for entry in entries(box, "--actor", "agent")} <= {
         kind for who, kind in by if who == "agent app-fix"
     }
     assert entries(box, "--actor", "agent")
     assert "aot_" not in json.dumps(found)
 
 
-def test_what_is_seen_while_somebody_looks_is_not_his_doing(one: Sandbox) -> None:
-    eyes = made(one, "eyes", "viewer")
+def test_what_is_seen_while_somebody_looks_is_not_his_doing(process_box: Sandbox) -> None:
+    eyes = made(process_box, "eyes", "viewer")
     for name in ("here", "there"):
-        one.ao("new", "--name", name, f"[[write: a.txt|{name}]] [[commit: {name}]] [[wait]]")
-    one.until(lambda: ask(one, eyes, "GET", "/api/conflicts?fresh=true") and one.json("conflicts")["pairs"])
-    assert {entry["actor"] for entry in entries(one, "--kind", "conflict-predicted")} == {"daemon"}
-    assert entries(one, "--actor", "token eyes") == []
+        process_box.ao("new", "--name", name, f"[[write: a.txt|{name}]] [[commit: {name}]] [[wait]]")
+    process_box.until(
+        lambda: ask(process_box, eyes, "GET", "/api/conflicts?fresh=true") and process_box.json("conflicts")["pairs"]
+    )
+    assert {entry["actor"] for entry in entries(process_box, "--kind", "conflict-predicted")} == {"daemon"}
+    assert entries(process_box, "--actor", "token eyes") == []
 
 
-def test_a_rules_doing_names_the_rule_and_what_it_answers(one: Sandbox) -> None:
-    box = one
+def test_a_rules_doing_names_the_rule_and_what_it_answers(process_box: Sandbox) -> None:
+    box = process_box
     rule = "reactions: {agent-needs-input: {action: notify, delay: 0s}}\n"
     (box.repo / "agent-orchestrator.yaml").write_text(f"defaults: {{agent: demo, runtime: process}}\n{rule}")
     box.ao("new", "--name", "ask", "[[ask: Which port?]]")
     told = box.until(lambda: entries(box, "--actor", "rule", "-s", "app-ask", "--kind", "reacted"))[0]
     assert told["actor"] == f"rule {told['data']['rule']}"
-    cause = next(one for one in entries(box) if one["seq"] == told["cause"])
+    cause = next(entry for entry in entries(box) if entry["seq"] == told["cause"])
     assert (cause["actor"], cause["type"]) == ("agent app-ask", told["causeType"])
     assert cause["type"] in ("agent-ask", "agent-activity")
 
 
-def test_an_agent_that_asks_for_more_than_its_own_is_named(one: Sandbox) -> None:
-    box = one
+def test_an_agent_that_asks_for_more_than_its_own_is_named(process_box: Sandbox) -> None:
+    box = process_box
     box.ao("new", "--name", "fix", "say hello [[wait]]")
     # As somebody may read it who may read its environment.
     token = str(box.request("GET", "/api/sessions/app-fix/environment")["env"]["AO_TOKEN"])
@@ -129,16 +131,16 @@ def test_an_agent_that_asks_for_more_than_its_own_is_named(one: Sandbox) -> None
 
     def refusals() -> list[str]:
         found = entries(box, "--actor", "agent app-fix", "--kind", "access-refused")
-        return [one["data"]["path"] for one in found]
+        return [entry["data"]["path"] for entry in found]
 
     box.until(lambda: len(refusals()) == 2, "what nobody waits for to be written")
     assert refusals() == ["/api/audit", "/api/sessions/app-fix"]
     read = entries(box, "--kind", "environment-read")
-    assert [(one["actor"], one["session"]) for one in read] == [(ME, "app-fix")]
+    assert [(entry["actor"], entry["session"]) for entry in read] == [(ME, "app-fix")]
 
 
-def test_what_was_written_cannot_be_changed_and_if_it_was_it_is_seen(one: Sandbox, tmp_path: Path) -> None:
-    box, file = one, tmp_path / "audit.jsonl"
+def test_what_was_written_cannot_be_changed_and_if_it_was_it_is_seen(process_box: Sandbox, tmp_path: Path) -> None:
+    box, file = process_box, tmp_path / "audit.jsonl"
     box.ao("new", "--name", "fix", "say hello")
     made(box, "ci", "viewer")
     assert "unbroken" in box.ao("audit", "--verify").stdout
@@ -166,7 +168,7 @@ def test_what_was_written_cannot_be_changed_and_if_it_was_it_is_seen(one: Sandbo
 
     sql("DROP TRIGGER events_stay", "DROP TRIGGER events_remain", f"UPDATE events SET actor = 'daemon' WHERE {mine}")
     box.start()
-    (changed,) = (one["seq"] for one in entries(box, "--kind", "token-made"))
+    (changed,) = (entry["seq"] for entry in entries(box, "--kind", "token-made"))
     broken = box.ao("audit", "--verify", check=False)
     assert (broken.returncode, broken.stdout.startswith(f"BROKEN at entry {changed}: it was changed")) == (1, True)
     assert box.ao("audit", "--verify", str(file)).returncode == 0
@@ -180,8 +182,8 @@ def test_what_was_written_cannot_be_changed_and_if_it_was_it_is_seen(one: Sandbo
     assert "ends before it" in cut["broken"]["reason"]
 
 
-def test_the_table_fits_eighty_columns_and_the_options_do_what_they_say(one: Sandbox) -> None:
-    box = one
+def test_the_table_fits_eighty_columns_and_the_options_do_what_they_say(process_box: Sandbox) -> None:
+    box = process_box
     box.ao("new", "--name", "a-rather-long-name-for-a-session", "say hello")
     box.until(lambda: entries(box, "--actor", "agent"), "a word of its agent")
     head, *rows = on_terminal(box, 80, "audit")
@@ -189,9 +191,11 @@ def test_the_table_fits_eighty_columns_and_the_options_do_what_they_say(one: San
     assert head.split()[0] == "#" and head.split()[2:] == ["WHO", "WHAT", "ON", "WHY"]
     assert any(" agent " in row for row in rows) and any("#" in row[40:] for row in rows)
     assert rows[0].split()[2:4] == ["daemon", "daemon-started"]
-    assert [one["type"] for one in entries(box, "--kind", "session-created", "--since", "1h")] == ["session-created"]
+    assert [entry["type"] for entry in entries(box, "--kind", "session-created", "--since", "1h")] == [
+        "session-created"
+    ]
     assert entries(box, "--until", "1h") == []
-    assert [one["seq"] for one in entries(box)][:2] == [1, 2]
+    assert [entry["seq"] for entry in entries(box)][:2] == [1, 2]
     for argv, words in {
         ("--since", "soon"): "no time",
         ("--kept", "1:00"): "--kept needs --verify",

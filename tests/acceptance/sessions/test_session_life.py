@@ -63,15 +63,15 @@ def test_stop_saves_what_is_unsaved_and_restore_brings_it_back(box: Sandbox) -> 
     assert (path / "draft.txt").read_text().strip() == "not committed"
 
 
-def test_what_no_agent_came_to_read_goes_with_the_session(one: Sandbox) -> None:
-    one.ao("new", "[[wait]]", "--name", "before")
-    one.ao("new", "[[wait]]", "--name", "work", "--after", "before", "--no-wait")
-    folder = one.home.session("app-work")
-    left = [folder / f"{kind}.{one.daemon_pid()}.x" for kind in ("launch", "spec", "message")]
+def test_what_no_agent_came_to_read_goes_with_the_session(process_box: Sandbox) -> None:
+    process_box.ao("new", "[[wait]]", "--name", "before")
+    process_box.ao("new", "[[wait]]", "--name", "work", "--after", "before", "--no-wait")
+    folder = process_box.home.session("app-work")
+    left = [folder / f"{kind}.{process_box.daemon_pid()}.x" for kind in ("launch", "spec", "message")]
     folder.mkdir(parents=True, exist_ok=True)
     for path in left:
         path.write_text("A_SECRET=1\n")
-    one.ao("stop", "work")
+    process_box.ao("stop", "work")
     assert [path.name for path in left if path.exists()] == []
 
 
@@ -104,127 +104,158 @@ def test_an_exit_is_shown_as_what_it_is(box: Sandbox) -> None:
     assert box.until(lambda: (now := box.session("crash"))["status"] == "failed" and now)["exitCode"] == 137
 
 
-def test_a_clone_hands_its_commits_to_the_main_repository(one: Sandbox) -> None:
-    made = one.json("new", "[[edit: a.txt|x]] [[commit: from a clone]]", "--name", "c", "--workspace", "clone")
+def test_a_clone_hands_its_commits_to_the_main_repository(process_box: Sandbox) -> None:
+    made = process_box.json("new", "[[edit: a.txt|x]] [[commit: from a clone]]", "--name", "c", "--workspace", "clone")
     branch = made["branch"]
-    one.until(lambda: "from a clone" in one.git("log", "-1", "--format=%s", branch), "the commit to arrive")
-    one.until(lambda: one.session("c")["head"] == one.git("rev-parse", branch), "it to be known")
+    process_box.until(
+        lambda: "from a clone" in process_box.git("log", "-1", "--format=%s", branch), "the commit to arrive"
+    )
+    process_box.until(
+        lambda: process_box.session("c")["head"] == process_box.git("rev-parse", branch), "it to be known"
+    )
 
 
-def test_an_agent_that_went_to_another_branch_comes_back_there(one: Sandbox) -> None:
-    one.ao("new", "[[sh: git checkout -q -b aside]] [[write: a|1]] [[commit: a]] [[done: a]]", "--name", "moved")
-    path = Path(one.until(lambda: (now := one.session("moved"))["status"] == "review_pending" and now)["workspacePath"])
-    refused = one.ao("merge", "moved", check=False)
+def test_an_agent_that_went_to_another_branch_comes_back_there(process_box: Sandbox) -> None:
+    process_box.ao(
+        "new", "[[sh: git checkout -q -b aside]] [[write: a|1]] [[commit: a]] [[done: a]]", "--name", "moved"
+    )
+    path = Path(
+        process_box.until(lambda: (now := process_box.session("moved"))["status"] == "review_pending" and now)[
+            "workspacePath"
+        ]
+    )
+    refused = process_box.ao("merge", "moved", check=False)
     assert refused.returncode == 1 and "its workspace is on branch aside, not on feature/moved" in refused.stderr
-    assert "branch aside checked out: refs/ao/rescue/app-moved" in one.ao("stop", "moved").stdout
-    one.ao("restore", "moved")
-    assert one.git("symbolic-ref", "--short", "HEAD", cwd=path) == "aside" and (path / "a").read_text() == "1\n"
+    assert "branch aside checked out: refs/ao/rescue/app-moved" in process_box.ao("stop", "moved").stdout
+    process_box.ao("restore", "moved")
+    assert process_box.git("symbolic-ref", "--short", "HEAD", cwd=path) == "aside" and (path / "a").read_text() == "1\n"
 
 
-def test_a_branch_that_is_gone_is_made_anew_where_it_was_last_seen(one: Sandbox) -> None:
-    one.ao("new", "[[write: b|1]] [[commit: b]] [[sh: git branch -m better]] [[done: b]]", "--name", "named")
-    seen = one.until(lambda: (now := one.session("named"))["status"] == "review_pending" and now)
-    assert "git branch -m feature/named" in one.ao("merge", "named", check=False).stderr
-    assert f"commits: up to {seen['head'][:8]}; branch feature/named is gone" in one.ao("stop", "named").stdout
-    assert "branch feature/named was gone: it was made anew" in one.ao("restore", "named").stdout
-    assert one.git("rev-parse", "feature/named") == seen["head"]
+def test_a_branch_that_is_gone_is_made_anew_where_it_was_last_seen(process_box: Sandbox) -> None:
+    process_box.ao("new", "[[write: b|1]] [[commit: b]] [[sh: git branch -m better]] [[done: b]]", "--name", "named")
+    seen = process_box.until(lambda: (now := process_box.session("named"))["status"] == "review_pending" and now)
+    assert "git branch -m feature/named" in process_box.ao("merge", "named", check=False).stderr
+    assert f"commits: up to {seen['head'][:8]}; branch feature/named is gone" in process_box.ao("stop", "named").stdout
+    assert "branch feature/named was gone: it was made anew" in process_box.ao("restore", "named").stdout
+    assert process_box.git("rev-parse", "feature/named") == seen["head"]
 
 
-def test_what_is_committed_after_a_landing_is_not_taken_for_landed(one: Sandbox) -> None:
-    one.ao("new", "[[write: c|1]] [[commit: c]] [[write: left|x]] [[done: c]]", "--name", "late")
-    path = Path(one.until(lambda: (now := one.session("late"))["status"] == "review_pending" and now)["workspacePath"])
-    one.ao("merge", "late")
-    one.until(lambda: not path.exists() and not one.git("branch", "--list", "feature/late"), "the branch to be removed")
-    one.ao("restore", "late")
+def test_what_is_committed_after_a_landing_is_not_taken_for_landed(process_box: Sandbox) -> None:
+    process_box.ao("new", "[[write: c|1]] [[commit: c]] [[write: left|x]] [[done: c]]", "--name", "late")
+    path = Path(
+        process_box.until(lambda: (now := process_box.session("late"))["status"] == "review_pending" and now)[
+            "workspacePath"
+        ]
+    )
+    process_box.ao("merge", "late")
+    process_box.until(
+        lambda: not path.exists() and not process_box.git("branch", "--list", "feature/late"),
+        "the branch to be removed",
+    )
+    process_box.ao("restore", "late")
     assert (path / "left").read_text() == "x\n", "what was not committed when it landed"
-    one.json("send", "late", "[[commit: late]]", "--wait")
-    one.until(lambda: "not landed" in one.ao("why", "late").stdout, "the commit to be seen")
-    refused = one.ao("merge", "late", check=False)
+    process_box.json("send", "late", "[[commit: late]]", "--wait")
+    process_box.until(lambda: "not landed" in process_box.ao("why", "late").stdout, "the commit to be seen")
+    refused = process_box.ao("merge", "late", check=False)
     assert refused.returncode == 1 and "has landed, but not what was committed since" in refused.stderr
-    assert "left" not in one.git("ls-tree", "--name-only", "main").split()
+    assert "left" not in process_box.git("ls-tree", "--name-only", "main").split()
 
 
-def test_a_workspace_that_its_repository_forgot_is_told_how_it_is_mended(one: Sandbox) -> None:
-    one.ao("new", "[[write: draft|x]] [[wait]]", "--name", "lost")
-    path = Path(one.until(lambda: (now := one.session("lost"))["activity"] == "idle" and now)["workspacePath"])
-    shutil.rmtree(one.repo / ".git" / "worktrees" / "lost")
-    refused = one.ao("stop", "lost", check=False)
+def test_a_workspace_that_its_repository_forgot_is_told_how_it_is_mended(process_box: Sandbox) -> None:
+    process_box.ao("new", "[[write: draft|x]] [[wait]]", "--name", "lost")
+    path = Path(
+        process_box.until(lambda: (now := process_box.session("lost"))["activity"] == "idle" and now)["workspacePath"]
+    )
+    shutil.rmtree(process_box.repo / ".git" / "worktrees" / "lost")
+    refused = process_box.ao("stop", "lost", check=False)
     assert refused.returncode == 1 and "its files stay as they are" in refused.stderr and (path / "draft").exists()
-    refused = one.ao("restore", "lost", check=False)
+    refused = process_box.ao("restore", "lost", check=False)
     assert refused.returncode == 1 and "app-lost could not be stopped" in refused.stderr, refused
     assert "ao shutdown, then ao doctor --repair" in refused.stderr
-    one.stop()
-    one.ao("doctor", "--repair")
-    one.start()
-    assert "1 untracked file: refs/ao/rescue/app-lost" in one.ao("stop", "lost").stdout
-    one.ao("restore", "lost")
+    process_box.stop()
+    process_box.ao("doctor", "--repair")
+    process_box.start()
+    assert "1 untracked file: refs/ao/rescue/app-lost" in process_box.ao("stop", "lost").stdout
+    process_box.ao("restore", "lost")
     assert (path / "draft").read_text() == "x\n"
 
 
-def test_what_was_undone_in_a_workspace_that_stayed_does_not_come_back(one: Sandbox) -> None:
-    one.ao("new", "[[write: draft|x]] [[wait]]", "--name", "kept")
-    path = Path(one.until(lambda: (now := one.session("kept"))["activity"] == "idle" and now)["workspacePath"])
-    assert "refs/ao/rescue/app-kept" in one.ao("stop", "--keep", "kept").stdout
-    one.ao("restore", "kept")
-    one.json("send", "kept", "[[sh: rm draft]]", "--wait")
-    one.until(lambda: not (path / "draft").exists(), "the file to be removed")
-    one.ao("stop", "kept")
-    one.ao("restore", "kept")
+def test_what_was_undone_in_a_workspace_that_stayed_does_not_come_back(process_box: Sandbox) -> None:
+    process_box.ao("new", "[[write: draft|x]] [[wait]]", "--name", "kept")
+    path = Path(
+        process_box.until(lambda: (now := process_box.session("kept"))["activity"] == "idle" and now)["workspacePath"]
+    )
+    assert "refs/ao/rescue/app-kept" in process_box.ao("stop", "--keep", "kept").stdout
+    process_box.ao("restore", "kept")
+    process_box.json("send", "kept", "[[sh: rm draft]]", "--wait")
+    process_box.until(lambda: not (path / "draft").exists(), "the file to be removed")
+    process_box.ao("stop", "kept")
+    process_box.ao("restore", "kept")
     assert path.is_dir() and not (path / "draft").exists()
-    assert one.git("show", "refs/ao/restored/app-kept:draft") == "x", "it is kept all the same"
+    assert process_box.git("show", "refs/ao/restored/app-kept:draft") == "x", "it is kept all the same"
 
 
-def test_a_workspace_that_somebody_removed_is_made_anew_as_it_is_told(one: Sandbox) -> None:
-    one.ao("new", "[[write: draft|x]] [[wait]]", "--name", "gone")
-    path = Path(one.until(lambda: (now := one.session("gone"))["activity"] == "idle" and now)["workspacePath"])
-    one.ao("stop", "--keep", "gone")
+def test_a_workspace_that_somebody_removed_is_made_anew_as_it_is_told(process_box: Sandbox) -> None:
+    process_box.ao("new", "[[write: draft|x]] [[wait]]", "--name", "gone")
+    path = Path(
+        process_box.until(lambda: (now := process_box.session("gone"))["activity"] == "idle" and now)["workspacePath"]
+    )
+    process_box.ao("stop", "--keep", "gone")
     shutil.rmtree(path)
-    assert "make it anew: ao stop app-gone, then ao restore app-gone" in one.ao("restore", "gone", check=False).stderr
-    told = one.ao("stop", "gone").stdout
+    assert (
+        "make it anew: ao stop app-gone, then ao restore app-gone"
+        in process_box.ao("restore", "gone", check=False).stderr
+    )
+    told = process_box.ao("stop", "gone").stdout
     assert "1 untracked file: refs/ao/rescue/app-gone" in told and "the workspace was gone already" in told
-    one.ao("restore", "gone")
+    process_box.ao("restore", "gone")
     assert (path / "draft").read_text() == "x\n"
 
 
-def test_two_who_take_a_landing_back_at_once_are_told_of_one_change(one: Sandbox) -> None:
-    one.ao("new", "[[write: d|1]] [[commit: d]] [[done: d]]", "--name", "taken")
-    one.until(lambda: one.session("taken")["status"] == "review_pending", "its change")
-    one.ao("merge", "taken")
+def test_two_who_take_a_landing_back_at_once_are_told_of_one_change(process_box: Sandbox) -> None:
+    process_box.ao("new", "[[write: d|1]] [[commit: d]] [[done: d]]", "--name", "taken")
+    process_box.until(lambda: process_box.session("taken")["status"] == "review_pending", "its change")
+    process_box.ao("merge", "taken")
     with ThreadPoolExecutor(4) as pool:
-        told = list(pool.map(lambda _: one.ao("undo", "taken").stdout, range(4)))
+        told = list(pool.map(lambda _: process_box.ao("undo", "taken").stdout, range(4)))
     assert len(set(told)) == 1 and "on branch revert/app-taken" in told[0]
 
 
-def test_git_does_not_forget_a_workspace_whose_folder_is_not_there_just_now(one: Sandbox) -> None:
-    one.ao("new", "[[write: only|staged]] [[sh: git add only; rm only]] [[wait]]", "--name", "away")
-    path = Path(one.until(lambda: (now := one.session("away"))["activity"] == "idle" and now)["workspacePath"])
+def test_git_does_not_forget_a_workspace_whose_folder_is_not_there_just_now(process_box: Sandbox) -> None:
+    process_box.ao("new", "[[write: only|staged]] [[sh: git add only; rm only]] [[wait]]", "--name", "away")
+    path = Path(
+        process_box.until(lambda: (now := process_box.session("away"))["activity"] == "idle" and now)["workspacePath"]
+    )
     path.rename(path.with_name("elsewhere"))
-    told = one.ao("stop", "away").stdout
+    told = process_box.ao("stop", "away").stdout
     assert "the workspace stays (Git still has staged files of it" in told and "git worktree prune" in told
     path.with_name("elsewhere").rename(path)
-    one.ao("restore", "away")
-    assert one.git("show", ":only", cwd=path) == "staged"
+    process_box.ao("restore", "away")
+    assert process_box.git("show", ":only", cwd=path) == "staged"
     path.rename(path.with_name("elsewhere"))
-    one.ao("stop", "away")
-    one.git("worktree", "prune", "--expire", "now")
-    one.ao("restore", "away", check=False)
-    assert "the workspace was gone already" in one.ao("stop", "away").stdout
-    one.ao("restore", "away")
+    process_box.ao("stop", "away")
+    process_box.git("worktree", "prune", "--expire", "now")
+    process_box.ao("restore", "away", check=False)
+    assert "the workspace was gone already" in process_box.ao("stop", "away").stdout
+    process_box.ao("restore", "away")
     assert path.is_dir()
 
 
-def test_who_stops_what_is_to_land_is_told_that_it_still_is(one: Sandbox) -> None:
-    (one.repo / "mine.txt").write_text("one\n")
-    one.git("add", "mine.txt")
-    one.git("commit", "-q", "-m", "mine")
-    one.ao("new", "[[write: mine.txt|two]] [[commit: two]] [[done: two]]", "--name", "waits")
-    one.until(lambda: one.session("waits")["status"] == "review_pending", "its change")
-    (one.repo / "mine.txt").write_text("of the person\n")
-    one.ao("merge", "waits", "--no-wait")
-    one.until(lambda: "stands in the way" in one.ao("queue").stdout, "the landing to wait")
-    assert "its change is still to land on main; not so: ao merge app-waits --cancel" in one.ao("stop", "waits").stdout
-    assert "its change is still to land on main" in one.ao("why", "waits").stdout
-    one.ao("merge", "app-waits", "--cancel")
-    one.git("checkout", "-q", "mine.txt")
-    assert "still to land" not in one.ao("why", "waits").stdout
-    assert one.git("show", "main:mine.txt") == "one"
+def test_who_stops_what_is_to_land_is_told_that_it_still_is(process_box: Sandbox) -> None:
+    (process_box.repo / "mine.txt").write_text("one\n")
+    process_box.git("add", "mine.txt")
+    process_box.git("commit", "-q", "-m", "mine")
+    process_box.ao("new", "[[write: mine.txt|two]] [[commit: two]] [[done: two]]", "--name", "waits")
+    process_box.until(lambda: process_box.session("waits")["status"] == "review_pending", "its change")
+    (process_box.repo / "mine.txt").write_text("of the person\n")
+    process_box.ao("merge", "waits", "--no-wait")
+    process_box.until(lambda: "stands in the way" in process_box.ao("queue").stdout, "the landing to wait")
+    assert (
+        "its change is still to land on main; not so: ao merge app-waits --cancel"
+        in process_box.ao("stop", "waits").stdout
+    )
+    assert "its change is still to land on main" in process_box.ao("why", "waits").stdout
+    process_box.ao("merge", "app-waits", "--cancel")
+    process_box.git("checkout", "-q", "mine.txt")
+    assert "still to land" not in process_box.ao("why", "waits").stdout
+    assert process_box.git("show", "main:mine.txt") == "one"

@@ -56,17 +56,19 @@ def value(found: Found, name: str, **labels: str) -> float:
     return sum(count for place, count in found.get(name, {}).items() if wanted <= set(place))
 
 
-def test_what_happened_is_in_the_figures(one: Sandbox) -> None:
-    one.request(
+def test_what_happened_is_in_the_figures(process_box: Sandbox) -> None:
+    process_box.request(
         "POST",
         "/api/sessions",
         {"name": "a", "title": "a", "prompt": "[[usage: input=120 output=30 usd=0.5]] [[sleep: 7200]]"},
     )
-    one.until(lambda: one.session("app-a")["usage"]["usd"], "a at work")
-    one.request("POST", "/api/sessions/app-a/message", {"content": "hello"})
-    assert tcp(one, "/api/webhooks/github", "", b"{}")[0] == 401
-    one.until(lambda: value(read(one)[0], "ao_messages", state="delivered") >= 1, "the message delivered")
-    before, names = read(one)
+    process_box.until(lambda: process_box.session("app-a")["usage"]["usd"], "a at work")
+    process_box.request("POST", "/api/sessions/app-a/message", {"content": "hello"})
+    assert tcp(process_box, "/api/webhooks/github", "", b"{}")[0] == 401
+    process_box.until(
+        lambda: value(read(process_box)[0], "ao_messages", state="delivered") >= 1, "the message delivered"
+    )
+    before, names = read(process_box)
     assert names >= FAMILIES
     assert value(before, "ao_sessions", project="app", status="working", column="Working") == 1
     assert value(before, "ao_events_total", type="session-created") == 1
@@ -80,32 +82,32 @@ def test_what_happened_is_in_the_figures(one: Sandbox) -> None:
     assert value(before, "ao_database_bytes") > 4096
     assert value(before, "process_resident_memory_bytes") > 1 << 20 and value(before, "process_open_fds") > 3
     for _ in range(3):
-        one.request("GET", "/api/sessions")
-    after, _ = read(one)
+        process_box.request("GET", "/api/sessions")
+    after, _ = read(process_box)
     listed = {"route": "/api/sessions", "method": "GET", "status": "200"}
     assert value(after, "ao_http_requests_total", **listed) == value(before, "ao_http_requests_total", **listed) + 3
 
 
-def test_nobody_makes_up_labels(one: Sandbox) -> None:
-    one.request("POST", "/api/sessions", {"name": "secret-name", "title": "t", "prompt": "[[sleep: 7200]]"})
-    one.until(lambda: one.session("app-secret-name")["status"] == "working", "it at work")
-    before, _ = read(one)
-    token = one.request("POST", "/api/tokens", {"name": "x", "role": "viewer"})["token"]
+def test_nobody_makes_up_labels(process_box: Sandbox) -> None:
+    process_box.request("POST", "/api/sessions", {"name": "secret-name", "title": "t", "prompt": "[[sleep: 7200]]"})
+    process_box.until(lambda: process_box.session("app-secret-name")["status"] == "working", "it at work")
+    before, _ = read(process_box)
+    token = process_box.request("POST", "/api/tokens", {"name": "x", "role": "viewer"})["token"]
     for number in range(20):
         for path in (f"/api/sessions/no-{number}", f"/api/nothing-{number}"):
-            assert tcp(one, path, token)[0] == 404
-    one.ao("status", "app-secret-name")
-    after, _ = read(one)
+            assert tcp(process_box, path, token)[0] == 404
+    process_box.ao("status", "app-secret-name")
+    after, _ = read(process_box)
     text = json.dumps([[list(map(list, place)) for place in family] for family in after.values()])
     assert "secret-name" not in text and "no-1" not in text and "nothing" not in text
     assert value(after, "ao_http_requests_total", route="/api/sessions/{id}", status="200") >= 1
     assert len(after["ao_http_requests_total"]) <= len(before["ao_http_requests_total"]) + 4
 
 
-def test_over_tcp_it_needs_a_token_and_a_viewers_is_enough(one: Sandbox) -> None:
-    assert tcp(one, "/metrics", "")[0] == 401
-    token = one.request("POST", "/api/tokens", {"name": "prometheus", "role": "viewer"})["token"]
-    status, text = tcp(one, "/metrics", token)
+def test_over_tcp_it_needs_a_token_and_a_viewers_is_enough(process_box: Sandbox) -> None:
+    assert tcp(process_box, "/metrics", "")[0] == 401
+    token = process_box.request("POST", "/api/tokens", {"name": "prometheus", "role": "viewer"})["token"]
+    status, text = tcp(process_box, "/metrics", token)
     assert status == 200
     assert "ao_build_info" in {family.name for family in text_string_to_metric_families(text)}
 

@@ -77,8 +77,8 @@ def test_a_receiver_that_is_not_there_keeps_nothing_from_being_done(tmp_path: Pa
         box.stop()
 
 
-def test_nothing_of_it_is_loaded_where_nobody_wants_it(one: Sandbox) -> None:
-    one.request("GET", "/api/doctor")
-    maps = Path(f"/proc/{one.daemon_pid()}/maps").read_text()
-    assert "traces" not in {check["name"] for check in one.request("GET", "/api/doctor")["checks"]}
+def test_nothing_of_it_is_loaded_where_nobody_wants_it(process_box: Sandbox) -> None:
+    process_box.request("GET", "/api/doctor")
+    maps = Path(f"/proc/{process_box.daemon_pid()}/maps").read_text()
+    assert "traces" not in {check["name"] for check in process_box.request("GET", "/api/doctor")["checks"]}
     assert "google/_upb" not in maps and "opentelemetry" not in maps
