@@ -50,8 +50,8 @@ def test_windows_in_the_tmux_that_one_is_in(process_box: Sandbox, tmux: list[str
     assert sorted(said.splitlines()) == ["app-blue: opened in tmux", "app-red: opened in tmux"]
     for name in ("red", "blue"):
         process_box.until(
-            lambda name=name: f"I am {name}" in tell(tmux, "capture-pane", "-p", "-t", f"=work:=app-{name}")
-        )  # type: ignore[misc]
+            lambda name=name: f"I am {name}" in tell(tmux, "capture-pane", "-p", "-t", f"=work:=app-{name}")  # type: ignore[misc]
+        )
     tell(tmux, "kill-window", "-t", "=work:=app-red")
     assert process_box.session("app-red")["pid"] is not None
 
