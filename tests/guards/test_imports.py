@@ -21,7 +21,7 @@ LATER = {
     "rich": "structlog would draw with it: base/log_setup.py is to be imported before anything else that logs",
     "psycopg": "PostgreSQL: daemon/wiring.py loads it where one is configured",
     "websockets": "terminals and nodes: the server loads it when it serves",
-    "prometheus_client": "figures: views/metrics.py loads it when somebody asks for them",
+    "prometheus_client": "figures: the route of /metrics loads it with the first request for them",
     "opentelemetry": "traces: daemon/__main__.py loads it where a receiver of them is named",
 }
 """What the daemon has not loaded before its first request, and who is to load it."""

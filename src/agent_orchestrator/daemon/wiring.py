@@ -55,10 +55,9 @@ from agent_orchestrator.fleet.notifications.targets import Targets
 from agent_orchestrator.fleet.plans import Planner
 from agent_orchestrator.fleet.plans.apply import PlanApplier
 from agent_orchestrator.fleet.plans.draft import PlanDrafter
-from agent_orchestrator.fleet.reactions.attachments import AttachmentCollector
 from agent_orchestrator.fleet.reactions.command_action import CommandAction
 from agent_orchestrator.fleet.reactions.executor import Actions, RuleExecutor
-from agent_orchestrator.fleet.reactions.message_text import MessageText
+from agent_orchestrator.fleet.reactions.message_text import AttachmentCollector, MessageText
 from agent_orchestrator.fleet.reactions.rules_in_force import RuleInspection
 from agent_orchestrator.fleet.reactions.spawn_action import SpawnAction
 from agent_orchestrator.fleet.scheduling.admission import Admission

@@ -5,7 +5,6 @@ No label has unlimited values: no session, no path, no text.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from agent_orchestrator.core.effects import Runner
     from agent_orchestrator.sessions.session_view import Views
     from agent_orchestrator.views.traffic import Traffic
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 Labels = tuple[str, ...]
 
@@ -66,16 +63,15 @@ class Metrics(Part):
             if isinstance(body, e.NotificationSettled):
                 self._notices[body.notifier, body.outcome] += 1
 
-    async def text(self) -> bytes:
-        """Return all metrics in Prometheus' text format."""
-        families = [
+    async def collect(self) -> list[Family]:
+        """Return all metrics but those of requests, which `traffic` counts."""
+        return [
             *self._fleet(),
             *await self._effects(),
             *self._counters(),
             *self._loop_stalls(),
             *self._forge_requests(),
         ]
-        return await asyncio.to_thread(_render, families, self.traffic)
 
     # -- collecting ----------------------------------------------------------------------------------------------------
 
@@ -167,13 +163,6 @@ class Metrics(Part):
         label_names = ("forge", "resource")
         yield Family("ao_forge_budget_remaining", "Requests that a forge still grants.", label_names, values=remaining)
         yield Family("ao_forge_budget_limit", "Requests that a forge grants at all.", label_names, values=limits)
-
-
-def _render(families: Sequence[Family], traffic: Traffic) -> bytes:
-    """Render the metrics in a thread, because the library is loaded the first time."""
-    from agent_orchestrator.views.prometheus import render
-
-    return render(families, traffic)
 
 
 def _agent_usage(usage_by_agent: Mapping[Labels, Usage]) -> Iterable[Family]:

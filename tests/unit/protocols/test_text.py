@@ -15,8 +15,7 @@ from agent_orchestrator.cli import out
 from agent_orchestrator.core.events import MessageQueued
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.fleet.plans.validation import _CONTROL
-from agent_orchestrator.fleet.reactions.attachments import _file_of
-from agent_orchestrator.fleet.reactions.message_text import _fenced
+from agent_orchestrator.fleet.reactions.message_text import _fenced, _file_of
 from agent_orchestrator.protocols.forge import (
     LONGEST_TEXT,
     Author,

@@ -13,7 +13,7 @@ from pathlib import Path
 from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.changes import merge
 from agent_orchestrator.changes.checks import Checks, CheckSpec, judge
-from agent_orchestrator.changes.checks.events import check_finished, check_not_started, task_text
+from agent_orchestrator.changes.checks.assessment import check_finished, check_not_started, task_text
 from agent_orchestrator.changes.checks.required import RequiredChecks
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.config.model import Check

@@ -30,8 +30,7 @@ from agent_orchestrator.core.reactions import (
 from agent_orchestrator.core.rules import DEFAULT_RULES, Rule
 from agent_orchestrator.core.status import derive
 from agent_orchestrator.fleet.notifications.quiet_hours import QuietHours
-from agent_orchestrator.fleet.reactions.attachments import AttachmentCollector
-from agent_orchestrator.fleet.reactions.message_text import MessageText
+from agent_orchestrator.fleet.reactions.message_text import AttachmentCollector, MessageText
 from agent_orchestrator.fleet.usage.account_limits import (
     CLAIM_HOLD_SECONDS,
     CLAIM_INTERVAL,

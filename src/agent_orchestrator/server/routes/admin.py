@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import Query, Response
@@ -14,7 +15,8 @@ from agent_orchestrator.server.access import auth
 from agent_orchestrator.server.context import TheContext, TheIdentity, TheServices, admins_only
 from agent_orchestrator.server.schema import requests
 from agent_orchestrator.server.schema.openapi import as_json, gives, gives_text, part
-from agent_orchestrator.views.metrics import CONTENT_TYPE
+from agent_orchestrator.views.metrics import Family
+from agent_orchestrator.views.traffic import Traffic
 
 router = part("daemon", "")
 
@@ -28,7 +30,16 @@ async def get_health(services: TheServices) -> Response:
 @router.get("/metrics", responses=gives_text("Prometheus' text format"))
 async def get_metrics(services: TheServices) -> Response:
     """Figures for Prometheus and its like: sessions, events, effects, requests, forges, usage, the daemon itself."""
-    return Response(await services.metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+    metrics = services.metrics
+    text = await asyncio.to_thread(_render, await metrics.collect(), metrics.traffic)
+    return Response(text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+
+
+def _render(families: Sequence[Family], traffic: Traffic) -> bytes:
+    """Return metrics in Prometheus' text format; runs in a thread, because the library is loaded the first time."""
+    from agent_orchestrator.views.prometheus import render
+
+    return render(families, traffic)
 
 
 @router.get("/api/agents", responses=gives("Agents"))

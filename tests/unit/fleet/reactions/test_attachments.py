@@ -13,8 +13,14 @@ from hypothesis import strategies as st
 
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.pull_request import CheckRun, Comment, PullRequest, Review
-from agent_orchestrator.fleet.reactions.attachments import AttachmentCollector, hunk_around
-from agent_orchestrator.fleet.reactions.message_text import MAX_CHECKS, MAX_LENGTH, comments, errors
+from agent_orchestrator.fleet.reactions.message_text import (
+    MAX_CHECKS,
+    MAX_LENGTH,
+    AttachmentCollector,
+    comments,
+    errors,
+    hunk_around,
+)
 from tests.parts import make_core
 from tests.unit.core.test_facts_properties import begun
 

@@ -20,9 +20,8 @@ from agent_orchestrator.core.rules import DEFAULT_RULES, Rule
 from agent_orchestrator.fleet.notifications.all_done import all_complete
 from agent_orchestrator.fleet.notifications.health import Health
 from agent_orchestrator.fleet.notifications.quiet_hours import QuietHours
-from agent_orchestrator.fleet.reactions.attachments import AttachmentCollector, Attachments
 from agent_orchestrator.fleet.reactions.executor import Actions, RuleExecutor, own_message
-from agent_orchestrator.fleet.reactions.message_text import MessageText
+from agent_orchestrator.fleet.reactions.message_text import AttachmentCollector, Attachments, MessageText
 from agent_orchestrator.fleet.usage.account_limits import AccountLimits
 from agent_orchestrator.sessions.lifecycle.usage_wait import UsageGate
 from agent_orchestrator.sessions.part import Core
