@@ -7,7 +7,7 @@ import contextlib
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,7 +34,7 @@ from agent_orchestrator.plugins.agents.opencode.plugin import OpenCode
 from agent_orchestrator.plugins.agents.opencode.server_events import ConversationReader
 from agent_orchestrator.plugins.agents.shared.forge_commands import forge_calls
 from agent_orchestrator.plugins.agents.shared.window_titles import Titles
-from agent_orchestrator.protocols import AgentRun, Heard, Listens
+from agent_orchestrator.protocols import AgentRun, Heard
 from agent_orchestrator.protocols.reports import Report
 from tests.fuzz.target import Target
 from tests.fuzz.texts import FACTS, folder, record
@@ -68,11 +68,11 @@ class Looks:
         return True
 
 
-def listened(agent: Listens, run: AgentRun) -> list[Heard]:
+def listened(batches: AsyncIterator[Heard]) -> list[Heard]:
     """All that is heard until the agent has ended."""
 
     async def hear() -> list[Heard]:
-        return [one async for one in agent.listen(run)]
+        return [one async for one in batches]
 
     return asyncio.run(asyncio.wait_for(hear(), 20))
 
@@ -152,11 +152,7 @@ def claude(data: bytes) -> Counter[str]:
         (config / "sessions").mkdir(parents=True)
         (config / "sessions" / "4711.json").write_bytes(data.split(b"\n")[0])
 
-        class Agent:
-            def listen(self, run: AgentRun) -> Any:
-                return Listener(run, config, lambda: BEGIN).listen()
-
-        return told(listened(Agent(), run))
+        return told(listened(Listener(run, config, lambda: BEGIN).listen()))
 
 
 def codex(data: bytes) -> Counter[str]:
@@ -167,7 +163,7 @@ def codex(data: bytes) -> Counter[str]:
         file = home / "sessions/2026/11/15" / f"rollout-2026-11-15T12-00-00-{ROLLOUT}.jsonl"
         memo = {"home": str(home), "log": "0", "waits": ""}
         with mock.patch("agent_orchestrator.plugins.agents.codex.plugin.PAUSE", 0):
-            return told(listened(Codex({}, LocalHost()), launch(place, file, data, memo)))
+            return told(listened(Codex({}, LocalHost()).listen(launch(place, file, data, memo))))
 
 
 def of_gemini(data: bytes) -> Counter[str]:
@@ -176,7 +172,7 @@ def of_gemini(data: bytes) -> Counter[str]:
         home = place / "home/.gemini"
         file = home / "tmp/x/chats" / f"session-2026-11-15T11-29-{ID[:8]}.jsonl"
         memo = {"home": str(home), "prompt": "yes", "resumed": "", "before": "{}"}
-        return told(listened(Gemini({}, LocalHost()), launch(place, file, data, memo, conversation=ID)))
+        return told(listened(Gemini({}, LocalHost()).listen(launch(place, file, data, memo, conversation=ID))))
 
 
 def of_copilot(data: bytes) -> Counter[str]:
@@ -184,7 +180,7 @@ def of_copilot(data: bytes) -> Counter[str]:
     with folder() as place:
         file = place / "home/session-state" / ID / "events.jsonl"
         memo = {"home": str(place / "home"), "prompt": "yes"}
-        return told(listened(Copilot({}, LocalHost()), launch(place, file, data, memo, conversation=ID)))
+        return told(listened(Copilot({}, LocalHost()).listen(launch(place, file, data, memo, conversation=ID))))
 
 
 def kimi(data: bytes) -> Counter[str]:
@@ -193,14 +189,16 @@ def kimi(data: bytes) -> Counter[str]:
         key = folder_key(place / "workspace")
         file = place / "home/sessions" / key / "session_1/agents/main/wire.jsonl"
         memo = {"home": str(place / "home"), "prompt": "yes"}
-        return told(listened(KimiCode({}, LocalHost()), launch(place, file, data, memo)))
+        return told(listened(KimiCode({}, LocalHost()).listen(launch(place, file, data, memo))))
 
 
 def of_cursor(data: bytes) -> Counter[str]:
     """Cursor's transcript."""
     with folder() as place:
         memo = {"folder": str(place / "transcripts"), "before": "old"}
-        return told(listened(Cursor({}, LocalHost()), launch(place, place / "transcripts/c1/c1.jsonl", data, memo)))
+        return told(
+            listened(Cursor({}, LocalHost()).listen(launch(place, place / "transcripts/c1/c1.jsonl", data, memo)))
+        )
 
 
 def aider(data: bytes) -> Counter[str]:
@@ -208,7 +206,9 @@ def aider(data: bytes) -> Counter[str]:
     with folder() as place:
         (place / "aider").mkdir()
         (place / "aider" / "events.jsonl").write_bytes(data)
-        return told(listened(Aider({}, LocalHost()), launch(place, place / "aider" / "chat.history.md", data, {})))
+        return told(
+            listened(Aider({}, LocalHost()).listen(launch(place, place / "aider" / "chat.history.md", data, {})))
+        )
 
 
 def goose(data: bytes) -> Counter[str]:
@@ -235,7 +235,7 @@ def goose(data: bytes) -> Counter[str]:
                 link.execute("INSERT INTO messages (session_id, role, content_json) VALUES ('1', ?, ?)", (role, line))
             link.commit()
         memo = {"session": "app-x-1", "store": str(store), "logs": str(logs), "spent": "[0, 0, 0.0]"}
-        return told(listened(Goose({}, LocalHost()), launch(place, logs / "cli/2026-11-15/1.log", data, memo)))
+        return told(listened(Goose({}, LocalHost()).listen(launch(place, logs / "cli/2026-11-15/1.log", data, memo))))
 
 
 def opencode(data: bytes) -> Counter[str]:

@@ -8,7 +8,7 @@ from typing import ParamSpec, TypeVar
 
 import structlog
 
-from agent_orchestrator.protocols import Headless, TurnLine
+from agent_orchestrator.protocols import Agent, TurnLine
 
 PARSE_ERRORS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """The exceptions that a parser may raise for malformed data."""
@@ -33,7 +33,7 @@ def skip_malformed(read: Callable[P, Iterable[T]]) -> Callable[P, list[T]]:
     return parse
 
 
-def parse_turn_line(agent: Headless, line: str) -> TurnLine:
+def parse_turn_line(agent: Agent, line: str) -> TurnLine:
     """Return the parsed line of a turn; if the plugin fails to parse it, the line is shown as it is."""
     try:
         return agent.read_turn(line)

@@ -12,11 +12,12 @@ A session is one agent working on one task in one workspace on one branch. Four 
 and three connect it to the world: `Tracker` (issues), `SCM` (pull requests, checks, reviews), both in `forge.py`; `Notifier` (people).
 
 How reports of an agent arrive: it appends lines to its spool (`plugins/agents/shared/spool.py` reads them), its plugin reads its
-records, transcript, hooks or protocol (`Listens`), its process ends, its branch moves, its screen changes; `sessions/agents/observer.py`
-turns each into an event and records it. What follows from the events is executed as effects (`sessions/lifecycle/effects.py`), which
-call the plugins below.
+records, transcript, hooks or protocol (`Agent.listen`), its process ends, its branch moves, its screen changes;
+`sessions/agents/observer.py` turns each into an event and records it. What follows from the events is executed as effects
+(`sessions/lifecycle/effects.py`), which call the plugins below.
 
-A plugin is one class in one file. It is constructed as `Plugin(config, host)`: `config` is its own part of the
+A plugin is one class in one file. It inherits from its slot's base class, whose required methods are abstract; the others have
+defaults, which mean that the plugin does not do that. It is constructed as `Plugin(config, host)`: `config` is its own part of the
 configuration, `host` the machine it acts on (`base/host.py`; the only way to start a process). It keeps no state that
 would be missing after a restart of the daemon: what must be remembered is part of what its methods return, which the
 daemon stores as events (`core/events/`).
@@ -32,23 +33,14 @@ from agent_orchestrator.protocols.agent import Agent as Agent
 from agent_orchestrator.protocols.agent import AgentContext as AgentContext
 from agent_orchestrator.protocols.agent import AgentLaunch as AgentLaunch
 from agent_orchestrator.protocols.agent import AgentRun as AgentRun
-from agent_orchestrator.protocols.agent import Answers as Answers
 from agent_orchestrator.protocols.agent import Changes as Changes
-from agent_orchestrator.protocols.agent import Delivers as Delivers
 from agent_orchestrator.protocols.agent import Found as Found
-from agent_orchestrator.protocols.agent import Headless as Headless
 from agent_orchestrator.protocols.agent import Heard as Heard
-from agent_orchestrator.protocols.agent import Keeps as Keeps
 from agent_orchestrator.protocols.agent import Kept as Kept
-from agent_orchestrator.protocols.agent import Listens as Listens
-from agent_orchestrator.protocols.agent import NeedsWorkspace as NeedsWorkspace
 from agent_orchestrator.protocols.agent import Permission as Permission
-from agent_orchestrator.protocols.agent import Portable as Portable
 from agent_orchestrator.protocols.agent import ScreenRules as ScreenRules
-from agent_orchestrator.protocols.agent import Submits as Submits
 from agent_orchestrator.protocols.agent import Turn as Turn
 from agent_orchestrator.protocols.agent import TurnLine as TurnLine
-from agent_orchestrator.protocols.agent import Types as Types
 from agent_orchestrator.protocols.clock import Clock as Clock
 from agent_orchestrator.protocols.clock import Timer as Timer
 from agent_orchestrator.protocols.forge import LONGEST_TEXT as LONGEST_TEXT
@@ -90,7 +82,6 @@ from agent_orchestrator.protocols.runtime import Container as Container
 from agent_orchestrator.protocols.runtime import Delivered as Delivered
 from agent_orchestrator.protocols.runtime import Delivery as Delivery
 from agent_orchestrator.protocols.runtime import Exit as Exit
-from agent_orchestrator.protocols.runtime import Furnishes as Furnishes
 from agent_orchestrator.protocols.runtime import Gone as Gone
 from agent_orchestrator.protocols.runtime import Handle as Handle
 from agent_orchestrator.protocols.runtime import Held as Held
@@ -101,8 +92,6 @@ from agent_orchestrator.protocols.runtime import Runtime as Runtime
 from agent_orchestrator.protocols.runtime import Typable as Typable
 from agent_orchestrator.protocols.runtime import Undeliverable as Undeliverable
 from agent_orchestrator.protocols.runtime import Unseen as Unseen
-from agent_orchestrator.protocols.runtime import Watchable as Watchable
-from agent_orchestrator.protocols.terminal import Checked as Checked
 from agent_orchestrator.protocols.terminal import Terminal as Terminal
 from agent_orchestrator.protocols.terminal import Window as Window
 from agent_orchestrator.protocols.text import clean_text as clean_text

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol
 
+from agent_orchestrator.protocols.members import overridden
 from agent_orchestrator.protocols.records import record
 from agent_orchestrator.protocols.runtime import Delivery, Mount, Typable
 
@@ -122,34 +124,6 @@ class Found:
     version: str = ""
 
 
-@runtime_checkable
-class Agent(Protocol):
-    """Knows one coding agent's CLI."""
-
-    screen: ScreenRules
-    interrupt_keys: tuple[str, ...]
-    """Keys that interrupt its turn without ending the agent."""
-    permission_keys: Mapping[str, tuple[str, ...]]
-    """Keys that answer its permission dialog: `allow`, `always`, `deny`, as far as it has them."""
-
-    async def detect(self) -> Found | None:
-        """Return where the CLI is and its version, or None if it is not installed."""
-        ...
-
-    async def launch(self, context: AgentContext) -> AgentLaunch:
-        """Return how to start it. Raises `Missing` when the CLI is not installed."""
-        ...
-
-
-@runtime_checkable
-class NeedsWorkspace(Protocol):
-    """An agent that cannot work in a worktree; `workspace` names the kind it needs. A workspace that the user chooses
-    is used nevertheless.
-    """
-
-    workspace: str
-
-
 @record
 class Kept:
     """What an agent's CLI has outside the workspace. What does not exist when it is started is created as a folder."""
@@ -162,48 +136,6 @@ class Kept:
     """Files that are replaced by the session's own: those named by process ids, which are the same in every sandbox."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Variables that it needs for that."""
-
-
-@runtime_checkable
-class Keeps(Protocol):
-    """An agent that writes outside the workspace; others cannot do so in a sandbox."""
-
-    def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
-        """Return what it has outside the workspace.
-
-        Called after `launch`, with the environment it gets and the session's private folder, where it may write
-        nothing else. Runs outside the event loop, so it may block.
-        """
-        ...
-
-
-@runtime_checkable
-class Portable(Protocol):
-    """An agent that can continue a conversation on another machine if it gets the conversation's files. All others
-    begin a new one there.
-    """
-
-    def conversation_files(self, env: Mapping[str, str], workspace: Path, conversation: str) -> tuple[Path, ...]:
-        """Return where the files are on a machine with this environment, in a fixed order; empty if it needs none."""
-        ...
-
-
-@runtime_checkable
-class Types(Protocol):
-    """An agent whose input line takes some texts as its own commands (`/new`, `!ls`), or Enter as something else."""
-
-    def typed(self, text: str) -> str:
-        """Return what to type so that it takes this text as a message."""
-        ...
-
-
-@runtime_checkable
-class Submits(Protocol):
-    """An agent that takes Enter as a line break if it comes too soon after a text, which may happen on a busy machine."""
-
-    def unsent(self, screen: str, text: str) -> bool:
-        """Return whether this text, which was typed, is still in its input line. Then Enter is pressed once more."""
-        ...
 
 
 class Changes(Protocol):
@@ -261,33 +193,6 @@ class Heard:
     end: int = 0
 
 
-@runtime_checkable
-class Listens(Protocol):
-    """An agent that has a better source of reports than its screen. Nothing is then typed or shown by guessing."""
-
-    def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
-        """Yield reports until the agent has ended; called again after a restart of the daemon."""
-        ...
-
-
-@runtime_checkable
-class Delivers(Protocol):
-    """An agent that gets messages by its own protocol."""
-
-    async def deliver(self, run: AgentRun, message: str, text: str, *, interrupt: bool) -> Delivery | Typable | None:
-        """Deliver a message, once per message id. Return None to have it typed into the terminal, after `interrupt_keys` if requested."""
-        ...
-
-
-@runtime_checkable
-class Answers(Protocol):
-    """An agent whose permission requests are answered by other means than `permission_keys`."""
-
-    async def answer(self, run: AgentRun, permission: Permission, decision: str, text: str) -> Sequence[str] | None:
-        """Answer `allow`, `always` or `deny`. Return the keys that are still to be pressed, or None if it cannot be answered this way."""
-        ...
-
-
 @record
 class Turn:
     """One turn of a CLI without a terminal: a command that takes a prompt, prints what it does line by line, and ends."""
@@ -308,14 +213,108 @@ class TurnLine:
     reports: tuple[reports.Report, ...] = ()
 
 
-@runtime_checkable
-class Headless(Protocol):
-    """An agent with `mode: headless`: each message is its own turn. `sessions/agents/headless.py` runs the turns one after the other."""
+class Agent(ABC):
+    """Knows one coding agent's CLI. Only `detect`, `launch` and the three attributes without a value are required; a plugin overrides
+    the other methods as far as its CLI has what they need.
+
+    The attributes `listens` to `has_headless_mode` say what a class overrides.
+    """
+
+    screen: ScreenRules
+    interrupt_keys: tuple[str, ...]
+    """Keys that interrupt its turn without ending the agent."""
+    permission_keys: Mapping[str, tuple[str, ...]]
+    """Keys that answer its permission dialog: `allow`, `always`, `deny`, as far as it has them."""
+    workspace: str = ""
+    """The kind of workspace it needs, if it cannot work in a worktree. A workspace that the user chooses is used nevertheless."""
+
+    listens: bool = overridden("listen")
+    """Whether it has a better source of reports than its screen, which is `listen`. Nothing is then typed or shown by guessing."""
+    delivers_messages: bool = overridden("deliver")
+    """Whether it gets messages by its own protocol, which is `deliver`."""
+    answers_requests: bool = overridden("answer")
+    """Whether its permission requests are answered by other means than `permission_keys`, which is `answer`."""
+    detects_unsent_text: bool = overridden("unsent")
+    """Whether `unsent` can tell that Enter was taken as a line break."""
+    has_headless_mode: bool = overridden("turn", "read_turn")
+    """Whether it supports `mode: headless`, by `turn` and `read_turn`."""
+
+    @abstractmethod
+    async def detect(self) -> Found | None:
+        """Return where the CLI is and its version, or None if it is not installed."""
+
+    @abstractmethod
+    async def launch(self, context: AgentContext) -> AgentLaunch:
+        """Return how to start it. Raises `Missing` when the CLI is not installed."""
+
+    def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
+        """Return what it has outside the workspace; in a sandbox it can write nothing else there. By default nothing.
+
+        Called after `launch`, with the environment it gets and the session's private folder, where it may write
+        nothing else. Runs outside the event loop, so it may block.
+        """
+        return Kept()
+
+    def conversation_files(
+        self,
+        env: Mapping[str, str],
+        workspace: Path,
+        conversation: str,
+    ) -> tuple[Path, ...] | None:
+        """Return the files with which it continues a conversation on another machine, in a fixed order; empty if it needs none.
+
+        They are where they are on a machine with this environment. By default None: it begins a new conversation there.
+        """
+        return None
+
+    def typed(self, text: str) -> str:
+        """Return what to type so that it takes this text as a message, if its input line takes some texts as its own
+        commands (`/new`, `!ls`), or Enter as something else. By default the text itself.
+        """
+        return text
+
+    def unsent(self, screen: str, text: str) -> bool:
+        """Return whether this text, which was typed, is still in its input line. Then Enter is pressed once more.
+
+        For an agent that takes Enter as a line break if it comes too soon after a text, which may happen on a busy machine.
+        """
+        return False
+
+    async def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
+        """Yield reports until the agent has ended; called again after a restart of the daemon. By default there are none."""
+        return
+        yield
+
+    async def deliver(
+        self,
+        run: AgentRun,
+        message: str,
+        text: str,
+        *,
+        interrupt: bool,
+    ) -> Delivery | Typable | None:
+        """Deliver a message, once per message id. Return None, as by default, to have it typed into the terminal, after
+        `interrupt_keys` if requested.
+        """
+        return None
+
+    async def answer(
+        self,
+        run: AgentRun,
+        permission: Permission,
+        decision: str,
+        text: str,
+    ) -> Sequence[str] | None:
+        """Answer `allow`, `always` or `deny`. Return the keys that are still to be pressed, or None if it cannot be answered this way."""
+        return None
 
     def turn(self, context: AgentContext, prompt: str, conversation: str | None) -> Turn:
-        """Return the command of one turn: `prompt` begins a conversation, or continues `conversation`."""
-        ...
+        """Return the command of one turn: `prompt` begins a conversation, or continues `conversation`.
+
+        For `mode: headless`: each message is its own turn. `sessions/agents/headless.py` runs the turns one after the other.
+        """
+        raise NotImplementedError
 
     def read_turn(self, line: str) -> TurnLine:
         """Parse one line of its standard output. A `TurnReport` with the agent's last message must come before the command ends."""
-        ...
+        raise NotImplementedError

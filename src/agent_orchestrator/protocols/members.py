@@ -1,14 +1,34 @@
-"""What a slot's class requires of a plugin, and what it provides by default.
+"""What a slot's base class requires of a plugin, and what it provides by default.
 
-A slot with defaults marks what it requires as abstract. A plugin that inherits from the slot's class has the defaults;
-`add_defaults` gives them to one that does not. A slot that marks nothing requires all it has.
+A base class marks what it requires as abstract. A plugin that inherits from it has the defaults; `with_defaults` gives them to a
+class that does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, cast
+
+_MISSING = object()
+
+
+class _Overridden:
+    """An attribute that is true for a class which overrides some methods of the class that the attribute is defined in."""
+
+    def __init__(self, methods: tuple[str, ...]) -> None:
+        self._methods = methods
+        self._base: type[Any] | None = None
+
+    def __set_name__(self, owner: type[Any], name: str) -> None:
+        self._base = self._base or owner
+
+    def __get__(self, instance: object, owner: type[Any]) -> bool:
+        return all(getattr(owner, name) is not getattr(self._base, name) for name in self._methods)
+
+
+def overridden(*methods: str) -> bool:
+    """Return an attribute for a base class: whether a plugin's class overrides these methods."""
+    return cast("bool", _Overridden(methods))
 
 
 def required_methods(slot: type[Any]) -> list[str]:
@@ -16,26 +36,38 @@ def required_methods(slot: type[Any]) -> list[str]:
     return [name for name, value in _public(slot) if callable(value) and name not in _defaults(slot)]
 
 
-def missing_members(slot: type[Any], plugin: object) -> list[str]:
-    """Return the names of the methods and attributes that the slot requires and the plugin does not have."""
+def required_members(slot: type[Any]) -> list[str]:
+    """Return the names of the methods and attributes that a plugin of the slot must have."""
     attributes = [name for name in vars(slot).get("__annotations__", {}) if name not in vars(slot)]
-    return [name for name in (*required_methods(slot), *attributes) if not hasattr(plugin, name)]
+    return [*required_methods(slot), *attributes]
 
 
-def add_defaults(slot: type[Any], plugin: object) -> None:
-    """Give a plugin that does not inherit from the slot's class the defaults that it lacks.
+def missing_members(plugin: object, members: Iterable[str]) -> list[str]:
+    """Return those of the members that a plugin or its class does not have, or only inherits as abstract."""
+    values = {name: getattr(plugin, name, _MISSING) for name in members}
+    return [
+        name for name, value in values.items() if value is _MISSING or getattr(value, "__isabstractmethod__", False)
+    ]
 
-    Raises `AttributeError` or `TypeError` if its attributes cannot be set.
+
+def with_defaults(slot: type[Any], cls: type[Any]) -> type[Any]:
+    """Return the class, or a subclass with the slot's defaults that it lacks if it does not inherit from the slot's base class.
+
+    The subclass counts as one of the base class.
     """
-    for name, value in _defaults(slot).items():
-        if not hasattr(plugin, name):
-            setattr(plugin, name, partial(value, plugin) if callable(value) else value)
+    if slot in cls.__mro__:
+        return cls
+    defaults = {name: value for name, value in _defaults(slot).items() if not hasattr(cls, name)}
+    return cast("type[Any]", slot.register(type(cls.__name__, (cls,), {**_described_as(cls), **defaults})))
+
+
+def _described_as(cls: type[Any]) -> dict[str, Any]:
+    """Return the attributes by which a subclass has the same name and description."""
+    return {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
 
 
 def _defaults(slot: type[Any]) -> dict[str, Any]:
-    """Return what the slot provides itself: empty if it marks nothing as abstract."""
-    if not getattr(slot, "__abstractmethods__", None):
-        return {}
+    """Return the public members of the slot's class that are not abstract."""
     return {name: value for name, value in _public(slot) if not getattr(value, "__isabstractmethod__", False)}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from abc import ABC, abstractmethod
 
 from agent_orchestrator.protocols.records import record
 
@@ -40,14 +40,20 @@ class Notification:
     actions: tuple[NotificationAction, ...] = ()
 
 
-@runtime_checkable
-class Notifier(Protocol):
-    """Sends notifications to people. Set `keyed = True` if the receiver ignores an id that it has seen before: it may
-    then be repeated at will.
-    """
+class Notifier(ABC):
+    """Sends notifications to people."""
 
+    keyed: bool = False
+    """Whether the receiver ignores an id that it has seen before: a notification may then be repeated at will."""
+
+    @abstractmethod
     async def notify(self, notification: Notification) -> None:
         """Send it; raises `Temporary` when a retry may succeed, `Doubtful` when it may have arrived, `Missing` when
         this machine has no means to send it.
         """
-        ...
+
+    async def check(self) -> None:
+        """Check, without sending anything, whether this machine has what it needs. Raises `Missing` if it lacks
+        something. By default nothing is checked.
+        """
+        return

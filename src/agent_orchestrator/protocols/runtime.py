@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 from agent_orchestrator.protocols.host import Report
 from agent_orchestrator.protocols.records import record
@@ -148,72 +148,64 @@ class Typable:
     """Keys to be pressed first, to remove what the agent itself left in its prompt."""
 
 
-@runtime_checkable
-class Runtime(Protocol):
+class Runtime(ABC):
     """Keeps an agent's terminal alive, whatever happens to the daemon."""
 
+    @abstractmethod
     async def launch(self, spec: LaunchSpec) -> Handle:
         """Start the process, or find the one that an earlier call with this session and generation started."""
-        ...
 
+    @abstractmethod
     async def probe(self, handles: Sequence[Handle]) -> list[Liveness]:
         """Check all of them at once, in order; at constant cost, without a process per handle."""
-        ...
 
+    @abstractmethod
     async def ended(self, handle: Handle) -> Gone:
         """Return how the process ended, as soon as it has; costs nothing while it runs."""
-        ...
 
+    @abstractmethod
     async def deliver(self, handle: Handle, message: str, text: str, *, enter: bool = True) -> Delivery:
         """Write a message to the terminal, once per message id, and press Enter. `text` has no control characters."""
-        ...
 
+    @abstractmethod
     async def press(self, handle: Handle, keys: Sequence[str], *, once: str = "") -> None:
         """Press keys by tmux's names: `Escape`, `C-c`, `Enter`, `y`; with `once`, not again if that was the last key pressed."""
-        ...
 
+    @abstractmethod
     async def screen(self, handle: Handle) -> str:
         """Return the visible text, without attributes."""
-        ...
 
+    @abstractmethod
     async def resize(self, handle: Handle, columns: int, rows: int) -> None:
         """Set the terminal's size."""
-        ...
 
+    @abstractmethod
     def attach_command(self, handle: Handle, *, watch: bool = False) -> tuple[str, ...]:
         """Return a command that shows the terminal to a person; any number may run at once.
 
         With `watch`, nothing that is typed reaches the agent, and the size counts only while no other terminal is
         attached.
         """
-        ...
 
+    @abstractmethod
     async def stop(self, handle: Handle, grace: float = 5.0) -> Gone:
         """End the process and everything it started: asked to end first, killed after `grace` seconds. Its terminal's log stays."""
-        ...
 
+    @abstractmethod
     async def discard(self, handle: Handle) -> None:
         """Remove the terminal of a process that has ended."""
-        ...
 
+    @abstractmethod
     async def leftovers(self, known: Sequence[Handle]) -> list[Handle]:
         """Return our terminals that no known handle names, as the runtime itself lists them."""
-        ...
-
-
-@runtime_checkable
-class Watchable(Protocol):
-    """A runtime that knows whether a person watches a terminal."""
 
     async def watched(self, handle: Handle) -> bool:
-        """Return whether a person is attached to it."""
-        ...
-
-
-@runtime_checkable
-class Furnishes(Protocol):
-    """A runtime that must prepare something before it can launch: an image."""
+        """Return whether a person is attached to the terminal. By default False: the runtime cannot tell."""
+        return False
 
     async def furnish(self, container: Container, report: Report) -> None:
-        """Get or build it, unless it is there; report progress if that takes long."""
-        ...
+        """Get or build the image of a container that is to be launched, unless it is there; report progress if that takes long.
+
+        By default nothing is prepared.
+        """
+        return

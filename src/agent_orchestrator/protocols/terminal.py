@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 from agent_orchestrator.protocols.records import record
 
@@ -22,23 +22,13 @@ class Window:
     """Its page in the dashboard."""
 
 
-@runtime_checkable
-class Checked(Protocol):
-    """A notifier that can check, without sending anything, whether this machine has what it needs."""
-
-    async def check(self) -> None:
-        """Raise `Missing` if this machine lacks something."""
-        ...
-
-
-@runtime_checkable
-class Terminal(Protocol):
+class Terminal(ABC):
     """Opens a session's terminal for a person, on that person's own screen.
 
     It is constructed and called by the person's own `ao open`: the environment of its process is that of the
     person's terminal.
     """
 
+    @abstractmethod
     async def open(self, window: Window) -> None:
         """Show it, and return once it is shown, not once it is closed. Raises `Missing` where nothing can show it on this screen."""
-        ...

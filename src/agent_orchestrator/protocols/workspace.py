@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 from agent_orchestrator.protocols.host import Report
 from agent_orchestrator.protocols.records import record
@@ -65,22 +65,21 @@ class WorkspaceInfo:
     """Whether commits made in it are in the main repository at once; otherwise `publish` brings them there."""
 
 
-@runtime_checkable
-class Workspace(Protocol):
+class Workspace(ABC):
     """Creates and removes the folder a session works in."""
 
+    @abstractmethod
     async def create(self, spec: WorkspaceSpec, report: Report) -> WorkspaceInfo:
         """Create the workspace, or finish what an earlier attempt began; leave nothing behind on failure."""
-        ...
 
+    @abstractmethod
     async def publish(self, spec: WorkspaceSpec) -> None:
         """Bring the branch's commits into the main repository; no effect if they are there already."""
-        ...
 
+    @abstractmethod
     async def remove(self, spec: WorkspaceSpec) -> None:
         """Remove folder and symlink; the branch stays. The caller has made sure that no work in it is lost."""
-        ...
 
+    @abstractmethod
     async def abandon(self, spec: WorkspaceSpec) -> WorkspaceInfo | None:
         """Remove what an interrupted attempt left, its new branch included; a finished workspace stays, and is returned."""
-        ...

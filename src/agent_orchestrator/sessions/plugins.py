@@ -13,7 +13,7 @@ from agent_orchestrator.errors import AoError, Missing
 from agent_orchestrator.plugins.runtimes.auto import OLDEST_TMUX, choose_runtime, tmux_version
 from agent_orchestrator.plugins.runtimes.docker.engine import find_engine
 from agent_orchestrator.plugins.runtimes.docker.inside import container_host
-from agent_orchestrator.protocols import Agent, Handle, NeedsWorkspace, Runtime, Watchable, Workspace
+from agent_orchestrator.protocols import Agent, Handle, Runtime, Workspace
 from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.sessions.isolation.containers import RUNTIME as CONTAINED
 from agent_orchestrator.sessions.site import Sites
@@ -72,8 +72,7 @@ class Plugins:
         """
         name = wanted or settings.workspace
         if name is None:
-            agent = self.agent(project, settings)
-            name = agent.workspace if isinstance(agent, NeedsWorkspace) else "clone" if sandboxed else "worktree"
+            name = self.agent(project, settings).workspace or ("clone" if sandboxed else "worktree")
         self.registry(project).get("workspace", name)
         return name
 
@@ -110,7 +109,7 @@ class Plugins:
             return False
         try:
             runtime = self.runtime_of(facts)
-            return isinstance(runtime, Watchable) and await runtime.watched(handle)
+            return await runtime.watched(handle)
         except AoError:
             return False
 

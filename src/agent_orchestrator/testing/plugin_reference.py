@@ -31,8 +31,8 @@ Method = ast.FunctionDef | ast.AsyncFunctionDef
 def reference() -> str:
     """The whole page."""
     parts = [_HEAD]
-    for slot, protocol in SLOTS.items():
-        (node,) = ast.parse(inspect.getsource(protocol)).body
+    for slot, base in SLOTS.items():
+        (node,) = ast.parse(inspect.getsource(base)).body
         assert isinstance(node, ast.ClassDef)
         title = (
             f"## `{slot}`\n\n{_said(ast.get_docstring(node))} {_CONSTRUCTED} Tutorial: [{slot}](../plugins/{slot}.md)."
@@ -45,7 +45,7 @@ def reference() -> str:
 
 def _methods(node: ast.ClassDef) -> Iterator[str]:
     for item in node.body:
-        if isinstance(item, Method):
+        if isinstance(item, Method) and not item.name.startswith("_"):
             kind = "async def" if isinstance(item, ast.AsyncFunctionDef) else "def"
             arguments = ast.unparse(item.args).removeprefix("self").removeprefix(", ")
             returns = f" -> {ast.unparse(item.returns)}" if item.returns else ""

@@ -17,6 +17,7 @@ from typing import Any
 from agent_orchestrator.cli.scaffold.slots import scm, tracker
 from agent_orchestrator.errors import AoError, Conflict
 from agent_orchestrator.protocols import (
+    Agent,
     AgentContext,
     AgentLaunch,
     Alive,
@@ -30,10 +31,14 @@ from agent_orchestrator.protocols import (
     LaunchSpec,
     Liveness,
     Notification,
+    Notifier,
     Report,
+    Runtime,
     ScreenRules,
+    Terminal,
     Undeliverable,
     Window,
+    Workspace,
     WorkspaceInfo,
     WorkspaceSpec,
 )
@@ -45,7 +50,7 @@ NOTHING = "0" * 40
 """A commit that there is not."""
 
 
-class MemoryAgent:
+class MemoryAgent(Agent):
     """An agent whose program does nothing and ends; `asked` are the sessions that it was to start in."""
 
     name = "memory"
@@ -87,7 +92,7 @@ class Launched:
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class MemoryRuntime:
+class MemoryRuntime(Runtime):
     """Terminals without processes; `launched` has them by session, the newest launch of each."""
 
     name = "memory"
@@ -189,7 +194,7 @@ class MemoryRuntime:
         return one
 
 
-class MemoryWorkspace:
+class MemoryWorkspace(Workspace):
     """Plain folders without Git; `made` has what they were made for, by session."""
 
     name = "memory"
@@ -260,7 +265,7 @@ class MemorySCM(scm.TheClass):
         self._pulls = [copy.deepcopy(dict(one)) for one in pulls]
 
 
-class MemoryNotifier:
+class MemoryNotifier(Notifier):
     """Tells nobody; `sent` are the notifications, and `failing` is raised instead while there is one."""
 
     name = "memory"
@@ -282,7 +287,7 @@ class MemoryNotifier:
         self.sent.append(plain)
 
 
-class MemoryTerminal:
+class MemoryTerminal(Terminal):
     """Opens nothing; `opened` are the windows that were asked for."""
 
     name = "memory"

@@ -9,6 +9,7 @@ from typing import Any
 
 from agent_orchestrator.protocols import (
     Activity,
+    Agent,
     AgentContext,
     AgentLaunch,
     AgentRun,
@@ -22,7 +23,7 @@ from agent_orchestrator.protocols import (
 from agent_orchestrator.protocols import reports as r
 
 
-class Listening:
+class Listening(Agent):
     """Reads `journal` in its private folder."""
 
     name = "listening"

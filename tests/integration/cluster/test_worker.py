@@ -33,19 +33,14 @@ from agent_orchestrator.protocols import (
     AgentContext,
     AgentRun,
     Alive,
-    Answers,
     Delivered,
-    Delivers,
     Exit,
     Gone,
-    Headless,
+    Handle,
     Heard,
-    Listens,
     Runtime,
     Typable,
-    Types,
     Unseen,
-    Watchable,
     Workspace,
 )
 from agent_orchestrator.server.access import tls
@@ -150,7 +145,7 @@ async def test_work_on_a_node_is_made_saved_removed_and_brought_back(world: Benc
 async def test_a_terminal_on_a_node_is_written_to_shown_and_attached_to_as_one_here(world: Bench) -> None:
     node = await world.linked()
     runtime = node.runtime()
-    assert isinstance(runtime, Runtime) and isinstance(runtime, Watchable)
+    assert isinstance(runtime, Runtime)
     handle = await world.launch(shell(ECHO))
     assert (handle.runtime, handle.boot_id, handle.address["node"]) == ("ray", node.boot_id, "n1")
     assert await world.launch(shell(ECHO)) == handle
@@ -187,8 +182,8 @@ async def test_a_terminal_on_a_node_is_written_to_shown_and_attached_to_as_one_h
     assert await runtime.leftovers([]) == []
 
 
-async def _not_watched(runtime: Watchable, handle: object) -> bool:
-    return not await runtime.watched(handle)  # type: ignore[arg-type]
+async def _not_watched(runtime: Runtime, handle: Handle) -> bool:
+    return not await runtime.watched(handle)
 
 
 async def test_an_end_is_told_over_lost_links_and_a_lost_link_says_nothing(world: Bench) -> None:
@@ -294,7 +289,8 @@ async def test_the_demo_agent_works_on_a_node(world: Bench) -> None:
     agent = node.agent(
         "demo", {"script": "[[write: a.txt|hello]]\n[[commit: made by the agent]]\n[[done: all of it]]\n[[exit: 7]]"}
     )
-    assert isinstance(agent, Headless) and not isinstance(agent, Listens | Delivers | Answers | Types)
+    assert agent.has_headless_mode and agent.typed("you") == "you"
+    assert not (agent.listens or agent.delivers_messages or agent.answers_requests or agent.detects_unsent_text)
     assert agent.permission_keys["allow"] == ("y",)
     plan = await agent.launch(context(world))
     script = plan.env["AO_DEMO_SCRIPT"]
@@ -313,8 +309,8 @@ async def test_the_demo_agent_works_on_a_node(world: Bench) -> None:
 async def test_an_agent_is_heard_by_its_plugin_on_the_node_also_after_a_lost_link(world: Bench) -> None:
     node = await world.linked()
     agent = node.agent("listening", {"word": "hey"}, (PLUGIN,))
-    assert isinstance(agent, Listens) and isinstance(agent, Delivers) and isinstance(agent, Types)
-    assert not isinstance(agent, Answers | Headless)
+    assert agent.listens and agent.delivers_messages
+    assert not agent.answers_requests and not agent.has_headless_mode
     assert agent.typed("you") == "hey you"
     found = await agent.detect()
     assert found is not None and found.path.startswith(str(world.there.path)) and found.version == "hey"

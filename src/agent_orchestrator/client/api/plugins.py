@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent_orchestrator.client.api.tasks import Task
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.protocols import AgentContext, AgentLaunch, Found, Notification, ScreenRules
+from agent_orchestrator.protocols import Agent, AgentContext, AgentLaunch, Found, Notification, Notifier, ScreenRules
 
 if TYPE_CHECKING:
     from agent_orchestrator.protocols.host import Host
@@ -102,7 +102,7 @@ class Plugin:
         return plugin
 
 
-class AgentPlugin(Plugin):
+class AgentPlugin(Plugin, Agent):
     """An agent written in Python. Override `execute_task`, or `start` and `send_message`."""
 
     slot = "agent"
@@ -184,7 +184,7 @@ class AgentPlugin(Plugin):
         )
 
 
-class NotifierPlugin(Plugin):
+class NotifierPlugin(Plugin, Notifier):
     """A notifier written in Python."""
 
     slot = "notifier"

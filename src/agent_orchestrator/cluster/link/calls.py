@@ -141,11 +141,8 @@ CALLS: Mapping[str, Call] = {
     **_describe_methods(
         "runtime", protocols.Runtime, "launch", "probe", "ended", "deliver", "press", "screen", "resize"
     ),
-    **_describe_methods("runtime", protocols.Runtime, "stop", "discard", "leftovers"),
-    **_describe_methods("runtime", protocols.Watchable, "watched"),
-    **_describe_methods("agent", protocols.Agent, "detect", "launch"),
-    **_describe_methods("agent", protocols.Delivers, "deliver"),
-    **_describe_methods("agent", protocols.Answers, "answer"),
+    **_describe_methods("runtime", protocols.Runtime, "stop", "discard", "leftovers", "watched"),
+    **_describe_methods("agent", protocols.Agent, "detect", "launch", "deliver", "answer"),
     **_describe_methods("repository", Repositories, "refresh", "publish", "push", "save", "forget"),
     "headless.plan": _describe_call("headless.plan", headless.plan),
     **{name: _describe_call(name, function) for name, function in FUNCTIONS.items()},

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from agent_orchestrator.cluster.nodes.registry import Nodes
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.protocols import Portable
 from agent_orchestrator.sessions.lifecycle.conversations import Conversations
 from agent_orchestrator.sessions.lifecycle.session_specs import SessionSpecs
 from agent_orchestrator.sessions.part import Core
@@ -27,9 +26,11 @@ class ConversationCopier(Conversations):
     def _file_pairs(self, facts: SessionFacts) -> list[tuple[Path, Path]] | None:
         """Return pairs of each conversation file on the node and its copy here, or None if the agent's conversations cannot be moved."""
         agent = self.core.plugins.agent_of(facts)
-        if not isinstance(agent, Portable) or not facts.conversation:
+        if not facts.conversation:
             return None
         paths = agent.conversation_files(self.specs.environment(facts), Path(facts.spec.path), facts.conversation)
+        if paths is None:
+            return None
         folder = self.core.home.session(facts.id) / "conversation"
         return [(path, folder / f"{number}-{path.name}") for number, path in enumerate(paths)]
 

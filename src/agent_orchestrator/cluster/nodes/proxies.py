@@ -28,21 +28,21 @@ from agent_orchestrator.protocols import (
     AgentContext,
     AgentLaunch,
     AgentRun,
-    Answers,
-    Delivers,
     Delivery,
     Found,
     Gone,
     Handle,
     Heard,
     LaunchSpec,
-    Listens,
     Liveness,
     Permission,
     Report,
-    ScreenRules,
+    Runtime,
+    Turn,
+    TurnLine,
     Typable,
     Unseen,
+    Workspace,
     WorkspaceInfo,
     WorkspaceSpec,
 )
@@ -58,7 +58,7 @@ _LONGEST_LINE = 16 << 20
 """Bytes of one line that a node sends on a channel, at most."""
 
 
-class RemoteWorkspace:
+class RemoteWorkspace(Workspace):
     """A workspace plugin on a node. `spec.repo`, `path` and `private` are the node's."""
 
     def __init__(self, node: RemoteNode, kind: str, plugins: tuple[Path, ...]) -> None:
@@ -98,7 +98,7 @@ class RemoteWorkspace:
         return await self._node.plugin(self._kind, {}, self._plugins)
 
 
-class RemoteRuntime:
+class RemoteRuntime(Runtime):
     """The `process` runtime on a node."""
 
     def __init__(self, node: RemoteNode) -> None:
@@ -207,30 +207,47 @@ def _node_handle(handle: Handle) -> Handle:
 
 # -- agents ------------------------------------------------------------------------------------------------------------
 
-_AT_ONCE = (
-    *("screen", "interrupt_keys", "permission_keys"),
-    *("workspace", "typed", "unsent", "turn", "read_turn", "conversation_files"),
-)
-"""The attributes and methods of a plugin that need nothing from the node; taken over if its class has them."""
 
-
-class RemoteAgent:
-    """An agent plugin on a node."""
-
-    screen: ScreenRules
-    interrupt_keys: tuple[str, ...]
-    permission_keys: Mapping[str, tuple[str, ...]]
+class RemoteAgent(Agent):
+    """An agent plugin on a node; `local` is an instance of the same class here, which answers what needs nothing from the node."""
 
     def __init__(
-        self, node: RemoteNode, tool: str, options: Mapping[str, Any], plugins: tuple[Path, ...], alike: Agent
+        self, node: RemoteNode, tool: str, options: Mapping[str, Any], plugins: tuple[Path, ...], local: Agent
     ) -> None:
         self._node = node
         self._tool = tool
         self._options = options
         self._plugins = plugins
-        for name in _AT_ONCE:
-            if hasattr(alike, name):
-                setattr(self, name, getattr(alike, name))
+        self._local = local
+        self.screen = local.screen
+        self.interrupt_keys = local.interrupt_keys
+        self.permission_keys = local.permission_keys
+        self.workspace = local.workspace
+        self.listens = local.listens
+        self.delivers_messages = local.delivers_messages
+        self.answers_requests = local.answers_requests
+        self.detects_unsent_text = local.detects_unsent_text
+        self.has_headless_mode = local.has_headless_mode
+
+    def conversation_files(self, env: Mapping[str, str], workspace: Path, conversation: str) -> tuple[Path, ...] | None:
+        """Return the files with which the agent continues a conversation on another machine, or None if it cannot."""
+        return self._local.conversation_files(env, workspace, conversation)
+
+    def typed(self, text: str) -> str:
+        """Return what to type so that the agent takes this text as a message."""
+        return self._local.typed(text)
+
+    def unsent(self, screen: str, text: str) -> bool:
+        """Return whether this text, which was typed, is still in the agent's input line."""
+        return self._local.unsent(screen, text)
+
+    def turn(self, context: AgentContext, prompt: str, conversation: str | None) -> Turn:
+        """Return the command of one turn."""
+        return self._local.turn(context, prompt, conversation)
+
+    def read_turn(self, line: str) -> TurnLine:
+        """Parse one line of a turn's output."""
+        return self._local.read_turn(line)
 
     async def detect(self) -> Found | None:
         """Return the CLI on the node with its version, or None if it is not installed."""
@@ -242,13 +259,19 @@ class RemoteAgent:
         agent_launch: AgentLaunch = await self._node.ask("agent.launch", of=await self._plugin_call(), context=context)
         return agent_launch
 
-    async def _plugin_call(self) -> dict[str, Any]:
-        """Return the plugin's description for a call."""
-        return await self._node.plugin(self._tool, self._options, self._plugins)
+    async def deliver(self, run: AgentRun, message: str, text: str, *, interrupt: bool) -> Delivery | Typable | None:
+        """Deliver a message on the node, once for each message id."""
+        arguments: dict[str, Any] = {"run": Run.of(run), "message": message, "text": text, "interrupt": interrupt}
+        delivery: Delivery | Typable | None = await self._node.ask(
+            "agent.deliver", of=await self._plugin_call(), **arguments
+        )
+        return delivery
 
-
-class _Listening(RemoteAgent):
-    """`Listens`: the plugin reads the agent's records on the node, with the node's file watch, and sends its reports here."""
+    async def answer(self, run: AgentRun, permission: Permission, decision: str, text: str) -> Sequence[str] | None:
+        """Answer a permission request on the node; return the keys still to be pressed, or None if it cannot be answered this way."""
+        arguments: dict[str, Any] = {"run": Run.of(run), "permission": permission, "decision": decision, "text": text}
+        keys: Sequence[str] | None = await self._node.ask("agent.answer", of=await self._plugin_call(), **arguments)
+        return keys
 
     async def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
         """Yield the agent's reports until it has ended; a lost link is waited out, and no report is missed."""
@@ -290,37 +313,15 @@ class _Listening(RemoteAgent):
                 body = {"of": await self._plugin_call(), "run": to_json(Run, replace(Run.of(run), cursors=cursors))}
                 return await self._node.link.open("agent.listen", body)
 
-
-class _Delivering(RemoteAgent):
-    """`Delivers`: the plugin delivers messages on the node."""
-
-    async def deliver(self, run: AgentRun, message: str, text: str, *, interrupt: bool) -> Delivery | Typable | None:
-        """Deliver a message on the node, once for each message id."""
-        arguments: dict[str, Any] = {"run": Run.of(run), "message": message, "text": text, "interrupt": interrupt}
-        delivery: Delivery | Typable | None = await self._node.ask(
-            "agent.deliver", of=await self._plugin_call(), **arguments
-        )
-        return delivery
-
-
-class _Answering(RemoteAgent):
-    """`Answers`: the plugin answers permission requests on the node."""
-
-    async def answer(self, run: AgentRun, permission: Permission, decision: str, text: str) -> Sequence[str] | None:
-        """Answer a permission request on the node; return the keys still to be pressed, or None if it cannot be answered this way."""
-        arguments: dict[str, Any] = {"run": Run.of(run), "permission": permission, "decision": decision, "text": text}
-        keys: Sequence[str] | None = await self._node.ask("agent.answer", of=await self._plugin_call(), **arguments)
-        return keys
+    async def _plugin_call(self) -> dict[str, Any]:
+        """Return the plugin's description for a call."""
+        return await self._node.plugin(self._tool, self._options, self._plugins)
 
 
 def remote_agent(node: RemoteNode, tool: str, options: Mapping[str, Any], plugins: tuple[Path, ...]) -> Agent:
-    """Return a proxy that supports exactly the protocols that the plugin's own class supports."""
+    """Return a proxy with the abilities of the plugin's own class."""
     registry = Registry([{"path": str(path)} for path in plugins], installed=[("agent", tool)])
-    local_agent = registry.make("agent", tool, options, LocalHost())
-    mixins = ((Listens, _Listening), (Delivers, _Delivering), (Answers, _Answering))
-    bases = tuple(mixin for protocol, mixin in mixins if isinstance(local_agent, protocol))
-    proxy: Agent = type("RemoteAgent", bases or (RemoteAgent,), {})(node, tool, options, plugins, local_agent)
-    return proxy
+    return RemoteAgent(node, tool, options, plugins, registry.make("agent", tool, options, LocalHost()))
 
 
 async def _send_end(run: AgentRun, channel: Channel) -> None:

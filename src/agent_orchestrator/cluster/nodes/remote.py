@@ -148,14 +148,11 @@ class RemoteNode:
         return RemoteWorkspace(self, kind, tuple(plugins))
 
     def runtime(self) -> RemoteRuntime:
-        """Return the `process` runtime on the node, which sessions record as `ray`; one for all.
-
-        It is also `Watchable`.
-        """
+        """Return the `process` runtime on the node, which sessions record as `ray`; one for all."""
         return self._runtime
 
     def agent(self, tool: str, options: Mapping[str, Any], plugins: Sequence[Path] = ()) -> Agent:
-        """Return an agent plugin on the node, with the abilities of the plugin's own class (`Listens`, `Delivers`, `Answers` …)."""
+        """Return an agent plugin on the node, with the abilities of the plugin's own class (`Agent.listens` …)."""
         return remote_agent(self, tool, options, tuple(plugins))
 
     async def headless_plan(

@@ -263,7 +263,7 @@ class NodeSite:
         return checkpoint
 
 
-class NodeWorkspace:
+class NodeWorkspace(Workspace):
     """A workspace plugin on a node, supplied from the main repository here."""
 
     def __init__(self, site: NodeSite, plugin: Workspace) -> None:

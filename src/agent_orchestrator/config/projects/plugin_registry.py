@@ -4,7 +4,8 @@ Plugins come from three places: a file or package named in `plugins:`, this pack
 group `agent_orchestrator.<slot>`). All of them are imported by `_import_plugin` and constructed by `Registry.make`; built-in plugins
 use the same path. If two have the same name, the first place in that order wins.
 
-A file declares its plugin by `plugin = TheClass`, or has a single class with all the methods of one slot. Its name is the
+A file declares its plugin by `plugin = TheClass`, or has a single class that is complete for one slot. A class that does not inherit
+from its slot's base class but has its methods gets the base class's defaults (`_as_factory`). Its name is the
 class's `name`, else the file's; an entry in `plugins:` can set `name` and `slot`. A plugin that is written with the classes of
 `agent_orchestrator.client.api.plugins` can also be an instance: `plugin = TheClass()`, `plugin = {"agent": TheClass()}`.
 
@@ -31,7 +32,7 @@ from agent_orchestrator import protocols
 from agent_orchestrator.base.builtin_plugins import BUILT_IN as BUILT_IN
 from agent_orchestrator.base.files.safe import read_regular_file
 from agent_orchestrator.errors import AoError, Denied, NotFound, UsageError
-from agent_orchestrator.protocols.members import add_defaults, missing_members, required_methods
+from agent_orchestrator.protocols.members import missing_members, required_members, required_methods, with_defaults
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -50,6 +51,9 @@ SLOTS: Mapping[str, type[Any]] = {
 
 PERMISSIONS = ("network", "files", "processes", "secrets")
 """What a plugin can declare that it needs: other machines, files beyond a session's, programs, the user's tokens and keys."""
+
+RENAMED: Mapping[str, Mapping[str, str]] = {}
+"""Slot → earlier name of an optional method → its name now."""
 
 Admit = Callable[[Path, bytes], bool]
 """Takes a file and its content, and returns whether it may be run."""
@@ -123,21 +127,22 @@ class Registry:
 
     def make(self, slot: str, name: str, config: Mapping[str, Any], host: Host) -> Any:
         """Construct a plugin with its own part of the configuration."""
-        factory = self.get(slot, name)
+        factory, description = self.get(slot, name), f"the {slot} plugin {name}"
+        base = SLOTS[slot]
         try:
+            if isinstance(factory, type):
+                _check_members(factory, required_methods(base), slot, description)
             plugin = factory(config, host)
         except AoError:
             raise
         except Exception as error:
-            raise UsageError(f"the {slot} plugin {name} could not be made: {_reason(error)}") from error
-        if missing := missing_members(SLOTS[slot], plugin):
-            raise UsageError(f"the {slot} plugin {name} lacks {', '.join(missing)}", "see agent_orchestrator.protocols")
-        try:
-            add_defaults(SLOTS[slot], plugin)
-        except (AttributeError, TypeError) as error:
-            base = SLOTS[slot].__name__
-            remedy = f"let its class inherit from agent_orchestrator.protocols.{base}"
-            raise UsageError(f"the {slot} plugin {name} lacks the defaults of {base}", remedy) from error
+            raise UsageError(f"{description} could not be made: {_reason(error)}") from error
+        _check_members(plugin, required_members(base), slot, description)
+        if not isinstance(plugin, base):
+            raise UsageError(
+                f"{description} is a {type(plugin).__name__}, which is no {base.__name__}",
+                f"let its class inherit from agent_orchestrator.protocols.{base.__name__}",
+            )
         return plugin
 
     def names(self, slot: str) -> list[str]:
@@ -347,7 +352,8 @@ def _select_plugin(
             factory = next(iter(factory.values()))
         if not callable(factory) and not hasattr(factory, "made"):
             raise UsageError(f"{description}: {attribute} is not a class")
-        return slot or _slot_of(factory, description), _as_factory(factory)
+        slot = slot or _slot_of(factory, description)
+        return slot, _as_factory(factory, slot)
     classes = [item for item in vars(module).values() if isinstance(item, type) and item.__module__ == module.__name__]
     candidate_slots = [slot] if slot else list(SLOTS)
     fitting = [item for item in classes if any(_fits(item, candidate_slot) for candidate_slot in candidate_slots)]
@@ -357,7 +363,8 @@ def _select_plugin(
             f"{description} {class_count} with the methods of a {slot or 'plugin'}",
             "say which by `plugin = TheClass` in it",
         )
-    return slot or _slot_of(fitting[0], description), _as_factory(fitting[0])
+    slot = slot or _slot_of(fitting[0], description)
+    return slot, _as_factory(fitting[0], slot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,17 +378,28 @@ class _ClientApiFactory:
         return of.made(config, host) if isinstance(of, type) else of  # type: ignore[attr-defined]
 
 
-def _as_factory(plugin: Any) -> protocols.PluginFactory:
+def _as_factory(plugin: Any, slot: str) -> protocols.PluginFactory:
+    """Return what constructs a plugin. A class that does not inherit from its slot's base class gets the defaults of that class."""
     factory: protocols.PluginFactory = _ClientApiFactory(plugin) if hasattr(plugin, "made") else plugin
-    return factory
+    return with_defaults(SLOTS[slot], factory) if isinstance(factory, type) else factory
+
+
+def _check_members(plugin: object, members: Iterable[str], slot: str, description: str) -> None:
+    """Raise `UsageError` if a plugin or its class lacks some of these members, or has a method under its earlier name."""
+    for old_name, new_name in RENAMED.get(slot, {}).items():
+        if hasattr(plugin, old_name):
+            raise UsageError(f"{description} has {old_name}, which is called {new_name} now", "rename it")
+    if missing := missing_members(plugin, members):
+        raise UsageError(f"{description} lacks {', '.join(missing)}", "see agent_orchestrator.protocols")
 
 
 def _slot_of(factory: object, description: str) -> str:
-    """Return the only slot whose methods the factory has.
+    """Return the slot whose base class the factory inherits from, else the only slot whose methods it has.
 
     If it has all methods of two slots, and one slot's methods are a part of the other's (`terminal` of `scm`), the larger slot is meant.
     """
-    slots = [slot for slot in SLOTS if _fits(factory, slot)]
+    slots = [slot for slot, base in SLOTS.items() if base in getattr(factory, "__mro__", ())]
+    slots = slots or [slot for slot in SLOTS if _fits(factory, slot)]
     slots = [slot for slot in slots if not any(_has_more_methods(other, slot) for other in slots)]
     if len(slots) != 1:
         fits = f"fits the slots {', '.join(slots)}" if slots else "fits no slot"
@@ -392,7 +410,8 @@ def _slot_of(factory: object, description: str) -> str:
 
 
 def _fits(factory: object, slot: str) -> bool:
-    return all(callable(getattr(factory, method, None)) for method in required_methods(SLOTS[slot]))
+    methods = required_methods(SLOTS[slot])
+    return not missing_members(factory, methods) and all(callable(getattr(factory, method)) for method in methods)
 
 
 def _has_more_methods(slot: str, other: str) -> bool:

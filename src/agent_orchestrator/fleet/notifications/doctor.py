@@ -11,7 +11,6 @@ from agent_orchestrator.core.notices import Notice
 from agent_orchestrator.errors import AoError, Missing, NotFound
 from agent_orchestrator.fleet.notifications.service import NotificationSender, send
 from agent_orchestrator.fleet.notifications.targets import Target
-from agent_orchestrator.protocols import Checked
 
 
 class NotifierTest:
@@ -66,9 +65,7 @@ class NotifierTest:
         if trouble is not None and trouble.told:
             return finding(name, "warning", trouble.error, trouble.remedy)
         try:
-            notifier = self.notifying.targets.make(target)
-            if isinstance(notifier, Checked):
-                await notifier.check()
+            await self.notifying.targets.make(target).check()
         except Missing as error:
             return finding(name, "warning", error.text, error.remedy)
         except AoError as error:

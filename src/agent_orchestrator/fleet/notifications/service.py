@@ -109,7 +109,7 @@ class NotificationSender(Part):
         sent_marks = [marks[notice.id] for notice in notices]
         try:
             notifier = self.targets.make(target)
-            keyed = bool(getattr(notifier, "keyed", False))
+            keyed = notifier.keyed
             if attempts >= 2 and not keyed:
                 return self._settle(
                     target, intent, settled, "doubtful", marks=sent_marks, reason="it may have arrived, twice"

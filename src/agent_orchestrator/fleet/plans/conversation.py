@@ -15,7 +15,7 @@ from agent_orchestrator.config.prices import Prices
 from agent_orchestrator.core.plans import Spent
 from agent_orchestrator.errors import AoError, Conflict, Temporary
 from agent_orchestrator.plugins.agents.shared.spool import clean_text
-from agent_orchestrator.protocols import AgentContext, Headless
+from agent_orchestrator.protocols import Agent, AgentContext
 from agent_orchestrator.protocols import reports as r
 from agent_orchestrator.protocols.host import Host
 
@@ -41,7 +41,7 @@ class Conversation:
 
     def __init__(
         self,
-        agent: Headless,
+        agent: Agent,
         name: str,
         context: AgentContext,
         host: Host,

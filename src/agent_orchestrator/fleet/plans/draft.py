@@ -6,6 +6,7 @@ If the daemon dies during a planning, the next one starts it again from the begi
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -34,7 +35,7 @@ from agent_orchestrator.fleet.plans.scratch_copy import Scratch, Scratches
 from agent_orchestrator.fleet.plans.validation import CheckedPlan, PlanContext, check, json_in
 from agent_orchestrator.fleet.usage.account_limits import is_held, next_hold
 from agent_orchestrator.fleet.usage.budgets import Budgets
-from agent_orchestrator.protocols import AgentContext, Headless
+from agent_orchestrator.protocols import Agent, AgentContext
 from agent_orchestrator.sessions.lifecycle.environment import AGENT_SECRETS, agent_environment
 from agent_orchestrator.sessions.part import Core, Part
 
@@ -68,7 +69,7 @@ class PlanDrafter(Part):
         self._running: dict[str, asyncio.Task[CheckedPlan]] = {}
         self._slots = asyncio.Semaphore(MOST_AT_ONCE)
 
-    def settings(self, project: ProjectConfig, name: str) -> tuple[ResolvedAgent, Headless]:
+    def settings(self, project: ProjectConfig, name: str) -> tuple[ResolvedAgent, Agent]:
         """Return the settings and the plugin of the agent that is to plan.
 
         Raises `UsageError`, with the names of the agents that can plan, if this one has no headless mode.
@@ -76,7 +77,7 @@ class PlanDrafter(Part):
         settings = self.core.config.agent(project.id, name)
         assert settings is not None
         agent = self.core.plugins.agent(project, settings)
-        if not isinstance(agent, Headless):
+        if not agent.has_headless_mode:
             raise UsageError(
                 f"{name} has no headless mode, so it cannot plan",
                 f"name one that has, by --agent or orchestrator.planner.agent: {', '.join(self._headless_agents(project))}",
@@ -87,12 +88,9 @@ class PlanDrafter(Part):
         """Return the names of the agents that have a headless mode."""
         registry, names = self.core.plugins.registry(project), []
         for name in registry.names("agent"):
-            try:
-                factory = registry.get("agent", name)
-            except AoError:
-                continue
-            if all(hasattr(factory, member) for member in ("turn", "read_turn")):
-                names.append(name)
+            with contextlib.suppress(AoError):
+                if registry.make("agent", name, {}, self.core.host).has_headless_mode:
+                    names.append(name)
         return names
 
     def stop(self, plan: str) -> None:
@@ -252,7 +250,7 @@ class PlanDrafter(Part):
         return plan.model or planner_model or settings.model
 
     def _conversation(
-        self, plan: Plan, project: ProjectConfig, settings: ResolvedAgent, agent: Headless, scratch: Scratch
+        self, plan: Plan, project: ProjectConfig, settings: ResolvedAgent, agent: Agent, scratch: Scratch
     ) -> Conversation:
         """Return a new conversation with the agent in the copy of the repository; end processes that an earlier one left."""
         ao_variables = {"AO_PROJECT": project.id, "AO_HOME": str(self.home.path)}

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 from agent_orchestrator.base.text import templates
 from agent_orchestrator.errors import Missing, UsageError
 from agent_orchestrator.plugins.agents.shared import cli
-from agent_orchestrator.protocols import AgentContext, AgentLaunch, Found, Kept, ScreenRules
+from agent_orchestrator.protocols import (
+    Agent,
+    AgentContext,
+    AgentLaunch,
+    Found,
+    Kept,
+    ScreenRules,
+)
 
 if TYPE_CHECKING:
     from agent_orchestrator.protocols.host import Host
@@ -43,7 +50,7 @@ _CONDITIONAL_WORD = re.compile(r"\{\{[^{}]+ if [^{}]+\}\}")
 _SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "<<"})
 
 
-class Command:
+class Command(Agent):
     """The agent plugin that starts the command in its configuration."""
 
     def __init__(self, config: Mapping[str, Any], host: Host) -> None:

@@ -18,6 +18,7 @@ from agent_orchestrator.plugins.agents.shared import cli
 from agent_orchestrator.plugins.agents.shared.journals import Journal, parse_time, size_of
 from agent_orchestrator.protocols import (
     Activity,
+    Agent,
     AgentContext,
     AgentLaunch,
     AgentRun,
@@ -54,7 +55,7 @@ _PASTED = re.compile(r'<pasted_content file="(?P<file>[^"\n]+)"[^<>\n]*/>')
 _LIMIT = re.compile(r"rate.?limit|quota|usage limit|premium requests", re.IGNORECASE)
 
 
-class Copilot:
+class Copilot(Agent):
     """The agent plugin that runs `copilot` interactively."""
 
     screen = ScreenRules(

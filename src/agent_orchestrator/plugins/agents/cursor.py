@@ -14,7 +14,17 @@ from agent_orchestrator.base.tolerant import skip_malformed
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.plugins.agents.shared import cli
 from agent_orchestrator.plugins.agents.shared.journals import Journal, entries_in, last_changed
-from agent_orchestrator.protocols import Activity, AgentContext, AgentLaunch, AgentRun, Found, Heard, Kept, ScreenRules
+from agent_orchestrator.protocols import (
+    Activity,
+    Agent,
+    AgentContext,
+    AgentLaunch,
+    AgentRun,
+    Found,
+    Heard,
+    Kept,
+    ScreenRules,
+)
 from agent_orchestrator.protocols import reports as r
 
 if TYPE_CHECKING:
@@ -30,7 +40,7 @@ LOOK_EVERY = 1.0
 _USER_QUERY = re.compile(r"\A<user_query>\n?(.*?)\n?</user_query>\Z", re.DOTALL)
 
 
-class Cursor:
+class Cursor(Agent):
     """The agent plugin that runs `cursor-agent` interactively."""
 
     screen = ScreenRules(

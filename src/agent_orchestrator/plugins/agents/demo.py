@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 import agent_orchestrator
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.plugins.agents.shared.spool import parse
-from agent_orchestrator.protocols import AgentContext, AgentLaunch, Found, ScreenRules, Turn, TurnLine
+from agent_orchestrator.protocols import (
+    Agent,
+    AgentContext,
+    AgentLaunch,
+    Found,
+    ScreenRules,
+    Turn,
+    TurnLine,
+)
 from agent_orchestrator.protocols import reports as r
 
 if TYPE_CHECKING:
@@ -26,7 +34,7 @@ COMMAND = (sys.executable, "-I", "-S", "-c", _START, str(PROGRAM.parents[1]))
 """The command that starts the scripted agent without unneeded start-up work."""
 
 
-class Demo:
+class Demo(Agent):
     """The agent plugin that runs `testing/demo_agent/`, which does what directives in its task and messages say."""
 
     screen = ScreenRules(ready=re.compile(r"^> *$", re.MULTILINE), blocked=re.compile(r"\(y/n\) *$", re.MULTILINE))

@@ -21,6 +21,7 @@ from agent_orchestrator.plugins.agents.shared.journals import Journal, parse_tim
 from agent_orchestrator.plugins.agents.shared.window_titles import Title, Titles
 from agent_orchestrator.protocols import (
     Activity,
+    Agent,
     AgentContext,
     AgentLaunch,
     AgentRun,
@@ -55,7 +56,7 @@ _CONFIRM_LINE = re.compile(r"^[^\w\n]*+((?:Allow|Apply|Do you want).*\?)[^\w\n?]
 _LIMIT = re.compile(r"usage limit reached|exhausted your (?:daily )?(?:quota|capacity)|quota will reset", re.IGNORECASE)
 
 
-class Gemini:
+class Gemini(Agent):
     """The agent plugin that runs `gemini` interactively."""
 
     screen = ScreenRules(

@@ -25,6 +25,7 @@ from agent_orchestrator.plugins.agents.shared import cli
 from agent_orchestrator.plugins.agents.shared.journals import MAX_JOURNALS, Journal, entries_in, last_changed, size_of
 from agent_orchestrator.protocols import (
     Activity,
+    Agent,
     AgentContext,
     AgentLaunch,
     AgentRun,
@@ -56,7 +57,7 @@ _TRUST = re.compile(r"Trust this folder\?")
 _LIMIT = re.compile(r"quota|usage limit|rate.?limit|exceeded.*limit", re.IGNORECASE)
 
 
-class KimiCode:
+class KimiCode(Agent):
     """The agent plugin that runs `kimi` interactively."""
 
     screen = ScreenRules(

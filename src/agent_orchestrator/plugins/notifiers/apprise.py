@@ -11,7 +11,10 @@ from typing import Any, ClassVar
 from agent_orchestrator.base.text.redaction import REDACTOR
 from agent_orchestrator.errors import Missing, Temporary, UsageError
 from agent_orchestrator.plugins.notifiers import http, texts
-from agent_orchestrator.protocols import Notification
+from agent_orchestrator.protocols import (
+    Notification,
+    Notifier,
+)
 from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.protocols.text import one_line
 
@@ -19,7 +22,7 @@ TIMEOUT = 60.0
 _KINDS = {"urgent": "failure", "action": "info", "warning": "warning", "info": "info"}
 
 
-class AnyApprise:
+class AnyApprise(Notifier):
     """Sends to one or more Apprise addresses."""
 
     permissions: ClassVar = ["network", "secrets"]

@@ -11,7 +11,10 @@ from typing import Any, ClassVar
 from agent_orchestrator.base.text.redaction import REDACTOR
 from agent_orchestrator.errors import AoError, UsageError
 from agent_orchestrator.plugins.notifiers import http, texts
-from agent_orchestrator.protocols import Notification
+from agent_orchestrator.protocols import (
+    Notification,
+    Notifier,
+)
 from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.protocols.text import one_line
 
@@ -21,7 +24,7 @@ SLACK, DISCORD, MAIL, SUBJECT = 3000, 2000, 50_000, 200
 _SLUG = re.compile(r"[A-Z0-9_]{3,100}")
 
 
-class Composio:
+class Composio(Notifier):
     """Sends through one Composio app."""
 
     permissions: ClassVar = ["network", "secrets"]

@@ -13,7 +13,10 @@ from typing import Any, ClassVar
 
 from agent_orchestrator.errors import Missing, Temporary
 from agent_orchestrator.plugins.notifiers import texts
-from agent_orchestrator.protocols import Notification
+from agent_orchestrator.protocols import (
+    Notification,
+    Notifier,
+)
 from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.protocols.text import one_line
 
@@ -39,7 +42,7 @@ $shown = New-Object Windows.UI.Notifications.ToastNotification $toast
 """
 
 
-class Desktop:
+class Desktop(Notifier):
     """Shows notifications on this machine."""
 
     permissions: ClassVar = ["processes"]

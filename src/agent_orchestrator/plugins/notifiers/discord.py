@@ -9,7 +9,10 @@ from typing import Any, ClassVar
 from urllib.parse import quote
 
 from agent_orchestrator.plugins.notifiers import http, texts
-from agent_orchestrator.protocols import Notification
+from agent_orchestrator.protocols import (
+    Notification,
+    Notifier,
+)
 from agent_orchestrator.protocols.host import Host
 
 TITLE, DESCRIPTION, FIELD_VALUE, FIELDS, FOOTER = 256, 3500, 1024, 25, 2048
@@ -17,7 +20,7 @@ TITLE, DESCRIPTION, FIELD_VALUE, FIELDS, FOOTER = 256, 3500, 1024, 25, 2048
 _COLOURS = {"urgent": 0xD92D20, "action": 0x2F6FEB, "warning": 0xE6A700, "info": 0x6B7280}
 
 
-class Discord:
+class Discord(Notifier):
     """Sends to one channel, or to one thread of it."""
 
     permissions: ClassVar = ["network", "secrets"]

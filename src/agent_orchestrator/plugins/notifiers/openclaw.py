@@ -11,7 +11,10 @@ from typing import Any, ClassVar
 from agent_orchestrator.base.text.redaction import REDACTOR
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.plugins.notifiers import http, texts
-from agent_orchestrator.protocols import Notification
+from agent_orchestrator.protocols import (
+    Notification,
+    Notifier,
+)
 from agent_orchestrator.protocols.host import Host
 
 URL = "http://127.0.0.1:18789/hooks/agent"
@@ -22,7 +25,7 @@ _REPORT_END = re.compile(r"<(?=\s*/\s*report\b)", re.IGNORECASE)
 _NOT_IN_KEY = re.compile(r"[^A-Za-z0-9:_-]")
 
 
-class OpenClaw:
+class OpenClaw(Notifier):
     """Sends to one gateway."""
 
     permissions: ClassVar = ["network", "secrets"]

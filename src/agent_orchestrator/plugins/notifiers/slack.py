@@ -13,7 +13,10 @@ from typing import Any, ClassVar
 from agent_orchestrator.base.text.redaction import REDACTOR
 from agent_orchestrator.errors import AoError, Denied, Temporary, UsageError
 from agent_orchestrator.plugins.notifiers import http, texts
-from agent_orchestrator.protocols import Notification
+from agent_orchestrator.protocols import (
+    Notification,
+    Notifier,
+)
 from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.protocols.text import clean_text, one_line
 
@@ -30,7 +33,7 @@ _RETRY_ERRORS = frozenset(
 )
 
 
-class Slack:
+class Slack(Notifier):
     """Sends to one channel."""
 
     permissions: ClassVar = ["network", "secrets"]

@@ -17,7 +17,10 @@ from typing import Any, ClassVar
 from agent_orchestrator.base.text.redaction import REDACTOR
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.plugins.notifiers import http, texts
-from agent_orchestrator.protocols import Notification
+from agent_orchestrator.protocols import (
+    Notification,
+    Notifier,
+)
 from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.protocols.text import clean_text, one_line
 
@@ -26,11 +29,11 @@ MAX_MESSAGE_LENGTH = 100_000
 """Most characters of a message."""
 
 
-class Webhook:
+class Webhook(Notifier):
     """Sends to one address."""
 
     permissions: ClassVar = ["network", "secrets"]
-    keyed: ClassVar = True
+    keyed = True
 
     def __init__(self, config: Mapping[str, Any], host: Host, clock: Callable[[], float] = time.time) -> None:
         del host  # nothing of this machine is needed

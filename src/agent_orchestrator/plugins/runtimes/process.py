@@ -40,6 +40,7 @@ from agent_orchestrator.protocols import (
     Held,
     LaunchSpec,
     Liveness,
+    Runtime,
     Undeliverable,
 )
 from agent_orchestrator.protocols.host import Host, ProcessId
@@ -55,7 +56,7 @@ class HolderGone(Exception):
     """Raised when no holder listens on the socket."""
 
 
-class Process:
+class Process(Runtime):
     """Agents in terminals (PTYs) of Agent Orchestrator's own, without tmux."""
 
     name = "process"

@@ -55,6 +55,7 @@ from agent_orchestrator.protocols import (
     Held,
     LaunchSpec,
     Liveness,
+    Runtime,
     Undeliverable,
     Unseen,
 )
@@ -71,7 +72,7 @@ _EXPORTABLE = re.compile(r"(?!(?:E?UID|PPID|OPTIND|LINENO|_|BASH.*|SHELLOPTS)\Z)
 _ENTER_TIMEOUT = 10.0
 
 
-class Tmux:
+class Tmux(Runtime):
     """Agents in Agent Orchestrator's own tmux server."""
 
     def __init__(self, config: Mapping[str, Any], host: Host) -> None:

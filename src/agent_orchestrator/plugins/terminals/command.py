@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from agent_orchestrator.base.text import templates
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.plugins.terminals.shared import find_program, leave_running
-from agent_orchestrator.protocols import Window
+from agent_orchestrator.protocols import (
+    Terminal,
+    Window,
+)
 from agent_orchestrator.protocols.text import INTERPRETED, one_line
 
 if TYPE_CHECKING:
@@ -24,7 +27,7 @@ A shell may read that word: a folder whose name a shell could interpret is passe
 _EXAMPLE = "for example command: [foot, --title, '{{session}}', '{{command}}']"
 
 
-class Command:
+class Command(Terminal):
     """Runs the configured command, once for each session."""
 
     permissions: ClassVar = ["processes"]

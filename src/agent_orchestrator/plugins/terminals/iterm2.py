@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent_orchestrator.plugins.terminals.shared import choice, find_program, hand_over
-from agent_orchestrator.protocols import Window
+from agent_orchestrator.protocols import (
+    Terminal,
+    Window,
+)
 
 if TYPE_CHECKING:
     from agent_orchestrator.protocols.host import Host
@@ -32,7 +35,7 @@ SCRIPT = (
 )
 
 
-class ITerm2:
+class ITerm2(Terminal):
     """Opens tabs, or with `as: window` windows."""
 
     permissions: ClassVar = ["processes"]

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent_orchestrator.errors import Missing
 from agent_orchestrator.plugins.terminals.shared import choice, find_program, hand_over, manual_remedy
-from agent_orchestrator.protocols import Window
+from agent_orchestrator.protocols import (
+    Terminal,
+    Window,
+)
 
 if TYPE_CHECKING:
     from agent_orchestrator.protocols.host import Host
 
 
-class TmuxWindow:
+class TmuxWindow(Terminal):
     """Opens windows, or with `as: pane` panes."""
 
     permissions: ClassVar = ["processes"]

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent_orchestrator.errors import Missing
 from agent_orchestrator.plugins.terminals.shared import hand_over, leave_running, refuse_options
-from agent_orchestrator.protocols import Window
+from agent_orchestrator.protocols import (
+    Terminal,
+    Window,
+)
 
 if TYPE_CHECKING:
     from agent_orchestrator.protocols.host import Host
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
 _OPENERS = ("xdg-open", "wslview", "open", "explorer.exe")
 
 
-class Web:
+class Web(Terminal):
     """Opens pages of the dashboard."""
 
     permissions: ClassVar = ["processes"]

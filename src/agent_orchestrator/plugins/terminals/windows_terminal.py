@@ -7,13 +7,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent_orchestrator.plugins.terminals.shared import choice, find_program, hand_over
-from agent_orchestrator.protocols import Window
+from agent_orchestrator.protocols import (
+    Terminal,
+    Window,
+)
 
 if TYPE_CHECKING:
     from agent_orchestrator.protocols.host import Host
 
 
-class WindowsTerminal:
+class WindowsTerminal(Terminal):
     """Opens tabs of the window used last, or with `as: window` windows."""
 
     permissions: ClassVar = ["processes"]

@@ -12,7 +12,7 @@ import os
 import secrets
 import shutil
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,7 @@ from agent_orchestrator.plugins.workspaces.git_isolation import forget_hooks, gi
 from agent_orchestrator.plugins.workspaces.record import Record, forget_record, read_record, write_record
 from agent_orchestrator.plugins.workspaces.start_point import Start, choose_start, relevant_refs
 from agent_orchestrator.plugins.workspaces.submodules import fill_submodules
-from agent_orchestrator.protocols import Report, WorkspaceInfo, WorkspaceSpec
+from agent_orchestrator.protocols import Report, Workspace, WorkspaceInfo, WorkspaceSpec
 from agent_orchestrator.protocols.host import Host
 
 CONFIG_CACHE_SECONDS = 10.0
@@ -50,7 +50,7 @@ class Source:
     config: Config
 
 
-class GitWorkspace(ABC):
+class GitWorkspace(Workspace):
     """A workspace on a branch of a Git repository."""
 
     def __init__(self, config: Mapping[str, Any], host: Host) -> None:
@@ -125,7 +125,7 @@ class GitWorkspace(ABC):
     async def _make(self, spec: WorkspaceSpec, source: Source, start: Start) -> Path:
         """Make the folder with its files; return its Git folder."""
 
-    def _check_place(self, spec: WorkspaceSpec, layout: Layout) -> None:  # noqa: B027
+    def _check_place(self, spec: WorkspaceSpec, layout: Layout) -> None:
         """Raise `Conflict` if the repository uses this path for something else."""
 
     @abstractmethod

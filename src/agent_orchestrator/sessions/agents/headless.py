@@ -3,7 +3,7 @@
     python -m agent_orchestrator.sessions.agents.headless PLAN
 
 `PLAN` is written by `plan` at each launch. Messages come from `$AO_INBOX`, and from lines typed into the terminal; each is one run of the
-command that the agent's plugin names (`protocols.Headless`). The plugin parses the command's output: the text is shown, the reports go to
+command that the agent's plugin names (`Agent.turn`). The plugin parses the command's output: the text is shown, the reports go to
 `$AO_SPOOL`. A message is acknowledged before its turn begins, so a turn is never run twice. Ctrl-C ends the turn, not the session.
 """
 
@@ -25,7 +25,7 @@ from agent_orchestrator.base.tolerant import parse_turn_line
 from agent_orchestrator.config.projects.plugin_registry import Registry
 from agent_orchestrator.errors import AoError, Temporary
 from agent_orchestrator.plugins.agents.shared.spool import SpoolReader, clean_text, to_line
-from agent_orchestrator.protocols import Activity, AgentContext, AgentLaunch, Headless, Permission
+from agent_orchestrator.protocols import Activity, Agent, AgentContext, AgentLaunch, Permission
 from agent_orchestrator.protocols import reports as r
 
 GRACE = 3.0
@@ -93,10 +93,9 @@ class Driver:
     def __init__(self, plan: Mapping[str, Any], spool: Path, inbox: Path) -> None:
         self.host = LocalHost()
         registry = Registry([{"path": path} for path in plan["plugins"]], installed=[("agent", plan["agent"])])
-        plugin = registry.make("agent", plan["agent"], plan["options"], self.host)
-        if not isinstance(plugin, Headless):
+        self.agent: Agent = registry.make("agent", plan["agent"], plan["options"], self.host)
+        if not self.agent.has_headless_mode:
             raise AoError(f"{plan['agent']} has no headless mode", "set mode: tui")
-        self.agent: Headless = plugin
         self.context = _parse_context(plan["context"])
         self.conversation: str | None = self.context.resume
         self.spool = spool

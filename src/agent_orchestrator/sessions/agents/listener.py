@@ -1,6 +1,6 @@
 """Turns what an agent's plugin reports into events.
 
-The plugin knows where its agent writes its records (`protocols.Listens`). Here is what all agents have in common: a message that the agent
+The plugin knows where its agent writes its records (`Agent.listen`). Here is what all agents have in common: a message that the agent
 started on is identified by its text, a finished turn that left everything committed counts as done, and what was read once is not recorded
 again.
 """
@@ -30,7 +30,7 @@ from agent_orchestrator.core.fold.keys import heard_key
 from agent_orchestrator.core.pull_request import MOST_REPLIES
 from agent_orchestrator.core.questions import question_in
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.protocols import AgentRun, Heard, Listens
+from agent_orchestrator.protocols import Agent, AgentRun, Heard
 from agent_orchestrator.protocols import reports as r
 from agent_orchestrator.protocols.text import visible, writable
 from agent_orchestrator.sessions.part import Core
@@ -59,7 +59,7 @@ class LaunchListener:
 
     def __init__(
         self,
-        agent: Listens,
+        agent: Agent,
         run: AgentRun,
         core: Core,
         record: Recorder,

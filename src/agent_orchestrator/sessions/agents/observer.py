@@ -25,7 +25,7 @@ from agent_orchestrator.core.listeners import Change
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.plugins.agents.shared import spool
 from agent_orchestrator.plugins.runtimes.launch_checks import remove_one_time_files, remove_with_retry
-from agent_orchestrator.protocols import Agent, Exit, Handle, Listens, ScreenRules, Timer
+from agent_orchestrator.protocols import Agent, Exit, Handle, ScreenRules, Timer
 from agent_orchestrator.sessions.agents.listener import (
     SCREEN_REST,
     LaunchListener,
@@ -154,7 +154,7 @@ class Observer(Part):
             launch_watch.stops.append(
                 self.core.watch.folder(folder, lambda: self.spawn(self._read_branch(facts.id, launch_watch)))
             )
-        if isinstance(agent, Listens) and not (facts.launch and facts.launch.inbox):
+        if agent is not None and agent.listens and not (facts.launch and facts.launch.inbox):
             run = agent_run(facts, self.core)
             launch_watch.hearing = LaunchListener(
                 agent, run, self.core, self._record, lambda: self.look_at_head(facts.id), self.prices

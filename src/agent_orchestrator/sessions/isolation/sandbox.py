@@ -1,6 +1,6 @@
 """What a session's agent can read and write if its project sets `sandbox: bwrap`. `plugins/runtimes/sandbox.py` builds the command.
 
-Writable: the workspace, what Git writes for its branch, its launch's spool, what its CLI stores (`protocols.Keeps`), and caches of the
+Writable: the workspace, what Git writes for its branch, its launch's spool, what its CLI stores (`Agent.keeps`), and caches of the
 session's own. Hidden: the rest of `$AO_HOME`, and where people keep keys. The private folder is only readable: the daemon and the runtime
 write there by name, and would follow a symlink that an agent left.
 """
@@ -23,7 +23,7 @@ from agent_orchestrator.config.scope import ConfigSet
 from agent_orchestrator.core.facts import Facts, SessionFacts
 from agent_orchestrator.errors import Conflict, Missing, UsageError
 from agent_orchestrator.plugins.runtimes import sandbox
-from agent_orchestrator.protocols import Agent, Handle, Keeps, Kept, LaunchSpec
+from agent_orchestrator.protocols import Agent, Handle, LaunchSpec
 from agent_orchestrator.protocols.host import Completed, Host
 
 SECRETS = (
@@ -142,7 +142,7 @@ async def in_sandbox(
     caches = {name: str(cache / folder) for name, folder in CACHES.items() if name not in own}
     env = {**spec.env, **caches, **_git_setting_variables(spec.env)}
     spool = Path(spec.env["AO_SPOOL"])
-    agent_state = await run_in_own_thread(agent.keeps, env, spec.private) if isinstance(agent, Keeps) else Kept()
+    agent_state = await run_in_own_thread(agent.keeps, env, spec.private)
     env |= agent_state.env
     for path in agent_state.writable:
         if not os.path.lexists(path):

@@ -16,15 +16,12 @@ from agent_orchestrator.core.reactions import COORDINATOR, Intent
 from agent_orchestrator.core.status import IN_TURN
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.protocols import (
+    Agent,
     Delivered,
-    Delivers,
     Delivery,
     Handle,
     Held,
-    Listens,
-    Submits,
     Typable,
-    Types,
     Undeliverable,
 )
 from agent_orchestrator.sessions.agents.listener import agent_run
@@ -89,7 +86,7 @@ class Deliveries(Part):
             self.core.plugins.runtime_of(facts),
             interrupt and message.interrupt,
         )
-        if isinstance(agent, Delivers) and facts.live and not (facts.launch and facts.launch.inbox):
+        if agent.delivers_messages and facts.live and not (facts.launch and facts.launch.inbox):
             outcome = await agent.deliver(agent_run(facts, self.core), message.id, message.text, interrupt=interrupt)
             if isinstance(outcome, Typable):
                 interrupt = False
@@ -103,13 +100,12 @@ class Deliveries(Part):
             await self._wait_until_interrupted(facts.id)
         if uses_inbox:
             return Delivered()
-        text = agent.typed(message.text) if isinstance(agent, Types) else message.text
-        delivery = await runtime.deliver(handle, message.id, text)
-        if isinstance(agent, Submits) and isinstance(delivery, Delivered):
+        delivery = await runtime.deliver(handle, message.id, agent.typed(message.text))
+        if agent.detects_unsent_text and isinstance(delivery, Delivered):
             self.spawn(self._press_enter_until_sent(facts.id, handle, message, agent))
         return delivery
 
-    async def _press_enter_until_sent(self, session: str, handle: Handle, message: Message, agent: Submits) -> None:
+    async def _press_enter_until_sent(self, session: str, handle: Handle, message: Message, agent: Agent) -> None:
         """Press Enter again while a typed message is still in the agent's input line."""
         for attempt in range(SUBMIT_TRIES):
             await asyncio.sleep(SUBMIT_AFTER)
@@ -185,7 +181,7 @@ class Deliveries(Part):
         assert facts.launch is not None
         log, waited_seconds = self.home.terminal_log(facts.id), self.launches.seconds_since_start(facts)
         agent = self.core.plugins.agent_of(facts)
-        rules, max_wait = agent.screen, LISTENED_READY_TIMEOUT if isinstance(agent, Listens) else READY_WITHIN
+        rules, max_wait = agent.screen, LISTENED_READY_TIMEOUT if agent.listens else READY_WITHIN
         if rules.ready is not None and waited_seconds < max_wait:
             if not rules.ready.search(await self.core.plugins.runtime_of(facts).screen(Handle(**facts.launch.handle))):
                 raise RetryLater(0.2, *held_events(self, facts, message, "the agent is not ready yet"))

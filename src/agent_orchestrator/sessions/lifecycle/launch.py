@@ -18,7 +18,7 @@ from agent_orchestrator.core.facts import Message, SessionFacts
 from agent_orchestrator.core.fixes import fix_commands
 from agent_orchestrator.core.reactions import COORDINATOR, Intent
 from agent_orchestrator.errors import Conflict
-from agent_orchestrator.protocols import AgentContext, AgentLaunch, Handle, Headless, LaunchSpec, Listens, Permission
+from agent_orchestrator.protocols import AgentContext, AgentLaunch, Handle, LaunchSpec, Permission
 from agent_orchestrator.sessions.agents import prompts
 from agent_orchestrator.sessions.isolation import containers, sandbox
 from agent_orchestrator.sessions.lifecycle import launch_record
@@ -84,7 +84,7 @@ class Launches(Part):
         )
         events = [self.event(facts, launched, f"{intent.key}:done", generation)]
         if plan.paste is None:
-            if prompt and not plan.waits and not isinstance(self.core.plugins.agent_of(facts), Listens):
+            if prompt and not plan.waits and not self.core.plugins.agent_of(facts).listens:
                 active = e.AgentActivity("active")
                 events.append(self.event(facts, active, f"{intent.key}:active", generation, "process"))
             if prompt_message:
@@ -205,7 +205,7 @@ class Launches(Part):
             edits=prompts.may_edit(project, facts.spec.kind),
         )
         agent = self.core.plugins.agent_of(facts)
-        if settings.mode == "headless" and isinstance(agent, Headless):
+        if settings.mode == "headless" and agent.has_headless_mode:
             is_sandboxed = sandbox.applies(project, facts.spec.runtime)
             scratch = sandbox.turns_folder(private) if is_sandboxed else None
             message_id = prompt_message.id if prompt_message else None

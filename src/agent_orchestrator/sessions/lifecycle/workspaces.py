@@ -12,7 +12,7 @@ from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.reactions import Intent
 from agent_orchestrator.errors import Denied
-from agent_orchestrator.protocols import Furnishes, WorkspaceInfo, WorkspaceSpec
+from agent_orchestrator.protocols import WorkspaceInfo, WorkspaceSpec
 from agent_orchestrator.sessions.followers import Followers
 from agent_orchestrator.sessions.lifecycle.conversations import Conversations
 from agent_orchestrator.sessions.lifecycle.session_specs import SessionSpecs
@@ -41,9 +41,8 @@ class Workspaces(Part):
         workspace = await self.core.plugins.workspace_of(facts).create(
             spec, lambda line: self.followers.print(facts.id, line)
         )
-        if isinstance(runtime := self.core.plugins.runtime_of(facts), Furnishes) and (
-            container := self.specs.container(facts)
-        ):
+        if container := self.specs.container(facts):
+            runtime = self.core.plugins.runtime_of(facts)
             await runtime.furnish(container, lambda line: self.followers.print(facts.id, line))
         notes = workspace.notes
         if facts.rescues or facts.moves:

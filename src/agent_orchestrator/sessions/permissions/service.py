@@ -18,7 +18,7 @@ from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.listeners import Change
 from agent_orchestrator.core.reactions import COORDINATOR
 from agent_orchestrator.errors import AoError, NotFound, UsageError
-from agent_orchestrator.protocols import Answers, Permission
+from agent_orchestrator.protocols import Permission
 from agent_orchestrator.sessions.agents import prompts
 from agent_orchestrator.sessions.agents.listener import agent_run
 from agent_orchestrator.sessions.part import Core, Part
@@ -116,12 +116,12 @@ class Permissions(Part):
         keys: Sequence[str] | None = agent.permission_keys.get(decision)
         if keys is None and decision == "always":
             keys = agent.permission_keys.get("allow")  # our rule answers the next request
-        if handle is None or (keys is None and not (isinstance(agent, Answers) and request)):
+        if handle is None or (keys is None and not (agent.answers_requests and request)):
             raise UsageError(
                 f"{facts.spec.agent} cannot be answered by {decision}", f"answer in its terminal: ao attach {facts.id}"
             )
         await self.flow.append(*self._decision_events(facts, decision, text, by, event_key))
-        if isinstance(agent, Answers) and request is not None:
+        if agent.answers_requests and request is not None:
             permission = Permission(request.tool, request.command, request.reason, request.request)
             keys = await agent.answer(agent_run(facts, self.core), permission, decision, text)
             if keys is None:

@@ -74,7 +74,7 @@ class AgentContract:
         )
 
     def test_it_has_the_shape_of_an_agent(self, agent: Agent) -> None:
-        assert isinstance(agent, Agent)
+        assert isinstance(agent, Agent), "let its class inherit from agent_orchestrator.protocols.Agent"
         assert isinstance(agent.screen, ScreenRules)
         assert set(agent.permission_keys) <= {"allow", "always", "deny"}
         for keys in (agent.interrupt_keys, *agent.permission_keys.values()):

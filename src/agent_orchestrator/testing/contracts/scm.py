@@ -24,7 +24,6 @@ import pytest
 
 from agent_orchestrator.errors import AoError, NotFound
 from agent_orchestrator.protocols.forge import SCM, Hint, Known, Merged, Merging, PullSpec, PullState, Unmergeable
-from agent_orchestrator.protocols.members import missing_members
 
 SPEC = PullSpec("feature/x", "main", "Fix it", "Because it is broken.", draft=True)
 
@@ -69,7 +68,7 @@ class SCMContract:
     # -- who and where
 
     async def test_it_is_what_the_slot_asks_for(self, scm: SCM) -> None:
-        assert missing_members(SCM, scm) == []
+        assert isinstance(scm, SCM), "let its class inherit from agent_orchestrator.protocols.SCM"
         assert scm.repo
         assert await scm.configured() is True
         assert (await scm.login()).name

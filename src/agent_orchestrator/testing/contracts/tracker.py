@@ -17,7 +17,6 @@ import pytest
 
 from agent_orchestrator.errors import NotFound
 from agent_orchestrator.protocols.forge import Issue, IssueChange, Tracker
-from agent_orchestrator.protocols.members import missing_members
 
 ODD = 'ein Übel, 日本語, 🚀: it\'s a "test" & <b>more</b>'
 LATER = 4_000_000_000.0
@@ -45,7 +44,7 @@ class TrackerContract:
         return "999999"
 
     def test_it_has_the_shape_of_a_tracker(self, tracker: Tracker) -> None:
-        assert missing_members(Tracker, tracker) == []
+        assert isinstance(tracker, Tracker), "let its class inherit from agent_orchestrator.protocols.Tracker"
 
     # -- read
 

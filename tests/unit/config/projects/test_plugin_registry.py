@@ -19,6 +19,7 @@ from agent_orchestrator.config.projects.plugin_registry import (
     installed,
 )
 from agent_orchestrator.errors import Denied, NotFound, UsageError
+from agent_orchestrator.protocols import Agent
 
 NOTIFIER = """
 class Pager:
@@ -189,6 +190,51 @@ def test_a_broken_file_says_which_and_why_and_harms_no_other(tmp_path: Path, tex
         registry.get("notifier", "broken")
 
 
+AGENT = """
+from agent_orchestrator.protocols import Agent, ScreenRules
+
+class Mine:
+    screen, interrupt_keys, permission_keys = ScreenRules(), ("C-c",), {}
+    def __init__(self, config, host): ...
+    async def detect(self): ...
+    async def launch(self, context): ...
+    async def listen(self, run):
+        yield
+"""
+
+
+@pytest.mark.parametrize("text", [AGENT, AGENT.replace("Mine:", "Mine(Agent):")], ids=["duck-typed", "inherits"])
+def test_a_plugin_has_the_defaults_of_its_base_class(tmp_path: Path, text: str) -> None:
+    agent = Registry([write(tmp_path, "mine.py", text)], tmp_path).make("agent", "mine", {}, LocalHost())
+    assert isinstance(agent, Agent) and type(agent).__name__ == "Mine"
+    assert agent.listens and not agent.answers_requests and not agent.has_headless_mode
+    assert agent.typed("/new") == "/new" and agent.workspace == ""
+    assert agent.conversation_files({}, tmp_path, "x") is None
+
+
+def test_a_class_that_inherits_is_of_that_slot_whatever_methods_it_has(tmp_path: Path) -> None:
+    text = AGENT.replace("Mine:", "Mine(Agent):") + "    async def open(self, window): ...\n"
+    assert Registry([write(tmp_path, "mine.py", text)], tmp_path).problems() == []
+
+
+def test_a_class_that_inherits_and_lacks_a_method_is_told(tmp_path: Path) -> None:
+    text = (
+        AGENT.replace("Mine:", "Mine(Agent):").replace("    async def launch(self, context): ...\n", "")
+        + "plugin = Mine\n"
+    )
+    registry = Registry([write(tmp_path, "mine.py", text)], tmp_path)
+    with pytest.raises(UsageError, match="the agent plugin mine lacks launch"):
+        registry.make("agent", "mine", {}, LocalHost())
+
+
+def test_what_a_function_makes_has_to_inherit(tmp_path: Path) -> None:
+    factory = "def plugin(config, host):\n    return Mine(config, host)\n"
+    text = AGENT + factory + "plugin.detect = plugin.launch = print\n"
+    registry = Registry([write(tmp_path, "mine.py", text)], tmp_path)
+    with pytest.raises(UsageError, match="is a Mine, which is no Agent: let its class inherit from"):
+        registry.make("agent", "mine", {}, LocalHost())
+
+
 @pytest.mark.parametrize("entry", [{}, {"path": "a.py", "package": "b"}, {"path": "a.py", "slot": "agnet"}])
 def test_a_wrong_entry_is_told(entry: dict[str, str]) -> None:
     assert len(Registry([entry]).problems()) == 1
@@ -238,15 +284,7 @@ class Notes:
 
 @pytest.mark.anyio
 async def test_a_tracker_that_inherits_nothing_has_the_defaults_that_it_lacks(tmp_path: Path) -> None:
-    registry = Registry([write(tmp_path, "notes.py", TRACKER % "")], tmp_path)
+    registry = Registry([write(tmp_path, "notes.py", TRACKER % "__slots__ = ()")], tmp_path)
     tracker = registry.make("tracker", "notes", {}, LocalHost())
     assert (tracker.hosted, tracker.pause(), await tracker.access()) == (True, 0.0, None)
     assert tracker.budget() == ["5 left"], "what the plugin has itself stays"
-
-
-def test_a_plugin_that_cannot_be_given_the_defaults_is_told_how(tmp_path: Path) -> None:
-    registry = Registry([write(tmp_path, "notes.py", TRACKER % "__slots__ = ()")], tmp_path)
-    with pytest.raises(UsageError) as caught:
-        registry.make("tracker", "notes", {}, LocalHost())
-    assert caught.value.text == "the tracker plugin notes lacks the defaults of Tracker"
-    assert caught.value.remedy == "let its class inherit from agent_orchestrator.protocols.Tracker"

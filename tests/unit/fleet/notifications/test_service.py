@@ -12,7 +12,7 @@ from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.errors import Denied, Doubtful, Missing, Temporary
 from agent_orchestrator.fleet.notifications.rate import Pace
-from agent_orchestrator.protocols import Notification
+from agent_orchestrator.protocols import Notification, Notifier
 from tests.unit.core.drawn import created, launched
 from tests.unit.fleet.notifications.world import Fakes, Recorder, World, settle
 
@@ -23,7 +23,7 @@ DOWN = Temporary("chat is down", "wait")
 async def test_it_is_recorded_before_it_is_sent_and_its_end_after(tmp_path: Path) -> None:
     seen: list[tuple[int, str]] = []
 
-    class Looking:
+    class Looking(Notifier):
         async def notify(self, notification: Notification) -> None:
             rows = [row for row in await world.store.pending() if row.intent.kind == "notify"]
             seen.append((len(rows), notification.id))
@@ -75,7 +75,7 @@ async def test_the_pause_that_a_receiver_asks_for_is_kept(tmp_path: Path) -> Non
 async def test_one_that_hangs_keeps_no_other_from_being_told(tmp_path: Path) -> None:
     never = asyncio.Event()
 
-    class Hanging:
+    class Hanging(Notifier):
         async def notify(self, _notification: Notification) -> None:
             await never.wait()
 
@@ -155,7 +155,7 @@ async def test_a_daemon_that_dies_while_sending_repeats_it_once_at_most(tmp_path
     never = asyncio.Event()
     arrived: list[str] = []
 
-    class Dying:
+    class Dying(Notifier):
         async def notify(self, notification: Notification) -> None:
             arrived.append(notification.id)
             if len(arrived) <= crashes:

@@ -26,7 +26,7 @@ from tests.parts import make_config, make_core
 from tests.unit.core.world import Time
 
 
-class Recorder:
+class Recorder(Notifier):
     """Takes what it is sent, or fails with what is next in `errors`; `arrives`: even if it fails."""
 
     def __init__(self, *, keyed: bool = False) -> None:

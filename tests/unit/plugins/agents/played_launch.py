@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.protocols import AgentRun, Heard, Listens
+from agent_orchestrator.protocols import Agent, AgentRun, Heard
 from agent_orchestrator.protocols import reports as r
 
 
@@ -41,7 +41,7 @@ class Nudges:
 class Play:
     """One launch of one plugin."""
 
-    agent: Listens
+    agent: Agent
     folder: Path
     memo: Mapping[str, str]
     conversation: str | None = None

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from agent_orchestrator.protocols import AgentRun, Heard, Listens
+from agent_orchestrator.protocols import Agent, AgentRun, Heard
 from agent_orchestrator.protocols.reports import Report
 
 Step = Callable[[], object]
@@ -89,7 +89,7 @@ def make_run(
     )
 
 
-async def heard(agent: Listens, run: AgentRun) -> list[Heard]:
+async def heard(agent: Agent, run: AgentRun) -> list[Heard]:
     """Everything that is heard until the agent has ended."""
     return [one async for one in agent.listen(run)]
 

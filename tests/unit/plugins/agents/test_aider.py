@@ -15,7 +15,7 @@ from agent_orchestrator.errors import UsageError
 from agent_orchestrator.plugins.agents.aider import chat_history, plugin
 from agent_orchestrator.plugins.agents.aider.plugin import Aider
 from agent_orchestrator.plugins.agents.shared import input_prompts
-from agent_orchestrator.protocols import Activity, AgentContext, Delivers, Headless, Held, Listens, Typable, Types
+from agent_orchestrator.protocols import Activity, AgentContext, Held, Typable
 from agent_orchestrator.protocols import reports as r
 from tests.unit.plugins.agents.stepped_run import CLOCK, Clock, heard, make_run, reports
 
@@ -124,8 +124,8 @@ def files(tmp_path: Path) -> Files:
 
 
 async def test_its_abilities(agent: Aider) -> None:
-    assert isinstance(agent, Listens) and isinstance(agent, Delivers)
-    assert isinstance(agent, Headless) and isinstance(agent, Types)
+    assert agent.listens and agent.delivers_messages and agent.has_headless_mode
+    assert not agent.answers_requests and not agent.detects_unsent_text
 
 
 async def test_the_task_is_typed_and_the_rules_are_a_file_it_reads(agent: Aider, context: AgentContext) -> None:

@@ -22,13 +22,9 @@ from agent_orchestrator.protocols import (
     Activity,
     AgentContext,
     AgentRun,
-    Delivers,
-    Headless,
     Held,
-    Listens,
     Permission,
     Typable,
-    Types,
 )
 from agent_orchestrator.protocols import reports as r
 from tests.unit.plugins.agents.stepped_run import CLOCK, Clock, Step, heard, make_run, reports
@@ -186,8 +182,8 @@ def context(tmp_path: Path, store: Store) -> AgentContext:
 
 
 async def test_its_abilities(agent: Goose) -> None:
-    assert isinstance(agent, Listens) and isinstance(agent, Delivers)
-    assert isinstance(agent, Headless) and isinstance(agent, Types)
+    assert agent.listens and agent.delivers_messages and agent.has_headless_mode
+    assert not agent.answers_requests and not agent.detects_unsent_text
 
 
 async def test_the_task_and_the_rules(agent: Goose, context: AgentContext) -> None:

@@ -125,7 +125,7 @@ async def test_a_screen_that_changes_without_end_is_looked_at_once_at_a_time(wor
     observer, facts = world.observer, world.observer.flow.sessions["app-a"]
     facts.spoke, facts.activity = False, SimpleNamespace(state="active", detail="")  # type: ignore[misc, assignment]
     runtime = SimpleNamespace(screen=screen, ended=lambda _: asyncio.Event().wait())
-    agent = SimpleNamespace(screen=rules)
+    agent = SimpleNamespace(screen=rules, listens=False)
     world.core.plugins = SimpleNamespace(runtime_of=lambda _: runtime, agent_of=lambda _: agent)
     world.core.watch = SimpleNamespace(file=file, folder=lambda *_: lambda: None)
     observer.start()

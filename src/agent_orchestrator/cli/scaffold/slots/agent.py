@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from agent_orchestrator.errors import Missing
-from agent_orchestrator.protocols import AgentContext, AgentLaunch, Found, Host, ScreenRules
+from agent_orchestrator.protocols import (
+    Agent,
+    AgentContext,
+    AgentLaunch,
+    Found,
+    Host,
+    ScreenRules,
+)
 
 SCRIPT = """\
 cp "$AO_TASK_FILE" the-name.md
@@ -16,7 +23,7 @@ echo '{"event": "done", "summary": "wrote the task down"}' >>"$AO_SPOOL"
 """
 
 
-class TheClass:
+class TheClass(Agent):
     """Runs a few lines of shell; put your own CLI in their place."""
 
     name = "the-name"

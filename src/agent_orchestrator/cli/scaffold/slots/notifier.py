@@ -10,10 +10,16 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from agent_orchestrator.errors import AoError, Doubtful, Temporary, UsageError
-from agent_orchestrator.protocols import Host, Notification, clean_text, one_line
+from agent_orchestrator.protocols import (
+    Host,
+    Notification,
+    Notifier,
+    clean_text,
+    one_line,
+)
 
 
-class TheClass:
+class TheClass(Notifier):
     """Sends `{title, text, level, session, url}`; make of it what your service wants."""
 
     name = "the-name"

@@ -12,7 +12,7 @@ from agent_orchestrator.protocols import Handle, Host, LaunchSpec
 
 
 class TheClass(Process):
-    """The `process` runtime, with `nice` before each command. Another kind gives all methods of `Runtime` itself."""
+    """The `process` runtime, with `nice` before each command. Another kind inherits from `Runtime` and gives all its methods itself."""
 
     name = "the-name"
     sockets = "the-name"

@@ -6,10 +6,14 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from agent_orchestrator.errors import Missing
-from agent_orchestrator.protocols import Host, Window
+from agent_orchestrator.protocols import (
+    Host,
+    Terminal,
+    Window,
+)
 
 
-class TheClass:
+class TheClass(Terminal):
     """Starts a program that is the window; put your own terminal in the place of `xterm`."""
 
     name = "the-name"

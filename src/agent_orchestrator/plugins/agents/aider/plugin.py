@@ -22,6 +22,7 @@ from agent_orchestrator.plugins.agents.shared.journals import Journal
 from agent_orchestrator.plugins.workspaces.contents import exclude
 from agent_orchestrator.protocols import (
     Activity,
+    Agent,
     AgentContext,
     AgentLaunch,
     AgentRun,
@@ -104,7 +105,7 @@ def _files(private: Path) -> _Files:
     return _Files(private / "aider")
 
 
-class Aider:
+class Aider(Agent):
     """The agent plugin that starts aider, types into it only at its prompt, and reads its chat history, event log and terminal."""
 
     screen = ScreenRules()

@@ -40,6 +40,7 @@ from agent_orchestrator.plugins.agents.claude_code.state_files import (
 from agent_orchestrator.plugins.agents.shared import cli
 from agent_orchestrator.plugins.agents.shared.journals import escape_for_glob
 from agent_orchestrator.protocols import (
+    Agent,
     AgentContext,
     AgentLaunch,
     AgentRun,
@@ -78,7 +79,7 @@ BACKSLASH = "\\"
 LONGEST_CONVERSATION = 512 << 20
 
 
-class ClaudeCode:
+class ClaudeCode(Agent):
     """The agent plugin that runs `claude` in a terminal."""
 
     screen = ScreenRules(ready=re.compile(r"^❯", re.MULTILINE))

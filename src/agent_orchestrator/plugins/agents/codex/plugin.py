@@ -27,6 +27,7 @@ from agent_orchestrator.plugins.agents.codex.screen import Dialog, Signals
 from agent_orchestrator.plugins.agents.shared import cli, user_files
 from agent_orchestrator.protocols import (
     Activity,
+    Agent,
     AgentContext,
     AgentLaunch,
     AgentRun,
@@ -67,7 +68,7 @@ _database_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 PLAN_ONLY = "Do not change anything now: look around, and end with a plan."
 
 
-class Codex:
+class Codex(Agent):
     """The agent plugin that runs `codex` interactively, or `codex exec` once per turn."""
 
     screen = ScreenRules(ready=codex_screen.READY, busy=codex_screen.BUSY, blocked=codex_screen.ASKS)

@@ -17,6 +17,7 @@ from agent_orchestrator.plugins.agents.goose.session_store import GooseFolders, 
 from agent_orchestrator.plugins.agents.shared import cli
 from agent_orchestrator.plugins.agents.shared.input_prompts import PromptLog, log_size
 from agent_orchestrator.protocols import (
+    Agent,
     AgentContext,
     AgentLaunch,
     AgentRun,
@@ -42,7 +43,7 @@ MODES = {"default": "approve", "plan": "chat", "auto-edit": "approve", "full": "
 SETTLED = 0.2
 
 
-class Goose:
+class Goose(Agent):
     """The agent plugin that starts goose, types into it only at its prompt, and reads its session store, logs and terminal."""
 
     screen = ScreenRules()

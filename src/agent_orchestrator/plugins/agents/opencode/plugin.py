@@ -38,6 +38,7 @@ from agent_orchestrator.plugins.agents.opencode.server_events import Conversatio
 from agent_orchestrator.plugins.agents.shared import cli
 from agent_orchestrator.protocols import (
     Activity,
+    Agent,
     AgentContext,
     AgentLaunch,
     AgentRun,
@@ -82,7 +83,7 @@ SETTINGS = (
 """The configuration files that OpenCode takes commands from; a sandboxed OpenCode may only read them."""
 
 
-class OpenCode:
+class OpenCode(Agent):
     """The agent plugin that runs `opencode` with its server on a port chosen for the launch."""
 
     screen = ScreenRules()

@@ -9,7 +9,7 @@ import pytest
 from agent_orchestrator.plugins.agents.claude_code.plugin import ClaudeCode
 from agent_orchestrator.plugins.agents.claude_code.transcript import limit_reset, limited_model, typed
 from agent_orchestrator.plugins.agents.shared.journals import MAX_JOURNALS
-from agent_orchestrator.protocols import Activity, Answers, Headless, Listens, Types
+from agent_orchestrator.protocols import Activity
 from agent_orchestrator.protocols import reports as r
 from tests.unit.plugins.agents.claude_code import claude
 from tests.unit.plugins.agents.claude_code.claude import SESSION, Claude, api_error
@@ -19,8 +19,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_it_can_do_all_of_it(agent: ClaudeCode) -> None:
-    assert isinstance(agent, Listens) and isinstance(agent, Answers)
-    assert isinstance(agent, Headless) and isinstance(agent, Types)
+    assert agent.listens and agent.answers_requests and agent.has_headless_mode
 
 
 async def test_a_turn_from_its_prompt_to_its_last_words(run: Claude) -> None:

@@ -15,12 +15,8 @@ from agent_orchestrator.errors import UsageError
 from agent_orchestrator.plugins.agents.opencode.plugin import OpenCode
 from agent_orchestrator.protocols import (
     AgentContext,
-    Answers,
     Delivered,
-    Delivers,
-    Headless,
     Held,
-    Listens,
     Permission,
 )
 from tests.unit.plugins.agents.opencode.server import SESSION, Server, a_run
@@ -29,7 +25,7 @@ pytestmark = pytest.mark.anyio
 
 
 def test_it_can_all_that_there_is(agent: OpenCode) -> None:
-    assert all(isinstance(agent, ability) for ability in (Listens, Delivers, Answers, Headless))
+    assert agent.listens and agent.delivers_messages and agent.answers_requests and agent.has_headless_mode
 
 
 async def test_the_task_is_handed_over_and_the_rules_are_a_file(agent: OpenCode, context: AgentContext) -> None:
