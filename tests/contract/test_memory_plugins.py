@@ -19,9 +19,9 @@ from agent_orchestrator.protocols import (
     Delivered,
     Exit,
     Gone,
-    Held,
     LaunchSpec,
     Notifier,
+    NotReady,
     Runtime,
     Terminal,
     Tracker,
@@ -90,12 +90,12 @@ async def test_a_runtime_without_processes(tmp_path: Path) -> None:
     assert await runtime.launch(spec(tmp_path)) == handle
     other = await runtime.launch(spec(tmp_path, "app-other"))
     assert await runtime.probe([handle, other]) == [Alive(), Alive()]
-    assert await runtime.leftovers([other]) == [handle]
+    assert await runtime.orphaned_terminals([other]) == [handle]
     assert await runtime.deliver(handle, "m1", "hello") == await runtime.deliver(handle, "m1", "again") == Delivered()
     mine = runtime.launched["app-fix"]
     assert mine.typed == {"m1": "hello\r"}
     mine.held, mine.shown = "somebody is typing", "> "
-    assert await runtime.deliver(handle, "m2", "wait") == Held("somebody is typing")
+    assert await runtime.deliver(handle, "m2", "wait") == NotReady("somebody is typing")
     assert await runtime.screen(handle) == "> "
     await runtime.press(handle, ["y"], once="a")
     await runtime.press(handle, ["y"], once="a")

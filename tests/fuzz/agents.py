@@ -34,7 +34,7 @@ from agent_orchestrator.plugins.agents.opencode.plugin import OpenCode
 from agent_orchestrator.plugins.agents.opencode.server_events import ConversationReader
 from agent_orchestrator.plugins.agents.shared.forge_commands import forge_calls
 from agent_orchestrator.plugins.agents.shared.window_titles import Titles
-from agent_orchestrator.protocols import AgentRun, Heard
+from agent_orchestrator.protocols import ReportBatch, RunningLaunch
 from agent_orchestrator.protocols.reports import Report
 from tests.fuzz.target import Target
 from tests.fuzz.texts import FACTS, folder, record
@@ -68,16 +68,16 @@ class Looks:
         return True
 
 
-def listened(batches: AsyncIterator[Heard]) -> list[Heard]:
+def listened(batches: AsyncIterator[ReportBatch]) -> list[ReportBatch]:
     """All that is heard until the agent has ended."""
 
-    async def hear() -> list[Heard]:
+    async def hear() -> list[ReportBatch]:
         return [one async for one in batches]
 
     return asyncio.run(asyncio.wait_for(hear(), 20))
 
 
-def launch(place: Path, file: Path, data: bytes, memo: dict[str, str], **more: Any) -> AgentRun:
+def launch(place: Path, file: Path, data: bytes, memo: dict[str, str], **more: Any) -> RunningLaunch:
     """A launch that writes its file in three parts, the same to its terminal, and then ends."""
     workspace, private = place / "workspace", place
     workspace.mkdir(exist_ok=True)
@@ -99,7 +99,7 @@ def launch(place: Path, file: Path, data: bytes, memo: dict[str, str], **more: A
     third = len(data) // 3
     parts = (data[:third], data[third : 2 * third], data[2 * third :])
     steps = [lambda part=part: write(part) for part in parts]
-    run = AgentRun(
+    run = RunningLaunch(
         session="app-x",
         generation=1,
         pid=4711,
@@ -108,7 +108,7 @@ def launch(place: Path, file: Path, data: bytes, memo: dict[str, str], **more: A
         private=private,
         log=log,
         conversation=None,
-        memo=memo,
+        plugin_data=memo,
         cursors={},
         changes=Looks(steps, ended),
         screen=screen,
@@ -117,7 +117,7 @@ def launch(place: Path, file: Path, data: bytes, memo: dict[str, str], **more: A
     return replace(run, **more)
 
 
-def told(found: Sequence[Heard]) -> Counter[str]:
+def told(found: Sequence[ReportBatch]) -> Counter[str]:
     """What was heard becomes events and facts; how many of each kind."""
     facts = FACTS
     for heard in found:
@@ -134,7 +134,7 @@ def turn(agent: Any) -> Callable[[bytes], Counter[str]]:
         reader, kinds = agent({}, LocalHost()), Counter[str]()
         for line in data.decode(errors="replace").split("\n"):
             read = parse_turn_line(reader, line)
-            kinds += told([Heard(tuple(read.reports), "transcript")])
+            kinds += told([ReportBatch(tuple(read.reports), "transcript")])
             assert isinstance(read.show, str)
         return kinds
 
@@ -241,7 +241,7 @@ def goose(data: bytes) -> Counter[str]:
 def opencode(data: bytes) -> Counter[str]:
     """What OpenCode's server tells."""
     ears = ConversationReader(None, 0.0, {})
-    found: list[Heard] = []
+    found: list[ReportBatch] = []
     for line in data.split(b"\n"):
         try:
             event = json.loads(line)
@@ -268,7 +268,7 @@ def screens(data: bytes) -> None:
         asked.shows(text[:40])
         asked.may_be(text[:40])
     found: list[Report | None] = [gemini.dialog_report(text), gemini.opening_screen(text, begun=False)]
-    told([Heard(tuple(report for report in found if report), "screen")])
+    told([ReportBatch(tuple(report for report in found if report), "screen")])
     copilot.retry_notice(text)
     listener.shows_dialog(text)
     listener.parse_request(data, [text[:20]], Path("/w"))

@@ -23,7 +23,7 @@ def test_any_bytes(target: Target) -> None:
 def test_what_is_kept_of_an_agent_is_heard(target: Target) -> None:
     """What nobody listens to could do no harm, and would prove nothing."""
     kinds = {kind for path in target.kept() for kind in counted(target, path.read_bytes())}
-    assert kinds & {"TookReport", "TurnReport"}, kinds
+    assert kinds & {"MessageTakenReport", "TurnReport"}, kinds
 
 
 @pytest.mark.parametrize("target", AGENTS[:-2], ids=lambda target: target.name)

@@ -80,7 +80,7 @@ class LocalHost:
                 ) from None
 
     @contextlib.asynccontextmanager
-    async def talk(
+    async def pipe(
         self, argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None
     ) -> AsyncIterator[asyncio.subprocess.Process]:
         """Run a program that communicates through its standard input and output; its standard error goes to the file

@@ -51,7 +51,7 @@ from agent_orchestrator.daemon.foundation import Foundation
 from agent_orchestrator.daemon.wiring import Parts
 from agent_orchestrator.errors import AoError, Conflict, machine_short
 from agent_orchestrator.plugins.runtimes.launch_checks import remove_one_time_files
-from agent_orchestrator.protocols import Gone, Handle, Liveness, Unseen
+from agent_orchestrator.protocols import Gone, Handle, Liveness, ProbeFailed
 from agent_orchestrator.server.access import tls
 from agent_orchestrator.server.app import create_app, warm
 from agent_orchestrator.server.listeners import Servers
@@ -309,7 +309,7 @@ class Daemon:
                 await parts.observer.tell_end(facts.id, handle, liveness.exit, lost=lost_reason)
             else:
                 counts["adopted"] += 1
-                if isinstance(liveness, Unseen):
+                if isinstance(liveness, ProbeFailed):
                     log.warning(
                         "a session could not be looked at; it counts as alive", session=facts.id, reason=liveness.reason
                     )
@@ -320,14 +320,14 @@ class Daemon:
     async def _probe_agents(
         self, plugins: Plugins, live: list[tuple[SessionFacts, Handle]]
     ) -> list[tuple[SessionFacts, Handle, Liveness]]:
-        """Return the state of each agent, with one probe per runtime and node. A failed probe counts as `Unseen`."""
+        """Return the state of each agent, with one probe per runtime and node. A failed probe counts as `ProbeFailed`."""
         states: list[tuple[SessionFacts, Handle, Liveness]] = []
         for runtime_and_node in {(facts.spec.runtime, facts.node) for facts, _ in live}:
             group = [(facts, handle) for facts, handle in live if (facts.spec.runtime, facts.node) == runtime_and_node]
             try:
                 group_states = await plugins.runtime_of(group[0][0]).probe([handle for _, handle in group])
             except AoError as error:
-                group_states = [Unseen(error.text)] * len(group)
+                group_states = [ProbeFailed(error.text)] * len(group)
             states += [(facts, handle, state) for (facts, handle), state in zip(group, group_states, strict=True)]
         return states
 

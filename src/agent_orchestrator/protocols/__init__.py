@@ -28,16 +28,18 @@ them must be safe to call again with the same arguments: it finds what it did be
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from agent_orchestrator.protocols.agent import Activity as Activity
 from agent_orchestrator.protocols.agent import Agent as Agent
 from agent_orchestrator.protocols.agent import AgentContext as AgentContext
 from agent_orchestrator.protocols.agent import AgentLaunch as AgentLaunch
-from agent_orchestrator.protocols.agent import AgentRun as AgentRun
+from agent_orchestrator.protocols.agent import AgentState as AgentState
 from agent_orchestrator.protocols.agent import Changes as Changes
-from agent_orchestrator.protocols.agent import Found as Found
-from agent_orchestrator.protocols.agent import Heard as Heard
-from agent_orchestrator.protocols.agent import Kept as Kept
+from agent_orchestrator.protocols.agent import InstalledAgent as InstalledAgent
 from agent_orchestrator.protocols.agent import Permission as Permission
+from agent_orchestrator.protocols.agent import ReportBatch as ReportBatch
+from agent_orchestrator.protocols.agent import RunningLaunch as RunningLaunch
 from agent_orchestrator.protocols.agent import ScreenRules as ScreenRules
 from agent_orchestrator.protocols.agent import Turn as Turn
 from agent_orchestrator.protocols.agent import TurnLine as TurnLine
@@ -84,14 +86,14 @@ from agent_orchestrator.protocols.runtime import Delivery as Delivery
 from agent_orchestrator.protocols.runtime import Exit as Exit
 from agent_orchestrator.protocols.runtime import Gone as Gone
 from agent_orchestrator.protocols.runtime import Handle as Handle
-from agent_orchestrator.protocols.runtime import Held as Held
 from agent_orchestrator.protocols.runtime import LaunchSpec as LaunchSpec
 from agent_orchestrator.protocols.runtime import Liveness as Liveness
 from agent_orchestrator.protocols.runtime import Mount as Mount
+from agent_orchestrator.protocols.runtime import NotReady as NotReady
+from agent_orchestrator.protocols.runtime import ProbeFailed as ProbeFailed
+from agent_orchestrator.protocols.runtime import ReadyToType as ReadyToType
 from agent_orchestrator.protocols.runtime import Runtime as Runtime
-from agent_orchestrator.protocols.runtime import Typable as Typable
 from agent_orchestrator.protocols.runtime import Undeliverable as Undeliverable
-from agent_orchestrator.protocols.runtime import Unseen as Unseen
 from agent_orchestrator.protocols.terminal import Terminal as Terminal
 from agent_orchestrator.protocols.terminal import Window as Window
 from agent_orchestrator.protocols.text import clean_text as clean_text
@@ -105,3 +107,13 @@ from agent_orchestrator.protocols.text import writable as writable
 from agent_orchestrator.protocols.workspace import Workspace as Workspace
 from agent_orchestrator.protocols.workspace import WorkspaceInfo as WorkspaceInfo
 from agent_orchestrator.protocols.workspace import WorkspaceSpec as WorkspaceSpec
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Raise `ImportError` with the present name of a class that had another one."""
+        from agent_orchestrator.protocols.renamed import CLASSES
+
+        if name in CLASSES:
+            raise ImportError(f"{__name__} has no {name} any more: use {CLASSES[name]}, see docs/upgrading.md")
+        raise AttributeError(f"module {__name__} has no attribute {name}")

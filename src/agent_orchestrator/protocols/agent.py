@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from agent_orchestrator.protocols.members import overridden
 from agent_orchestrator.protocols.records import record
-from agent_orchestrator.protocols.runtime import Delivery, Mount, Typable
+from agent_orchestrator.protocols.runtime import Delivery, Mount, ReadyToType
 
 if TYPE_CHECKING:
     import asyncio
@@ -92,8 +92,8 @@ class AgentLaunch:
     """The conversation's id, if known ahead: passed as `resume` when the session is restored."""
     inbox: bool = False
     """Whether it takes its messages from `$AO_INBOX`: nothing is typed into its terminal."""
-    memo: Mapping[str, str] = field(default_factory=dict)
-    """What the plugin needs to know of this launch later (a port, a folder): stored, and passed back in `AgentRun`."""
+    plugin_data: Mapping[str, str] = field(default_factory=dict)
+    """What the plugin needs to know of this launch later (a port, a folder): stored, and passed back in `RunningLaunch`."""
 
 
 @record
@@ -117,7 +117,7 @@ class ScreenRules:
 
 
 @record
-class Found:
+class InstalledAgent:
     """An agent's CLI on this machine."""
 
     path: str
@@ -125,7 +125,7 @@ class Found:
 
 
 @record
-class Kept:
+class AgentState:
     """What an agent's CLI has outside the workspace. What does not exist when it is started is created as a folder."""
 
     writable: tuple[Path, ...] = ()
@@ -151,7 +151,7 @@ class Changes(Protocol):
 
 
 @record
-class AgentRun:
+class RunningLaunch:
     """A running launch, as its plugin may observe it."""
 
     session: str
@@ -164,31 +164,31 @@ class AgentRun:
     log: Path
     """The raw output of its terminal; changes whenever it prints."""
     conversation: str | None
-    memo: Mapping[str, str]
-    """The `AgentLaunch.memo` of this launch."""
+    plugin_data: Mapping[str, str]
+    """The `AgentLaunch.plugin_data` of this launch."""
     cursors: Mapping[str, int]
-    """How far each `place` was read before, also by an earlier launch."""
+    """How far each `source_id` was read before, also by an earlier launch."""
     changes: Changes
     screen: Callable[[], Awaitable[str]]
     """Returns the visible text of its terminal."""
     ended: asyncio.Event
     """Set when its process has ended."""
-    inside: int = 0
+    container_pid: int = 0
     """The pid that the agent itself sees, if that is another one: in a container."""
 
 
 @record
-class Heard:
+class ReportBatch:
     """Reports that were read at one moment and are recorded together.
 
-    With a `place`, they come from there (a transcript), `start` to `end`, and are recorded once, however often it
+    With a `source_id`, they come from there (a transcript), `start` to `end`, and are recorded once, however often it
     is read; without one, they are the current state (a status record).
     """
 
     reports: tuple[reports.Report, ...]
     source: str
     """`record`, `transcript`, `http`, `hooks`, `title` or `screen`."""
-    place: str = ""
+    source_id: str = ""
     start: int = 0
     end: int = 0
 
@@ -234,26 +234,26 @@ class Agent(ABC):
     """Whether it gets messages by its own protocol, which is `deliver`."""
     answers_requests: bool = overridden("answer")
     """Whether its permission requests are answered by other means than `permission_keys`, which is `answer`."""
-    detects_unsent_text: bool = overridden("unsent")
-    """Whether `unsent` can tell that Enter was taken as a line break."""
+    detects_unsent_text: bool = overridden("has_unsent_text")
+    """Whether `has_unsent_text` can tell that Enter was taken as a line break."""
     has_headless_mode: bool = overridden("turn", "read_turn")
     """Whether it supports `mode: headless`, by `turn` and `read_turn`."""
 
     @abstractmethod
-    async def detect(self) -> Found | None:
+    async def detect(self) -> InstalledAgent | None:
         """Return where the CLI is and its version, or None if it is not installed."""
 
     @abstractmethod
     async def launch(self, context: AgentContext) -> AgentLaunch:
         """Return how to start it. Raises `Missing` when the CLI is not installed."""
 
-    def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
+    def keeps(self, env: Mapping[str, str], private: Path) -> AgentState:
         """Return what it has outside the workspace; in a sandbox it can write nothing else there. By default nothing.
 
         Called after `launch`, with the environment it gets and the session's private folder, where it may write
         nothing else. Runs outside the event loop, so it may block.
         """
-        return Kept()
+        return AgentState()
 
     def conversation_files(
         self,
@@ -267,32 +267,32 @@ class Agent(ABC):
         """
         return None
 
-    def typed(self, text: str) -> str:
+    def escape_input(self, text: str) -> str:
         """Return what to type so that it takes this text as a message, if its input line takes some texts as its own
         commands (`/new`, `!ls`), or Enter as something else. By default the text itself.
         """
         return text
 
-    def unsent(self, screen: str, text: str) -> bool:
+    def has_unsent_text(self, screen: str, text: str) -> bool:
         """Return whether this text, which was typed, is still in its input line. Then Enter is pressed once more.
 
         For an agent that takes Enter as a line break if it comes too soon after a text, which may happen on a busy machine.
         """
         return False
 
-    async def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
+    async def listen(self, run: RunningLaunch) -> AsyncIterator[ReportBatch]:
         """Yield reports until the agent has ended; called again after a restart of the daemon. By default there are none."""
         return
         yield
 
     async def deliver(
         self,
-        run: AgentRun,
+        run: RunningLaunch,
         message: str,
         text: str,
         *,
         interrupt: bool,
-    ) -> Delivery | Typable | None:
+    ) -> Delivery | ReadyToType | None:
         """Deliver a message, once per message id. Return None, as by default, to have it typed into the terminal, after
         `interrupt_keys` if requested.
         """
@@ -300,7 +300,7 @@ class Agent(ABC):
 
     async def answer(
         self,
-        run: AgentRun,
+        run: RunningLaunch,
         permission: Permission,
         decision: str,
         text: str,

@@ -76,7 +76,7 @@ class Host(Protocol):
         """
         ...
 
-    def talk(
+    def pipe(
         self, argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None
     ) -> contextlib.AbstractAsyncContextManager[asyncio.subprocess.Process]:
         """Run a program that communicates through its standard input and output; its standard error goes to the file

@@ -120,7 +120,7 @@ class InvalidReport:
 
 
 @record
-class TookReport:
+class MessageTakenReport:
     """The agent began to work on a message with this text; the message is identified by the text."""
 
     text: str
@@ -165,7 +165,7 @@ Report = (
     | DoneReport
     | ReplyReport
     | ReviewReport
-    | TookReport
+    | MessageTakenReport
     | TurnReport
     | PermissionReport
     | ConversationReport

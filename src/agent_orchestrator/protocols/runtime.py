@@ -108,13 +108,13 @@ class Gone:
 
 
 @record
-class Unseen:
+class ProbeFailed:
     """The probe itself failed, which says nothing about the process."""
 
     reason: str
 
 
-Liveness = Alive | Gone | Unseen
+Liveness = Alive | Gone | ProbeFailed
 
 
 @record
@@ -123,7 +123,7 @@ class Delivered:
 
 
 @record
-class Held:
+class NotReady:
     """Nothing was written, because a person is typing, or tmux is in copy mode … May be tried again."""
 
     reason: str
@@ -137,11 +137,11 @@ class Undeliverable:
     ambiguous: bool = False
 
 
-Delivery = Delivered | Held | Undeliverable
+Delivery = Delivered | NotReady | Undeliverable
 
 
 @record
-class Typable:
+class ReadyToType:
     """The text can be typed into the terminal now; if the turn was to be interrupted, that has been done."""
 
     first: tuple[str, ...] = ()
@@ -196,14 +196,14 @@ class Runtime(ABC):
         """Remove the terminal of a process that has ended."""
 
     @abstractmethod
-    async def leftovers(self, known: Sequence[Handle]) -> list[Handle]:
+    async def orphaned_terminals(self, known: Sequence[Handle]) -> list[Handle]:
         """Return our terminals that no known handle names, as the runtime itself lists them."""
 
     async def watched(self, handle: Handle) -> bool:
         """Return whether a person is attached to the terminal. By default False: the runtime cannot tell."""
         return False
 
-    async def furnish(self, container: Container, report: Report) -> None:
+    async def prepare_image(self, container: Container, report: Report) -> None:
         """Get or build the image of a container that is to be launched, unless it is there; report progress if that takes long.
 
         By default nothing is prepared.

@@ -73,7 +73,7 @@ class Prune(Part):
         local_sessions = (facts for facts in self.flow.sessions.values() if not facts.remote)
         handles: list[Handle] = [handle for facts in local_sessions if (handle := handle_of(facts))]
         for name, runtime in self.core.sites.here.runtimes.items():
-            for stray in await runtime.leftovers([handle for handle in handles if handle.runtime == name]):
+            for stray in await runtime.orphaned_terminals([handle for handle in handles if handle.runtime == name]):
                 if not dry_run:
                     await runtime.stop(stray)
                     await runtime.discard(stray)

@@ -24,14 +24,14 @@ from agent_orchestrator.protocols import (
     Delivered,
     Delivery,
     Exit,
-    Found,
     Gone,
     Handle,
-    Held,
+    InstalledAgent,
     LaunchSpec,
     Liveness,
     Notification,
     Notifier,
+    NotReady,
     Report,
     Runtime,
     ScreenRules,
@@ -63,9 +63,9 @@ class MemoryAgent(Agent):
         self.config = config or {}
         self.asked: list[AgentContext] = []
 
-    async def detect(self) -> Found | None:
+    async def detect(self) -> InstalledAgent | None:
         """Python is always here."""
-        return Found(sys.executable)
+        return InstalledAgent(sys.executable)
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
         """A program that ends at once."""
@@ -140,7 +140,7 @@ class MemoryRuntime(Runtime):
         if one is None or one.gone:
             return Undeliverable("its terminal is gone")
         if one.held:
-            return Held(one.held)
+            return NotReady(one.held)
         one.typed[message] = text + ("\r" if enter else "")
         return Delivered()
 
@@ -180,7 +180,7 @@ class MemoryRuntime(Runtime):
         """Forget it."""
         self._all.pop((handle.session, handle.generation), None)
 
-    async def leftovers(self, known: Sequence[Handle]) -> list[Handle]:
+    async def orphaned_terminals(self, known: Sequence[Handle]) -> list[Handle]:
         """Those that nobody names."""
         return [one.handle for one in self._all.values() if one.handle not in known]
 

@@ -15,7 +15,7 @@ from agent_orchestrator.plugins.agents.demo import Demo
 class Careful(Demo):
     name = "careful"
     workspace = "clone"
-    def typed(self, text): return text.replace("!", "bang ")
+    def escape_input(self, text): return text.replace("!", "bang ")
 
 plugin = Careful
 """

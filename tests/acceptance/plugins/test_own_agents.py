@@ -38,9 +38,9 @@ for line in sys.stdin: turn(line.rstrip("\\n"))
 PLUGIN = """\
 import asyncio, json, re, sys
 from agent_orchestrator.plugins.agents.shared.journals import Journal
-from agent_orchestrator.protocols import Activity, AgentLaunch, Found, Heard, ScreenRules
+from agent_orchestrator.protocols import Activity, AgentLaunch, InstalledAgent, ReportBatch, ScreenRules
 from agent_orchestrator.protocols.reports import (
-    ActivityReport, AckReport, PermissionReport, ProgressReport, TookReport, TurnReport, UsageReport,
+    ActivityReport, AckReport, PermissionReport, ProgressReport, MessageTakenReport, TurnReport, UsageReport,
 )
 
 STATES = {"busy": Activity.ACTIVE, "idle": Activity.IDLE}
@@ -51,7 +51,7 @@ class Own:
     interrupt_keys = ("C-c",)
     permission_keys = {"allow": ("y", "Enter"), "deny": ("n", "Enter")}
     def __init__(self, config, host): self.program = config["program"]
-    async def detect(self): return Found(self.program)
+    async def detect(self): return InstalledAgent(self.program)
     async def launch(self, context):
         return AgentLaunch((sys.executable, self.program, *([context.task] if context.task else [])))
     async def listen(self, run):
@@ -63,7 +63,7 @@ class Own:
             async for line in journal.lines():
                 text = line.data.get("text", "")
                 if line.data["kind"] == "user":
-                    yield journal.heard(line, TookReport(text), ActivityReport(Activity.ACTIVE))
+                    yield journal.heard(line, MessageTakenReport(text), ActivityReport(Activity.ACTIVE))
                 elif line.data["kind"] == "permission":
                     yield journal.heard(line, PermissionReport("Bash", line.data["command"], "it is in the way"))
                 else:

@@ -24,7 +24,7 @@ while key := sys.stdin.read(1):
 """
 
 UNSENT = """
-    def unsent(self, screen, text): return "> " + text in screen
+    def has_unsent_text(self, screen, text): return "> " + text in screen
 """
 
 

@@ -12,13 +12,13 @@ from agent_orchestrator.protocols import (
     Agent,
     AgentContext,
     AgentLaunch,
-    AgentRun,
     Delivered,
     Delivery,
-    Found,
-    Heard,
+    InstalledAgent,
+    ReadyToType,
+    ReportBatch,
+    RunningLaunch,
     ScreenRules,
-    Typable,
 )
 from agent_orchestrator.protocols import reports as r
 
@@ -35,36 +35,38 @@ class Listening(Agent):
         del host
         self._word = str(config.get("word", ""))
 
-    async def detect(self) -> Found | None:
-        return Found(str(Path(__file__)), self._word)
+    async def detect(self) -> InstalledAgent | None:
+        return InstalledAgent(str(Path(__file__)), self._word)
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
         journal = context.private / "journal"
         journal.write_text("")
-        return AgentLaunch(("/bin/sh", "-c", f"cat > {journal}"), memo={"journal": str(journal)})
+        return AgentLaunch(("/bin/sh", "-c", f"cat > {journal}"), plugin_data={"journal": str(journal)})
 
-    async def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
-        journal, place = Path(run.memo["journal"]), "journal"
+    async def listen(self, run: RunningLaunch) -> AsyncIterator[ReportBatch]:
+        journal, place = Path(run.plugin_data["journal"]), "journal"
         run.changes.watch(journal)
         at, going = run.cursors.get(place, 0), True
         while True:
             for line in journal.read_bytes()[at:].splitlines(keepends=True):
                 said = r.ActivityReport(Activity.ACTIVE, line.decode().strip())
-                yield Heard((said,), "transcript", place, at, at + len(line))
+                yield ReportBatch((said,), "transcript", place, at, at + len(line))
                 at += len(line)
             if not going:
-                yield Heard((r.TurnReport(await run.screen()),), "screen")
+                yield ReportBatch((r.TurnReport(await run.screen()),), "screen")
                 return
             going = await run.changes.next()
 
-    async def deliver(self, run: AgentRun, message: str, text: str, *, interrupt: bool) -> Delivery | Typable | None:
+    async def deliver(
+        self, run: RunningLaunch, message: str, text: str, *, interrupt: bool
+    ) -> Delivery | ReadyToType | None:
         if interrupt:
-            return Typable(("C-u",))
+            return ReadyToType(("C-u",))
         with (run.private / "took").open("a") as took:
             took.write(json.dumps([message, text]) + "\n")
         return Delivered()
 
-    def typed(self, text: str) -> str:
+    def escape_input(self, text: str) -> str:
         return f"{self._word} {text}"
 
 

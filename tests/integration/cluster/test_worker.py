@@ -31,16 +31,16 @@ from agent_orchestrator.cluster.nodes.remote import RemoteNode, accept
 from agent_orchestrator.errors import Conflict, Missing, Temporary, UsageError
 from agent_orchestrator.protocols import (
     AgentContext,
-    AgentRun,
     Alive,
     Delivered,
     Exit,
     Gone,
     Handle,
-    Heard,
+    ProbeFailed,
+    ReadyToType,
+    ReportBatch,
+    RunningLaunch,
     Runtime,
-    Typable,
-    Unseen,
     Workspace,
 )
 from agent_orchestrator.server.access import tls
@@ -150,8 +150,8 @@ async def test_a_terminal_on_a_node_is_written_to_shown_and_attached_to_as_one_h
     assert (handle.runtime, handle.boot_id, handle.address["node"]) == ("ray", node.boot_id, "n1")
     assert await world.launch(shell(ECHO)) == handle
     assert await runtime.probe([handle, replace(handle, boot_id="another")]) == [Alive(), Gone(lost=True)]
-    assert [one.session for one in await runtime.leftovers([])] == ["app-fix"]
-    assert await runtime.leftovers([handle]) == []
+    assert [one.session for one in await runtime.orphaned_terminals([])] == ["app-fix"]
+    assert await runtime.orphaned_terminals([handle]) == []
     await eventually(lambda: b"ready" in world.log())
     assert await runtime.deliver(handle, "m1", "hello there") == Delivered()
     assert await runtime.deliver(handle, "m1", "hello there") == Delivered()
@@ -179,7 +179,7 @@ async def test_a_terminal_on_a_node_is_written_to_shown_and_attached_to_as_one_h
     await eventually(lambda: _not_watched(runtime, handle))
     assert await runtime.stop(handle, grace=10.0) == Gone(Exit(None, signal.SIGTERM))
     await runtime.discard(handle)
-    assert await runtime.leftovers([]) == []
+    assert await runtime.orphaned_terminals([]) == []
 
 
 async def _not_watched(runtime: Runtime, handle: Handle) -> bool:
@@ -202,7 +202,7 @@ async def test_an_end_is_told_over_lost_links_and_a_lost_link_says_nothing(world
         await asked
     assert link.closed.is_set() and not ended.done()
     assert not node.connected
-    assert isinstance((await node.runtime().probe([handle]))[0], Unseen)
+    assert isinstance((await node.runtime().probe([handle]))[0], ProbeFailed)
     with pytest.raises(LinkLost, match="node n1 is not connected"):
         await node.runtime().screen(handle)
     # The Worker dies while the link is down, and the agent lives on: the next one has it.
@@ -289,7 +289,7 @@ async def test_the_demo_agent_works_on_a_node(world: Bench) -> None:
     agent = node.agent(
         "demo", {"script": "[[write: a.txt|hello]]\n[[commit: made by the agent]]\n[[done: all of it]]\n[[exit: 7]]"}
     )
-    assert agent.has_headless_mode and agent.typed("you") == "you"
+    assert agent.has_headless_mode and agent.escape_input("you") == "you"
     assert not (agent.listens or agent.delivers_messages or agent.answers_requests or agent.detects_unsent_text)
     assert agent.permission_keys["allow"] == ("y",)
     plan = await agent.launch(context(world))
@@ -311,13 +311,13 @@ async def test_an_agent_is_heard_by_its_plugin_on_the_node_also_after_a_lost_lin
     agent = node.agent("listening", {"word": "hey"}, (PLUGIN,))
     assert agent.listens and agent.delivers_messages
     assert not agent.answers_requests and not agent.has_headless_mode
-    assert agent.typed("you") == "hey you"
+    assert agent.escape_input("you") == "hey you"
     found = await agent.detect()
     assert found is not None and found.path.startswith(str(world.there.path)) and found.version == "hey"
     plan = await agent.launch(context(world))
     handle = await world.launch(plan.argv)
     watch, ended = Watch(), asyncio.Event()
-    run = AgentRun(
+    run = RunningLaunch(
         session="app-fix",
         generation=1,
         pid=handle.pid,
@@ -326,13 +326,13 @@ async def test_an_agent_is_heard_by_its_plugin_on_the_node_also_after_a_lost_lin
         private=world.local.session("app-fix"),
         log=world.local.terminal_log("app-fix"),
         conversation=None,
-        memo=plan.memo,
+        plugin_data=plan.plugin_data,
         cursors={},
         changes=FileChanges(watch, ended),
         screen=lambda: node.runtime().screen(handle),
         ended=ended,
     )
-    heard: list[Heard] = []
+    heard: list[ReportBatch] = []
 
     async def listen() -> None:
         async for one in agent.listen(run):
@@ -345,9 +345,9 @@ async def test_an_agent_is_heard_by_its_plugin_on_the_node_also_after_a_lost_lin
     await world.linked()
     await node.runtime().deliver(handle, "m2", "second")
     await eventually(lambda: len(heard) == 2)
-    assert (heard[1].place, heard[1].start, heard[1].end) == ("journal", 6, 13)
+    assert (heard[1].source_id, heard[1].start, heard[1].end) == ("journal", 6, 13)
     assert await agent.deliver(run, "m3", "by file", interrupt=False) == Delivered()
-    assert await agent.deliver(run, "m4", "typed", interrupt=True) == Typable(("C-u",))
+    assert await agent.deliver(run, "m4", "typed", interrupt=True) == ReadyToType(("C-u",))
     assert json.loads((world.there.session("app-fix") / "took").read_text()) == ["m3", "by file"]
     # The end: what is left is heard, then no more.
     ended.set()

@@ -67,7 +67,7 @@ async def test_an_agent_outlives_the_daemon_that_started_it_and_is_adopted(eithe
     assert await _line(daemon) == b"done\n"
     _kill(daemon)
     adopted = await either.launch(["sleep", "60"], cwd=Path("/"))
-    assert await either.runtime.leftovers([adopted]) == []
+    assert await either.runtime.orphaned_terminals([adopted]) == []
     assert await either.runtime.probe([adopted]) == [Alive()]
     assert await either.runtime.deliver(adopted, "m1", "hello") == Delivered()
     os.kill(adopted.pid, signal.SIGTERM)

@@ -178,7 +178,7 @@ async def test_a_long_home_still_has_a_socket(process: Bench) -> None:
     handle = await runtime.launch(process.spec(["sleep", "60"]))
     try:
         assert await runtime.deliver(handle, "m1", "hello") == Delivered()
-        assert await runtime.leftovers([]) == [handle]
+        assert await runtime.orphaned_terminals([]) == [handle]
     finally:
         await runtime.stop(handle, grace=0)
         await runtime.discard(handle)

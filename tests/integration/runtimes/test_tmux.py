@@ -22,7 +22,7 @@ from agent_orchestrator.plugins.runtimes.auto import choose_runtime, tmux_versio
 from agent_orchestrator.plugins.runtimes.launch_checks import remove_one_time_files
 from agent_orchestrator.plugins.runtimes.tmux import Tmux
 from agent_orchestrator.plugins.runtimes.tmux_server import TmuxServer
-from agent_orchestrator.protocols import Alive, Delivered, Exit, Gone, Held, Undeliverable
+from agent_orchestrator.protocols import Alive, Delivered, Exit, Gone, NotReady, Undeliverable
 from agent_orchestrator.protocols.host import Completed
 from agent_orchestrator.testing.contracts.runtime import Bench
 from agent_orchestrator.testing.terminals import PersonsTerminal, eventually
@@ -37,7 +37,7 @@ async def test_a_killed_server_loses_its_agents_and_the_next_launch_starts_anoth
     os.kill(await server_pid(tmux.home), signal.SIGKILL)
     assert await tmux.runtime.ended(handle) == Gone(lost=True)
     assert await tmux.runtime.probe([handle]) == [Gone(lost=True)]
-    assert await tmux.runtime.leftovers([]) == []
+    assert await tmux.runtime.orphaned_terminals([]) == []
     again = await tmux.runtime.launch(tmux.spec(["sleep", "60"]))
     assert await tmux.runtime.probe([again]) == [Gone(lost=True)]
     following = await tmux.launch(["sleep", "60"], generation=2)
@@ -115,7 +115,7 @@ async def test_a_message_waits_while_the_terminal_is_in_copy_mode(tmux: Bench) -
     terminal.type(b"\x02[")
 
     async def held() -> bool:
-        return await tmux.runtime.deliver(handle, "m1", "hello") == Held("copy mode")
+        return await tmux.runtime.deliver(handle, "m1", "hello") == NotReady("copy mode")
 
     await eventually(lambda: b"[0/0]" in terminal.output)
     await eventually(held)

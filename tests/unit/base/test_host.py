@@ -103,7 +103,7 @@ async def test_one_whose_words_nobody_reads_ends_with_the_block(host: LocalHost,
     """Also when so many came already that no more were asked of it."""
     async with asyncio.timeout(60):
         try:
-            async with host.talk(["yes"], log=tmp_path / "err") as process:
+            async with host.pipe(["yes"], log=tmp_path / "err") as process:
                 assert process.stdout is not None
                 await eventually(lambda: process.stdout._paused)  # type: ignore[union-attr]
                 if fails:

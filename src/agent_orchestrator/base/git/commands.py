@@ -132,13 +132,13 @@ class Git:
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))
             pause *= 2
 
-    def talk(
+    def pipe(
         self, *argv: str, log: Path, config: Sequence[str] = (), env: Mapping[str, str] | None = None
     ) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
         """Run a command that communicates through its standard input and output; its standard error goes to the file
         `log`.
         """
-        return self.host.talk(self._build_argv(argv, config), log=log, env=self._build_environment(env))
+        return self.host.pipe(self._build_argv(argv, config), log=log, env=self._build_environment(env))
 
     def _build_argv(self, argv: Sequence[str], config: Sequence[str]) -> list[str]:
         """Return the complete argument vector of a command, with our configuration."""

@@ -100,7 +100,7 @@ class Dialog(ModalScreen[str]):
         self.body = [*body]
         self.keys = keys
         self.full = full
-        self.typed = typed
+        self.escape_input = typed
         self.use: Callable[[str], None] = lambda _: None
         """What is done with the answer, if it is answered."""
         self._early: list[events.Key] | None = []
@@ -113,12 +113,12 @@ class Dialog(ModalScreen[str]):
         with Vertical(classes="full" if self.full else ""):
             yield (title := Lines("title"))
             yield Pages(body)
-            if self.typed:
+            if self.escape_input:
                 yield Typed()
             yield (keys := Lines("keys"))
         title.show([Text(self.heading, "bold")])
         shown = [f"{key} {what}" for key, (what, _) in self.keys.items()]
-        typed = ["Enter sends", "Ctrl+J new line"] if self.typed else []
+        typed = ["Enter sends", "Ctrl+J new line"] if self.escape_input else []
         keys.show([Text("   ".join([*typed, *shown, "Esc back"]), "dim")])
 
     def on_mount(self) -> None:
@@ -128,7 +128,7 @@ class Dialog(ModalScreen[str]):
 
     async def _begin(self) -> None:
         """Keys go to where one types, else to what is read; first those that came already."""
-        self.set_focus(self.query_one(Typed if self.typed else Pages))
+        self.set_focus(self.query_one(Typed if self.escape_input else Pages))
         early, self._early = self._early or [], None
         for key in early:
             await self.app.on_event(key)
@@ -141,7 +141,7 @@ class Dialog(ModalScreen[str]):
         pressed = event.character or event.key
         if event.key == "escape":
             self.answer("")
-        elif not self.typed and pressed in self.keys:
+        elif not self.escape_input and pressed in self.keys:
             self.answer(self.keys[pressed][1])
         else:
             return False
@@ -160,7 +160,7 @@ class Dialog(ModalScreen[str]):
     def _fit(self) -> None:
         pages = self.query_one(Pages)
         if not self.full:
-            pages.styles.height = max(0, min(len(pages.lines), self.app.size.height - (9 if self.typed else 4)))
+            pages.styles.height = max(0, min(len(pages.lines), self.app.size.height - (9 if self.escape_input else 4)))
 
     def action_leave(self) -> None:
         """Answer nothing."""

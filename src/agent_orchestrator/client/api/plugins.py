@@ -20,7 +20,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent_orchestrator.client.api.tasks import Task
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.protocols import Agent, AgentContext, AgentLaunch, Found, Notification, Notifier, ScreenRules
+from agent_orchestrator.protocols import (
+    Agent,
+    AgentContext,
+    AgentLaunch,
+    InstalledAgent,
+    Notification,
+    Notifier,
+    ScreenRules,
+)
 
 if TYPE_CHECKING:
     from agent_orchestrator.protocols.host import Host
@@ -145,10 +153,10 @@ class AgentPlugin(Plugin, Agent):
             raise UsageError(f"the agent plugin {cls.__name__} has {problem}", "write one of them")
         return forms == ["execute_task"]
 
-    async def detect(self) -> Found | None:
+    async def detect(self) -> InstalledAgent | None:
         """Return where the class is defined: a plugin of the configuration is always installed."""
         self.is_one_shot()
-        return Found(_location_of(type(self))["file"] or type(self).__module__)
+        return InstalledAgent(_location_of(type(self))["file"] or type(self).__module__)
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
         """Write the plan to a file and return the command that runs the plugin in a separate process."""

@@ -38,7 +38,7 @@ async def _upload_pack(git: Git, rights: Rights, protocol: str, request: Source 
     with tempfile.TemporaryDirectory(prefix="ao-fetch-") as folder:
         options = ("--stateless-rpc", *(["--advertise-refs"] if request is None else []))
         log, argv = Path(folder, "err"), ("upload-pack", *options, str(git.repo))
-        async with git.talk(*argv, log=log, config=hidden, env=env) as process:
+        async with git.pipe(*argv, log=log, config=hidden, env=env) as process:
             assert process.stdin is not None and process.stdout is not None
             feeding = asyncio.create_task(_feed(process.stdin, request))
             try:

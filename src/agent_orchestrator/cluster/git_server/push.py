@@ -171,7 +171,7 @@ async def _unpack(git: Git, env: Mapping[str, str], sent: Source, log: Path) -> 
         raise Refused("what was sent is no pack")
     is_small = int.from_bytes(head[8:12], "big") < _UNPACK_LIMIT
     argv = ("unpack-objects", "-q") if is_small else ("index-pack", "--stdin", "--fix-thin")
-    async with git.talk(*argv, "--strict", f"--max-input-size={LARGEST}", log=log, env=env) as process:
+    async with git.pipe(*argv, "--strict", f"--max-input-size={LARGEST}", log=log, env=env) as process:
         assert process.stdin is not None and process.stdout is not None
         with contextlib.suppress(ConnectionError):
             piece = head
@@ -198,7 +198,7 @@ def _move_in(quarantine: Path, objects: Path) -> None:
 async def _move_refs(git: Git, rights: Rights, push: Push, log: Path) -> None:
     """Move all refs or none; check the rights again once the refs are locked and only the commit is left."""
     steps = ["start", *(f"update {command.ref} {command.new} {command.old}" for command in push.commands), "prepare"]
-    async with git.talk("update-ref", "-m", "ao: push", "--no-deref", "--stdin", log=log) as process:
+    async with git.pipe("update-ref", "-m", "ao: push", "--no-deref", "--stdin", log=log) as process:
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write("".join(f"{step}\n" for step in steps).encode(errors="surrogateescape"))
         output = b""

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from agent_orchestrator import protocols
 from agent_orchestrator.cluster.link.connection import ProtocolViolation
 from agent_orchestrator.cluster.node.repository import Repositories
-from agent_orchestrator.protocols import AgentRun, reports
+from agent_orchestrator.protocols import RunningLaunch, reports
 from agent_orchestrator.protocols.text import one_line
 from agent_orchestrator.sessions import rescue
 from agent_orchestrator.sessions.agents import headless
@@ -36,6 +36,17 @@ PROTOCOL = 1
 TOKEN = "AO_NODE_TOKEN"
 """The environment variable with a Worker's token."""
 
+_WIRE_NAMES: Mapping[str, str] = {
+    "MessageTakenReport": "TookReport",
+    "NotReady": "Held",
+    "ProbeFailed": "Unseen",
+    "ReadyToType": "Typable",
+    "orphaned_terminals": "leftovers",
+    "plugin_data": "memo",
+    "source_id": "place",
+}
+"""Class, method or field → its name on the link, where that is another one: it stays the same for nodes of other versions."""
+
 _HINT_NAMES = {"reports": reports, "asyncio": asyncio}
 """Names that the protocols import for type checkers only."""
 _NOT_SENT = {"self", "host", "report"}
@@ -44,7 +55,7 @@ _NOT_SENT = {"self", "host", "report"}
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """`AgentRun` as it is sent over the link: what the node does not know."""
+    """`RunningLaunch` as it is sent over the link: what the node does not know."""
 
     session: str
     generation: int
@@ -52,11 +63,11 @@ class Run:
     started: str
     workspace: Path
     conversation: str | None
-    memo: Mapping[str, str]
+    plugin_data: Mapping[str, str]
     cursors: Mapping[str, int]
 
     @classmethod
-    def of(cls, run: AgentRun) -> Run:
+    def of(cls, run: RunningLaunch) -> Run:
         """Return the part of a run that is sent over the link."""
         return cls(**{attribute.name: getattr(run, attribute.name) for attribute in fields(cls)})
 
@@ -98,6 +109,8 @@ class Call:
     name: str
     parameters: Mapping[str, Any]
     returns: Any
+    method: str = ""
+    """The name of the plugin's or repository's method, if it is one."""
 
     def dump(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return arguments as JSON data."""
@@ -108,20 +121,26 @@ class Call:
         return {name: from_json(self.parameters[name], value) for name, value in data.items()}
 
 
-def _describe_call(name: str, function: Callable[..., Any]) -> Call:
+def _describe_call(name: str, function: Callable[..., Any], method: str = "") -> Call:
     """Return the call for a function, with the types of its parameters and its result."""
     hints = typing.get_type_hints(function, localns=_HINT_NAMES)
     parameters = {
-        parameter: Run if hints[parameter] is AgentRun else hints[parameter]
+        parameter: Run if hints[parameter] is RunningLaunch else hints[parameter]
         for parameter in inspect.signature(function).parameters
         if parameter not in _NOT_SENT
     }
-    return Call(name, parameters, hints["return"])
+    return Call(name, parameters, hints["return"], method)
 
 
 def _describe_methods(slot: str, protocol: type[Any], *names: str) -> dict[str, Call]:
     """Return the calls for some methods of a protocol, by name."""
-    return {f"{slot}.{name}": _describe_call(f"{slot}.{name}", getattr(protocol, name)) for name in names}
+    calls = (_describe_call(f"{slot}.{_on_link(name)}", getattr(protocol, name), name) for name in names)
+    return {call.name: call for call in calls}
+
+
+def _on_link(name: str) -> str:
+    """Return the name that a class, method or field has on the link."""
+    return _WIRE_NAMES.get(name, name)
 
 
 FUNCTIONS: Mapping[str, Callable[..., Awaitable[Any]]] = {
@@ -141,7 +160,7 @@ CALLS: Mapping[str, Call] = {
     **_describe_methods(
         "runtime", protocols.Runtime, "launch", "probe", "ended", "deliver", "press", "screen", "resize"
     ),
-    **_describe_methods("runtime", protocols.Runtime, "stop", "discard", "leftovers", "watched"),
+    **_describe_methods("runtime", protocols.Runtime, "stop", "discard", "orphaned_terminals", "watched"),
     **_describe_methods("agent", protocols.Agent, "detect", "launch", "deliver", "answer"),
     **_describe_methods("repository", Repositories, "refresh", "publish", "push", "save", "forget"),
     "headless.plan": _describe_call("headless.plan", headless.plan),
@@ -163,7 +182,7 @@ def to_json(hint: Any, value: Any) -> Any:
         if len(kinds) == 1:
             return to_json(kinds[0], value)
         if is_dataclass(value):
-            return {"is": type(value).__name__, **to_json(type(value), value)}
+            return {"is": _on_link(type(value).__name__), **to_json(type(value), value)}
         return value
     if isinstance(value, Path):
         return str(value)
@@ -173,7 +192,7 @@ def to_json(hint: Any, value: Any) -> Any:
         return value.value
     if is_dataclass(value):
         hints = _hints(value.__class__)
-        return {part.name: to_json(hints[part.name], getattr(value, part.name)) for part in fields(value)}
+        return {_on_link(part.name): to_json(hints[part.name], getattr(value, part.name)) for part in fields(value)}
     if isinstance(value, Mapping):
         return {name: to_json(inner[1] if inner else Any, part) for name, part in value.items()}
     if isinstance(value, tuple | list):
@@ -208,7 +227,7 @@ def _load_one_of(kinds: tuple[Any, ...], data: Any) -> Any:
     if len(candidates) == 1:
         return from_json(candidates[0], data)
     if isinstance(data, dict) and "is" in data:
-        named = {getattr(kind, "__name__", ""): kind for kind in candidates}
+        named = {_on_link(getattr(kind, "__name__", "")): kind for kind in candidates}
         return from_json(named[data["is"]], {name: value for name, value in data.items() if name != "is"})
     if data is None or any(is_dataclass(kind) for kind in candidates):
         raise TypeError(f"{_describe_data(data)} is none of what it may be")
@@ -218,8 +237,9 @@ def _load_one_of(kinds: tuple[Any, ...], data: Any) -> Any:
 def _load_as(kind: type[Any], data: Any) -> Any:
     """Return a value of one class."""
     if is_dataclass(kind):
-        hints = _hints(kind)
-        return kind(**{name: from_json(hints[name], value) for name, value in _checked_type(data, dict).items()})
+        hints, names = _hints(kind), {_on_link(part.name): part.name for part in fields(kind)}
+        values = {names[name]: value for name, value in _checked_type(data, dict).items()}
+        return kind(**{name: from_json(hints[name], value) for name, value in values.items()})
     if issubclass(kind, Enum):
         return kind(data)
     if issubclass(kind, Path | datetime):

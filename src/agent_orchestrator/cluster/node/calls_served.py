@@ -40,7 +40,16 @@ from agent_orchestrator.cluster.nodes.mirror import Mirror
 from agent_orchestrator.config.projects.plugin_registry import Registry
 from agent_orchestrator.errors import Temporary, UsageError
 from agent_orchestrator.plugins.runtimes.process import Process
-from agent_orchestrator.protocols import AgentRun, Alive, Gone, Handle, Heard, LaunchSpec, Workspace, WorkspaceSpec
+from agent_orchestrator.protocols import (
+    Alive,
+    Gone,
+    Handle,
+    LaunchSpec,
+    ReportBatch,
+    RunningLaunch,
+    Workspace,
+    WorkspaceSpec,
+)
 from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.sessions.agents import headless
 
@@ -91,7 +100,7 @@ class CallServer:
 
     async def holds(self) -> tuple[HeldLaunch, ...]:
         """Return every launch whose terminal is here, alive or not."""
-        handles = await self.runtime.leftovers([])
+        handles = await self.runtime.orphaned_terminals([])
         states = await self.runtime.probe(handles)
         pairs = zip(handles, states, strict=True)
         return tuple(HeldLaunch(handle.session, handle.generation, isinstance(state, Alive)) for handle, state in pairs)
@@ -128,7 +137,7 @@ class CallServer:
 
     async def adopt(self) -> None:
         """Continue the leases of the agents that an earlier Worker left running."""
-        handles = await self.runtime.leftovers([])
+        handles = await self.runtime.orphaned_terminals([])
         for handle, state in zip(handles, await self.runtime.probe(handles), strict=True):
             path = self._lease_path(handle.session, handle.generation)
             if isinstance(state, Alive) and path.exists():
@@ -141,7 +150,7 @@ class CallServer:
     async def _end_stale(self, session: str, generation: int) -> None:
         """Stop a launch whose lease the daemon has refused, because the session has another launch or none."""
         self.leases.drop(session, generation)
-        for handle in await self.runtime.leftovers([]):
+        for handle in await self.runtime.orphaned_terminals([]):
             if (handle.session, handle.generation) == (session, generation):
                 log.warning("a stale agent is ended", session=session, generation=generation)
                 await self.runtime.stop(handle, grace=0.0)
@@ -193,7 +202,7 @@ class CallServer:
         if call.name == "runtime.launch":
             async with self._lock_for(call, arguments):
                 return await self._launch(request.link, arguments["spec"])
-        result = await getattr(self.runtime, call.name.partition(".")[2])(**arguments)
+        result = await getattr(self.runtime, call.method)(**arguments)
         if isinstance(result, Gone):
             ended = arguments["handle"]
             self.leases.drop(ended.session, ended.generation)
@@ -216,7 +225,7 @@ class CallServer:
     async def _run_agent_call(self, call: Call, request: Request) -> Any:
         """Run a call to an agent plugin, one at a time for each session."""
         arguments = call.load(request.body["args"])
-        method = getattr(self._plugin("agent", request.body["of"]), call.name.partition(".")[2])
+        method = getattr(self._plugin("agent", request.body["of"]), call.method)
         if not arguments:
             return await method()
         async with self._lock_for(call, arguments):
@@ -234,7 +243,7 @@ class CallServer:
         arguments = call.load(request.body["args"])
         if "access" in arguments:
             arguments["access"] = self._verified_access(arguments["access"])
-        return await getattr(self.repositories, call.name.partition(".")[2])(**arguments)
+        return await getattr(self.repositories, call.method)(**arguments)
 
     def _verified_access(self, access: Access) -> Access:
         """Return the access with what the daemon is verified with."""
@@ -253,12 +262,12 @@ class CallServer:
         files = tuple(Path(path) for path in self._plugin_paths(request.body["of"]))
         return headless.plan(**{**arguments, "plugins": files})
 
-    async def _agent_run(self, run: Run) -> tuple[AgentRun, FileChanges]:
+    async def _agent_run(self, run: Run) -> tuple[RunningLaunch, FileChanges]:
         """Return the run as the agent plugin needs it, and the file watcher to close afterwards."""
         ended = asyncio.Event()
         changes = FileChanges(self.watch, ended)
         values = {attribute.name: getattr(run, attribute.name) for attribute in fields(run)}
-        agent_run = AgentRun(
+        agent_run = RunningLaunch(
             **values,
             private=self.home.session(run.session),
             log=self.home.terminal_log(run.session),
@@ -272,7 +281,7 @@ class CallServer:
         """Return the visible text of a launch's terminal; raise `Temporary` if it is not here."""
         key = (session, generation)
         if key not in self._handles:
-            handles = await self.runtime.leftovers([])
+            handles = await self.runtime.orphaned_terminals([])
             self._handles |= {(handle.session, handle.generation): handle for handle in handles}
         if key not in self._handles:
             raise Temporary(f"the terminal of session {session} is not here")
@@ -316,13 +325,13 @@ class CallServer:
             await asyncio.gather(sender, incoming, return_exceptions=True)
             changes.close()
 
-    async def _send_reports(self, plugin: Mapping[str, Any], run: AgentRun, channel: Channel) -> None:
+    async def _send_reports(self, plugin: Mapping[str, Any], run: RunningLaunch, channel: Channel) -> None:
         """Send each report of the agent plugin, then that it is over, or the error that ended it."""
         try:
             async for report in self._plugin("agent", plugin).listen(run):
                 # Commits that a report mentions must be mirrored first.
                 await self.mirror.flush(channel.link, run.session)
-                await channel.send(_line({"heard": to_json(Heard, report)}))
+                await channel.send(_line({"heard": to_json(ReportBatch, report)}))
             await channel.send(_line({"over": True}))
         except Exception as error:  # the daemon logs it and tries again
             await channel.send(_line({"failed": problem_of(error)}))

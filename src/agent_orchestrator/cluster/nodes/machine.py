@@ -22,7 +22,7 @@ class RemoteHost:
         self._node = node
         self.run, self.stream = node.run, node.stream
 
-    def talk(
+    def pipe(
         self, argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None
     ) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
         """Raise `UsageError`: a process's pipes do not cross a link."""

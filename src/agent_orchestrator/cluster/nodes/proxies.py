@@ -27,21 +27,21 @@ from agent_orchestrator.protocols import (
     Agent,
     AgentContext,
     AgentLaunch,
-    AgentRun,
     Delivery,
-    Found,
     Gone,
     Handle,
-    Heard,
+    InstalledAgent,
     LaunchSpec,
     Liveness,
     Permission,
+    ProbeFailed,
+    ReadyToType,
     Report,
+    ReportBatch,
+    RunningLaunch,
     Runtime,
     Turn,
     TurnLine,
-    Typable,
-    Unseen,
     Workspace,
     WorkspaceInfo,
     WorkspaceSpec,
@@ -114,13 +114,13 @@ class RemoteRuntime(Runtime):
         return self._daemon_handle(handle)
 
     async def probe(self, handles: Sequence[Handle]) -> list[Liveness]:
-        """Return the state of each process; `Unseen` for all of them if the node does not answer."""
+        """Return the state of each process; `ProbeFailed` for all of them if the node does not answer."""
         if not handles:
             return []
         try:
             states: list[Liveness] = await self._node.ask("runtime.probe", handles=[*map(_node_handle, handles)])
         except Temporary as error:
-            return [Unseen(str(error))] * len(handles)
+            return [ProbeFailed(str(error))] * len(handles)
         return states
 
     async def ended(self, handle: Handle) -> Gone:
@@ -183,7 +183,7 @@ class RemoteRuntime(Runtime):
         if (tunnel := self._tunnels.pop((handle.session, handle.generation), None)) is not None:
             tunnel.close()
 
-    async def leftovers(self, known: Sequence[Handle]) -> list[Handle]:
+    async def orphaned_terminals(self, known: Sequence[Handle]) -> list[Handle]:
         """Return the terminals on the node that none of the known handles names."""
         leftover_handles: list[Handle] = await self._node.ask("runtime.leftovers", known=[*map(_node_handle, known)])
         return [*map(self._daemon_handle, leftover_handles)]
@@ -233,13 +233,13 @@ class RemoteAgent(Agent):
         """Return the files with which the agent continues a conversation on another machine, or None if it cannot."""
         return self._local.conversation_files(env, workspace, conversation)
 
-    def typed(self, text: str) -> str:
+    def escape_input(self, text: str) -> str:
         """Return what to type so that the agent takes this text as a message."""
-        return self._local.typed(text)
+        return self._local.escape_input(text)
 
-    def unsent(self, screen: str, text: str) -> bool:
+    def has_unsent_text(self, screen: str, text: str) -> bool:
         """Return whether this text, which was typed, is still in the agent's input line."""
-        return self._local.unsent(screen, text)
+        return self._local.has_unsent_text(screen, text)
 
     def turn(self, context: AgentContext, prompt: str, conversation: str | None) -> Turn:
         """Return the command of one turn."""
@@ -249,9 +249,9 @@ class RemoteAgent(Agent):
         """Parse one line of a turn's output."""
         return self._local.read_turn(line)
 
-    async def detect(self) -> Found | None:
+    async def detect(self) -> InstalledAgent | None:
         """Return the CLI on the node with its version, or None if it is not installed."""
-        installation: Found | None = await self._node.ask("agent.detect", of=await self._plugin_call())
+        installation: InstalledAgent | None = await self._node.ask("agent.detect", of=await self._plugin_call())
         return installation
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
@@ -259,21 +259,25 @@ class RemoteAgent(Agent):
         agent_launch: AgentLaunch = await self._node.ask("agent.launch", of=await self._plugin_call(), context=context)
         return agent_launch
 
-    async def deliver(self, run: AgentRun, message: str, text: str, *, interrupt: bool) -> Delivery | Typable | None:
+    async def deliver(
+        self, run: RunningLaunch, message: str, text: str, *, interrupt: bool
+    ) -> Delivery | ReadyToType | None:
         """Deliver a message on the node, once for each message id."""
         arguments: dict[str, Any] = {"run": Run.of(run), "message": message, "text": text, "interrupt": interrupt}
-        delivery: Delivery | Typable | None = await self._node.ask(
+        delivery: Delivery | ReadyToType | None = await self._node.ask(
             "agent.deliver", of=await self._plugin_call(), **arguments
         )
         return delivery
 
-    async def answer(self, run: AgentRun, permission: Permission, decision: str, text: str) -> Sequence[str] | None:
+    async def answer(
+        self, run: RunningLaunch, permission: Permission, decision: str, text: str
+    ) -> Sequence[str] | None:
         """Answer a permission request on the node; return the keys still to be pressed, or None if it cannot be answered this way."""
         arguments: dict[str, Any] = {"run": Run.of(run), "permission": permission, "decision": decision, "text": text}
         keys: Sequence[str] | None = await self._node.ask("agent.answer", of=await self._plugin_call(), **arguments)
         return keys
 
-    async def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
+    async def listen(self, run: RunningLaunch) -> AsyncIterator[ReportBatch]:
         """Yield the agent's reports until it has ended; a lost link is waited out, and no report is missed."""
         cursors = dict(run.cursors)
         is_over = False
@@ -289,15 +293,15 @@ class RemoteAgent(Agent):
                     is_over = is_over or "over" in record
                     if "heard" in record:
                         with parsing_peer_data(f"what the node {self._node.name} heard"):
-                            report: Heard = from_json(Heard, record["heard"])
+                            report: ReportBatch = from_json(ReportBatch, record["heard"])
                         yield report
-                        if report.place:
-                            cursors[report.place] = max(report.end, cursors.get(report.place, 0))
+                        if report.source_id:
+                            cursors[report.source_id] = max(report.end, cursors.get(report.source_id, 0))
             finally:
                 end_notice.cancel()
                 await channel.close()
 
-    async def _dial(self, run: AgentRun, cursors: Mapping[str, int]) -> Channel | None:
+    async def _dial(self, run: RunningLaunch, cursors: Mapping[str, int]) -> Channel | None:
         """Open a channel to the plugin; return None if the agent has ended and the node cannot be reached."""
         while True:
             if run.ended.is_set() and not self._node.connected:
@@ -324,7 +328,7 @@ def remote_agent(node: RemoteNode, tool: str, options: Mapping[str, Any], plugin
     return RemoteAgent(node, tool, options, plugins, registry.make("agent", tool, options, LocalHost()))
 
 
-async def _send_end(run: AgentRun, channel: Channel) -> None:
+async def _send_end(run: RunningLaunch, channel: Channel) -> None:
     """Tell the node's plugin when the agent has ended."""
     await run.ended.wait()
     with contextlib.suppress(AoError):

@@ -48,7 +48,7 @@ class NodeCleanup:
     async def _end(self, site: NodeSite, session: str, generation: int) -> None:
         """Stop a launch that is outdated, and discard its terminal."""
         runtime = site.remote.runtime()
-        for handle in await runtime.leftovers([]):
+        for handle in await runtime.orphaned_terminals([]):
             if (handle.session, handle.generation) == (session, generation):
                 await runtime.stop(handle, grace=0.0)
                 await runtime.discard(handle)

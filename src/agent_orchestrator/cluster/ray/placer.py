@@ -150,7 +150,7 @@ class RayPlacer:
     async def _run_bridge(self) -> str:
         """Start one bridge and follow it to its end; return why it ended."""
         argv = [sys.executable, "-P", "-m", "agent_orchestrator.cluster.ray.bridge"]
-        async with self._host.talk(argv, log=self._log_file) as process:
+        async with self._host.pipe(argv, log=self._log_file) as process:
             assert process.stdin is not None and process.stdout is not None
             stdin = process.stdin
 

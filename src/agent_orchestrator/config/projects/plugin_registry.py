@@ -32,6 +32,7 @@ from agent_orchestrator import protocols
 from agent_orchestrator.base.builtin_plugins import BUILT_IN as BUILT_IN
 from agent_orchestrator.base.files.safe import read_regular_file
 from agent_orchestrator.errors import AoError, Denied, NotFound, UsageError
+from agent_orchestrator.protocols import renamed
 from agent_orchestrator.protocols.members import missing_members, required_members, required_methods, with_defaults
 
 if TYPE_CHECKING:
@@ -51,9 +52,6 @@ SLOTS: Mapping[str, type[Any]] = {
 
 PERMISSIONS = ("network", "files", "processes", "secrets")
 """What a plugin can declare that it needs: other machines, files beyond a session's, programs, the user's tokens and keys."""
-
-RENAMED: Mapping[str, Mapping[str, str]] = {}
-"""Slot → earlier name of an optional method → its name now."""
 
 Admit = Callable[[Path, bytes], bool]
 """Takes a file and its content, and returns whether it may be run."""
@@ -386,7 +384,7 @@ def _as_factory(plugin: Any, slot: str) -> protocols.PluginFactory:
 
 def _check_members(plugin: object, members: Iterable[str], slot: str, description: str) -> None:
     """Raise `UsageError` if a plugin or its class lacks some of these members, or has a method under its earlier name."""
-    for old_name, new_name in RENAMED.get(slot, {}).items():
+    for old_name, new_name in renamed.METHODS.get(slot, {}).items():
         if hasattr(plugin, old_name):
             raise UsageError(f"{description} has {old_name}, which is called {new_name} now", "rename it")
     if missing := missing_members(plugin, members):

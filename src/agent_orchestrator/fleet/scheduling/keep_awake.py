@@ -182,7 +182,7 @@ class Machine:
         if self._platform != "linux" or not self._host.which(_INHIBIT_COMMAND[0]):
             raise Missing("there is no systemd-inhibit")
         argv = [*_INHIBIT_COMMAND, "sh", "-c", "echo held; exec cat"]
-        async with self._host.talk(argv, log=Path(os.devnull)) as process:
+        async with self._host.pipe(argv, log=Path(os.devnull)) as process:
             assert process.stdout is not None
             answer = b""
             with contextlib.suppress(TimeoutError):

@@ -16,8 +16,8 @@ from agent_orchestrator.protocols import (
     Agent,
     AgentContext,
     AgentLaunch,
-    Found,
-    Kept,
+    AgentState,
+    InstalledAgent,
     ScreenRules,
 )
 
@@ -73,19 +73,19 @@ class Command(Agent):
         self.permission_keys = PERMISSION_KEYS | _permission_keys(config)
         self._prompt_delivery = _prompt_delivery(config, self._command, self.screen)
 
-    async def detect(self) -> Found | None:
+    async def detect(self) -> InstalledAgent | None:
         """Return the program, without a version, since no option for that is known; None if it is not installed."""
         program = self._command[0]
         if "/" in program or "{{" in program:
-            return Found(program)  # it can only be checked in a workspace
+            return InstalledAgent(program)  # it can only be checked in a workspace
         path = self._host.which(program)
-        return Found(path) if path else None
+        return InstalledAgent(path) if path else None
 
-    def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
+    def keeps(self, env: Mapping[str, str], private: Path) -> AgentState:
         """Return the folders that the configuration names."""
         del private
         home = Path(env.get("HOME") or Path.home())
-        return Kept(tuple(home / path.removeprefix("~/") for path in self._kept_folders))
+        return AgentState(tuple(home / path.removeprefix("~/") for path in self._kept_folders))
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
         """Return the command with its variables filled in; on a restore, `resume` if it is configured, with the message of the

@@ -21,13 +21,13 @@ from agent_orchestrator.protocols import (
     Agent,
     AgentContext,
     AgentLaunch,
-    AgentRun,
+    AgentState,
     Delivery,
-    Found,
-    Heard,
-    Held,
-    Kept,
+    InstalledAgent,
+    NotReady,
     Permission,
+    ReportBatch,
+    RunningLaunch,
     ScreenRules,
 )
 from agent_orchestrator.protocols import reports as r
@@ -71,12 +71,12 @@ class Copilot(Agent):
         self._host = host
         self._model = config.get("model")
 
-    def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
+    def keeps(self, env: Mapping[str, str], private: Path) -> AgentState:
         """Return Copilot's folder (login, conversations) as writable, its settings in it as read-only."""
         del private
         return cli.kept_folder(_home(env), "mcp-config.json", "agents", "hooks", "skills")
 
-    async def detect(self) -> Found | None:
+    async def detect(self) -> InstalledAgent | None:
         """Return where `copilot` is installed and its version, or None."""
         return await cli.detect(self._host, "copilot")
 
@@ -100,43 +100,45 @@ class Copilot(Agent):
         is_resumed = context.resume is not None and (events_file.exists() or not _is_uuid(conversation))
         prompt = cli.shorten_to_argument(context.message if is_resumed else context.task or context.prompt, context)
         if prompt:
-            argv += ["--interactive", cli.as_argument(self.typed(prompt))]
+            argv += ["--interactive", cli.as_argument(self.escape_input(prompt))]
         await run_in_own_thread(_trust_folder, home, context)
         return AgentLaunch(
             tuple(argv),
             _write_instructions(context),
             waits=not prompt,
             conversation=conversation or None,
-            memo={
+            plugin_data={
                 "home": str(home),
                 "prompt": "yes" if prompt else "",
                 "before": str(size_of(events_file)),
             },
         )
 
-    async def deliver(self, run: AgentRun, message: str, text: str, *, interrupt: bool) -> Delivery | None:
-        """Return `Held` while a dialog is shown, which takes what is typed even after its answer; otherwise None, so that the
+    async def deliver(self, run: RunningLaunch, message: str, text: str, *, interrupt: bool) -> Delivery | None:
+        """Return `NotReady` while a dialog is shown, which takes what is typed even after its answer; otherwise None, so that the
         message is typed.
         """
         del message, text, interrupt
-        return Held("it still shows a dialog") if _DIALOG.search(await _screen_text(run)) else None
+        return NotReady("it still shows a dialog") if _DIALOG.search(await _screen_text(run)) else None
 
-    async def answer(self, run: AgentRun, permission: Permission, decision: str, text: str) -> Sequence[str] | None:
+    async def answer(
+        self, run: RunningLaunch, permission: Permission, decision: str, text: str
+    ) -> Sequence[str] | None:
         """Return the keys for the dialog, which is drawn some time after its event is written; None if it does not appear."""
         del text  # the text is sent as the next message
         command = permission.command if permission.tool == SHELL else ""
         return await cli.keys_for(run, _MENU_HINT, command, self.permission_keys.get(decision))
 
-    def typed(self, text: str) -> str:
+    def escape_input(self, text: str) -> str:
         """Return the text with a space in front if it begins like a command of Copilot."""
         return f" {text}" if text.startswith(("/", "!", "?", "#", "&")) else text
 
-    def unsent(self, screen: str, text: str) -> bool:
+    def has_unsent_text(self, screen: str, text: str) -> bool:
         """Return whether the text is still in the input line, which is the last line between two rules."""
         lines = _INPUT_LINE.findall(screen)
         return bool(lines) and (cli.is_beginning(text, lines[-1]) or lines[-1].startswith("[Paste #"))
 
-    async def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
+    async def listen(self, run: RunningLaunch) -> AsyncIterator[ReportBatch]:
         """Yield reports from the session's events, and from the screen what is no event: readiness, questions before the start,
         retries.
         """
@@ -157,17 +159,17 @@ class Copilot(Agent):
 class _EventReader:
     """A reader of one launch: the events of its session, and its screen."""
 
-    def __init__(self, run: AgentRun) -> None:
+    def __init__(self, run: RunningLaunch) -> None:
         self._run = run
-        path = _events_file(Path(run.memo["home"]), run.conversation or "")
+        path = _events_file(Path(run.plugin_data["home"]), run.conversation or "")
         self._journal = Journal(path, replace(run, cursors={}))
         self._journal.place = f"copilot-{path.parent.name}"
         self._cursor = run.cursors.get(self._journal.place, 0)
-        self._earlier_size = int(run.memo.get("before") or 0)
+        self._earlier_size = int(run.plugin_data.get("before") or 0)
         self._events = SessionEvents(run.workspace, path.parent)
         self._state = Activity.STARTING
         self._screen_reads = 0
-        self._held_interruption: Heard | None = None
+        self._held_interruption: ReportBatch | None = None
         """The report of an interruption, held back until messages can be typed again: what is typed before that is lost."""
         run.changes.watch(run.log)
 
@@ -186,7 +188,7 @@ class _EventReader:
         """Return whether no event has set a state yet."""
         return self._state == Activity.STARTING and self._screen_reads < MOST_LOOKS
 
-    async def read(self) -> AsyncIterator[Heard]:
+    async def read(self) -> AsyncIterator[ReportBatch]:
         """Yield the reports of new events."""
         async for line in self._journal.lines():
             is_current = line.start >= self._earlier_size
@@ -208,7 +210,7 @@ class _EventReader:
             else:
                 yield heard
 
-    def left(self) -> list[Heard]:
+    def left(self) -> list[ReportBatch]:
         """Return the interruption that is still held back when the agent ends."""
         return [self._held_interruption] if self._held_interruption else []
 
@@ -217,7 +219,7 @@ class _EventReader:
         state = _state_of(report)
         return state is not None and (not is_current or (state == self._state == Activity.ACTIVE))
 
-    def see(self, screen: str) -> Heard | None:
+    def see(self, screen: str) -> ReportBatch | None:
         """Return the report of what only the screen shows, or None."""
         self._screen_reads += 1
         report: r.Report | None = None
@@ -239,13 +241,13 @@ class _EventReader:
             )
         elif _LOGIN.search(screen):
             report = r.ActivityReport(Activity.WAITING_INPUT, "it is not logged in: ao attach, then /login")
-        elif _READY.search(screen) and not self._run.memo.get("prompt"):
+        elif _READY.search(screen) and not self._run.plugin_data.get("prompt"):
             report = r.ActivityReport(Activity.IDLE)
         if report is None:
             return None
         if not isinstance(report, r.PermissionReport):
             self._state = _state_of(report) or self._state
-        return Heard((report,), "screen")
+        return ReportBatch((report,), "screen")
 
 
 class SessionEvents:
@@ -273,7 +275,7 @@ class SessionEvents:
         match kind:
             case "user.message":
                 message = _expand_pastes(str(data.get("content") or ""), self._folder)
-                return [r.TookReport(message, time), r.ActivityReport(Activity.ACTIVE, "", time)]
+                return [r.MessageTakenReport(message, time), r.ActivityReport(Activity.ACTIVE, "", time)]
             case "assistant.turn_start":
                 self._last_text = None
                 return [r.ActivityReport(Activity.ACTIVE, "", time)]
@@ -369,7 +371,7 @@ def retry_notice(screen: str) -> str:
     return match[1] if match else ""
 
 
-async def _screen_text(run: AgentRun) -> str:
+async def _screen_text(run: RunningLaunch) -> str:
     """Return the text of the screen, or "" if the terminal is gone."""
     try:
         return await run.screen()

@@ -19,10 +19,10 @@ from agent_orchestrator.protocols import (
     Agent,
     AgentContext,
     AgentLaunch,
-    AgentRun,
-    Found,
-    Heard,
-    Kept,
+    AgentState,
+    InstalledAgent,
+    ReportBatch,
+    RunningLaunch,
     ScreenRules,
 )
 from agent_orchestrator.protocols import reports as r
@@ -58,7 +58,7 @@ class Cursor(Agent):
         self._host = host
         self._model = config.get("model")
 
-    def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
+    def keeps(self, env: Mapping[str, str], private: Path) -> AgentState:
         """Return Cursor's folders (login, chats) as writable, its settings in them as read-only."""
         del private
         home = Path(env.get("HOME") or Path.home())
@@ -67,7 +67,7 @@ class Cursor(Agent):
         )
         return replace(folders, writable=(*folders.writable, home / ".config" / "cursor"))
 
-    async def detect(self) -> Found | None:
+    async def detect(self) -> InstalledAgent | None:
         """Return where `cursor-agent` is installed and its version, or None."""
         return await cli.detect(self._host, "cursor-agent")
 
@@ -89,14 +89,14 @@ class Cursor(Agent):
             tuple(argv),
             waits=not prompt,
             conversation=context.resume or None,
-            memo={"folder": str(folder), "before": "\n".join(path.stem for path in _chat_files(folder))},
+            plugin_data={"folder": str(folder), "before": "\n".join(path.stem for path in _chat_files(folder))},
         )
 
-    def typed(self, text: str) -> str:
+    def escape_input(self, text: str) -> str:
         """Return the text with a space in front if it begins like a command of Cursor."""
         return f" {text}" if text.startswith(("/", "!", "&")) else text
 
-    async def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
+    async def listen(self, run: RunningLaunch) -> AsyncIterator[ReportBatch]:
         """Yield the messages that Cursor took, from its transcript, and its state, from its screen."""
         listener = _Listener(run)
         run.changes.watch(run.log)
@@ -120,10 +120,10 @@ class Cursor(Agent):
 class _Listener:
     """A reader of one launch: its transcript and its screen."""
 
-    def __init__(self, run: AgentRun) -> None:
+    def __init__(self, run: RunningLaunch) -> None:
         self._run = run
-        self.folder = Path(run.memo["folder"])
-        self._earlier_chats = set(run.memo.get("before", "").split("\n"))
+        self.folder = Path(run.plugin_data["folder"])
+        self._earlier_chats = set(run.plugin_data.get("before", "").split("\n"))
         self._chat = run.conversation
         self._journal: Journal | None = None
         self._state: Activity | None = None
@@ -137,13 +137,13 @@ class _Listener:
         except OSError:
             return 0
 
-    async def read(self) -> AsyncIterator[Heard]:
+    async def read(self) -> AsyncIterator[ReportBatch]:
         """Yield the chat's id once it has one, and the messages that Cursor took."""
         if self._chat is None:
             new_chats = [path.stem for path in _chat_files(self.folder) if path.stem not in self._earlier_chats]
             if new_chats:
                 self._chat = new_chats[-1]
-                yield Heard((r.ConversationReport(self._chat),), "transcript")
+                yield ReportBatch((r.ConversationReport(self._chat),), "transcript")
         if self._journal is None and self._chat:
             transcript = next((path for path in _chat_files(self.folder) if path.stem == self._chat), None)
             self._journal = Journal(transcript, replace(self._run, cursors={})) if transcript else None
@@ -160,12 +160,12 @@ class _Listener:
         text = text_of(record)
         if record.get("role") == "user" and text:
             self._last_text = ""
-            return [r.TookReport(cli.without_rules(text))]
+            return [r.MessageTakenReport(cli.without_rules(text))]
         if record.get("role") == "assistant" and text:
             self._last_text = text
         return []
 
-    def see(self, screen: str, rules: ScreenRules) -> Heard | None:
+    def see(self, screen: str, rules: ScreenRules) -> ReportBatch | None:
         """Return the state that the screen shows, if it changed."""
         if rules.blocked and (match := rules.blocked.search(screen)):
             state, report = Activity.BLOCKED, r.ActivityReport(Activity.BLOCKED, match[0].strip(" │┃"))
@@ -179,8 +179,8 @@ class _Listener:
             return None
         previous, self._state = self._state, state
         if state == Activity.IDLE and previous == Activity.ACTIVE:
-            return Heard((r.TurnReport(self._last_text),), "screen")
-        return Heard((report,), "screen")
+            return ReportBatch((r.TurnReport(self._last_text),), "screen")
+        return ReportBatch((report,), "screen")
 
 
 def text_of(record: Mapping[str, Any]) -> str:
@@ -213,7 +213,7 @@ def _chat_files(folder: Path) -> list[Path]:
     )
 
 
-async def _screen_text(run: AgentRun) -> str:
+async def _screen_text(run: RunningLaunch) -> str:
     """Return the text of the screen, or "" if the terminal is gone."""
     try:
         return await run.screen()

@@ -17,7 +17,7 @@ from agent_orchestrator.protocols import (
     Agent,
     AgentContext,
     AgentLaunch,
-    Found,
+    InstalledAgent,
     ScreenRules,
     Turn,
     TurnLine,
@@ -46,9 +46,9 @@ class Demo(Agent):
         self._script = _read_text(config, "script")
         self._log = _read_text(config, "log") or os.environ.get("AO_DEMO_LOG", "")
 
-    async def detect(self) -> Found | None:
+    async def detect(self) -> InstalledAgent | None:
         """Return the program, which is part of this package."""
-        return Found(str(PROGRAM), agent_orchestrator.__version__)
+        return InstalledAgent(str(PROGRAM), agent_orchestrator.__version__)
 
     def conversation_files(self, env: Mapping[str, str], workspace: Path, conversation: str) -> tuple[Path, ...]:
         """Return no files: the agent has no conversation to keep."""

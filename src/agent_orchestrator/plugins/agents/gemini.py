@@ -24,12 +24,12 @@ from agent_orchestrator.protocols import (
     Agent,
     AgentContext,
     AgentLaunch,
-    AgentRun,
+    AgentState,
     Delivery,
-    Found,
-    Heard,
-    Held,
-    Kept,
+    InstalledAgent,
+    NotReady,
+    ReportBatch,
+    RunningLaunch,
     ScreenRules,
 )
 from agent_orchestrator.protocols import reports as r
@@ -72,12 +72,12 @@ class Gemini(Agent):
         self._host = host
         self._model = config.get("model")
 
-    def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
+    def keeps(self, env: Mapping[str, str], private: Path) -> AgentState:
         """Return Gemini's folder (login, conversations) as writable, its settings in it as read-only."""
         del private
         return cli.kept_folder(_home(env), "settings.json", "GEMINI.md", "commands", "extensions", "policies", "skills")
 
-    async def detect(self) -> Found | None:
+    async def detect(self) -> InstalledAgent | None:
         """Return where `gemini` is installed and its version, or None."""
         return await cli.detect(self._host, "gemini")
 
@@ -101,14 +101,14 @@ class Gemini(Agent):
             argv += ["--resume", conversation or "latest"]
             prompt = cli.shorten_to_argument(context.message, context)
         if prompt:
-            argv += ["--prompt-interactive", cli.as_argument(self.typed(prompt))]
+            argv += ["--prompt-interactive", cli.as_argument(self.escape_input(prompt))]
         await run_in_own_thread(_choose_login, home, context.env)
         return AgentLaunch(
             tuple(argv),
             await self._git_identity(context),
             waits=not prompt,
             conversation=conversation or None,
-            memo={
+            plugin_data={
                 "home": str(home),
                 "log": str(log_size(context)),
                 "prompt": "yes" if prompt else "",
@@ -136,7 +136,7 @@ class Gemini(Agent):
             for group, field in ((1, "NAME"), (2, "EMAIL"))
         }
 
-    async def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
+    async def listen(self, run: RunningLaunch) -> AsyncIterator[ReportBatch]:
         """Yield reports from the chat records and the window title, and from the screen where neither says enough."""
         listener = _Listener(run)
         while True:
@@ -149,18 +149,18 @@ class Gemini(Agent):
                     yield heard
                 return
 
-    async def deliver(self, run: AgentRun, message: str, text: str, *, interrupt: bool) -> Delivery | None:
-        """Return `Held` until the conversation is set up, since the input line that is shown before loses its text; then None,
+    async def deliver(self, run: RunningLaunch, message: str, text: str, *, interrupt: bool) -> Delivery | None:
+        """Return `NotReady` until the conversation is set up, since the input line that is shown before loses its text; then None,
         so that it is typed.
         """
         del message, text, interrupt
-        return None if await run_in_own_thread(_has_begun, run) else Held("the agent is not ready yet")
+        return None if await run_in_own_thread(_has_begun, run) else NotReady("the agent is not ready yet")
 
-    def typed(self, text: str) -> str:
+    def escape_input(self, text: str) -> str:
         """Return the text with a space in front if it begins like a command of Gemini."""
         return f" {text}" if text.startswith(("/", "!", "?")) else text
 
-    def unsent(self, screen: str, text: str) -> bool:
+    def has_unsent_text(self, screen: str, text: str) -> bool:
         """Return whether the text is still in the input line: Enter right after a paste only adds a line break."""
         lines = _INPUT_LINE.findall(screen)
         return bool(lines) and (cli.is_beginning(text, lines[-1]) or lines[-1].startswith("[Pasted Text:"))
@@ -169,16 +169,16 @@ class Gemini(Agent):
 class _Listener:
     """A reader of one launch: its chat files, its window titles and its screen."""
 
-    def __init__(self, run: AgentRun) -> None:
+    def __init__(self, run: RunningLaunch) -> None:
         self._run = run
-        self._titles = Titles(run, int(run.memo.get("log") or 0))
+        self._titles = Titles(run, int(run.plugin_data.get("log") or 0))
         self._chat_files: dict[Path, Journal] = {}
-        self._conversation = Chat(resumed=bool(run.memo.get("resumed")))
-        self._earlier_sizes: dict[str, int] = json.loads(run.memo.get("before") or "{}")
+        self._conversation = Chat(resumed=bool(run.plugin_data.get("resumed")))
+        self._earlier_sizes: dict[str, int] = json.loads(run.plugin_data.get("before") or "{}")
         self._state = Activity.STARTING
         self._ready_title: tuple[Title, float] | None = None
         self._screen_reads = 0
-        self.looks = not run.memo.get("prompt")
+        self.looks = not run.plugin_data.get("prompt")
         """Whether the screen must be read, since it shows something that is in no record."""
 
     @property
@@ -186,7 +186,7 @@ class _Listener:
         """Return the seconds to wait for a change while something is due, otherwise None."""
         return LOOK_AGAIN if self._ready_title or (self.looks and self._screen_reads) else None
 
-    async def read(self) -> AsyncIterator[Heard]:
+    async def read(self) -> AsyncIterator[ReportBatch]:
         """Yield the reports of new chat records, then those of new titles."""
         for journal in self._open_journals():
             cursor, earlier_size = (
@@ -211,12 +211,12 @@ class _Listener:
 
     def _open_journals(self) -> list[Journal]:
         """Return the journals of the conversation's files, opening new ones."""
-        for path in _chat_files(Path(self._run.memo["home"]), self._run.conversation or ""):
+        for path in _chat_files(Path(self._run.plugin_data["home"]), self._run.conversation or ""):
             if path not in self._chat_files:
                 self._chat_files[path] = Journal(path, replace(self._run, cursors={}))
         return list(self._chat_files.values())
 
-    def _read_title(self, title: Title) -> Iterator[Heard]:
+    def _read_title(self, title: Title) -> Iterator[ReportBatch]:
         """Yield the report of a title: waiting for a permission, working, or ready."""
         if title.text.startswith("✋"):
             self._ready_title, self.looks, self._screen_reads = None, True, 1
@@ -231,7 +231,7 @@ class _Listener:
             elif self._state == Activity.STARTING:
                 self.looks, self._screen_reads = True, 1
 
-    def _end_settled_turn(self) -> Iterator[Heard]:
+    def _end_settled_turn(self) -> Iterator[ReportBatch]:
         """Yield the end of the turn once the title has shown it and the last text is recorded, or `SETTLE` seconds have passed."""
         if self._ready_title and not self._conversation.open:
             self._ready_title = None
@@ -240,7 +240,7 @@ class _Listener:
             self._conversation.open, self._state = False, Activity.IDLE
             yield self._titles.heard(title, r.TurnReport(self._conversation.said))
 
-    def see(self, screen: str) -> Heard | None:
+    def see(self, screen: str) -> ReportBatch | None:
         """Return a report if the screen shows a dialog, or a state before the first turn; None if not drawn yet."""
         report = (
             dialog_report(screen) if self._conversation.open else opening_screen(screen, begun=self._conversation.begun)
@@ -248,11 +248,11 @@ class _Listener:
         is_idle = isinstance(report, r.ActivityReport) and report.state == Activity.IDLE
         self._screen_reads += 1
         # The screen is not drawn yet, or the first prompt is about to be taken.
-        if report is None or (is_idle and self._run.memo.get("prompt")):
+        if report is None or (is_idle and self._run.plugin_data.get("prompt")):
             self.looks = self._screen_reads < MOST_LOOKS
             return None
         self._state, self.looks = Activity.IDLE if is_idle else Activity.BLOCKED, False
-        return Heard((report,), "screen")
+        return ReportBatch((report,), "screen")
 
 
 class Chat:
@@ -283,7 +283,7 @@ class Chat:
                     return []
                 self.open = now
                 return [
-                    r.TookReport(cli.without_rules(text), timestamp),
+                    r.MessageTakenReport(cli.without_rules(text), timestamp),
                     r.ActivityReport(Activity.ACTIVE, "", timestamp),
                 ]
             case "gemini":
@@ -394,7 +394,7 @@ def opening_screen(screen: str, *, begun: bool) -> r.Report | None:
     return r.ActivityReport(Activity.IDLE) if is_ready else None
 
 
-async def _screen_text(run: AgentRun) -> str:
+async def _screen_text(run: RunningLaunch) -> str:
     """Return the text of the screen, or "" if the terminal is gone."""
     try:
         return await run.screen()
@@ -430,11 +430,11 @@ def _chat_files(home: Path, conversation: str) -> list[Path]:
     return sorted(home.glob(f"tmp/*/chats/session-*-{conversation[:8]}.jsonl"))
 
 
-def _has_begun(run: AgentRun) -> bool:
+def _has_begun(run: RunningLaunch) -> bool:
     """Return whether this launch has set its conversation up, so that it takes messages."""
-    earlier_sizes: dict[str, int] = json.loads(run.memo.get("before") or "{}")
-    chat = Chat(resumed=bool(run.memo.get("resumed")))
-    for path in _chat_files(Path(run.memo["home"]), run.conversation or ""):
+    earlier_sizes: dict[str, int] = json.loads(run.plugin_data.get("before") or "{}")
+    chat = Chat(resumed=bool(run.plugin_data.get("resumed")))
+    for path in _chat_files(Path(run.plugin_data["home"]), run.conversation or ""):
         with contextlib.suppress(OSError):
             for line in past_lines(path, earlier_sizes.get(path.name, 0)):
                 with contextlib.suppress(ValueError, RecursionError):

@@ -28,13 +28,13 @@ from agent_orchestrator.protocols import (
     Agent,
     AgentContext,
     AgentLaunch,
-    AgentRun,
+    AgentState,
     Delivery,
-    Found,
-    Heard,
-    Held,
-    Kept,
+    InstalledAgent,
+    NotReady,
     Permission,
+    ReportBatch,
+    RunningLaunch,
     ScreenRules,
 )
 from agent_orchestrator.protocols import reports as r
@@ -73,12 +73,12 @@ class KimiCode(Agent):
         self._host = host
         self._model = config.get("model")
 
-    def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
+    def keeps(self, env: Mapping[str, str], private: Path) -> AgentState:
         """Return Kimi's folder (login, conversations) as writable, its settings in it as read-only."""
         del private
         return cli.kept_folder(_home(env), "mcp.json", "plugins", "skills")
 
-    async def detect(self) -> Found | None:
+    async def detect(self) -> InstalledAgent | None:
         """Return where `kimi` is installed and its version, or None."""
         path = self._host.which("kimi")
         return await cli.detect(self._host, "kimi", own_node(path, os.environ)) if path else None
@@ -103,31 +103,33 @@ class KimiCode(Agent):
             paste=prompt or None,
             waits=not prompt,
             conversation=context.resume or None,
-            memo={"home": str(home), "prompt": "yes" if prompt else "", "before": json.dumps(earlier_sizes)},
+            plugin_data={"home": str(home), "prompt": "yes" if prompt else "", "before": json.dumps(earlier_sizes)},
         )
 
-    async def deliver(self, run: AgentRun, message: str, text: str, *, interrupt: bool) -> Delivery | None:
-        """Return `Held` while a dialog is shown, which takes what is typed even after its answer; otherwise None, so that the
+    async def deliver(self, run: RunningLaunch, message: str, text: str, *, interrupt: bool) -> Delivery | None:
+        """Return `NotReady` while a dialog is shown, which takes what is typed even after its answer; otherwise None, so that the
         message is typed.
         """
         del message, text, interrupt
-        return Held("it still shows a dialog") if _DIALOG.search(await _screen_text(run)) else None
+        return NotReady("it still shows a dialog") if _DIALOG.search(await _screen_text(run)) else None
 
-    async def answer(self, run: AgentRun, permission: Permission, decision: str, text: str) -> Sequence[str] | None:
+    async def answer(
+        self, run: RunningLaunch, permission: Permission, decision: str, text: str
+    ) -> Sequence[str] | None:
         """Return the keys for the dialog, which is drawn some time after its record is written; None if it does not appear."""
         del permission, text  # the text is sent as the next message
         return await cli.keys_for(run, _DIALOG, "", self.permission_keys.get(decision))
 
-    def typed(self, text: str) -> str:
+    def escape_input(self, text: str) -> str:
         """Return the text with a space in front if it begins like a command of Kimi."""
         return f" {text}" if text.startswith(("/", "!", "#")) else text
 
-    def unsent(self, screen: str, text: str) -> bool:
+    def has_unsent_text(self, screen: str, text: str) -> bool:
         """Return whether the text is still in the input line, which is the last line in a box."""
         lines = _INPUT_LINE.findall(screen)
         return bool(lines) and (cli.is_beginning(text, lines[-1]) or lines[-1].lower().startswith("[paste"))
 
-    async def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
+    async def listen(self, run: RunningLaunch) -> AsyncIterator[ReportBatch]:
         """Yield reports from the session's wire log, and from the screen until the first turn: a dialog, or readiness."""
         reader = _WireReader(run)
         while True:
@@ -144,10 +146,10 @@ class KimiCode(Agent):
 class _WireReader:
     """A reader of one launch: the wire logs of its session, and its screen."""
 
-    def __init__(self, run: AgentRun) -> None:
+    def __init__(self, run: RunningLaunch) -> None:
         self._run = run
-        self._home = Path(run.memo["home"])
-        self._earlier_sizes: dict[str, int] = json.loads(run.memo.get("before") or "{}")
+        self._home = Path(run.plugin_data["home"])
+        self._earlier_sizes: dict[str, int] = json.loads(run.plugin_data.get("before") or "{}")
         self._session = run.conversation
         self._journals: dict[Path, Journal] = {}
         self._wire = Wire(run.workspace)
@@ -165,11 +167,11 @@ class _WireReader:
         """Return the seconds to wait for a change while something is due, otherwise None."""
         return LOOK_AGAIN if self.looks else None
 
-    async def read(self) -> AsyncIterator[Heard]:
+    async def read(self) -> AsyncIterator[ReportBatch]:
         """Yield the reports of new records: everything of the main agent, only the usage of its subagents."""
         if self._session is None and (session := self._new_session()):
             self._session = session
-            yield Heard((r.ConversationReport(session),), "transcript")
+            yield ReportBatch((r.ConversationReport(session),), "transcript")
         for agent, journal in self._open_journals():
             cursor, earlier_size = (
                 self._run.cursors.get(journal.place, 0),
@@ -208,17 +210,17 @@ class _WireReader:
         agents = agents or entries_in(*(folder / session / "agents" for folder in entries_in(sessions)))
         return [agent / "wire.jsonl" for agent in agents]
 
-    def see(self, screen: str) -> Heard | None:
+    def see(self, screen: str) -> ReportBatch | None:
         """Return what the screen shows before the first turn: a question of trust, or readiness."""
         self._screen_reads += 1
         if _TRUST.search(screen):
             report: r.Report = r.ActivityReport(Activity.BLOCKED, "do you trust this folder? (answer in its terminal)")
-        elif _READY.search(screen) and not self._run.memo.get("prompt"):
+        elif _READY.search(screen) and not self._run.plugin_data.get("prompt"):
             self._state = Activity.IDLE
             report = r.ActivityReport(Activity.IDLE)
         else:
             return None
-        return Heard((report,), "screen")
+        return ReportBatch((report,), "screen")
 
 
 class Wire:
@@ -238,7 +240,7 @@ class Wire:
         match record.get("type"):
             case "turn.prompt" | "turn.steer" if (record.get("origin") or {}).get("kind") == "user":
                 text = _text(record.get("input"))
-                return [r.TookReport(text, timestamp), r.ActivityReport(Activity.ACTIVE, "", timestamp)]
+                return [r.MessageTakenReport(text, timestamp), r.ActivityReport(Activity.ACTIVE, "", timestamp)]
             case "context.append_loop_event":
                 return self._loop_reports(record.get("event") or {}, timestamp)
             case "usage.record":
@@ -363,7 +365,7 @@ def _time_of(value: object) -> datetime | None:
     return datetime.fromtimestamp(value / 1000, UTC) if isinstance(value, int | float) else None
 
 
-async def _screen_text(run: AgentRun) -> str:
+async def _screen_text(run: RunningLaunch) -> str:
     """Return the text of the screen, or "" if the terminal is gone."""
     try:
         return await run.screen()

@@ -37,9 +37,9 @@ from agent_orchestrator.protocols import (
     Exit,
     Gone,
     Handle,
-    Held,
     LaunchSpec,
     Liveness,
+    NotReady,
     Runtime,
     Undeliverable,
 )
@@ -217,11 +217,11 @@ class Process(Runtime):
             if state == b"delivered":
                 return Delivered()
             if state == b"held":
-                return Held(details[0].decode())
+                return NotReady(details[0].decode())
             if state == b"ended":
                 return Undeliverable("the agent has ended")
             if time.monotonic() > deadline:
-                return Held("the message before it is still being entered")
+                return NotReady("the message before it is still being entered")
             await asyncio.sleep(0.02)
 
     async def _delivery_from_file(self, handle: Handle, key: str) -> Delivery:
@@ -293,7 +293,7 @@ class Process(Runtime):
         for path in (socket, socket.with_suffix(".json")):
             path.unlink(missing_ok=True)
 
-    async def leftovers(self, known: Sequence[Handle]) -> list[Handle]:
+    async def orphaned_terminals(self, known: Sequence[Handle]) -> list[Handle]:
         """Return handles of the agents that have a holder but are not among the known handles."""
         sockets = {handle.address["socket"] for handle in known if handle.runtime == self.name}
         leftover_handles = []

@@ -52,12 +52,12 @@ from agent_orchestrator.protocols import (
     Delivery,
     Gone,
     Handle,
-    Held,
     LaunchSpec,
     Liveness,
+    NotReady,
+    ProbeFailed,
     Runtime,
     Undeliverable,
-    Unseen,
 )
 from agent_orchestrator.protocols.host import Host, ProcessId
 
@@ -184,7 +184,7 @@ class Tmux(Runtime):
         except ServerGone:
             panes = {}
         except AoError as error:
-            return [state or Unseen(error.text) for state in states]
+            return [state or ProbeFailed(error.text) for state in states]
         pairs = zip(handles, states, strict=True)
         return [state or await self._wait_for_exit(handle, panes) for handle, state in pairs]
 
@@ -286,7 +286,7 @@ class Tmux(Runtime):
             deadline = time.monotonic() + _ENTER_TIMEOUT
             while (result := await self._attempt_delivery(handle, message, file if text else None, enter)) is None:
                 if time.monotonic() > deadline:
-                    return Held("the message before it is still being entered")
+                    return NotReady("the message before it is still being entered")
                 await asyncio.sleep(0.05)
             return result
         except ServerGone:
@@ -331,9 +331,9 @@ class Tmux(Runtime):
         if dead == "1":
             return Undeliverable("the agent has ended")
         if in_mode not in ("", "0"):
-            return Held("copy mode")
+            return NotReady("copy mode")
         if is_typing == "1":
-            return Held("somebody is typing")
+            return NotReady("somebody is typing")
         if due:
             return None
         raise Temporary(f"tmux did not paste a message for session {handle.session}")
@@ -393,7 +393,7 @@ class Tmux(Runtime):
         except ServerGone:
             return
 
-    async def leftovers(self, known: Sequence[Handle]) -> list[Handle]:
+    async def orphaned_terminals(self, known: Sequence[Handle]) -> list[Handle]:
         """Return handles of the agents on this server that are not among the known handles."""
         names = {handle.address["name"] for handle in known if handle.runtime == "tmux"}
         try:

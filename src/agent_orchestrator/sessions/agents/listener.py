@@ -30,7 +30,7 @@ from agent_orchestrator.core.fold.keys import heard_key
 from agent_orchestrator.core.pull_request import MOST_REPLIES
 from agent_orchestrator.core.questions import question_in
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.protocols import Agent, AgentRun, Heard
+from agent_orchestrator.protocols import Agent, ReportBatch, RunningLaunch
 from agent_orchestrator.protocols import reports as r
 from agent_orchestrator.protocols.text import visible, writable
 from agent_orchestrator.sessions.part import Core
@@ -60,7 +60,7 @@ class LaunchListener:
     def __init__(
         self,
         agent: Agent,
-        run: AgentRun,
+        run: RunningLaunch,
         core: Core,
         record: Recorder,
         look_at_head: Callable[[], Awaitable[None]],
@@ -110,7 +110,7 @@ class LaunchListener:
                 return
             await asyncio.sleep(RETRY_PAUSE)
 
-    async def _record_reports(self, batch: Heard) -> None:
+    async def _record_reports(self, batch: ReportBatch) -> None:
         """Record a batch of reports, and that the work is done if a turn left everything committed."""
         if any(isinstance(report, r.TurnReport | r.DoneReport) for report in batch.reports):
             await self._look_at_head()  # what a turn reports as done was committed before
@@ -121,17 +121,17 @@ class LaunchListener:
             if isinstance(report, r.TurnReport) and (event := await self._done_event(batch, report, number)):
                 await self._record([event])
 
-    def _events_of(self, batch: Heard) -> list[Event]:
+    def _events_of(self, batch: ReportBatch) -> list[Event]:
         """Return the events of a batch of reports."""
         facts, now, run = self.flow.sessions[self.run.session], self.flow.clock(), self.run
         events: list[Event] = []
         matched_ids: set[str] = set()
         for number, report in enumerate(map_texts(batch.reports, writable)):
-            if not batch.place and _is_recorded(report, facts):
+            if not batch.source_id and _is_recorded(report, facts):
                 continue
             key = self._event_key(batch, now, number)
             body: e.Body | None
-            if isinstance(report, r.TookReport):
+            if isinstance(report, r.MessageTakenReport):
                 message = message_with(facts, report.text, matched_ids)
                 matched_ids.add(message)
                 body = e.AgentAck(message) if message else None
@@ -142,13 +142,13 @@ class LaunchListener:
                 events.append(Event(body, happened_at, batch.source, key, facts.project, facts.id, run.generation))
         return events
 
-    def _event_key(self, batch: Heard, now: float, number: int) -> str:
+    def _event_key(self, batch: ReportBatch, now: float, number: int) -> str:
         """Return the key of a report's event: by its position in the agent's records, or by time if it has none."""
-        if batch.place:
-            return heard_key(self.run.session, writable(batch.place), batch.start, batch.end, number)
+        if batch.source_id:
+            return heard_key(self.run.session, writable(batch.source_id), batch.start, batch.end, number)
         return f"now:{self.run.session}:{self.run.generation}:{batch.source}:{now:.6f}:{number}"
 
-    async def _done_event(self, batch: Heard, report: r.TurnReport, number: int) -> Event | None:
+    async def _done_event(self, batch: ReportBatch, report: r.TurnReport, number: int) -> Event | None:
         """Return the event that a finished turn completed the work, or None."""
         key = f"{self._event_key(batch, self.flow.clock(), number)}:done"
         return await done_if_all_is_committed(self.core, self.run.session, batch.source, key, report.text)
@@ -196,12 +196,12 @@ async def done_if_all_is_committed(core: Core, session: str, source: str, key: s
     return Event(body, core.flow.clock(), source, key, facts.project, session, facts.generation)
 
 
-def agent_run(facts: SessionFacts, core: Core) -> AgentRun:
+def agent_run(facts: SessionFacts, core: Core) -> RunningLaunch:
     """Return a session's live launch, for its agent plugin."""
     handle = handle_of(facts)
     assert handle is not None and facts.launch is not None
     home, ended = core.sites.of(facts).home, asyncio.Event()
-    return AgentRun(
+    return RunningLaunch(
         session=facts.id,
         generation=facts.generation,
         pid=handle.pid,
@@ -210,12 +210,12 @@ def agent_run(facts: SessionFacts, core: Core) -> AgentRun:
         private=home.session(facts.id),
         log=home.terminal_log(facts.id),
         conversation=facts.conversation,
-        memo=facts.launch.memo,
+        plugin_data=facts.launch.memo,
         cursors=facts.cursors,
         changes=FileChanges(core.watch, ended),
         screen=lambda: core.plugins.runtime_of(facts).screen(handle),
         ended=ended,
-        inside=int(handle.address.get("inside", 0)),
+        container_pid=int(handle.address.get("inside", 0)),
     )
 
 
@@ -341,5 +341,5 @@ def body_of(report: r.Report, facts: SessionFacts, key: str, prices: Prices) -> 
             return e.AgentReportInvalid("`conversation` begins with a dash", conversation[:200])
         case r.ConversationReport():
             return e.AgentConversation(report.conversation)
-        case r.TookReport():
+        case r.MessageTakenReport():
             return None

@@ -20,8 +20,8 @@ from agent_orchestrator.protocols import (
     Delivered,
     Delivery,
     Handle,
-    Held,
-    Typable,
+    NotReady,
+    ReadyToType,
     Undeliverable,
 )
 from agent_orchestrator.sessions.agents.listener import agent_run
@@ -88,7 +88,7 @@ class Deliveries(Part):
         )
         if agent.delivers_messages and facts.live and not (facts.launch and facts.launch.inbox):
             outcome = await agent.deliver(agent_run(facts, self.core), message.id, message.text, interrupt=interrupt)
-            if isinstance(outcome, Typable):
+            if isinstance(outcome, ReadyToType):
                 interrupt = False
                 if outcome.first:
                     await runtime.press(handle, outcome.first)
@@ -100,7 +100,7 @@ class Deliveries(Part):
             await self._wait_until_interrupted(facts.id)
         if uses_inbox:
             return Delivered()
-        delivery = await runtime.deliver(handle, message.id, agent.typed(message.text))
+        delivery = await runtime.deliver(handle, message.id, agent.escape_input(message.text))
         if agent.detects_unsent_text and isinstance(delivery, Delivered):
             self.spawn(self._press_enter_until_sent(facts.id, handle, message, agent))
         return delivery
@@ -121,7 +121,7 @@ class Deliveries(Part):
                 return
             runtime = self.core.plugins.runtime_of(facts)
             try:
-                if agent.unsent(await runtime.screen(handle), message.text):
+                if agent.has_unsent_text(await runtime.screen(handle), message.text):
                     await runtime.press(handle, ("Enter",), once=f"{message.id}-{attempt}")
             except AoError:
                 return
@@ -144,7 +144,7 @@ class Deliveries(Part):
         match outcome:
             case Delivered():
                 return [self.event(facts, e.MessageDelivered(message.id), f"delivered:{message.id}", generation)]
-            case Held(reason):
+            case NotReady(reason):
                 raise RetryLater(1.0, *held_events(self, facts, message, reason))
             case Undeliverable(reason, ambiguous=True):
                 text = f"{reason}, and it cannot be told whether the message was written before; send it again if it was not"

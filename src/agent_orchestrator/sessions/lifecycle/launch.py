@@ -80,7 +80,7 @@ class Launches(Part):
             conversation=plan.conversation,
             env_notes=self._permission_notes(facts),
             inbox=plan.inbox,
-            memo=dict(plan.memo),
+            memo=dict(plan.plugin_data),
         )
         events = [self.event(facts, launched, f"{intent.key}:done", generation)]
         if plan.paste is None:

@@ -15,6 +15,9 @@ from pathlib import Path
 
 from agent_orchestrator.protocols import AgentLaunch
 
+_PLUGIN_DATA = "memo"
+"""The stored name of `AgentLaunch.plugin_data`."""
+
 
 @dataclass(frozen=True, slots=True)
 class LaunchRecord:
@@ -43,9 +46,12 @@ def _read(file: Path) -> LaunchRecord | None:
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
         plan = data["plan"]
+        plan["plugin_data"] = plan.pop(_PLUGIN_DATA, {})
         stdin = None if plan["stdin"] is None else Path(plan["stdin"])
         return LaunchRecord(
-            AgentLaunch(**{**plan, "argv": tuple(plan["argv"]), "stdin": stdin}), data["prompt"], data["message"]
+            AgentLaunch(**{**plan, "argv": tuple(plan["argv"]), "stdin": stdin}),
+            data["prompt"],
+            data["message"],
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -55,6 +61,7 @@ def store(private: Path, generation: int, run: int, begun: LaunchRecord, moves: 
     """Store what a launch is begun with, and remove what earlier launches were begun with."""
     file = _file(private, generation, run, moves)
     plan = {field.name: getattr(begun.plan, field.name) for field in fields(AgentLaunch)}
+    plan[_PLUGIN_DATA] = plan.pop("plugin_data")
     text = json.dumps({"plan": plan, "prompt": begun.prompt, "message": begun.message}, default=_json_value)
     draft = file.with_suffix(".new")
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as stream:  # noqa: PTH123

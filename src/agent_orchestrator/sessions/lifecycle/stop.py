@@ -115,7 +115,7 @@ class Stops(Part):
         """Record and stop agents of launches that were killed before they were recorded."""
         runtime = self.core.plugins.runtime_of(facts)
         events = []
-        for stray in await runtime.leftovers([current_handle] if current_handle else []):
+        for stray in await runtime.orphaned_terminals([current_handle] if current_handle else []):
             if stray.session != facts.id:
                 continue
             end = await runtime.stop(stray)

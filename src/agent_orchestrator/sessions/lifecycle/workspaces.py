@@ -43,7 +43,7 @@ class Workspaces(Part):
         )
         if container := self.specs.container(facts):
             runtime = self.core.plugins.runtime_of(facts)
-            await runtime.furnish(container, lambda line: self.followers.print(facts.id, line))
+            await runtime.prepare_image(container, lambda line: self.followers.print(facts.id, line))
         notes = workspace.notes
         if facts.rescues or facts.moves:
             restored = await site.bring_back(spec)

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.errors import Missing
-from agent_orchestrator.protocols import Agent, AgentContext, AgentLaunch, Found, ScreenRules
+from agent_orchestrator.protocols import Agent, AgentContext, AgentLaunch, InstalledAgent, ScreenRules
 
 HOSTILE = {
     "quotes": """it's a "test" \\ with 'quotes'""",
@@ -118,7 +118,7 @@ class AgentContract:
 
     async def test_it_finds_its_program(self, agent: Agent) -> None:
         found = await agent.detect()
-        assert found is None or (isinstance(found, Found) and found.path)
+        assert found is None or (isinstance(found, InstalledAgent) and found.path)
 
     async def test_a_missing_program_is_named(
         self, absent: Agent | None, context: AgentContext, tmp_path: Path

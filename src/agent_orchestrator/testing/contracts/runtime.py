@@ -26,7 +26,17 @@ from typing import Any
 import pytest
 
 from agent_orchestrator.errors import AoError, Missing, UsageError
-from agent_orchestrator.protocols import Alive, Delivered, Exit, Gone, Handle, Held, LaunchSpec, Runtime, Undeliverable
+from agent_orchestrator.protocols import (
+    Alive,
+    Delivered,
+    Exit,
+    Gone,
+    Handle,
+    LaunchSpec,
+    NotReady,
+    Runtime,
+    Undeliverable,
+)
 from agent_orchestrator.testing.terminals import PersonsTerminal, eventually
 
 _TELL = """
@@ -134,7 +144,7 @@ class Bench:
         """Leave nothing running and nothing behind."""
         for terminal in self.terminals:
             await terminal.close()
-        for handle in [*self.handles, *await self.runtime.leftovers(self.handles)]:
+        for handle in [*self.handles, *await self.runtime.orphaned_terminals(self.handles)]:
             await self.runtime.stop(handle, grace=0.0)
             await self.runtime.discard(handle)
         await self._contract.close_runtime(self.runtime, self.home)
@@ -507,7 +517,7 @@ class RuntimeContract:
         terminal.type(b"half a sen")
         await eventually(lambda: got.read_bytes() == b"half a sen")
         held = await bench.restarted().deliver(handle, "m1", "hello")
-        assert held == Held("somebody is typing")
+        assert held == NotReady("somebody is typing")
         terminal.type(b"tence\r")
         await eventually(lambda: got.read_bytes().endswith(b"\r"))
         assert await bench.runtime.deliver(handle, "m1", "hello") == Delivered()
@@ -553,13 +563,16 @@ class RuntimeContract:
         await bench.runtime.discard(one)
         await bench.runtime.discard(one)
         assert await bench.runtime.probe([other]) == [Alive()]
-        assert await bench.runtime.leftovers([other]) == []
+        assert await bench.runtime.orphaned_terminals([other]) == []
 
     async def test_leftovers_are_what_no_handle_names(self, bench: Bench) -> None:
         known = await bench.launch(["sleep", "60"], "app-a")
         forgotten = await bench.launch(["sleep", "60"], "app.b:ü c")
-        assert await bench.restarted().leftovers([known]) == [forgotten]
-        assert sorted(handle.session for handle in await bench.restarted().leftovers([])) == ["app-a", "app.b:ü c"]
+        assert await bench.restarted().orphaned_terminals([known]) == [forgotten]
+        assert sorted(handle.session for handle in await bench.restarted().orphaned_terminals([])) == [
+            "app-a",
+            "app.b:ü c",
+        ]
 
 
 def _runs(pid: int) -> bool:

@@ -42,7 +42,7 @@ class Host:
         self.bridges: list[Bridge] = []
 
     @contextlib.asynccontextmanager
-    async def talk(self, _argv: Sequence[str], **_log: Path) -> AsyncIterator[Bridge]:
+    async def pipe(self, _argv: Sequence[str], **_log: Path) -> AsyncIterator[Bridge]:
         self.bridges.append(Bridge())
         yield self.bridges[-1]
 

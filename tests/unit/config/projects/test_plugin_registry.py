@@ -208,7 +208,7 @@ def test_a_plugin_has_the_defaults_of_its_base_class(tmp_path: Path, text: str) 
     agent = Registry([write(tmp_path, "mine.py", text)], tmp_path).make("agent", "mine", {}, LocalHost())
     assert isinstance(agent, Agent) and type(agent).__name__ == "Mine"
     assert agent.listens and not agent.answers_requests and not agent.has_headless_mode
-    assert agent.typed("/new") == "/new" and agent.workspace == ""
+    assert agent.escape_input("/new") == "/new" and agent.workspace == ""
     assert agent.conversation_files({}, tmp_path, "x") is None
 
 
@@ -225,6 +225,21 @@ def test_a_class_that_inherits_and_lacks_a_method_is_told(tmp_path: Path) -> Non
     registry = Registry([write(tmp_path, "mine.py", text)], tmp_path)
     with pytest.raises(UsageError, match="the agent plugin mine lacks launch"):
         registry.make("agent", "mine", {}, LocalHost())
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("typed(self, text)", "escape_input"), ("unsent(self, screen, text)", "has_unsent_text")]
+)
+def test_a_method_under_its_earlier_name_is_told_its_new_one(tmp_path: Path, old: str, new: str) -> None:
+    registry = Registry([write(tmp_path, "mine.py", f"{AGENT}    def {old}: ...\n")], tmp_path)
+    with pytest.raises(UsageError, match=rf"has {old.partition('(')[0]}, which is called {new} now: rename it"):
+        registry.make("agent", "mine", {}, LocalHost())
+
+
+def test_an_import_of_a_class_under_its_earlier_name_is_told_its_new_one(tmp_path: Path) -> None:
+    registry = Registry([write(tmp_path, "mine.py", AGENT.replace("ScreenRules", "Found, ScreenRules", 1))], tmp_path)
+    (problem,) = registry.problems()
+    assert "has no Found any more: use InstalledAgent, see docs/upgrading.md" in problem.text
 
 
 def test_what_a_function_makes_has_to_inherit(tmp_path: Path) -> None:

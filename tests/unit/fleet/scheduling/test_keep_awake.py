@@ -177,8 +177,8 @@ INHIBIT = 'while [ "$1" != sh ]; do shift; done; exec "$@"'
 async def test_a_linux_without_a_desktop_asks_systemd(tmp_path: Path) -> None:
     programs = Programs(tmp_path, "systemd-inhibit", then={"systemd-inhibit": INHIBIT})
     host = programs.host
-    real = host.talk
-    host.talk = lambda argv, **more: real([str(programs.folder / argv[0]), *argv[1:]], **more)  # type: ignore[method-assign]
+    real = host.pipe
+    host.pipe = lambda argv, **more: real([str(programs.folder / argv[0]), *argv[1:]], **more)  # type: ignore[method-assign]
     async with Machine(host, "linux", "")() as by:
         assert by == "systemd-inhibit"
     (argv,) = programs.started()
@@ -189,8 +189,8 @@ async def test_where_nothing_can_every_reason_is_told(mode: Mode, tmp_path: Path
     mode.works = False
     programs = Programs(tmp_path, "systemd-inhibit", then={"systemd-inhibit": "exit 1"})
     host = programs.host
-    real = host.talk
-    host.talk = lambda argv, **more: real([str(programs.folder / argv[0]), *argv[1:]], **more)  # type: ignore[method-assign]
+    real = host.pipe
+    host.pipe = lambda argv, **more: real([str(programs.folder / argv[0]), *argv[1:]], **more)  # type: ignore[method-assign]
     with pytest.raises(
         Missing, match=r"wakepy found no way \(no method inline\); systemd-inhibit was refused: set power"
     ):

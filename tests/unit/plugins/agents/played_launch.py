@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.protocols import Agent, AgentRun, Heard
+from agent_orchestrator.protocols import Agent, ReportBatch, RunningLaunch
 from agent_orchestrator.protocols import reports as r
 
 
@@ -47,14 +47,14 @@ class Play:
     conversation: str | None = None
     cursors: Mapping[str, int] = field(default_factory=dict)
     visible: str = ""
-    heard: list[Heard] = field(default_factory=list)
+    heard: list[ReportBatch] = field(default_factory=list)
 
     async def __aenter__(self) -> Play:
         self.ended = asyncio.Event()
         self.changes = Nudges(self.ended)
         self.log = self.folder / "terminal.log"
         self.log.touch()
-        self.run = AgentRun(
+        self.run = RunningLaunch(
             session="app-x",
             generation=1,
             pid=1,
@@ -63,7 +63,7 @@ class Play:
             private=self.folder,
             log=self.log,
             conversation=self.conversation,
-            memo=self.memo,
+            plugin_data=self.memo,
             cursors=self.cursors,
             changes=self.changes,
             screen=self._screen,
@@ -81,7 +81,7 @@ class Play:
     async def _screen(self) -> str:
         return self.visible
 
-    async def _listen(self, run: AgentRun) -> None:
+    async def _listen(self, run: RunningLaunch) -> None:
         async for heard in self.agent.listen(run):
             self.heard.append(heard)
 
@@ -106,7 +106,7 @@ class Play:
 
     def told(self) -> dict[str, int]:
         """How far each place was read: what a later reading is given."""
-        return {heard.place: heard.end for heard in self.heard if heard.place}
+        return {heard.source_id: heard.end for heard in self.heard if heard.source_id}
 
 
 def kinds(reports: list[Any]) -> list[str]:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from agent_orchestrator.protocols import Agent, AgentRun, Heard
+from agent_orchestrator.protocols import Agent, ReportBatch, RunningLaunch
 from agent_orchestrator.protocols.reports import Report
 
 Step = Callable[[], object]
@@ -62,7 +62,7 @@ def make_run(
     steps: Sequence[Step] = (),
     memo: Mapping[str, str] | None = None,
     cursors: Mapping[str, int] | None = None,
-) -> AgentRun:
+) -> RunningLaunch:
     """A launch whose files are below `folder`."""
 
     async def screen() -> str:
@@ -72,7 +72,7 @@ def make_run(
     (folder / "private").mkdir(exist_ok=True)
     log = folder / "private" / "terminal.log"
     log.touch()
-    return AgentRun(
+    return RunningLaunch(
         session="app-fix",
         generation=1,
         pid=1,
@@ -81,7 +81,7 @@ def make_run(
         private=folder / "private",
         log=log,
         conversation=None,
-        memo=memo or {},
+        plugin_data=memo or {},
         cursors=cursors or {},
         changes=Steps(steps),
         screen=screen,
@@ -89,11 +89,11 @@ def make_run(
     )
 
 
-async def heard(agent: Agent, run: AgentRun) -> list[Heard]:
+async def heard(agent: Agent, run: RunningLaunch) -> list[ReportBatch]:
     """Everything that is heard until the agent has ended."""
     return [one async for one in agent.listen(run)]
 
 
-def reports(found: Sequence[Heard]) -> list[Report]:
+def reports(found: Sequence[ReportBatch]) -> list[Report]:
     """What was told, in order."""
     return [report for one in found for report in one.reports]

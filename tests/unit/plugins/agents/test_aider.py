@@ -15,7 +15,7 @@ from agent_orchestrator.errors import UsageError
 from agent_orchestrator.plugins.agents.aider import chat_history, plugin
 from agent_orchestrator.plugins.agents.aider.plugin import Aider
 from agent_orchestrator.plugins.agents.shared import input_prompts
-from agent_orchestrator.protocols import Activity, AgentContext, Held, Typable
+from agent_orchestrator.protocols import Activity, AgentContext, NotReady, ReadyToType
 from agent_orchestrator.protocols import reports as r
 from tests.unit.plugins.agents.stepped_run import CLOCK, Clock, heard, make_run, reports
 
@@ -133,7 +133,7 @@ async def test_the_task_is_typed_and_the_rules_are_a_file_it_reads(agent: Aider,
     assert launch.paste == "Fix it"
     rules = Path(launch.argv[launch.argv.index("--read") + 1])
     assert rules.read_text() == "Be kind." and rules.is_relative_to(context.private)
-    assert "--restore-chat-history" not in launch.argv and launch.memo["task"]
+    assert "--restore-chat-history" not in launch.argv and launch.plugin_data["task"]
 
 
 async def test_its_files_are_outside_the_workspace(agent: Aider, context: AgentContext) -> None:
@@ -190,8 +190,8 @@ async def test_a_very_long_task_is_a_file_it_reads(agent: Aider, context: AgentC
 
 @pytest.mark.parametrize("text", ["/run rm -rf .", "!rm -rf .", "{", "{tag"])
 async def test_a_message_is_never_a_command(agent: Aider, text: str) -> None:
-    assert agent.typed(text) == f" {text}"
-    assert agent.typed(f"see {text}") == f"see {text}"
+    assert agent.escape_input(text) == f" {text}"
+    assert agent.escape_input(f"see {text}") == f"see {text}"
 
 
 async def test_it_goes_on_with_its_own_conversation(agent: Aider, context: AgentContext) -> None:
@@ -200,9 +200,9 @@ async def test_it_goes_on_with_its_own_conversation(agent: Aider, context: Agent
     Path(first.conversation).write_text(CHAT)
     again = await agent.launch(replace(context, resume=first.conversation, message="And now?"))
     assert "--restore-chat-history" in again.argv
-    assert again.paste == "And now?" and again.memo["chat"] == str(len(CHAT))
+    assert again.paste == "And now?" and again.plugin_data["chat"] == str(len(CHAT))
     silent = await agent.launch(replace(context, resume=first.conversation))
-    assert silent.paste is None and silent.waits and "task" not in silent.memo
+    assert silent.paste is None and silent.waits and "task" not in silent.plugin_data
 
 
 async def test_a_conversation_begun_by_hand_is_copied(agent: Aider, context: AgentContext) -> None:
@@ -228,7 +228,7 @@ async def test_a_turn(agent: Aider, tmp_path: Path, files: Files) -> None:
     found = await heard(agent, make_run(tmp_path, steps))
     assert reports(found) == [
         r.ActivityReport(Activity.IDLE),
-        r.TookReport("Please do\n\n#### not a user's line\n> nor this"),
+        r.MessageTakenReport("Please do\n\n#### not a user's line\n> nor this"),
         ACTIVE,
         r.UsageReport("openai/gpt-5", 850, 11, usd=0.00117, time=reports(found)[3].time),  # type: ignore[union-attr]
         r.TurnReport("I do.\nDone one"),
@@ -249,7 +249,7 @@ async def test_a_turn_that_began_and_ended_between_two_looks(agent: Aider, tmp_p
 
     steps = [lambda: files.show(PROMPT), all_of_it]
     told = reports(await heard(agent, make_run(tmp_path, steps)))
-    assert told[1:3] == [r.TookReport("quick"), ACTIVE] and told[-1] == r.TurnReport("Quick.")
+    assert told[1:3] == [r.MessageTakenReport("quick"), ACTIVE] and told[-1] == r.TurnReport("Quick.")
 
 
 async def test_a_message_seen_before_its_prompt_is_closed_is_no_turn_that_ended(
@@ -271,7 +271,7 @@ async def test_a_message_seen_before_its_prompt_is_closed_is_no_turn_that_ended(
 
     run.changes.next = impatient  # type: ignore[method-assign]
     told = [report for report in reports(await heard(agent, run)) if not isinstance(report, r.UsageReport)]
-    assert told == [r.ActivityReport(Activity.IDLE), r.TookReport("go"), ACTIVE, r.TurnReport("Gone.")]
+    assert told == [r.ActivityReport(Activity.IDLE), r.MessageTakenReport("go"), ACTIVE, r.TurnReport("Gone.")]
 
 
 async def test_after_a_restart_nothing_is_told_twice(agent: Aider, tmp_path: Path, files: Files) -> None:
@@ -281,14 +281,14 @@ async def test_after_a_restart_nothing_is_told_twice(agent: Aider, tmp_path: Pat
     files.show(PROMPT)
     first = await heard(agent, make_run(tmp_path))
     cursors = {
-        place: max(one.end for one in first if one.place == place)
-        for place in {one.place for one in first if one.place}
+        place: max(one.end for one in first if one.source_id == place)
+        for place in {one.source_id for one in first if one.source_id}
     }
     assert [r.TurnReport] == [
         type(report) for report in reports(await heard(agent, make_run(tmp_path, cursors=cursors)))
     ]
     again = await heard(agent, make_run(tmp_path, cursors=cursors))
-    assert [(one.place, one.start) for one in again] == [(first[-1].place, first[-1].start)], "the same key"
+    assert [(one.source_id, one.start) for one in again] == [(first[-1].source_id, first[-1].start)], "the same key"
 
 
 @pytest.mark.parametrize(
@@ -438,13 +438,13 @@ async def test_at_its_end_its_cache_is_removed(agent: Aider, tmp_path: Path, fil
 
 async def test_it_is_typed_only_at_its_prompt(agent: Aider, tmp_path: Path, files: Files) -> None:
     run = make_run(tmp_path)
-    assert await agent.deliver(run, "m", "hi", interrupt=False) == Held("the agent is not ready yet")
+    assert await agent.deliver(run, "m", "hi", interrupt=False) == NotReady("the agent is not ready yet")
     files.show(PROMPT)
-    assert await agent.deliver(run, "m", "hi", interrupt=True) == Typable()
+    assert await agent.deliver(run, "m", "hi", interrupt=True) == ReadyToType()
     files.message("hi")
-    assert isinstance(await agent.deliver(run, "n", "ho", interrupt=False), Held)
+    assert isinstance(await agent.deliver(run, "n", "ho", interrupt=False), NotReady)
     files.show(asks("Create new file?"))
-    assert await agent.deliver(run, "n", "ho", interrupt=True) == Held("the agent waits for a permission")
+    assert await agent.deliver(run, "n", "ho", interrupt=True) == NotReady("the agent waits for a permission")
 
 
 async def test_it_is_interrupted_once_for_a_message(
@@ -457,7 +457,7 @@ async def test_it_is_interrupted_once_for_a_message(
     files.show(PROMPT)
     files.message("hi")
     for _ in range(3):
-        assert isinstance(await agent.deliver(run, "m", "stop", interrupt=True), Held)
+        assert isinstance(await agent.deliver(run, "m", "stop", interrupt=True), NotReady)
     assert len(killed) == 1
     await agent.deliver(run, "n", "stop again", interrupt=True)
     assert len(killed) == 1, "a second one in short order would end aider"

@@ -11,7 +11,7 @@ import pytest
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.errors import Missing, UsageError
 from agent_orchestrator.plugins.agents.command import Command
-from agent_orchestrator.protocols import AgentContext, AgentLaunch, Found
+from agent_orchestrator.protocols import AgentContext, AgentLaunch, InstalledAgent
 
 pytestmark = pytest.mark.anyio
 
@@ -163,7 +163,7 @@ async def test_detect() -> None:
     assert await Command({"command": ["no-such-agent"]}, LocalHost()).detect() is None
     found = await Command({"command": ["sh"]}, LocalHost()).detect()
     assert found and Path(found.path).is_absolute()
-    assert await Command({"command": ["./agent.sh"]}, LocalHost()).detect() == Found("./agent.sh")
+    assert await Command({"command": ["./agent.sh"]}, LocalHost()).detect() == InstalledAgent("./agent.sh")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.plugins.agents.copilot import Copilot, retry_notice
-from agent_orchestrator.protocols import Activity, AgentContext, Held, Permission
+from agent_orchestrator.protocols import Activity, AgentContext, NotReady, Permission
 from agent_orchestrator.protocols import reports as r
 from tests.unit.plugins.agents.played_launch import Play, kinds
 
@@ -226,19 +226,19 @@ async def test_it_is_resumed(context: AgentContext, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["/clear", "!ls", "? what"])
 def test_a_message_is_no_command(text: str) -> None:
-    assert Copilot({}, LocalHost()).typed(text) == f" {text}"
+    assert Copilot({}, LocalHost()).escape_input(text) == f" {text}"
 
 
 @pytest.mark.parametrize(("shown", "unsent"), [("fix it now", True), ("", False), ("somebody else's", False)])
 def test_a_text_that_was_not_sent_off_is_seen(shown: str, unsent: bool) -> None:
     screen = ("❯ old words\n" + "─" * 40 + "\n❯ {}\n" + "─" * 40 + "\n ctrl+q enqueue").format(shown)
-    assert Copilot({}, LocalHost()).unsent(screen, "fix it\nnow, please") == unsent
+    assert Copilot({}, LocalHost()).has_unsent_text(screen, "fix it\nnow, please") == unsent
 
 
 async def test_nothing_is_typed_into_a_dialog(tmp_path: Path) -> None:
     agent = Copilot({}, LocalHost())
     async with play(tmp_path) as launch:
         launch.visible = "│ ↑/↓ to navigate · enter to select · esc to cancel │"
-        assert isinstance(await agent.deliver(launch.run, "m", "x", interrupt=False), Held)
+        assert isinstance(await agent.deliver(launch.run, "m", "x", interrupt=False), NotReady)
         launch.visible = "❯"
         assert await agent.deliver(launch.run, "m", "x", interrupt=False) is None

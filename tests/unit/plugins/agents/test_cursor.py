@@ -93,5 +93,5 @@ async def test_of_chats_without_end_the_latest_are_looked_at(context: AgentConte
         chat.parent.mkdir(parents=True, exist_ok=True)
         chat.touch()
         os.utime(chat, (number, number))
-    known = (await Cursor({}, LocalHost()).launch(context)).memo["before"].split("\n")
+    known = (await Cursor({}, LocalHost()).launch(context)).plugin_data["before"].split("\n")
     assert known == [f"c{number}" for number in range(50, MAX_JOURNALS + 50)]

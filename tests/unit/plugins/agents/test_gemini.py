@@ -13,7 +13,7 @@ import pytest
 
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.plugins.agents.gemini import Chat, Gemini, dialog_report, opening_screen
-from agent_orchestrator.protocols import Activity, AgentContext, Held, Permission
+from agent_orchestrator.protocols import Activity, AgentContext, NotReady, Permission
 from agent_orchestrator.protocols import reports as r
 from agent_orchestrator.sessions.permissions.rules import check_permission
 from tests.unit.plugins.agents.played_launch import Play, kinds
@@ -69,7 +69,7 @@ async def test_a_turn(tmp_path: Path, chat: Path) -> None:
     async with play(tmp_path) as launch:
         assert await launch.after(chat, HEAD, SET_UP, prints=READY) == []
         took = await launch.after(chat, user("Fix it"), prints=WORKING)
-        assert took[0] == r.TookReport("Fix it", took[0].time)
+        assert took[0] == r.MessageTakenReport("Fix it", took[0].time)
         assert kinds(took) == ["Took", "active"]
         call = {"id": "c", "name": "run_shell_command", "args": {"command": "ls"}}
         assert kinds(await launch.after(chat, gemini("", 1))) == ["Usage"]
@@ -132,7 +132,7 @@ async def test_a_turn_that_an_earlier_process_left_open_does_not_end_in_this_one
 async def test_nothing_is_typed_before_it_takes_messages(tmp_path: Path, chat: Path) -> None:
     async with play(tmp_path) as launch:
         await launch.after(chat, HEAD)
-        assert isinstance(await Gemini({}, LocalHost()).deliver(launch.run, "m", "x", interrupt=False), Held)
+        assert isinstance(await Gemini({}, LocalHost()).deliver(launch.run, "m", "x", interrupt=False), NotReady)
         await launch.after(chat, SET_UP)
         assert await Gemini({}, LocalHost()).deliver(launch.run, "m", "x", interrupt=False) is None
 
@@ -232,7 +232,7 @@ async def test_it_is_resumed_if_it_ever_spoke(context: AgentContext, tmp_path: P
 @pytest.mark.parametrize(("shown", "unsent"), [("fix it now", True), ("", False), ("somebody else's", False)])
 def test_a_text_that_was_not_sent_off_is_seen(shown: str, unsent: bool) -> None:
     screen = f" > old words\n ────\n > {shown} \n ────\n workspace"
-    assert Gemini({}, LocalHost()).unsent(screen, "fix it\nnow, please") == unsent
+    assert Gemini({}, LocalHost()).has_unsent_text(screen, "fix it\nnow, please") == unsent
 
 
 @pytest.mark.parametrize(

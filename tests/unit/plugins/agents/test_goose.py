@@ -21,10 +21,10 @@ from agent_orchestrator.plugins.agents.shared import input_prompts
 from agent_orchestrator.protocols import (
     Activity,
     AgentContext,
-    AgentRun,
-    Held,
+    NotReady,
     Permission,
-    Typable,
+    ReadyToType,
+    RunningLaunch,
 )
 from agent_orchestrator.protocols import reports as r
 from tests.unit.plugins.agents.stepped_run import CLOCK, Clock, Step, heard, make_run, reports
@@ -142,7 +142,7 @@ class Store:
         """goose is about to ask for a tool."""
         return self.log("Tool call started", tool_name=tool).show(call(tool.rpartition("__")[2], **arguments))
 
-    def run(self, steps: list[Step], cursors: Mapping[str, int] | None = None) -> AgentRun:
+    def run(self, steps: list[Step], cursors: Mapping[str, int] | None = None) -> RunningLaunch:
         memo = {"session": "app-fix-1", "store": str(self.path), "logs": str(self.logs), "spent": "[0, 0, 0.0]"}
         return make_run(self.folder, steps, memo, cursors)
 
@@ -210,7 +210,7 @@ async def test_permissions(agent: Goose, context: AgentContext, permissions: str
 
 
 async def test_a_message_is_never_a_command(agent: Goose, context: AgentContext) -> None:
-    assert agent.typed("/exit") == " /exit" and agent.typed("see /exit") == "see /exit"
+    assert agent.escape_input("/exit") == " /exit" and agent.escape_input("see /exit") == "see /exit"
     launch = await agent.launch(replace(context, task="/exit"))
     assert "--text= /exit" in launch.argv
 
@@ -223,7 +223,7 @@ async def test_it_goes_on_with_its_own_conversation(agent: Goose, context: Agent
         again = await agent.launch(replace(context, resume=named, message="And now?"))
         assert again.argv[again.argv.index("--session-id") + 1] == "20261115_1" and "--resume" in again.argv
         assert "--text=And now?" in again.argv
-        assert (again.memo["row"], json.loads(again.memo["spent"])) == ("1", [1500, 50, 0.5])
+        assert (again.plugin_data["row"], json.loads(again.plugin_data["spent"])) == ("1", [1500, 50, 0.5])
     gone = await agent.launch(replace(context, resume="no such session", message="And now?"))
     assert "--resume" not in gone.argv
 
@@ -246,7 +246,7 @@ async def test_a_turn(agent: Goose, store: Store) -> None:
     found = await heard(agent, store.run(steps))
     assert reports(found) == [
         r.ConversationReport("20261115_1"),
-        r.TookReport("Fix\nit"),
+        r.MessageTakenReport("Fix\nit"),
         ACTIVE,
         r.UsageReport("gpt-5", 1500, 50, usd=0.25),
         r.UsageReport("gpt-5", 1500, 50, usd=0.25),
@@ -277,7 +277,7 @@ async def test_what_is_written_may_be_seen_a_moment_later(
 
     store.session().says("user", "go")
     monkeypatch.setattr(session_store.Store, "ask", lagging)
-    assert r.TookReport("go") in reports(await heard(agent, store.run([])))
+    assert r.MessageTakenReport("go") in reports(await heard(agent, store.run([])))
 
 
 async def test_it_waits_for_its_first_message(agent: Goose, store: Store) -> None:
@@ -293,19 +293,19 @@ async def test_other_sessions_in_the_store_are_not_heard(agent: Goose, store: St
 async def test_messages_from_before_a_launch_are_not_heard(agent: Goose, store: Store) -> None:
     store.session().says("user", "long ago").says("assistant", "yes")
     run = store.run([lambda: store.says("user", "now")])
-    run = replace(run, memo={**run.memo, "row": "2"})
-    took = [report for report in reports(await heard(agent, run)) if isinstance(report, r.TookReport)]
-    assert took == [r.TookReport("now")]
+    run = replace(run, plugin_data={**run.plugin_data, "row": "2"})
+    took = [report for report in reports(await heard(agent, run)) if isinstance(report, r.MessageTakenReport)]
+    assert took == [r.MessageTakenReport("now")]
 
 
 async def test_after_a_restart_nothing_is_told_twice(agent: Goose, store: Store) -> None:
     store.session().says("user", "go").says("assistant", "Gone.").spends(1500, 50).show(GIVEN + prompt())
     first = await heard(agent, store.run([]))
-    cursors = {one.place: one.end for one in first if one.place}
+    cursors = {one.source_id: one.end for one in first if one.source_id}
     again = await heard(agent, store.run([], cursors))
-    assert [one.reports for one in again if not one.place] == [(r.ConversationReport("20261115_1"),)]
-    told = {(one.place, one.start, one.end) for one in first}
-    assert {(one.place, one.start, one.end) for one in again if one.place} <= told, "the same keys"
+    assert [one.reports for one in again if not one.source_id] == [(r.ConversationReport("20261115_1"),)]
+    told = {(one.source_id, one.start, one.end) for one in first}
+    assert {(one.source_id, one.start, one.end) for one in again if one.source_id} <= told, "the same keys"
     later = await heard(agent, store.run([lambda: store.spends(2000, 60)], cursors))
     assert [one for one in reports(later) if isinstance(one, r.UsageReport)] == [r.UsageReport("gpt-5", 500, 10)]
 
@@ -425,11 +425,11 @@ def test_what_a_dialog_asks(tmp_path: Path, shown: str, started: list[str], foun
 
 async def test_it_is_typed_only_at_its_prompt(agent: Goose, store: Store) -> None:
     run = store.run([])
-    assert isinstance(await agent.deliver(run, "m", "hi", interrupt=False), Held)
+    assert isinstance(await agent.deliver(run, "m", "hi", interrupt=False), NotReady)
     store.show(prompt())
-    assert await agent.deliver(run, "m", "hi", interrupt=True) == Typable()
+    assert await agent.deliver(run, "m", "hi", interrupt=True) == ReadyToType()
     store.show(GIVEN + call("shell", command="ls") + DIALOG)
-    assert await agent.deliver(run, "n", "ho", interrupt=True) == Held("the agent waits for a permission")
+    assert await agent.deliver(run, "n", "ho", interrupt=True) == NotReady("the agent waits for a permission")
 
 
 async def test_it_is_interrupted_once_for_a_message(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -438,7 +438,7 @@ async def test_it_is_interrupted_once_for_a_message(store: Store, monkeypatch: p
     agent, run = Goose({}, host), store.run([])
     store.show(prompt() + GIVEN + SPINNER)
     for message in ("m", "m", "n"):
-        assert isinstance(await agent.deliver(run, message, "stop", interrupt=True), Held)
+        assert isinstance(await agent.deliver(run, message, "stop", interrupt=True), NotReady)
     assert len(killed) == 2
 
 

@@ -379,7 +379,7 @@ def test_cursor_starts_beside_a_chat_that_leads_nowhere(context: AgentContext, h
     chats = home / ".cursor/projects" / key / "agent-transcripts"
     chats.mkdir(parents=True)
     (chats / "a.jsonl").symlink_to("nowhere")
-    assert launched(Cursor({}, LocalHost()).launch(context)).memo["before"] == "a"
+    assert launched(Cursor({}, LocalHost()).launch(context)).plugin_data["before"] == "a"
 
 
 ENDLESS = "WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n) SELECT id FROM n"
@@ -397,7 +397,7 @@ def test_goose_starts_whatever_its_store_holds(context: AgentContext, home: Path
             store.commit()
     else:
         os.mkfifo(path)
-    assert launched(Goose({}, LocalHost()).launch(context)).memo["row"] == "0"
+    assert launched(Goose({}, LocalHost()).launch(context)).plugin_data["row"] == "0"
 
 
 @pytest.mark.anyio

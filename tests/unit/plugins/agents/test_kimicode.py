@@ -13,7 +13,7 @@ import pytest
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.plugins.agents.kimicode import KimiCode, Wire, folder_key, own_node
 from agent_orchestrator.plugins.agents.shared.journals import MAX_JOURNALS
-from agent_orchestrator.protocols import Activity, AgentContext, Held
+from agent_orchestrator.protocols import Activity, AgentContext, NotReady
 from agent_orchestrator.protocols import reports as r
 from tests.unit.plugins.agents.played_launch import Play, kinds
 
@@ -191,14 +191,14 @@ async def test_it_is_resumed(context: AgentContext) -> None:
 @pytest.mark.parametrize(("shown", "unsent"), [("fix it now", True), ("", False), ("somebody else's", False)])
 def test_a_text_that_was_not_sent_off_is_seen(shown: str, unsent: bool) -> None:
     screen = f" ✨ old words\n ╭──╮\n │ > {shown}        │\n ╰──╯"
-    assert KimiCode({}, LocalHost()).unsent(screen, "fix it\nnow, please") == unsent
+    assert KimiCode({}, LocalHost()).has_unsent_text(screen, "fix it\nnow, please") == unsent
 
 
 async def test_nothing_is_typed_into_a_dialog(tmp_path: Path) -> None:
     agent = KimiCode({}, LocalHost())
     async with play(tmp_path) as launch:
         launch.visible = "   ↑/↓ select · 1/2/3/4 choose · ↵ confirm"
-        assert isinstance(await agent.deliver(launch.run, "m", "x", interrupt=False), Held)
+        assert isinstance(await agent.deliver(launch.run, "m", "x", interrupt=False), NotReady)
         launch.visible = "❯"
         assert await agent.deliver(launch.run, "m", "x", interrupt=False) is None
 
@@ -210,7 +210,7 @@ async def test_of_sessions_without_end_the_latest_are_looked_at(context: AgentCo
         wire.parent.mkdir(parents=True)
         wire.touch()
         os.utime(wire, (number, number))
-    known = json.loads((await KimiCode({}, LocalHost()).launch(context)).memo["before"])
+    known = json.loads((await KimiCode({}, LocalHost()).launch(context)).plugin_data["before"])
     assert set(known) == {f"session_{number}" for number in range(50, MAX_JOURNALS + 50)}
 
 

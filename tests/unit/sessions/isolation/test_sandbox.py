@@ -18,7 +18,7 @@ from agent_orchestrator.config.effective import ProjectConfig, agent_settings
 from agent_orchestrator.config.scope import ConfigSet
 from agent_orchestrator.errors import AoError, Missing, UsageError
 from agent_orchestrator.plugins.runtimes import sandbox
-from agent_orchestrator.protocols import Kept, LaunchSpec
+from agent_orchestrator.protocols import AgentState, LaunchSpec
 from agent_orchestrator.protocols.host import Completed
 from agent_orchestrator.sessions.agents.prompts import permission_mode
 from agent_orchestrator.sessions.isolation.sandbox import SECRETS, applies, check, in_sandbox
@@ -111,10 +111,10 @@ async def test_an_agent_that_takes_long_to_say_what_it_keeps_holds_nobody_else(
     free = threading.Event()
 
     class Slow:
-        def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
+        def keeps(self, env: Mapping[str, str], private: Path) -> AgentState:
             del env, private
             assert free.wait(40)
-            return Kept((tmp_path / "kept",))
+            return AgentState((tmp_path / "kept",))
 
     spec = LaunchSpec(
         session="app-fix",

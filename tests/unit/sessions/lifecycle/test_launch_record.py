@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
@@ -29,7 +30,7 @@ def begun(conversation: str = "c-1", *, stdin: Path | None = None) -> LaunchReco
         MappingProxyType({"NAME": "value"}),
         stdin=stdin,
         conversation=conversation,
-        memo=MappingProxyType({"port": "4711"}),
+        plugin_data=MappingProxyType({"port": "4711"}),
     )
     return LaunchRecord(plan, "two\nlines", "m-1")
 
@@ -38,6 +39,11 @@ def test_a_launch_that_is_begun_again_is_the_same_one(tmp_path: Path) -> None:
     for wanted in (begun(), begun(stdin=tmp_path / "task.md")):
         store(tmp_path, 2, 1, wanted)
         assert load(tmp_path, 2, 1) == wanted
+
+
+def test_the_stored_names_stay_those_of_earlier_versions(tmp_path: Path) -> None:
+    store(tmp_path, 2, 1, begun())
+    assert json.loads((tmp_path / "begun.2.1.json").read_text())["plan"]["memo"] == {"port": "4711"}
 
 
 def test_another_launch_is_another_one(tmp_path: Path) -> None:

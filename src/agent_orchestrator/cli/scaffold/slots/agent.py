@@ -10,8 +10,8 @@ from agent_orchestrator.protocols import (
     Agent,
     AgentContext,
     AgentLaunch,
-    Found,
     Host,
+    InstalledAgent,
     ScreenRules,
 )
 
@@ -36,10 +36,10 @@ class TheClass(Agent):
         self._program = str(config.get("program", "sh"))
         self._host = host
 
-    async def detect(self) -> Found | None:
+    async def detect(self) -> InstalledAgent | None:
         """Is the program here?"""
         path = self._host.which(self._program)
-        return Found(path) if path else None
+        return InstalledAgent(path) if path else None
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
         """The program, by its full path, and its arguments. The task is `context.prompt`, and in `$AO_TASK_FILE`."""

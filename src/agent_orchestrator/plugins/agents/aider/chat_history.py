@@ -13,13 +13,13 @@ from typing import Any
 
 from agent_orchestrator.plugins.agents.shared.input_prompts import OpenTurn, Prompt, PromptLog, relative_to_workspace
 from agent_orchestrator.plugins.agents.shared.spool import SpoolReader, clean_text
-from agent_orchestrator.protocols import Activity, AgentRun, Heard
+from agent_orchestrator.protocols import Activity, ReportBatch, RunningLaunch
 from agent_orchestrator.protocols.reports import (
     ActivityReport,
     LimitReport,
+    MessageTakenReport,
     PermissionReport,
     Report,
-    TookReport,
     TurnReport,
     UsageReport,
 )
@@ -129,17 +129,17 @@ class _Message:
 class Chat:
     """A launch's part of the chat history, and the turn it is in."""
 
-    def __init__(self, path: Path, run: AgentRun) -> None:
+    def __init__(self, path: Path, run: RunningLaunch) -> None:
         self._cursor_name = path.name
         self._cursor = run.cursors.get(self._cursor_name, 0)
-        self._reader = SpoolReader(path, int(run.memo.get("chat", "0")), LONGEST_LINE)
+        self._reader = SpoolReader(path, int(run.plugin_data.get("chat", "0")), LONGEST_LINE)
         run.changes.watch(path)
         self.story = TurnHistory()
         self.turn: OpenTurn | None = None
         self.turns = 0
         self.answering = False
         """Whether a request to the model runs: what looks like a question of aider may then be the model's text."""
-        self.idle_first = "task" not in run.memo
+        self.idle_first = "task" not in run.plugin_data
         self._open_message: _Message | None = None
         self._last_end = 0
         self._has_caught_up = False
@@ -149,7 +149,7 @@ class Chat:
         """Return whether the last message may still continue."""
         return self._open_message is not None
 
-    async def read(self, prompts: PromptLog, *, final: bool) -> AsyncIterator[Heard]:
+    async def read(self, prompts: PromptLog, *, final: bool) -> AsyncIterator[ReportBatch]:
         """Yield the reports of new lines; other tasks run in between."""
         has_lines = False
         while True:
@@ -165,7 +165,7 @@ class Chat:
                 yield heard
         self._has_caught_up = True
 
-    def _read_line(self, start: int, line: bytes, prompts: PromptLog) -> Iterator[Heard]:
+    def _read_line(self, start: int, line: bytes, prompts: PromptLog) -> Iterator[ReportBatch]:
         """Read one line: a message's line is collected, any other ends the message before."""
         text, end, gap = clean_text(line.decode(errors="replace")), start + len(line) + 1, start != self._last_end
         self._last_end = end
@@ -179,20 +179,20 @@ class Chat:
             return
         yield from self._take_message(prompts)
         if (report := self.story.line(text, gap=gap)) is not None and end > self._cursor:
-            yield Heard((report,), "transcript", self._cursor_name, start, end)
+            yield ReportBatch((report,), "transcript", self._cursor_name, start, end)
 
-    def _take_message(self, prompts: PromptLog) -> Iterator[Heard]:
+    def _take_message(self, prompts: PromptLog) -> Iterator[ReportBatch]:
         """Yield the report of the collected message, which is complete."""
         message, self._open_message = self._open_message, None
         if message is None or message.text == "<blank>" or "(Y)es/(N)o" in message.text:
             return
         reports: list[Report] = [self.end_turn()] if self.turn else []
-        reports += [TookReport(message.text), ActivityReport(Activity.ACTIVE)]
+        reports += [MessageTakenReport(message.text), ActivityReport(Activity.ACTIVE)]
         self.turn = prompts.turn(known=self._has_caught_up)
         self.turns += 1
         self.story.begin()
         if message.end > self._cursor:
-            yield Heard(tuple(reports), "transcript", self._cursor_name, message.start, message.end)
+            yield ReportBatch(tuple(reports), "transcript", self._cursor_name, message.start, message.end)
 
     def end_turn(self) -> Report:
         """End the turn and return how it ended."""

@@ -25,16 +25,16 @@ from agent_orchestrator.protocols import (
     Agent,
     AgentContext,
     AgentLaunch,
-    AgentRun,
+    AgentState,
     Delivery,
-    Found,
-    Heard,
-    Held,
-    Kept,
+    InstalledAgent,
+    NotReady,
+    ReadyToType,
+    ReportBatch,
+    RunningLaunch,
     ScreenRules,
     Turn,
     TurnLine,
-    Typable,
 )
 from agent_orchestrator.protocols.host import ProcessId
 from agent_orchestrator.protocols.reports import ActivityReport, PermissionReport
@@ -118,22 +118,22 @@ class Aider(Agent):
         self._story = chat_history.TurnHistory()
         self._is_blank_before = False
 
-    def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
+    def keeps(self, env: Mapping[str, str], private: Path) -> AgentState:
         """Return aider's caches, and the session's chat history, event log and typed lines, as writable."""
         files = _files(private)
         session_files = (files.chat, files.events, files.folder / "input.history")
         for file in session_files:
             file.touch(mode=0o600)
-        return Kept((Path(env.get("HOME") or Path.home()) / ".aider", *session_files))
+        return AgentState((Path(env.get("HOME") or Path.home()) / ".aider", *session_files))
 
-    async def detect(self) -> Found | None:
+    async def detect(self) -> InstalledAgent | None:
         """Return where `aider` is installed and its version, or None; the version is read from its installation, since starting
         it takes seconds.
         """
         path = self._host.which("aider")
-        return Found(path, _installed_version(Path(path))) if path else None
+        return InstalledAgent(path, _installed_version(Path(path))) if path else None
 
-    def typed(self, text: str) -> str:
+    def escape_input(self, text: str) -> str:
         """Return the text as it must be typed, so that it is never a command."""
         return _as_message(text)
 
@@ -159,7 +159,7 @@ class Aider(Agent):
             paste=text or None,
             waits=not text,
             conversation=str(files.chat),
-            memo={"chat": str(size), "log": str(log_size(context)), **({"task": "typed"} if text else {})},
+            plugin_data={"chat": str(size), "log": str(log_size(context)), **({"task": "typed"} if text else {})},
         )
 
     async def _environment(self, context: AgentContext) -> dict[str, str]:
@@ -184,10 +184,10 @@ class Aider(Agent):
 
     # -- listening -----------------------------------------------------------------------------------------------------
 
-    async def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
+    async def listen(self, run: RunningLaunch) -> AsyncIterator[ReportBatch]:
         """Yield messages from the chat history, usage from the event log, waiting and permission requests from the terminal."""
         files = _files(run.private)
-        prompts = PromptLog(run.log, int(run.memo.get("log", "0")))
+        prompts = PromptLog(run.log, int(run.plugin_data.get("log", "0")))
         chat, events = chat_history.Chat(files.chat, run), Journal(files.events, run, "record")
         run.changes.watch(run.log)
         handled_prompt, is_asking, is_alive = -1, False, True
@@ -201,7 +201,7 @@ class Aider(Agent):
                     yield events.heard(line, usage)
             if prompt is None and is_asking:
                 is_asking = False
-                yield Heard((ActivityReport(Activity.ACTIVE),), "mode")
+                yield ReportBatch((ActivityReport(Activity.ACTIVE),), "mode")
             elif (
                 prompt is not None
                 and prompt.start != handled_prompt
@@ -209,31 +209,35 @@ class Aider(Agent):
             ):
                 handled_prompt, is_asking = prompt.start, isinstance(prompt_report, PermissionReport)
                 place = "" if prompt_report == ActivityReport(Activity.IDLE) else run.log.name
-                yield Heard((prompt_report,), "mode", place, prompt.start, prompt.end)
+                yield ReportBatch((prompt_report,), "mode", place, prompt.start, prompt.end)
             if not is_alive:
                 break
             is_pending = chat.unsettled or (chat.turn is not None and chat.turn.doubtful(prompt, monotonic()))
             is_alive = await run.changes.next(SETTLED if is_pending else None)
         await asyncio.to_thread(_remove_cache, run.workspace)
 
-    async def deliver(self, run: AgentRun, message: str, text: str, *, interrupt: bool) -> Delivery | Typable | None:
-        """Return `Typable` at aider's own prompt, otherwise `Held`: text typed during a turn would be split into lines, or
+    async def deliver(
+        self, run: RunningLaunch, message: str, text: str, *, interrupt: bool
+    ) -> Delivery | ReadyToType | None:
+        """Return `ReadyToType` at aider's own prompt, otherwise `NotReady`: text typed during a turn would be split into lines, or
         answer a question.
         """
         del text
-        prompts = PromptLog(run.log, int(run.memo.get("log", "0")))
+        prompts = PromptLog(run.log, int(run.plugin_data.get("log", "0")))
         prompt = prompts.look()
         if prompt is not None:
             return (
-                Typable() if chat_history.MAIN_PROMPT.search(prompt.text) else Held("the agent waits for a permission")
+                ReadyToType()
+                if chat_history.MAIN_PROMPT.search(prompt.text)
+                else NotReady("the agent waits for a permission")
             )
         if not prompts.began:
-            return Held("the agent is not ready yet")
+            return NotReady("the agent is not ready yet")
         if interrupt:
             self._interrupt(run, message)
-        return Held("aider takes messages between its turns")
+        return NotReady("aider takes messages between its turns")
 
-    def _interrupt(self, run: AgentRun, message: str) -> None:
+    def _interrupt(self, run: RunningLaunch, message: str) -> None:
         """Interrupt the turn, once per message and not twice within `ENDS_IT` seconds, which would end aider."""
         mark = _files(run.private).interrupted
         if mark.exists() and (

@@ -24,7 +24,7 @@ from agent_orchestrator.base.tolerant import skip_malformed
 from agent_orchestrator.plugins.agents.claude_code import dialogs
 from agent_orchestrator.plugins.agents.claude_code.transcript import Ending, TranscriptState, unanswered
 from agent_orchestrator.plugins.agents.shared.journals import Journal, Line, escape_for_glob, journals_in, parse_time
-from agent_orchestrator.protocols import Activity, AgentRun, Heard
+from agent_orchestrator.protocols import Activity, ReportBatch, RunningLaunch
 from agent_orchestrator.protocols import reports as r
 
 HOOKS = ("SessionStart", "PermissionRequest")
@@ -76,13 +76,13 @@ class Request:
 class Listener:
     """A reader of one launch, which yields its reports."""
 
-    def __init__(self, run: AgentRun, folder: Path, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, run: RunningLaunch, folder: Path, clock: Callable[[], float] = time.time) -> None:
         self.run = run
         self._clock = clock
         self.folder = folder
         self._record_file = record_file(run, folder)
-        self._hooks = Journal(run.private / run.memo.get("hooks", "claude-hooks.jsonl"), run, "hooks")
-        self._launched = parse_time(run.memo.get("launched"))
+        self._hooks = Journal(run.private / run.plugin_data.get("hooks", "claude-hooks.jsonl"), run, "hooks")
+        self._launched = parse_time(run.plugin_data.get("launched"))
         self._journals: dict[Path, Journal] = {}
         self._story = TranscriptState()
         self._subagents: dict[Path, tuple[Journal, TranscriptState]] = {}
@@ -99,7 +99,7 @@ class Listener:
         run.changes.watch(self._record_file)
         run.changes.watch(run.log)
 
-    async def listen(self) -> AsyncGenerator[Heard, None]:
+    async def listen(self) -> AsyncGenerator[ReportBatch, None]:
         """Yield reports until the process has ended."""
         while True:
             for heard in await self._read_all():
@@ -110,7 +110,7 @@ class Listener:
                     yield heard
                 return
 
-    async def _read_all(self) -> list[Heard]:
+    async def _read_all(self) -> list[ReportBatch]:
         """Return the reports of everything new, the state last."""
         heard = [report async for report in self._read()]
         await self._find_retries()
@@ -128,7 +128,7 @@ class Listener:
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
-    async def _read(self) -> AsyncIterator[Heard]:
+    async def _read(self) -> AsyncIterator[ReportBatch]:
         """Yield the reports of new hook lines, a changed record and new transcript lines."""
         async for line in self._hooks.lines():
             for heard in self._hook(line):
@@ -148,7 +148,7 @@ class Listener:
         """Return the record of the process, or None. Where `claude` is a wrapper script with another pid, it is found by the
         conversation.
         """
-        if record := read_record(self._record_file, "" if self.run.inside else self.run.started):
+        if record := read_record(self._record_file, "" if self.run.container_pid else self.run.started):
             return record
         if self._last_report or not self._launched or not self._conversation:
             return None
@@ -161,7 +161,7 @@ class Listener:
         return None
 
     @skip_malformed
-    def _hook(self, line: Line) -> Iterator[Heard]:
+    def _hook(self, line: Line) -> Iterator[ReportBatch]:
         """Yield the conversation that a hook reports, or remember its permission request."""
         data = line.data
         match data.get("hook_event_name"):
@@ -182,13 +182,13 @@ class Listener:
                     self._clock(),
                 )
 
-    def _switch_conversation(self, session: str) -> Iterator[Heard]:
+    def _switch_conversation(self, session: str) -> Iterator[ReportBatch]:
         """Switch to another conversation (after `/clear` or `/resume`); a hook or the folder will give its transcript."""
         if session and session != self._conversation:
             self._conversation, self._transcript = session, None
-            yield Heard((r.ConversationReport(session),), "record")
+            yield ReportBatch((r.ConversationReport(session),), "record")
 
-    async def _read_transcript(self) -> AsyncIterator[Heard]:
+    async def _read_transcript(self) -> AsyncIterator[ReportBatch]:
         """Yield the reports of new lines in the transcript and in those of the subagents."""
         path = self._transcript
         if path is None or (self._conversation and path.stem != self._conversation):
@@ -224,7 +224,7 @@ class Listener:
         matches = (self.folder / "projects").glob(f"*/{escape_for_glob(self._conversation)}.jsonl")
         return next(iter(matches), None) or expected
 
-    async def _read_subagents(self, folder: Path) -> AsyncIterator[Heard]:
+    async def _read_subagents(self, folder: Path) -> AsyncIterator[ReportBatch]:
         """Yield the usage of subagents from their transcripts."""
         followed = [path for path in self._subagents if path.parent == folder]
         for path in journals_in(folder, followed):
@@ -244,7 +244,7 @@ class Listener:
 
     # -- state ---------------------------------------------------------------------------------------------------------
 
-    async def _state_reports(self) -> list[Heard]:
+    async def _state_reports(self) -> list[ReportBatch]:
         """Return the report of the current state, if it changed."""
         self._is_settling = False
         record = self._record
@@ -263,13 +263,13 @@ class Listener:
             return await self._report_waiting(record)
         return self._report_idle(record)
 
-    def _report_working(self, source: str) -> list[Heard]:
+    def _report_working(self, source: str) -> list[ReportBatch]:
         """Report that the agent works, or retries."""
         if self._retried_error:
             return self._report_state(Activity.RETRYING, self._retried_error, "screen")
         return self._report_state(Activity.ACTIVE, source=source)
 
-    async def _state_by_transcript(self) -> list[Heard]:
+    async def _state_by_transcript(self) -> list[ReportBatch]:
         """Return the state by transcript, or by screen if nothing was reported at the start."""
         if self._story.ending:
             return self._report_end()
@@ -281,7 +281,7 @@ class Listener:
                 return self._report_state(Activity.BLOCKED, dialog.title, source="screen")
         return []
 
-    def _report_idle(self, record: Record) -> list[Heard]:
+    def _report_idle(self, record: Record) -> list[ReportBatch]:
         """Report what an idle record means: the end of a turn, an interruption, or idle; nothing while that may still change."""
         if self._is_prompt_due():
             self._is_settling = True
@@ -303,11 +303,11 @@ class Listener:
 
     def _is_prompt_due(self) -> bool:
         """Return whether the first prompt may still be on its way: the record says idle for a moment before it is taken."""
-        if self._last_report or self._story.in_turn or self._story.ending or not self.run.memo.get("prompt"):
+        if self._last_report or self._story.in_turn or self._story.ending or not self.run.plugin_data.get("prompt"):
             return False
         return self._launched is not None and self._clock() < self._launched.timestamp() + PROMPT_WITHIN
 
-    def _report_end(self) -> list[Heard]:
+    def _report_end(self) -> list[ReportBatch]:
         """Report the end of the turn, if the transcript has it."""
         ending = self._story.settle()
         if ending is None:
@@ -315,7 +315,7 @@ class Listener:
         assert self._transcript is not None
         return [self._end_report(self._journals[self._transcript], ending)]
 
-    def _end_report(self, journal: Journal, ending: Ending) -> Heard:
+    def _end_report(self, journal: Journal, ending: Ending) -> ReportBatch:
         """Report how a turn ended; with the time of the event if this is the first read after a restart."""
         self._last_report = (Activity.IDLE, "")
         self._retried_error = ""
@@ -326,7 +326,7 @@ class Listener:
                 timestamp = max(timestamp, self._record.at)
         return journal.heard(ending.line, replace(ending.report, time=timestamp))
 
-    async def _report_waiting(self, record: Record) -> list[Heard]:
+    async def _report_waiting(self, record: Record) -> list[ReportBatch]:
         """Report the request or dialog that the agent waits on."""
         request = self._request
         if request is None or request.seen < record.at.timestamp() - LATE_BY:
@@ -348,7 +348,7 @@ class Listener:
             None,
         )
 
-    def _report_question(self, request: Request) -> list[Heard]:
+    def _report_question(self, request: Request) -> list[ReportBatch]:
         """Report a question; one that cannot be answered by typing is reported as a permission request."""
         question = dialogs.question(request.given)
         if not dialogs.can_be_typed(request.given):
@@ -356,21 +356,23 @@ class Listener:
         if self._last_report == (Activity.WAITING_INPUT, request.id):
             return []
         self._last_report = (Activity.WAITING_INPUT, request.id)
-        return [Heard((r.AskReport(question, self._state_time()),), "hooks")]
+        return [ReportBatch((r.AskReport(question, self._state_time()),), "hooks")]
 
-    def _report_permission(self, request: Request, command: str, reason: str) -> list[Heard]:
+    def _report_permission(self, request: Request, command: str, reason: str) -> list[ReportBatch]:
         """Report a permission request, once."""
         if self._last_report == (Activity.BLOCKED, request.id):
             return []
         self._last_report = (Activity.BLOCKED, request.id)
-        return [Heard((r.PermissionReport(request.tool, command, reason, request.id, self._state_time()),), "hooks")]
+        return [
+            ReportBatch((r.PermissionReport(request.tool, command, reason, request.id, self._state_time()),), "hooks")
+        ]
 
-    def _report_state(self, state: Activity, detail: str = "", source: str = "record") -> list[Heard]:
+    def _report_state(self, state: Activity, detail: str = "", source: str = "record") -> list[ReportBatch]:
         """Report a state, if it changed."""
         if self._last_report == (state, detail):
             return []
         self._last_report = (state, detail)
-        return [Heard((r.ActivityReport(state, detail, self._state_time()),), source)]
+        return [ReportBatch((r.ActivityReport(state, detail, self._state_time()),), source)]
 
     def _state_time(self) -> datetime | None:
         """Return the time of the state at the first read after a restart: it may be long known, and must replace nothing newer."""
@@ -398,9 +400,9 @@ class Listener:
             self._retried_error = dialogs.retry(await self.run.screen())
 
 
-def text_put_back(run: AgentRun, folder: Path) -> str:
+def text_put_back(run: RunningLaunch, folder: Path) -> str:
     """Return the message that Escape put back into the prompt before the model answered, as far as the files tell, or ""."""
-    record = read_record(record_file(run, folder), "" if run.inside else run.started)
+    record = read_record(record_file(run, folder), "" if run.container_pid else run.started)
     if record is None or record.status != "idle":
         return ""
     try:
@@ -417,12 +419,14 @@ def text_put_back(run: AgentRun, folder: Path) -> str:
     return unanswered(lines)
 
 
-def record_file(run: AgentRun, folder: Path) -> Path:
+def record_file(run: RunningLaunch, folder: Path) -> Path:
     """Return the path of the status record, named by the pid that the process sees; sandboxed processes may share a pid, so
     each has a folder.
     """
     own_folder = run.private / RECORDS
-    return (own_folder if run.inside and own_folder.is_dir() else folder / "sessions") / f"{run.inside or run.pid}.json"
+    return (
+        own_folder if run.container_pid and own_folder.is_dir() else folder / "sessions"
+    ) / f"{run.container_pid or run.pid}.json"
 
 
 def read_record(path: Path, process: str = "") -> Record | None:

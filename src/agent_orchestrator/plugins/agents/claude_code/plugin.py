@@ -43,16 +43,16 @@ from agent_orchestrator.protocols import (
     Agent,
     AgentContext,
     AgentLaunch,
-    AgentRun,
-    Found,
-    Heard,
-    Kept,
+    AgentState,
+    InstalledAgent,
     Mount,
     Permission,
+    ReadyToType,
+    ReportBatch,
+    RunningLaunch,
     ScreenRules,
     Turn,
     TurnLine,
-    Typable,
 )
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class ClaudeCode(Agent):
         self._model = config.get("model")
         self._extra_arguments = _extra_arguments(config)
 
-    async def detect(self) -> Found | None:
+    async def detect(self) -> InstalledAgent | None:
         """Return where `claude` is installed and its version, or None."""
         return await cli.detect(self._host, "claude")
 
@@ -108,20 +108,24 @@ class ClaudeCode(Agent):
         argv = [program, *self._options(context, _write_settings(context, hooks)), *conversation_options]
         is_new = "--session-id" in conversation_options
         prompt = (context.task or context.prompt) if is_new else context.message
-        memo = {"folder": str(folder), "hooks": hooks, "launched": datetime.now(UTC).isoformat()}
+        plugin_data = {"folder": str(folder), "hooks": hooks, "launched": datetime.now(UTC).isoformat()}
         is_too_long = len(prompt.encode(errors="replace")) > cli.LONGEST_ARGUMENT
         if is_too_long and not is_new:
-            return AgentLaunch(tuple(argv), _environment(context), paste=prompt, conversation=conversation, memo=memo)
+            return AgentLaunch(
+                tuple(argv), _environment(context), paste=prompt, conversation=conversation, plugin_data=plugin_data
+            )
         if prompt:
-            memo["prompt"] = "1"
-            argv += ["--", self.typed(cli.shorten_to_argument(prompt, context))]
-        return AgentLaunch(tuple(argv), _environment(context), waits=not prompt, conversation=conversation, memo=memo)
+            plugin_data["prompt"] = "1"
+            argv += ["--", self.escape_input(cli.shorten_to_argument(prompt, context))]
+        return AgentLaunch(
+            tuple(argv), _environment(context), waits=not prompt, conversation=conversation, plugin_data=plugin_data
+        )
 
     def conversation_files(self, env: Mapping[str, str], workspace: Path, conversation: str) -> tuple[Path, ...]:
         """Return the path of the transcript."""
         return (transcript_of(config_folder(env), workspace, conversation),)
 
-    def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
+    def keeps(self, env: Mapping[str, str], private: Path) -> AgentState:
         """Return Claude Code's folder as writable, its settings as read-only, and the session's own folder of status records.
 
         A copy of its state file is kept in that folder, since the one in the user's home could not be replaced from a sandbox.
@@ -133,7 +137,7 @@ class ClaudeCode(Agent):
                 old_record.unlink()
         if not env.get("CLAUDE_CONFIG_DIR"):
             update_copy(own_file(env), folder / ".claude.json")
-        return Kept(
+        return AgentState(
             writable=(folder, *private.glob("claude-hooks-*.jsonl")),
             fixed=tuple(folder / name for name in SETTINGS),
             own=(Mount(records, folder / "sessions", writable=True),),
@@ -170,27 +174,29 @@ class ClaudeCode(Agent):
         """Parse one line of the output stream."""
         return headless_output.read(line)
 
-    def typed(self, text: str) -> str:
+    def escape_input(self, text: str) -> str:
         """Return the text as it must be typed: a leading `!` would run a shell command, and Enter after a backslash begins a
         new line; a space prevents both.
         """
         return f"{' ' if text.startswith('!') else ''}{text}{' ' if text.endswith(BACKSLASH) else ''}"
 
-    async def deliver(self, run: AgentRun, message: str, text: str, *, interrupt: bool) -> Typable | None:
+    async def deliver(self, run: RunningLaunch, message: str, text: str, *, interrupt: bool) -> ReadyToType | None:
         """Return None, so that the message is typed, or the keys that first remove what Escape put back into the prompt: both
         would be joined.
         """
         del message, text
-        old_message = "" if interrupt else text_put_back(run, Path(run.memo["folder"]))
+        old_message = "" if interrupt else text_put_back(run, Path(run.plugin_data["folder"]))
         if old_message and dialogs.is_put_back(dialogs.draft(await run.screen()), old_message):
-            return Typable(("C-c",))
+            return ReadyToType(("C-c",))
         return None
 
-    def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
+    def listen(self, run: RunningLaunch) -> AsyncIterator[ReportBatch]:
         """Yield reports from record, transcript and hooks, and API errors from the screen."""
-        return Listener(run, Path(run.memo["folder"])).listen()
+        return Listener(run, Path(run.plugin_data["folder"])).listen()
 
-    async def answer(self, run: AgentRun, permission: Permission, decision: str, text: str) -> Sequence[str] | None:
+    async def answer(
+        self, run: RunningLaunch, permission: Permission, decision: str, text: str
+    ) -> Sequence[str] | None:
         """Return the key of the dialog, if it is the one of this request, after `DIALOG_SETTLES` seconds: it ignores keys right
         after it is drawn.
         """

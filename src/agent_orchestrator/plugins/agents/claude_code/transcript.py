@@ -118,7 +118,7 @@ class TranscriptState:
             self._close_ended_turn()  # a command does not always begin another turn
         else:
             self._begin_turn(data)
-        return [r.TookReport(typed(text), parse_time(data.get("timestamp")))]
+        return [r.MessageTakenReport(typed(text), parse_time(data.get("timestamp")))]
 
     def _take_attachment(self, data: Mapping[str, Any]) -> list[r.Report]:
         """Return the report of a message that was queued during a turn and is taken with the next request."""
@@ -130,7 +130,7 @@ class TranscriptState:
             return []
         prompt = attachment.get("prompt")
         text = prompt if isinstance(prompt, str) else _text_of(prompt)
-        return [r.TookReport(text, parse_time(data.get("timestamp")))] if text else []
+        return [r.MessageTakenReport(text, parse_time(data.get("timestamp")))] if text else []
 
     def _take_results(self, data: Mapping[str, Any], content: list[Any]) -> list[r.Report]:
         """Handle tool results; return answers to questions and the progress of tasks."""
@@ -144,7 +144,7 @@ class TranscriptState:
             if tool == "AskUserQuestion":
                 answers = outcome.get("answers")
                 texts = answers.values() if isinstance(answers, dict) else ()
-                reports.extend(r.TookReport(str(answer), parse_time(data.get("timestamp"))) for answer in texts)
+                reports.extend(r.MessageTakenReport(str(answer), parse_time(data.get("timestamp"))) for answer in texts)
             elif tool == "TaskCreate" and isinstance(task := outcome.get("task"), dict):
                 self._tasks[str(task.get("id"))] = (
                     "pending",
@@ -261,7 +261,7 @@ def unanswered(lines: Iterable[Line]) -> str:
     """Return the last message that was taken if nothing came after it, otherwise ""."""
     story, text = TranscriptState(), ""
     for line in lines:
-        texts = [report.text for report in story.take(line) if isinstance(report, r.TookReport)]
+        texts = [report.text for report in story.take(line) if isinstance(report, r.MessageTakenReport)]
         text = texts[-1] if texts else "" if story.ending or line.data.get("type") == "assistant" else text
     return text
 

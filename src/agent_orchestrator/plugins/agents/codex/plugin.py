@@ -30,13 +30,13 @@ from agent_orchestrator.protocols import (
     Agent,
     AgentContext,
     AgentLaunch,
-    AgentRun,
+    AgentState,
     Delivery,
-    Found,
-    Heard,
-    Held,
-    Kept,
+    InstalledAgent,
+    NotReady,
     Permission,
+    ReportBatch,
+    RunningLaunch,
     ScreenRules,
     Turn,
     TurnLine,
@@ -86,12 +86,12 @@ class Codex(Agent):
         self._home = Path()
         self._reported_totals: dict[str, int] = {}
 
-    def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
+    def keeps(self, env: Mapping[str, str], private: Path) -> AgentState:
         """Return Codex's home (login, rollouts) as writable, its settings in it as read-only."""
         del private
         return cli.kept_folder(codex_home(env), "config.toml", "AGENTS.md", "hooks.json", "prompts", "rules", "skills")
 
-    async def detect(self) -> Found | None:
+    async def detect(self) -> InstalledAgent | None:
         """Return where `codex` is installed and its version, or None."""
         return await cli.detect(self._host, "codex")
 
@@ -122,10 +122,14 @@ class Codex(Agent):
         if positional:
             argv += ["--", *positional]
         await run_in_own_thread(rollouts.remember_start, context.private, home, context.resume, time.time())
-        memo = {"home": str(home), "log": str(_size(context.private / "terminal.log")), "waits": "" if prompt else "1"}
-        return AgentLaunch(tuple(argv), waits=not prompt, conversation=context.resume or None, memo=memo)
+        plugin_data = {
+            "home": str(home),
+            "log": str(_size(context.private / "terminal.log")),
+            "waits": "" if prompt else "1",
+        }
+        return AgentLaunch(tuple(argv), waits=not prompt, conversation=context.resume or None, plugin_data=plugin_data)
 
-    def typed(self, text: str) -> str:
+    def escape_input(self, text: str) -> str:
         """Return a message as it must be typed: `!ls` and `/new` would be commands, and a last `@word` would open a menu that
         takes Enter.
         """
@@ -135,16 +139,18 @@ class Codex(Agent):
         last_word = text.split()[-1] if text.split() else ""
         return f"{text} " if "@" in last_word or "$" in last_word or "#" in last_word else text
 
-    def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
+    def listen(self, run: RunningLaunch) -> AsyncIterator[ReportBatch]:
         """Yield turns, messages, plans and usage from the rollouts, dialogs and retries from the terminal."""
         return _Listener(run).listen()
 
-    async def deliver(self, run: AgentRun, message: str, text: str, *, interrupt: bool) -> Delivery | None:
-        """Return `Held` while a menu or dialog is open, which would take the text for a choice; otherwise None, so that it is typed."""
+    async def deliver(self, run: RunningLaunch, message: str, text: str, *, interrupt: bool) -> Delivery | None:
+        """Return `NotReady` while a menu or dialog is open, which would take the text for a choice; otherwise None, so that it is typed."""
         del message, text, interrupt
-        return Held("a menu is open in its terminal") if codex_screen.read(await _screen_text(run)) else None
+        return NotReady("a menu is open in its terminal") if codex_screen.read(await _screen_text(run)) else None
 
-    async def answer(self, run: AgentRun, permission: Permission, decision: str, text: str) -> Sequence[str] | None:
+    async def answer(
+        self, run: RunningLaunch, permission: Permission, decision: str, text: str
+    ) -> Sequence[str] | None:
         """Return the keys of the dialog on the screen, or None if it shows none or asks for something else."""
         del text
         dialog = codex_screen.read(await _screen_text(run))
@@ -255,12 +261,12 @@ class Codex(Agent):
 class _Listener:
     """A reader of one launch: its rollouts, the signals in its terminal's log, and its screen."""
 
-    def __init__(self, run: AgentRun) -> None:
+    def __init__(self, run: RunningLaunch) -> None:
         self._run = run
-        self._rollouts = Rollouts(Path(run.memo["home"]), run)
-        log_size, cursor = int(run.memo.get("log") or 0), run.cursors.get(Signals.place, 0)
+        self._rollouts = Rollouts(Path(run.plugin_data["home"]), run)
+        log_size, cursor = int(run.plugin_data.get("log") or 0), run.cursors.get(Signals.place, 0)
         self._signals = Signals(run.log, max(log_size, cursor))
-        self._is_starting_idle = bool(run.memo.get("waits")) and cursor <= log_size
+        self._is_starting_idle = bool(run.plugin_data.get("waits")) and cursor <= log_size
         self._conversation = run.conversation
         self._state = ""
         """The last state reported: `turn`, `rest`, `blocked` or `retrying`."""
@@ -271,7 +277,7 @@ class _Listener:
         self._observed_at: datetime | None = None
         run.changes.watch(run.log)
 
-    async def listen(self) -> AsyncIterator[Heard]:
+    async def listen(self) -> AsyncIterator[ReportBatch]:
         """Yield reports until the agent has ended."""
         is_alive = True
         while True:
@@ -288,7 +294,7 @@ class _Listener:
             if is_alive:
                 await asyncio.sleep(PAUSE)
 
-    async def _read_rollouts(self) -> AsyncIterator[Heard]:
+    async def _read_rollouts(self) -> AsyncIterator[ReportBatch]:
         """Yield the reports of new rollout lines and note the state that they imply."""
         async for thread, line in self._rollouts.read():
             heard = thread.heard(line, self._observed_at)
@@ -304,7 +310,7 @@ class _Listener:
                     self._screen_target, self._remaining_reads = "", 0
             yield heard
 
-    def _read_signals(self) -> Iterator[Heard]:
+    def _read_signals(self) -> Iterator[ReportBatch]:
         """Yield the reports of new signals in the terminal's log, and decide what to search the screen for."""
         signals = self._signals.read()
         shown_states = [signal.state for signal in signals if signal.state in ("retrying", "at work")]
@@ -319,7 +325,7 @@ class _Listener:
             elif last_status.state == "idle" and self._is_starting_idle:
                 self._state, self._is_starting_idle = "rest", False
                 report = r.ActivityReport(Activity.IDLE)
-                yield Heard((report,), "record", Signals.place, last_status.start, last_status.end)
+                yield ReportBatch((report,), "record", Signals.place, last_status.start, last_status.end)
         if not shown_states or self._screen_target in ("blocked", "start") or self._state == "blocked":
             return  # a dialog may contain these words
         self._screen_target, self._remaining_reads = (
@@ -329,7 +335,7 @@ class _Listener:
             self._state = "turn"
             yield self._report_now("record", r.ActivityReport(Activity.ACTIVE))
 
-    def _read_screen(self, screen: str) -> Heard | None:
+    def _read_screen(self, screen: str) -> ReportBatch | None:
         """Return a report if the screen shows what is due, or None."""
         self._remaining_reads -= 1
         if self._screen_target == "retrying":
@@ -368,13 +374,13 @@ class _Listener:
             shown = f"$ {dialog.command}" if dialog.tool == "shell" else dialog.command
         return r.PermissionReport(dialog.tool or "shell", shown, dialog.reason)
 
-    def _report_now(self, source: str, report: r.ActivityReport | r.PermissionReport) -> Heard:
+    def _report_now(self, source: str, report: r.ActivityReport | r.PermissionReport) -> ReportBatch:
         """Return a report with the current time, and remember that time: older rollout lines must not replace it."""
         self._observed_at = datetime.now(UTC)
-        return Heard((replace(report, time=self._observed_at),), source)
+        return ReportBatch((replace(report, time=self._observed_at),), source)
 
 
-async def _screen_text(run: AgentRun) -> str:
+async def _screen_text(run: RunningLaunch) -> str:
     """Return the text of the screen, or "" if the terminal is gone."""
     try:
         return await run.screen()

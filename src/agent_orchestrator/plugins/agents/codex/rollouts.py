@@ -29,7 +29,7 @@ from agent_orchestrator.plugins.agents.shared.journals import (
     past_lines,
     size_of,
 )
-from agent_orchestrator.protocols import Activity, AgentRun, Heard
+from agent_orchestrator.protocols import Activity, ReportBatch, RunningLaunch
 from agent_orchestrator.protocols import reports as r
 
 LONGEST_HEAD = 1 << 20
@@ -76,7 +76,7 @@ class Head:
 class Rollouts:
     """The rollouts of one session: its own conversations and those of its subagents."""
 
-    def __init__(self, home: Path, run: AgentRun) -> None:
+    def __init__(self, home: Path, run: RunningLaunch) -> None:
         self._sessions = home / "sessions"
         self._run = run
         self._workspace = os.path.realpath(run.workspace)
@@ -170,7 +170,7 @@ class Thread:
             for _ in self._reports(data, None):
                 pass
 
-    def heard(self, line: Line, after: datetime | None) -> Heard:
+    def heard(self, line: Line, after: datetime | None) -> ReportBatch:
         """Return the reports of a line; their time is at least `after`, when another state was observed."""
         time = parse_time(line.data.get("timestamp"))
         if time is not None and after is not None:
@@ -242,9 +242,9 @@ def _event_reports(event: Mapping[str, Any], time: datetime | None) -> Iterator[
             yield r.ActivityReport(Activity.ACTIVE, time=time)
         case "item_completed" if (item := event.get("item") or {}).get("type") == "UserMessage":
             parts = [part.get("text") or "" for part in item.get("content") or () if isinstance(part, dict)]
-            yield r.TookReport("\n".join(part for part in parts if part).removeprefix(GUARD), time)
+            yield r.MessageTakenReport("\n".join(part for part in parts if part).removeprefix(GUARD), time)
         case "user_message":
-            yield r.TookReport(str(event.get("message") or "").removeprefix(GUARD), time)
+            yield r.MessageTakenReport(str(event.get("message") or "").removeprefix(GUARD), time)
         case "task_complete" if isinstance(event.get("error"), dict):
             yield failure(event["error"], time)
         case "task_complete":

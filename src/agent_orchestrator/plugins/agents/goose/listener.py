@@ -14,15 +14,15 @@ from agent_orchestrator.base.tolerant import skip_malformed
 from agent_orchestrator.plugins.agents.goose.session_store import Store, parts_of
 from agent_orchestrator.plugins.agents.shared.input_prompts import OpenTurn, Prompt, PromptLog, relative_to_workspace
 from agent_orchestrator.plugins.agents.shared.journals import Journal
-from agent_orchestrator.protocols import Activity, AgentRun, Heard, Permission
+from agent_orchestrator.protocols import Activity, Permission, ReportBatch, RunningLaunch
 from agent_orchestrator.protocols.reports import (
     ActivityReport,
     ConversationReport,
     LimitReport,
+    MessageTakenReport,
     PermissionReport,
     ProgressReport,
     Report,
-    TookReport,
     TurnReport,
     UsageReport,
 )
@@ -50,18 +50,18 @@ _TODO_LINE = re.compile(r"^\s*[-*] \[(?P<mark>.)\] (?P<step>.*)", re.MULTILINE)
 class Listener:
     """A reader of one launch: store, logs and terminal."""
 
-    def __init__(self, run: AgentRun) -> None:
+    def __init__(self, run: RunningLaunch) -> None:
         self.run = run
-        self.prompts = PromptLog(run.log, int(run.memo.get("log", "0")))
-        self.store = Store(Path(run.memo.get("store", "")))
-        self.logs = Path(run.memo.get("logs", ""))
+        self.prompts = PromptLog(run.log, int(run.plugin_data.get("log", "0")))
+        self.store = Store(Path(run.plugin_data.get("store", "")))
+        self.logs = Path(run.plugin_data.get("logs", ""))
         for path in (run.log, self.store.path, self.store.journal):
             run.changes.watch(path)
         self._journals: dict[Path, Journal] = {}
         self._session = ""
         self._unreported: tuple[str, list[tuple[Any, ...]], list[tuple[Any, ...]]] = ("", [], [])
         """What was read from the store and is not reported yet: the session, its messages, its sums."""
-        self._last_row = max(int(run.memo.get("row", "0")), 0)
+        self._last_row = max(int(run.plugin_data.get("row", "0")), 0)
         self._row_cursor = run.cursors.get(MESSAGES, 0)
         self._model = ""
         self._last_steps = ""
@@ -80,7 +80,7 @@ class Listener:
         self._shown_at = 0.0
         self._started: list[str] = []
         """The tools called since `_region_start`, an offset in the terminal's log; meaningless unless `_has_all_calls`."""
-        self._region_start = int(run.memo.get("log", "0"))
+        self._region_start = int(run.plugin_data.get("log", "0"))
         self._has_all_calls = self._row_cursor <= self._last_row
         self._spending = _Spending(run)
 
@@ -93,7 +93,7 @@ class Listener:
             or (self._turn is not None and self._turn.doubtful(self.prompts.look(), monotonic()))
         )
 
-    async def hear(self) -> AsyncIterator[Heard]:
+    async def hear(self) -> AsyncIterator[ReportBatch]:
         """Yield everything new."""
         prompt = self.prompts.look()
         if self._is_store_due():
@@ -101,7 +101,7 @@ class Listener:
         async for heard in self._read_all(prompt):
             yield heard
 
-    async def _read_all(self, prompt: Prompt | None) -> AsyncIterator[Heard]:
+    async def _read_all(self, prompt: Prompt | None) -> AsyncIterator[ReportBatch]:
         """Yield the new reports of store, logs and terminal, in this order."""
         for heard in self._read_store():
             yield heard
@@ -127,7 +127,7 @@ class Listener:
 
     def _query_store(self) -> None:
         """Read what is new in the store, which may be locked."""
-        session = self._session or self.store.find(self.run.memo.get("session", "")) or ""
+        session = self._session or self.store.find(self.run.plugin_data.get("session", "")) or ""
         if not session:
             return
         query = """SELECT CAST(id AS INTEGER), role, content_json FROM messages
@@ -137,13 +137,13 @@ class Listener:
                    FROM sessions WHERE id = ?"""
         self._unreported = (session, messages, self.store.ask(query, session))
 
-    def _read_store(self) -> Iterator[Heard]:
+    def _read_store(self) -> Iterator[ReportBatch]:
         """Yield the reports of what was read from the store."""
         session, messages, sums = self._unreported
         self._unreported = ("", [], [])
         if session and not self._session:
             self._session = session
-            yield Heard((ConversationReport(session),), "record")
+            yield ReportBatch((ConversationReport(session),), "record")
         for row, role, content in messages:
             self._last_row = row
             yield from self._message(row, role, parts_of(_parse_json(content)))
@@ -154,13 +154,13 @@ class Listener:
             yield from self._progress(extensions)
 
     @skip_malformed
-    def _message(self, row: int, role: str, parts: list[dict[str, Any]]) -> Iterator[Heard]:
+    def _message(self, row: int, role: str, parts: list[dict[str, Any]]) -> Iterator[ReportBatch]:
         """Yield the report of a message that was taken, and remember the model's last text."""
         text = "\n".join(str(part.get("text", "")) for part in parts if part.get("type") == "text").strip()
         reports: list[Report] = []
         if role == "user" and text:
             reports += [self._end_turn()] if self._turn else []
-            reports += [TookReport(text), ActivityReport(Activity.ACTIVE)]
+            reports += [MessageTakenReport(text), ActivityReport(Activity.ACTIVE)]
             self._turn, self._last_text = self.prompts.turn(known=self._has_caught_up), ""
             self._turns += 1
             self._has_answer = False
@@ -172,10 +172,10 @@ class Listener:
                 reports.append(ActivityReport(Activity.ACTIVE))
             self._is_retrying = False
         if reports and row > self._row_cursor:
-            yield Heard(tuple(reports), "transcript", MESSAGES, row - 1, row)
+            yield ReportBatch(tuple(reports), "transcript", MESSAGES, row - 1, row)
 
     @skip_malformed
-    def _progress(self, extensions: str) -> Iterator[Heard]:
+    def _progress(self, extensions: str) -> Iterator[ReportBatch]:
         """Yield the progress of the to-do list if it changed."""
         data = _parse_json(extensions)
         plan = data.get("todo.v0") if isinstance(data, dict) else None
@@ -188,11 +188,11 @@ class Listener:
             current = next((step for mark, step in entries if mark == "-"), "")
             current = current or next((step for mark, step in entries if mark == " "), "")
             done = sum(mark in "xX" for mark, _ in entries)
-            yield Heard((ProgressReport(done, len(entries), current),), "record")
+            yield ReportBatch((ProgressReport(done, len(entries), current),), "record")
 
     # -- its log -------------------------------------------------------------------------------------------------------
 
-    async def _read_logs(self) -> AsyncIterator[Heard]:
+    async def _read_logs(self) -> AsyncIterator[ReportBatch]:
         """Yield retries, and remember which tools were called; both are only in the log."""
         for path in sorted(self.logs.glob("cli/*/*.log")):
             if path not in self._journals:
@@ -210,13 +210,13 @@ class Listener:
 
     # -- its terminal --------------------------------------------------------------------------------------------------
 
-    def _at_work(self) -> Iterator[Heard]:
+    def _at_work(self) -> Iterator[ReportBatch]:
         """Yield the report for a time without a prompt: a permission request if a dialog is open, activity if one was closed."""
         self._is_settling = False
         if not shows_dialog(self.prompts.tail()):
             if self._is_asking:
                 self._is_asking = False
-                yield Heard((ActivityReport(Activity.ACTIVE),), "mode")
+                yield ReportBatch((ActivityReport(Activity.ACTIVE),), "mode")
         elif self.prompts.printed != self._dialog_end:
             # It is the last output if it is a real dialog, so wait whether more follows.
             self._dialog_end, self._is_settling = self.prompts.printed, True
@@ -234,7 +234,7 @@ class Listener:
                 request = Permission(f"goose {request_id}", "", f"{QUESTION}\n{dialog_text}")
             self._is_asking, self._has_all_calls, self._region_start, self._started = True, True, self._dialog_end, []
             report = PermissionReport(request.tool, request.command, request.reason, request_id)
-            yield Heard((report,), "screen", self.run.log.name, self._dialog_end, self._dialog_end)
+            yield ReportBatch((report,), "screen", self.run.log.name, self._dialog_end, self._dialog_end)
 
     def _read_region(self) -> bytes:
         """Return the terminal's output of the tool calls since `_region_start`."""
@@ -242,7 +242,7 @@ class Listener:
             file.seek(self._region_start)
             return file.read(self._dialog_end - self._region_start)
 
-    def _at_prompt(self, prompt: Prompt) -> Iterator[Heard]:
+    def _at_prompt(self, prompt: Prompt) -> Iterator[ReportBatch]:
         """Yield the end of the turn, or idle before the first one."""
         self._is_settling, self._is_asking = False, False
         if prompt.start == self._handled_prompt or not prompt.text.strip():
@@ -251,7 +251,7 @@ class Listener:
         if self._turn is None:
             self._handled_prompt = prompt.start
             if not self._turns:
-                yield Heard((ActivityReport(Activity.IDLE),), "mode")
+                yield ReportBatch((ActivityReport(Activity.IDLE),), "mode")
         elif self._turn.over(prompt, monotonic()):
             if prompt.start != self._ending_prompt:
                 self._ending_prompt, self._shown_at = prompt.start, monotonic()
@@ -260,7 +260,7 @@ class Listener:
                 return
             self._handled_prompt = prompt.start
             report = self._end_turn(prompt)
-            yield Heard((report,), "mode", self.run.log.name, prompt.start, prompt.end)
+            yield ReportBatch((report,), "mode", self.run.log.name, prompt.start, prompt.end)
 
     def _lacks_answer(self, prompt: Prompt) -> bool:
         """Return whether the answer is missing: the prompt may be shown before it is stored."""
@@ -285,9 +285,9 @@ class _Spending:
     The reported sums are kept in a file, where a restart finds them by their count of tokens.
     """
 
-    def __init__(self, run: AgentRun) -> None:
+    def __init__(self, run: RunningLaunch) -> None:
         self._path = run.private / "goose" / "usage.jsonl"
-        reported, cursor = _parse_json(run.memo.get("spent")) or [0, 0, 0.0], run.cursors.get(USAGE, 0)
+        reported, cursor = _parse_json(run.plugin_data.get("spent")) or [0, 0, 0.0], run.cursors.get(USAGE, 0)
         for line in self._path.read_text().splitlines() if self._path.exists() else []:
             sums = _parse_json(line)
             if isinstance(sums, list) and len(sums) == 3 and sums[0] + sums[1] == cursor:
@@ -295,7 +295,7 @@ class _Spending:
         self._reported = (int(reported[0]), int(reported[1]), float(reported[2]))
 
     @skip_malformed
-    def since(self, given: int, taken: int, cost: float | None, model: str) -> Iterator[Heard]:
+    def since(self, given: int, taken: int, cost: float | None, model: str) -> Iterator[ReportBatch]:
         """Yield the usage since the last call."""
         reported, sums = self._reported, (given, taken, float(cost or 0))
         if sums[0] + sums[1] <= reported[0] + reported[1]:
@@ -307,7 +307,7 @@ class _Spending:
         report = UsageReport(
             model, max(0, given - reported[0]), max(0, taken - reported[1]), usd=dollars if dollars > 0 else None
         )
-        yield Heard((report,), "record", USAGE, reported[0] + reported[1], given + taken)
+        yield ReportBatch((report,), "record", USAGE, reported[0] + reported[1], given + taken)
 
 
 def shows_dialog(shown: str) -> bool:

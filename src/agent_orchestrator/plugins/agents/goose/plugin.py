@@ -20,16 +20,16 @@ from agent_orchestrator.protocols import (
     Agent,
     AgentContext,
     AgentLaunch,
-    AgentRun,
+    AgentState,
     Delivery,
-    Found,
-    Heard,
-    Held,
-    Kept,
+    InstalledAgent,
+    NotReady,
+    ReadyToType,
+    ReportBatch,
+    RunningLaunch,
     ScreenRules,
     Turn,
     TurnLine,
-    Typable,
 )
 from agent_orchestrator.protocols.host import ProcessId
 from agent_orchestrator.protocols.reports import ConversationReport, LimitReport, Report, TurnReport, UsageReport
@@ -59,7 +59,7 @@ class Goose(Agent):
         self._conversation = ""
         self._earlier_sums: list[float] = [0, 0, 0.0]
 
-    def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
+    def keeps(self, env: Mapping[str, str], private: Path) -> AgentState:
         """Return goose's store, its configuration (read-only) and the session's own logs."""
         place, home = GooseFolders.of(env, private), Path(env.get("HOME") or Path.home())
         root = env.get("GOOSE_PATH_ROOT")
@@ -67,11 +67,11 @@ class Goose(Agent):
         folders = cli.kept_folder(config, "config.yaml", "recipes", "skills")
         return replace(folders, writable=(*folders.writable, place.store.path.parent.parent, place.state))
 
-    async def detect(self) -> Found | None:
+    async def detect(self) -> InstalledAgent | None:
         """Return where `goose` is installed and its version, or None."""
         return await cli.detect(self._host, "goose")
 
-    def typed(self, text: str) -> str:
+    def escape_input(self, text: str) -> str:
         """Return the text with a space in front if it begins like a command of goose."""
         return f" {text}" if text.startswith("/") else text
 
@@ -88,14 +88,14 @@ class Goose(Agent):
         env = {**_environment(context), "XDG_STATE_HOME": str(place.state)}
         if text:
             system = [f"--system={context.system}"] if context.system else []
-            text = self.typed(cli.shorten_to_argument(text, context))
+            text = self.escape_input(cli.shorten_to_argument(text, context))
             argv = [program, "run", "--interactive", *argv, *system, f"--text={text}"]
         else:
             rules = context.private / "goose" / "rules.md"
             rules.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             rules.write_text(context.system, encoding="utf-8")
             argv, env["GOOSE_MOIM_MESSAGE_FILE"] = [program, "session", *argv], str(rules)
-        memo = {
+        plugin_data = {
             "session": name,
             "store": str(place.store.path),
             "logs": str(place.logs),
@@ -103,11 +103,11 @@ class Goose(Agent):
             "row": str(row),
             "log": str(log_size(context)),
         }
-        return AgentLaunch(tuple(argv), env, waits=not text, conversation=name, memo=memo)
+        return AgentLaunch(tuple(argv), env, waits=not text, conversation=name, plugin_data=plugin_data)
 
     # -- listening -----------------------------------------------------------------------------------------------------
 
-    async def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
+    async def listen(self, run: RunningLaunch) -> AsyncIterator[ReportBatch]:
         """Yield reports until goose has ended: messages and usage from the store, retries from the log, prompts and dialogs
         from the terminal.
         """
@@ -120,19 +120,21 @@ class Goose(Agent):
                 return
             is_alive = await run.changes.next(SETTLED if listener.pending else None)
 
-    async def deliver(self, run: AgentRun, message: str, text: str, *, interrupt: bool) -> Delivery | Typable | None:
-        """Return `Typable` at goose's own prompt, otherwise `Held`: text typed during a turn is joined to what is typed next."""
+    async def deliver(
+        self, run: RunningLaunch, message: str, text: str, *, interrupt: bool
+    ) -> Delivery | ReadyToType | None:
+        """Return `ReadyToType` at goose's own prompt, otherwise `NotReady`: text typed during a turn is joined to what is typed next."""
         del text
-        prompts = PromptLog(run.log, int(run.memo.get("log", "0")))
+        prompts = PromptLog(run.log, int(run.plugin_data.get("log", "0")))
         if prompts.look() is not None:
-            return Typable()
+            return ReadyToType()
         if shows_dialog(prompts.tail()):
-            return Held("the agent waits for a permission")
+            return NotReady("the agent waits for a permission")
         if interrupt:
             self._interrupt(run, message)
-        return Held("goose takes messages between its turns")
+        return NotReady("goose takes messages between its turns")
 
-    def _interrupt(self, run: AgentRun, message: str) -> None:
+    def _interrupt(self, run: RunningLaunch, message: str) -> None:
         """Interrupt the turn, once per message."""
         mark = run.private / "goose" / "interrupted"
         if mark.exists() and mark.read_text() == message:
@@ -161,7 +163,7 @@ class Goose(Agent):
         argv = (program, "run", *session_options, *system, "--output-format=stream-json", "--instructions=-")
         self._last_text, self._pieces, self._model, self._conversation = "", [], context.model or "", name
         self._earlier_sums = place.store.sums(existing) if existing else [0, 0, 0.0]
-        return Turn(argv, _environment(context), stdin=self.typed(prompt))
+        return Turn(argv, _environment(context), stdin=self.escape_input(prompt))
 
     def read_turn(self, line: str) -> TurnLine:
         """Parse one line of output: messages come in pieces, the last object has the usage."""

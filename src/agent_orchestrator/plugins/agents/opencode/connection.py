@@ -13,7 +13,7 @@ from agent_orchestrator.errors import Temporary
 from agent_orchestrator.plugins.agents.shared.http import LoopbackClient
 from agent_orchestrator.protocols import (
     AgentContext,
-    AgentRun,
+    RunningLaunch,
 )
 
 USER = "opencode"
@@ -93,12 +93,12 @@ def save_connection(private: Path, connection: Connection) -> None:
     new.replace(file)
 
 
-def conversation_of(run: AgentRun) -> str | None:
+def conversation_of(run: RunningLaunch) -> str | None:
     """Return the id of this session's conversation, or None before it has begun."""
     connection = load_connection(run.private)
     return run.conversation if run.conversation != connection.adopts else connection.conversation
 
 
-def client_of(run: AgentRun) -> LoopbackClient:
+def client_of(run: RunningLaunch) -> LoopbackClient:
     """Return the client for the server of this launch."""
-    return LoopbackClient(int(run.memo["port"]), USER, load_connection(run.private).password)
+    return LoopbackClient(int(run.plugin_data["port"]), USER, load_connection(run.private).password)

@@ -41,14 +41,14 @@ from agent_orchestrator.protocols import (
     Agent,
     AgentContext,
     AgentLaunch,
-    AgentRun,
+    AgentState,
     Delivered,
     Delivery,
-    Found,
-    Heard,
-    Held,
-    Kept,
+    InstalledAgent,
+    NotReady,
     Permission,
+    ReportBatch,
+    RunningLaunch,
     ScreenRules,
     Turn,
     TurnLine,
@@ -96,7 +96,7 @@ class OpenCode(Agent):
         self._model = config.get("model")
         self._last_text: dict[str, str] = {}
 
-    def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
+    def keeps(self, env: Mapping[str, str], private: Path) -> AgentState:
         """Return OpenCode's folders: login, conversations and state are writable; of the configuration folder, `SETTINGS` are
         read-only.
         """
@@ -108,7 +108,7 @@ class OpenCode(Agent):
         folders = cli.kept_folder(config, *SETTINGS)
         return replace(folders, writable=(*folders.writable, data, state))
 
-    async def detect(self) -> Found | None:
+    async def detect(self) -> InstalledAgent | None:
         """Return where `opencode` is installed and its version, or None."""
         return await cli.detect(self._host, "opencode")
 
@@ -133,7 +133,7 @@ class OpenCode(Agent):
             paste=text or None,
             waits=True,
             conversation=connection.conversation,
-            memo={
+            plugin_data={
                 "port": str(connection.port),
                 "since": str(time.time()),
                 "model": model or "",
@@ -157,13 +157,13 @@ class OpenCode(Agent):
 
     # -- listening -----------------------------------------------------------------------------------------------------
 
-    async def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
+    async def listen(self, run: RunningLaunch) -> AsyncIterator[ReportBatch]:
         """Yield reports from the server's events; after each connect, first those for what was missed."""
         listener = ConversationReader(
             conversation_of(run),
-            float(run.memo["since"]),
+            float(run.plugin_data["since"]),
             run.cursors,
-            awaits=not run.memo["told"],
+            awaits=not run.plugin_data["told"],
             going_on=lambda: bool(load_connection(run.private).interrupting),
         )
         while True:
@@ -192,9 +192,9 @@ class OpenCode(Agent):
 
     # -- messages and answers -------------------------------------------------------------------------------------------
 
-    async def deliver(self, run: AgentRun, message: str, text: str, *, interrupt: bool) -> Delivery | None:
+    async def deliver(self, run: RunningLaunch, message: str, text: str, *, interrupt: bool) -> Delivery | None:
         """Deliver the text as the answer to an open question, or as a message whose id is the same at every attempt; return
-        `Held` on failure.
+        `NotReady` on failure.
         """
         server = client_of(run)
         try:
@@ -207,9 +207,11 @@ class OpenCode(Agent):
                 await call_server(server, "POST", f"/session/{conversation}/abort")
             return await send_message(server, run, conversation, message, text)
         except Temporary:
-            return Held("opencode does not answer yet")
+            return NotReady("opencode does not answer yet")
 
-    async def answer(self, run: AgentRun, permission: Permission, decision: str, text: str) -> Sequence[str] | None:
+    async def answer(
+        self, run: RunningLaunch, permission: Permission, decision: str, text: str
+    ) -> Sequence[str] | None:
         """Answer a permission request through the server, by its id; 404 means that it was already answered in the terminal."""
         if not permission.request:
             return None

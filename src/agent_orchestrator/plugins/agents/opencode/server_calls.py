@@ -15,11 +15,11 @@ from agent_orchestrator.errors import Temporary
 from agent_orchestrator.plugins.agents.opencode.server_events import ConversationReader
 from agent_orchestrator.plugins.agents.shared.http import Answer, LoopbackClient
 from agent_orchestrator.protocols import (
-    AgentRun,
     Delivered,
     Delivery,
-    Heard,
-    Held,
+    NotReady,
+    ReportBatch,
+    RunningLaunch,
 )
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ RECENT_MESSAGES = 50
 _START_PAGE = re.compile(r"^\W*Ask anything", re.MULTILINE)
 
 
-async def missed_reports(server: LoopbackClient, listener: ConversationReader) -> AsyncIterator[Heard]:
+async def missed_reports(server: LoopbackClient, listener: ConversationReader) -> AsyncIterator[ReportBatch]:
     """Yield reports from the server's records for the time before its events were read."""
     conversation = listener.conversation
     if conversation is None:
@@ -77,7 +77,7 @@ async def _messages(server: LoopbackClient, session: str, floor: int) -> list[di
     return await _request_list(server, path)
 
 
-async def ensure_conversation(server: LoopbackClient, run: AgentRun) -> str:
+async def ensure_conversation(server: LoopbackClient, run: RunningLaunch) -> str:
     """Return the conversation for the first message, creating or copying it once; raise `Temporary` while the terminal is empty."""
     connection = load_connection(run.private)
     if connection.conversation is None:
@@ -94,7 +94,7 @@ async def ensure_conversation(server: LoopbackClient, run: AgentRun) -> str:
     return connection.conversation
 
 
-async def _copy_conversation(server: LoopbackClient, run: AgentRun, conversation: str) -> Answer:
+async def _copy_conversation(server: LoopbackClient, run: RunningLaunch, conversation: str) -> Answer:
     """Copy a conversation that was held in another folder and move the copy to this workspace; the original would go on working there."""
     copy = await call_server(server, "POST", f"/session/{conversation}/fork", {})
     move = {"sessionID": copy.data["id"], "destination": {"directory": str(run.workspace)}}
@@ -105,7 +105,7 @@ async def _copy_conversation(server: LoopbackClient, run: AgentRun, conversation
     return moved
 
 
-async def show_conversation(server: LoopbackClient, run: AgentRun, conversation: str) -> None:
+async def show_conversation(server: LoopbackClient, run: RunningLaunch, conversation: str) -> None:
     """Make the terminal show this conversation if it shows its start page, as it does at first."""
     for _ in range(SHOWN_TRIES):
         if not _START_PAGE.search(await run.screen()):
@@ -114,7 +114,9 @@ async def show_conversation(server: LoopbackClient, run: AgentRun, conversation:
         await asyncio.sleep(0.3)
 
 
-async def send_message(server: LoopbackClient, run: AgentRun, conversation: str, message: str, text: str) -> Delivery:
+async def send_message(
+    server: LoopbackClient, run: RunningLaunch, conversation: str, message: str, text: str
+) -> Delivery:
     """Send a message unless it is stored already, and wait until it is stored."""
     connection = load_connection(run.private)
     message_id = connection.sent.get(message)
@@ -127,13 +129,13 @@ async def send_message(server: LoopbackClient, run: AgentRun, conversation: str,
     deadline = time.monotonic() + STORED_WITHIN
     while not await _is_stored(server, conversation, message_id):
         if time.monotonic() > deadline:
-            return Held("opencode has not stored it yet")
+            return NotReady("opencode has not stored it yet")
         await asyncio.sleep(0.05)
     save_connection(run.private, replace(load_connection(run.private), interrupting=""))
     return Delivered()
 
 
-async def resend_stranded(server: LoopbackClient, run: AgentRun, listener: ConversationReader) -> None:
+async def resend_stranded(server: LoopbackClient, run: RunningLaunch, listener: ConversationReader) -> None:
     """Send the newest message of ours again, under its id, that arrived while a turn was being stopped: it is in the
     conversation, but unanswered.
     """
@@ -144,17 +146,17 @@ async def resend_stranded(server: LoopbackClient, run: AgentRun, listener: Conve
         await _post(server, run, listener.conversation, message_id, stranded[message_id])
 
 
-async def _post(server: LoopbackClient, run: AgentRun, conversation: str, message_id: str, text: str) -> None:
+async def _post(server: LoopbackClient, run: RunningLaunch, conversation: str, message_id: str, text: str) -> None:
     """Send a message under the given id, with the agent and model of the conversation or else of the launch."""
     session = (await call_server(server, "GET", f"/session/{conversation}")).data
     body: dict[str, Any] = {
         "messageID": message_id,
         "parts": [{"id": f"prt{message_id[3:]}", "type": "text", "text": text}],
     }
-    if agent := session.get("agent") or run.memo.get("agent"):
+    if agent := session.get("agent") or run.plugin_data.get("agent"):
         body["agent"] = agent
-    if not session.get("model") and run.memo.get("model"):
-        provider, _, model = run.memo["model"].partition("/")
+    if not session.get("model") and run.plugin_data.get("model"):
+        provider, _, model = run.plugin_data["model"].partition("/")
         body["model"] = {"providerID": provider, "modelID": model}
     await call_server(server, "POST", f"/session/{conversation}/prompt_async", body)
 
@@ -164,7 +166,9 @@ async def _is_stored(server: LoopbackClient, conversation: str, message_id: str)
     return (await server.call("GET", f"/session/{conversation}/message/{message_id}")).ok
 
 
-async def reply_to_question(server: LoopbackClient, run: AgentRun, conversation: str, message: str, text: str) -> bool:
+async def reply_to_question(
+    server: LoopbackClient, run: RunningLaunch, conversation: str, message: str, text: str
+) -> bool:
     """Answer an open question with the message, and return whether it did (or had before). One line per question if the counts match."""
     delivered_id = load_connection(run.private).sent.get(message, "")
     questions = [

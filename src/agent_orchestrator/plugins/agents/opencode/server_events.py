@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agent_orchestrator.base.tolerant import skip_malformed
-from agent_orchestrator.protocols import Activity, Heard
+from agent_orchestrator.protocols import Activity, ReportBatch
 from agent_orchestrator.protocols import reports as r
 
 SOURCE = "http"
@@ -77,7 +77,7 @@ class ConversationReader:
     # -- events --------------------------------------------------------------------------------------------------------
 
     @skip_malformed
-    def hear(self, event: Data) -> Iterator[Heard]:
+    def hear(self, event: Data) -> Iterator[ReportBatch]:
         """Return the reports of one event."""
         data = event.get("properties")
         if not isinstance(data, Mapping):
@@ -106,9 +106,9 @@ class ConversationReader:
                 self._questions.pop(str(data.get("requestID")), None)
                 yield from self._report_after_answer()
                 if answer_text := _answer_text(data):
-                    yield _without_cursor(r.TookReport(answer_text))
+                    yield _without_cursor(r.MessageTakenReport(answer_text))
 
-    def begun(self, info: Data) -> Iterator[Heard]:
+    def begun(self, info: Data) -> Iterator[ReportBatch]:
         """Handle a new conversation: one of a subagent is adopted, any other is now the one that the terminal shows."""
         session, parent = str(info.get("id") or ""), info.get("parentID")
         if parent and (parent in self._family or parent == self.conversation):
@@ -133,7 +133,7 @@ class ConversationReader:
         """Return the time in milliseconds up to which the usage of a conversation has been reported."""
         return self._cursors.get(session, self._since)
 
-    def message(self, info: Data) -> Iterator[Heard]:
+    def message(self, info: Data) -> Iterator[ReportBatch]:
         """Handle a new or changed message: a user's waits for an answer, an answer takes the messages before it and reports its usage."""
         session, key = str(info.get("sessionID") or ""), str(info.get("id") or "")
         main = session == self.conversation
@@ -158,7 +158,7 @@ class ConversationReader:
         elif message == self._last.get("id"):
             self._last_text[str(part.get("id"))] = text
 
-    def status(self, status: Data, *, missed: bool = False) -> Iterator[Heard]:
+    def status(self, status: Data, *, missed: bool = False) -> Iterator[ReportBatch]:
         """Report that the conversation works, retries or rests. `missed`: the status began before the events were read."""
         if status.get("type") == "retry":
             self._busy = True
@@ -171,7 +171,7 @@ class ConversationReader:
             self._busy = False
             yield from self._report_end(missed)
 
-    def todo(self, todos: Sequence[Data]) -> Iterator[Heard]:
+    def todo(self, todos: Sequence[Data]) -> Iterator[ReportBatch]:
         """Report the progress of the to-do list if it changed."""
         steps = [todo for todo in todos if todo.get("status") != "cancelled"]
         if steps and steps != self._todos:
@@ -180,12 +180,12 @@ class ConversationReader:
             step = next((str(todo.get("content")) for todo in steps if todo.get("status") == "in_progress"), "")
             yield _without_cursor(r.ProgressReport(done, len(steps), step))
 
-    def permission(self, asked: Data) -> Iterator[Heard]:
+    def permission(self, asked: Data) -> Iterator[ReportBatch]:
         """Report a permission request of the agent or a subagent."""
         self._permissions[str(asked.get("id"))] = asked
         yield from self._report_first_request()
 
-    def question(self, asked: Data) -> Iterator[Heard]:
+    def question(self, asked: Data) -> Iterator[ReportBatch]:
         """Report a question with options, once."""
         if str(asked.get("id")) not in self._questions:
             self._questions[str(asked.get("id"))] = asked
@@ -193,7 +193,7 @@ class ConversationReader:
 
     # -- reports derived from them --------------------------------------------------------------------------------------
 
-    def _handle_error(self, error: Data) -> Iterator[Heard]:
+    def _handle_error(self, error: Data) -> Iterator[ReportBatch]:
         """Keep an error for the end of the turn; outside of a turn report it at once, since a message could not even be started on."""
         if self._busy:
             self._error = error
@@ -201,7 +201,7 @@ class ConversationReader:
             self._has_failed = True  # the errors that follow are consequences of this one
             yield _without_cursor(failure(error))
 
-    def _report_first_request(self) -> Iterator[Heard]:
+    def _report_first_request(self) -> Iterator[ReportBatch]:
         """Report the oldest open permission request, or else the oldest open question."""
         for request in self._permissions.values():
             yield _without_cursor(_permission_report(request))
@@ -210,23 +210,23 @@ class ConversationReader:
             yield _without_cursor(r.AskReport(_question_text(request)))
             return
 
-    def _report_after_answer(self) -> Iterator[Heard]:
+    def _report_after_answer(self) -> Iterator[ReportBatch]:
         """Report the next open request, or that the agent works."""
         if self._permissions or self._questions:
             yield from self._report_first_request()
         else:
             yield _without_cursor(r.ActivityReport(Activity.ACTIVE))
 
-    def _report_taken(self, info: Data) -> Iterator[Heard]:
+    def _report_taken(self, info: Data) -> Iterator[ReportBatch]:
         """Report that an answer has taken all user messages before it."""
         created = _time(info, "created")
         answered = {key: message for key, message in self._waiting_messages.items() if message.created <= created}
         for key in answered:
             del self._waiting_messages[key]
         self._taken.update(answered)
-        reports = tuple(r.TookReport(message.text) for message in answered.values() if message.text)
+        reports = tuple(r.MessageTakenReport(message.text) for message in answered.values() if message.text)
         if reports and self._is_new("took", created):
-            yield Heard(
+            yield ReportBatch(
                 reports,
                 SOURCE,
                 self._cursor_name("took"),
@@ -234,14 +234,14 @@ class ConversationReader:
                 created,
             )
 
-    def _report_usage(self, info: Data) -> Iterator[Heard]:
+    def _report_usage(self, info: Data) -> Iterator[ReportBatch]:
         """Report the usage of a completed answer that was not reported before."""
         session, completed = str(info.get("sessionID")), _time(info, "completed")
         report = usage(info)
         if report and completed and completed >= self.floor(session):
-            yield Heard((report,), SOURCE, session, _time(info, "created"), completed)
+            yield ReportBatch((report,), SOURCE, session, _time(info, "created"), completed)
 
-    def _report_end(self, missed: bool) -> Iterator[Heard]:
+    def _report_end(self, missed: bool) -> Iterator[ReportBatch]:
         """Report how the turn ended by its last message: finished, interrupted or failed; idle if this launch had no turn."""
         last, error = self._last, self._last.get("error") or self._error
         self._error = {}
@@ -260,7 +260,7 @@ class ConversationReader:
                 yield _without_cursor(r.ActivityReport(Activity.IDLE))
         elif self._is_new("turns", ended):
             words = "\n\n".join(text for text in self._last_text.values() if text)
-            yield Heard((r.TurnReport(words),), SOURCE, self._cursor_name("turns"), _time(last, "created"), ended)
+            yield ReportBatch((r.TurnReport(words),), SOURCE, self._cursor_name("turns"), _time(last, "created"), ended)
         self._ended_key = key
 
     def _cursor_name(self, kind: str) -> str:
@@ -287,9 +287,9 @@ def usage(info: Data) -> r.UsageReport | None:
     return report if report.input or report.output or report.cache_read or report.cache_write else None
 
 
-def _without_cursor(report: r.Report) -> Heard:
+def _without_cursor(report: r.Report) -> ReportBatch:
     """Wrap a report that holds now and has no cursor."""
-    return Heard((report,), SOURCE)
+    return ReportBatch((report,), SOURCE)
 
 
 def _time(info: Data, key: str) -> int:

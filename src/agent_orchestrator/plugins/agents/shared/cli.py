@@ -18,7 +18,7 @@ import structlog
 from agent_orchestrator.base.files.safe import UnsafePath
 from agent_orchestrator.errors import AoError, Missing
 from agent_orchestrator.plugins.agents.shared import user_files
-from agent_orchestrator.protocols import AgentContext, AgentRun, Found, Kept
+from agent_orchestrator.protocols import AgentContext, AgentState, InstalledAgent, RunningLaunch
 
 if TYPE_CHECKING:
     from agent_orchestrator.protocols.host import Host
@@ -41,9 +41,9 @@ log = structlog.get_logger(__name__)
 _RULES_BLOCK = re.compile(r"\A<rules>\n.*?\n</rules>\n\n", re.DOTALL)
 
 
-def kept_folder(folder: Path, *settings: str) -> Kept:
+def kept_folder(folder: Path, *settings: str) -> AgentState:
     """Return a CLI's folder as writable, and the files in it that it takes commands from as read-only."""
-    return Kept((folder,), tuple(folder / name for name in settings))
+    return AgentState((folder,), tuple(folder / name for name in settings))
 
 
 PATH_REMEDY = "if it is installed, have its folder in your login shell's PATH, then: ao shutdown"
@@ -65,7 +65,7 @@ def not_found(name: str, install: str, searched: str | None) -> Missing:
     return Missing(f"the agent's program {name!r} was not found", f"{install}; {PATH_REMEDY}{searched_note}")
 
 
-async def detect(host: Host, name: str, env: Mapping[str, str] | None = None) -> Found | None:
+async def detect(host: Host, name: str, env: Mapping[str, str] | None = None) -> InstalledAgent | None:
     """Return where a CLI is installed and its version, or None; `env` is added to our environment."""
     path = host.which(name)
     if path is None:
@@ -73,9 +73,9 @@ async def detect(host: Host, name: str, env: Mapping[str, str] | None = None) ->
     try:
         result = await host.run([path, "--version"], env={**os.environ, **(env or {})}, timeout=VERSION_WITHIN)
     except AoError:
-        return Found(path)
+        return InstalledAgent(path)
     version = re.search(r"\d+(?:\.\d+)+[\w.+-]*", result.text)
-    return Found(path, version[0] if version else "")
+    return InstalledAgent(path, version[0] if version else "")
 
 
 def first_message(context: AgentContext) -> str:
@@ -116,7 +116,7 @@ def relative_to_workspace(workspace: Path, path: str) -> str:
 
 
 async def keys_for(
-    run: AgentRun, dialog: re.Pattern[str], command: str, keys: Sequence[str] | None
+    run: RunningLaunch, dialog: re.Pattern[str], command: str, keys: Sequence[str] | None
 ) -> Sequence[str] | None:
     """Return `keys` once a dialog that shows this command has been on the screen for `DIALOG_SETTLES` seconds, or None if it
     does not appear.

@@ -15,7 +15,7 @@ from typing import Any
 
 from agent_orchestrator.base.files.safe import open_regular_file
 from agent_orchestrator.plugins.agents.shared.spool import SpoolReader
-from agent_orchestrator.protocols import AgentRun, Heard
+from agent_orchestrator.protocols import ReportBatch, RunningLaunch
 from agent_orchestrator.protocols.reports import Report
 
 LONGEST_LINE = 32 * 1024 * 1024
@@ -40,7 +40,7 @@ class Line:
 class Journal:
     """A growing file of JSON lines, read from where an earlier reader stopped."""
 
-    def __init__(self, path: Path, run: AgentRun, source: str = "transcript") -> None:
+    def __init__(self, path: Path, run: RunningLaunch, source: str = "transcript") -> None:
         self.path = path
         self.place = path.name.replace(":", "-")
         self.source = source
@@ -65,9 +65,9 @@ class Journal:
                 return
             await asyncio.sleep(0)
 
-    def heard(self, line: Line, *reports: Report) -> Heard:
+    def heard(self, line: Line, *reports: Report) -> ReportBatch:
         """Return the reports of a line with its position, so that they are recorded once however often the line is read."""
-        return Heard(reports, self.source, self.place, line.start, line.end)
+        return ReportBatch(reports, self.source, self.place, line.start, line.end)
 
 
 def past_lines(path: Path, start: int = 0, end: int | None = None) -> Iterator[bytes]:

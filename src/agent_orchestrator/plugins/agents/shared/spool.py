@@ -27,13 +27,13 @@ from agent_orchestrator.protocols.reports import (
     DoneReport,
     InvalidReport,
     LimitReport,
+    MessageTakenReport,
     OtherReport,
     PermissionReport,
     ProgressReport,
     ReplyReport,
     Report,
     ReviewReport,
-    TookReport,
     TurnReport,
     UsageReport,
 )
@@ -261,7 +261,7 @@ _READERS: dict[str, Callable[[_Fields], Report]] = {
     "reply": _read_reply,
     "review": _read_review,
     "turn": lambda fields: TurnReport(fields.text("text"), fields.moment("time")),
-    "took": lambda fields: TookReport(fields.text("text"), fields.moment("time")),
+    "took": lambda fields: MessageTakenReport(fields.text("text"), fields.moment("time")),
     "permission": _read_permission,
     "conversation": _read_conversation,
 }
@@ -291,7 +291,7 @@ _EVENT_NAMES = {
     ReplyReport: "reply",
     ReviewReport: "review",
     TurnReport: "turn",
-    TookReport: "took",
+    MessageTakenReport: "took",
     PermissionReport: "permission",
     ConversationReport: "conversation",
 }

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from agent_orchestrator.protocols import AgentRun, Heard
+from agent_orchestrator.protocols import ReportBatch, RunningLaunch
 from agent_orchestrator.protocols.reports import Report
 
 MAX_READ = 4 * 1024 * 1024
@@ -30,7 +30,7 @@ class Titles:
 
     place = "title"
 
-    def __init__(self, run: AgentRun, begin: int = 0) -> None:
+    def __init__(self, run: RunningLaunch, begin: int = 0) -> None:
         """Nothing before `begin` counts: an earlier launch printed it."""
         self._log = run.log
         self._offset = max(begin, run.cursors.get(self.place, 0))
@@ -56,6 +56,6 @@ class Titles:
             rest = min(rest, len(data) - 1)
         self._offset = start + rest
 
-    def heard(self, title: Title, *reports: Report) -> Heard:
+    def heard(self, title: Title, *reports: Report) -> ReportBatch:
         """Return the reports of a title with its position, so that they are recorded once."""
-        return Heard(reports, "title", self.place, title.start, title.end)
+        return ReportBatch(reports, "title", self.place, title.start, title.end)

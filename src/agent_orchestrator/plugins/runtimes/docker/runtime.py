@@ -86,7 +86,7 @@ class Docker(Process):
             self._engines[configured_name] = await engines.find_engine(self._host, configured_name)
         return self._engines[configured_name]
 
-    async def furnish(self, container: Container, report: Report) -> None:
+    async def prepare_image(self, container: Container, report: Report) -> None:
         """Get or build the image."""
         await self._images.get(await self._engine(container.engine), container, report)
 
@@ -300,9 +300,9 @@ class Docker(Process):
             file.unlink(missing_ok=True)
         shutil.rmtree(Path(handle.address["socket"]).with_suffix(".net"), ignore_errors=True)
 
-    async def leftovers(self, known: Sequence[Handle]) -> list[Handle]:
+    async def orphaned_terminals(self, known: Sequence[Handle]) -> list[Handle]:
         """Return handles of holders that are not among the known handles, and of containers without a holder."""
-        leftover_handles = await super().leftovers(known)
+        leftover_handles = await super().orphaned_terminals(known)
         names = {handle.address.get("container") for handle in (*known, *leftover_handles)}
         with contextlib.suppress(AoError):
             engine = await self._engine("auto")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.plugins.agents.claude_code.listener import Listener, projects_folder
-from agent_orchestrator.protocols import AgentRun, Heard
+from agent_orchestrator.protocols import ReportBatch, RunningLaunch
 from agent_orchestrator.protocols.reports import Report
 
 SESSION = "0b8f2f5e-3c1d-4f8e-9a52-6f1d2c3b4a59"
@@ -150,7 +150,7 @@ class Claude:
         self.log.touch()
         self.transcript = projects_folder(self.folder, self.workspace) / f"{SESSION}.jsonl"
         self.transcript.parent.mkdir(parents=True, exist_ok=True)
-        self.memo = {"hooks": "hooks.jsonl", "launched": self.iso(), **(memo or {})}
+        self.plugin_data = {"hooks": "hooks.jsonl", "launched": self.iso(), **(memo or {})}
         self.cursors: dict[str, int] = {}
         self._begin()
 
@@ -174,7 +174,7 @@ class Claude:
         async def screen() -> str:
             return self.shown
 
-        self.run = AgentRun(
+        self.run = RunningLaunch(
             session="app-s",
             generation=1,
             pid=4711,
@@ -183,15 +183,15 @@ class Claude:
             private=self.private,
             log=self.log,
             conversation=SESSION,
-            memo=self.memo,
+            plugin_data=self.plugin_data,
             cursors=dict(self.cursors),
             changes=self.changes,
             screen=screen,
             ended=ended,
         )
         self.changes.changed.set()
-        self._heard: AsyncGenerator[Heard, None] = Listener(self.run, self.folder, lambda: self.now).listen()
-        self._next: asyncio.Task[Heard] | None = None
+        self._heard: AsyncGenerator[ReportBatch, None] = Listener(self.run, self.folder, lambda: self.now).listen()
+        self._next: asyncio.Task[ReportBatch] | None = None
 
     def iso(self) -> str:
         return datetime.fromtimestamp(self.now, UTC).isoformat()
@@ -244,8 +244,8 @@ class Claude:
         self.now += seconds
         return [report for heard in await self.heard() for report in heard.reports]
 
-    async def heard(self) -> list[Heard]:
-        found: list[Heard] = []
+    async def heard(self) -> list[ReportBatch]:
+        found: list[ReportBatch] = []
         self.changes.quiet.clear()
         self.changes.changed.set()
         while True:
@@ -260,8 +260,8 @@ class Claude:
                 found.append(task.result())
             except StopAsyncIteration:
                 return found
-            if (last := found[-1]).place:
-                self.cursors[last.place] = max(self.cursors.get(last.place, 0), last.end)
+            if (last := found[-1]).source_id:
+                self.cursors[last.source_id] = max(self.cursors.get(last.source_id, 0), last.end)
 
     async def end(self) -> list[Report]:
         """Its process ends; what is still heard."""

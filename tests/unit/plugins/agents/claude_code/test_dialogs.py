@@ -8,7 +8,7 @@ import pytest
 
 from agent_orchestrator.plugins.agents.claude_code import dialogs
 from agent_orchestrator.plugins.agents.claude_code.plugin import ClaudeCode
-from agent_orchestrator.protocols import Activity, Permission, Typable
+from agent_orchestrator.protocols import Activity, Permission, ReadyToType
 from agent_orchestrator.protocols import reports as r
 from tests.unit.plugins.agents.claude_code import claude
 from tests.unit.plugins.agents.claude_code.claude import Claude
@@ -89,7 +89,7 @@ async def test_a_question_with_choices_is_answered_by_text(run: Claude) -> None:
     assert asked == r.AskReport("Which database?\n- PostgreSQL: big\n- SQLite")
     run.write(run.result(outcome={"answers": {"Which database?": "use mysql"}}))
     (took,) = await run.hear()
-    assert isinstance(took, r.TookReport) and took.text == "use mysql"
+    assert isinstance(took, r.MessageTakenReport) and took.text == "use mysql"
 
 
 async def test_several_questions_at_once_are_a_dialog_to_be_answered_there(run: Claude) -> None:
@@ -161,17 +161,17 @@ async def test_nothing_is_pressed_where_no_dialog_is(
 
 
 async def test_what_escape_put_back_into_its_prompt_is_removed_before_a_message(agent: ClaudeCode, run: Claude) -> None:
-    async def delivered(shown: str, *, interrupt: bool = False) -> Typable | None:
+    async def delivered(shown: str, *, interrupt: bool = False) -> ReadyToType | None:
         run.shown = claude.PROMPT.replace("1. this is being typed", shown)
         return await agent.deliver(run.run, "m-1", "next", interrupt=interrupt)
 
-    run.memo["folder"] = str(run.folder)
+    run.plugin_data["folder"] = str(run.folder)
     run.write(run.user("do a long thing\nin two lines"))
     run.record("busy")
     assert await delivered("do a long thing") is None, "it is at work: that is a person's"
     run.record("idle")
-    assert await delivered("do a long thing") == Typable(("C-c",))
-    assert await delivered("[Pasted text #1 +80 lines]") == Typable(("C-c",))
+    assert await delivered("do a long thing") == ReadyToType(("C-c",))
+    assert await delivered("[Pasted text #1 +80 lines]") == ReadyToType(("C-c",))
     assert await delivered("something else") is None, "a person's"
     assert await delivered("") is None
     assert await delivered("do a long thing", interrupt=True) is None

@@ -68,9 +68,9 @@ def test_what_a_person_allowed_is_a_rule_of_exactly_that(context: AgentContext) 
 async def test_hooks_only_append_to_a_file_of_this_launch(agent: ClaudeCode, context: AgentContext) -> None:
     first = await agent.launch(context)
     second = await agent.launch(context)
-    assert first.memo["hooks"] != second.memo["hooks"]
+    assert first.plugin_data["hooks"] != second.plugin_data["hooks"]
     commands = {hook["command"] for event in settings(context)["hooks"].values() for hook in event[0]["hooks"]}
-    assert commands == {f"cat >> {context.private / second.memo['hooks']}"}
+    assert commands == {f"cat >> {context.private / second.plugin_data['hooks']}"}
 
 
 async def test_it_is_not_started_without_its_program(agent: ClaudeCode, context: AgentContext, tmp_path: Path) -> None:
@@ -127,9 +127,9 @@ async def test_a_conversation_of_another_folder_is_brought_here(agent: ClaudeCod
 
 
 def test_what_it_would_take_for_something_else_is_typed_as_text(agent: ClaudeCode) -> None:
-    assert agent.typed("!rm -rf x") == " !rm -rf x"
-    assert agent.typed("ends with \\") == "ends with \\ "
-    assert agent.typed("/compact") == "/compact"
+    assert agent.escape_input("!rm -rf x") == " !rm -rf x"
+    assert agent.escape_input("ends with \\") == "ends with \\ "
+    assert agent.escape_input("/compact") == "/compact"
 
 
 def test_more_arguments_may_be_configured(context: AgentContext) -> None:

@@ -77,7 +77,7 @@ async def test_a_moved_configuration_folder_is_used(agent: ClaudeCode, context: 
     moved = tmp_path / "moved"
     launch = await agent.launch(replace(context, env={**context.env, "CLAUDE_CONFIG_DIR": str(moved)}))
     assert json.loads((moved / ".claude.json").read_text())["hasCompletedOnboarding"] is True
-    assert launch.memo["folder"] == str(moved)
+    assert launch.plugin_data["folder"] == str(moved)
     assert not (Path(context.env["HOME"]) / ".claude.json").exists()
 
 

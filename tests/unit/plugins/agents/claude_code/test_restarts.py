@@ -68,7 +68,7 @@ async def test_a_new_conversation_is_followed(run: Claude) -> None:
     run.record("idle", sessionId=other)
     assert await run.hear() == [r.ConversationReport(other)]
     run.write(run.user("anew"), to=run.transcript.with_stem(other))
-    assert any(isinstance(report, r.TookReport) for report in await run.hear())
+    assert any(isinstance(report, r.MessageTakenReport) for report in await run.hear())
 
 
 async def test_without_a_record_the_transcript_is_enough(run: Claude) -> None:

@@ -30,7 +30,7 @@ async def test_a_turn_from_its_prompt_to_its_last_words(run: Claude) -> None:
     run.record("busy")
     run.write(run.user("do it"))
     took, active = await run.hear()
-    assert isinstance(took, r.TookReport) and took.text == "do it"
+    assert isinstance(took, r.MessageTakenReport) and took.text == "do it"
     assert active == ACTIVE
     run.write(run.said("Which one?"))
     (used,) = await run.hear()
@@ -43,7 +43,7 @@ async def test_a_turn_from_its_prompt_to_its_last_words(run: Claude) -> None:
 
 
 async def test_idle_for_a_moment_before_the_first_prompt_is_not_idle(run: Claude) -> None:
-    run.memo["prompt"] = "1"
+    run.plugin_data["prompt"] = "1"
     run.record("idle")
     assert await run.hear() == []
     run.record("busy")
@@ -56,7 +56,7 @@ async def test_the_transcript_may_be_ahead_of_the_record(run: Claude) -> None:
     run.now += 30
     run.write(run.user("next"))
     took, active = await run.hear()
-    assert isinstance(took, r.TookReport)
+    assert isinstance(took, r.MessageTakenReport)
     assert active == ACTIVE, "its record still says idle: that was before this message"
     run.record("busy")
     assert await run.hear() == []
@@ -66,14 +66,19 @@ async def test_two_messages_in_its_queue_are_two_turns(run: Claude) -> None:
     run.record("busy")
     run.write(run.user("one"), run.said("first"), run.user("two", promptSource="queued"))
     heard = [report for report in await run.hear() if not isinstance(report, r.UsageReport)]
-    assert [type(report) for report in heard] == [r.TookReport, r.TurnReport, r.TookReport, r.ActivityReport]
+    assert [type(report) for report in heard] == [
+        r.MessageTakenReport,
+        r.TurnReport,
+        r.MessageTakenReport,
+        r.ActivityReport,
+    ]
 
 
 async def test_a_message_taken_up_in_mid_turn(run: Claude) -> None:
     run.record("busy")
     queued = {"type": "queued_command", "prompt": "by the way", "commandMode": "prompt", "origin": {"kind": "human"}}
     run.write(run.user("one"), {"type": "attachment", "attachment": queued})
-    texts = [report.text for report in await run.hear() if isinstance(report, r.TookReport)]
+    texts = [report.text for report in await run.hear() if isinstance(report, r.MessageTakenReport)]
     assert texts == ["one", "by the way"]
 
 
@@ -120,7 +125,7 @@ async def test_a_command_of_its_own_is_no_turn(run: Claude) -> None:
         run.user("This session is being continued …", isCompactSummary=True),
     )
     took, active = await run.hear(1)
-    assert isinstance(took, r.TookReport) and took.text == "/compact a"
+    assert isinstance(took, r.MessageTakenReport) and took.text == "/compact a"
     assert active == ACTIVE
     run.record("idle")
     assert await run.hear() == []

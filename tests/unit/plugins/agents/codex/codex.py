@@ -13,7 +13,7 @@ from typing import Any
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.plugins.agents.codex.plugin import Codex
 from agent_orchestrator.plugins.agents.codex.rollouts import remember_start
-from agent_orchestrator.protocols import AgentRun, Heard
+from agent_orchestrator.protocols import ReportBatch, RunningLaunch
 from agent_orchestrator.protocols.reports import Report
 
 BEGIN = datetime(2026, 11, 15, 12, 0, 0, tzinfo=UTC).timestamp()
@@ -198,7 +198,7 @@ class World:
         self.log.touch()
         self.shown = IDLE
         self.looks = 0
-        self.heard: list[Heard] = []
+        self.heard: list[ReportBatch] = []
         self.cursors: dict[str, int] = {}
         self._second = 0
         remember_start(self.private, self.home, None, BEGIN)
@@ -230,14 +230,14 @@ class World:
         with self.log.open("ab") as file:
             file.write(text)
 
-    def run(self, **changes: Any) -> AgentRun:
+    def run(self, **changes: Any) -> RunningLaunch:
         ended = asyncio.Event()
 
         async def screen() -> str:
             self.looks += 1
             return self.shown
 
-        run = AgentRun(
+        run = RunningLaunch(
             session="app-x",
             generation=1,
             pid=1,
@@ -246,7 +246,7 @@ class World:
             private=self.private,
             log=self.log,
             conversation=None,
-            memo={"home": str(self.home), "log": "0", "waits": ""},
+            plugin_data={"home": str(self.home), "log": "0", "waits": ""},
             cursors=dict(self.cursors),
             changes=Changes(ended),
             screen=screen,
@@ -261,7 +261,7 @@ class World:
 class Listening:
     """Listens in the background; `step` lets it hear what has changed."""
 
-    def __init__(self, world: World, run: AgentRun) -> None:
+    def __init__(self, world: World, run: RunningLaunch) -> None:
         self.world, self.run = world, run
         assert isinstance(run.changes, Changes)
         self.changes = run.changes
@@ -270,8 +270,8 @@ class Listening:
     async def _listen(self) -> None:
         async for heard in Codex({}, LocalHost()).listen(self.run):
             self.world.heard.append(heard)
-            if heard.place:
-                place = heard.place
+            if heard.source_id:
+                place = heard.source_id
                 self.world.cursors[place] = max(self.world.cursors.get(place, 0), heard.end)
 
     async def settle(self) -> list[Report]:

@@ -17,7 +17,7 @@ from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.plugins.agents.codex import rollouts, screen
 from agent_orchestrator.plugins.agents.codex.plugin import Codex
-from agent_orchestrator.protocols import Activity, AgentContext, Held, Permission
+from agent_orchestrator.protocols import Activity, AgentContext, NotReady, Permission
 from agent_orchestrator.protocols import reports as r
 from tests.unit.plugins.agents.codex import codex as c
 
@@ -64,7 +64,7 @@ async def test_a_turn_is_told_from_its_rollout(world: c.World) -> None:
     assert kinds(told) == ["Conversation", "Activity", "Took", "Progress", "Usage", "Usage", "Turn"]
     assert told[0] == r.ConversationReport(c.thread_id(1))
     took, progress, usage, turn = told[2], told[3], told[4], told[6]
-    assert isinstance(took, r.TookReport) and took.text == "Fix it"
+    assert isinstance(took, r.MessageTakenReport) and took.text == "Fix it"
     assert isinstance(progress, r.ProgressReport) and (progress.done, progress.total, progress.step) == (1, 3, "mend")
     assert isinstance(usage, r.UsageReport) and isinstance(turn, r.TurnReport)
     assert (usage.model, usage.input, usage.cache_read, usage.output) == ("gpt-5.5", 1200, 300, 50)
@@ -389,7 +389,7 @@ async def test_an_answer_goes_only_to_the_dialog_it_is_for(world: c.World) -> No
 async def test_nothing_is_typed_into_a_menu(world: c.World) -> None:
     codex = Codex({}, LocalHost())
     world.shown = c.MENU
-    assert isinstance(await codex.deliver(world.run(), "m", "hello", interrupt=False), Held)
+    assert isinstance(await codex.deliver(world.run(), "m", "hello", interrupt=False), NotReady)
     world.shown = c.IDLE
     assert await codex.deliver(world.run(), "m", "hello", interrupt=False) is None
 
@@ -407,11 +407,11 @@ async def test_nothing_is_typed_into_a_menu(world: c.World) -> None:
     ],
 )
 async def test_a_message_is_typed_so_that_it_is_one(world: c.World, text: str, typed: str) -> None:
-    assert Codex({}, LocalHost()).typed(text) == typed
+    assert Codex({}, LocalHost()).escape_input(text) == typed
     world.rollout([c.said(typed.strip())])
     listening = c.Listening(world, world.run())
     took = (await listening.settle())[-1]
-    assert isinstance(took, r.TookReport) and took.text.strip() == text.strip()
+    assert isinstance(took, r.MessageTakenReport) and took.text.strip() == text.strip()
     await listening.end()
 
 

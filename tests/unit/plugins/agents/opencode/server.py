@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.protocols import AgentRun
+from agent_orchestrator.protocols import RunningLaunch
 
 SESSION = "ses_e20d36b7dffelpfwMgKOuQFukx"
 HOME_PAGE = """
@@ -179,7 +179,7 @@ class Changes:
 
 def a_run(
     private: Path, server: Server, conversation: str | None = SESSION, screen: str = "busy", **more: Any
-) -> AgentRun:
+) -> RunningLaunch:
     """A live launch whose server is this one."""
     known = private / "opencode.json"
     if not known.exists():
@@ -190,7 +190,7 @@ def a_run(
         return screen
 
     memo = {"port": str(server.port), "since": "0", "model": "", "agent": "", "told": "nothing", **more.pop("memo", {})}
-    return AgentRun(
+    return RunningLaunch(
         session="app-fix",
         generation=1,
         pid=1,
@@ -199,7 +199,7 @@ def a_run(
         private=private,
         log=private / "terminal.log",
         conversation=conversation,
-        memo=memo,
+        plugin_data=memo,
         cursors=more.pop("cursors", {}),
         changes=Changes(ended),
         screen=shown,

@@ -13,7 +13,7 @@ from agent_orchestrator.plugins.agents.opencode.plugin import OpenCode
 from agent_orchestrator.plugins.agents.shared.http import LoopbackClient
 from agent_orchestrator.protocols import (
     Delivered,
-    Held,
+    NotReady,
     Permission,
 )
 from tests.unit.plugins.agents.opencode.server import HOME_PAGE, SESSION, Server, a_run
@@ -38,7 +38,7 @@ async def test_one_that_was_accepted_and_lost_is_handed_over_again_under_its_id(
 ) -> None:
     monkeypatch.setattr(server_calls, "STORED_WITHIN", 0.1)
     run, server.forgets = a_run(tmp_path, server), 1
-    assert isinstance(await agent.deliver(run, "m-1", "text", interrupt=False), Held)
+    assert isinstance(await agent.deliver(run, "m-1", "text", interrupt=False), NotReady)
     assert await agent.deliver(run, "m-1", "text", interrupt=False) == Delivered()
     ids = {body["messageID"] for _, path, body in server.asked if path.endswith("prompt_async")}
     assert len(ids) == 1 and len(server.messages) == 1
@@ -49,7 +49,7 @@ async def test_the_first_message_begins_one_conversation_and_shows_it(
 ) -> None:
     monkeypatch.setattr(server_calls, "SHOWN_TRIES", 1)
     blank = a_run(tmp_path, server, None, "\n \n")
-    assert isinstance(await agent.deliver(blank, "m-1", "text", interrupt=False), Held), "nothing is shown yet"
+    assert isinstance(await agent.deliver(blank, "m-1", "text", interrupt=False), NotReady), "nothing is shown yet"
     run = a_run(tmp_path, server, None, HOME_PAGE, memo={"model": "openai/gpt-5", "agent": "plan"})
     for message in ("m-1", "m-2"):
         assert await agent.deliver(run, message, "text", interrupt=False) == Delivered()
@@ -98,7 +98,7 @@ async def test_a_question_is_answered_once(
 async def test_while_it_does_not_answer_a_message_is_held(
     agent: OpenCode, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = Held("opencode does not answer yet")
+    held = NotReady("opencode does not answer yet")
     nobody = a_run(tmp_path, server, memo={"port": "1"})
     assert await agent.deliver(nobody, "m-1", "text", interrupt=False) == held
     server.password = "another"

@@ -16,7 +16,7 @@ from agent_orchestrator.plugins.agents.opencode.plugin import OpenCode
 from agent_orchestrator.protocols import (
     AgentContext,
     Delivered,
-    Held,
+    NotReady,
     Permission,
 )
 from tests.unit.plugins.agents.opencode.server import SESSION, Server, a_run
@@ -31,7 +31,7 @@ def test_it_can_all_that_there_is(agent: OpenCode) -> None:
 async def test_the_task_is_handed_over_and_the_rules_are_a_file(agent: OpenCode, context: AgentContext) -> None:
     launch = await agent.launch(context)
     assert launch.paste == "Fix it" and launch.conversation is None
-    assert launch.argv[1:] == ("--port", launch.memo["port"], "--hostname", "127.0.0.1")
+    assert launch.argv[1:] == ("--port", launch.plugin_data["port"], "--hostname", "127.0.0.1")
     content = json.loads(launch.env["OPENCODE_CONFIG_CONTENT"])
     assert [Path(path).read_text() for path in content["instructions"]] == ["Be kind."]
 
@@ -40,7 +40,7 @@ async def test_the_password_is_told_to_the_agent_alone(agent: OpenCode, context:
     launch = await agent.launch(context)
     password = launch.env["OPENCODE_SERVER_PASSWORD"]
     assert len(password) >= 30
-    assert password not in " ".join([*launch.argv, *launch.memo.values()])
+    assert password not in " ".join([*launch.argv, *launch.plugin_data.values()])
     assert (context.private / "opencode.json").stat().st_mode & 0o777 == 0o600
 
 
@@ -48,8 +48,8 @@ async def test_the_same_launch_has_the_same_port_and_the_next_another(agent: Ope
     first, again = await agent.launch(context), await agent.launch(context)
     later = await agent.launch(replace(context, resume="", env={**context.env, "AO_SPOOL": "spool.2.jsonl"}))
     secret = "OPENCODE_SERVER_PASSWORD"
-    assert (first.memo["port"], first.env[secret]) == (again.memo["port"], again.env[secret])
-    assert first.memo["port"] != later.memo["port"] and first.env[secret] != later.env[secret]
+    assert (first.plugin_data["port"], first.env[secret]) == (again.plugin_data["port"], again.env[secret])
+    assert first.plugin_data["port"] != later.plugin_data["port"] and first.env[secret] != later.env[secret]
 
 
 async def test_a_conversation_is_continued_with_the_message_it_is_started_for(
@@ -72,7 +72,7 @@ async def test_a_conversation_begun_elsewhere_is_continued_here_in_a_copy(
     known = json.loads((context.private / "opencode.json").read_text())
     server.password, server.session = known["password"], {"id": SESSION, "directory": "/elsewhere"}
     run = replace(a_run(context.private, server, "ses_hand"), workspace=context.workspace)
-    assert isinstance(await agent.deliver(run, "m-1", "go on", interrupt=False), Held), "it would work elsewhere"
+    assert isinstance(await agent.deliver(run, "m-1", "go on", interrupt=False), NotReady), "it would work elsewhere"
     assert not server.messages
     server.session = {"id": SESSION, "directory": str(context.workspace)}
     for message in ("m-1", "m-2"):
@@ -87,7 +87,9 @@ async def test_one_that_ended_before_it_was_heard_continues_its_conversation(
     agent: OpenCode, context: AgentContext, server: Server
 ) -> None:
     await agent.launch(context)
-    run = replace(a_run(context.private, server, None), memo={"port": str(server.port), "model": "", "agent": ""})
+    run = replace(
+        a_run(context.private, server, None), plugin_data={"port": str(server.port), "model": "", "agent": ""}
+    )
     server.password = json.loads((context.private / "opencode.json").read_text())["password"]
     assert await agent.deliver(run, "m-1", "Fix it", interrupt=False) == Delivered()
     later = replace(context, resume="", env={**context.env, "AO_SPOOL": "spool.2.jsonl"})

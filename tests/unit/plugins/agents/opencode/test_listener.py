@@ -15,9 +15,9 @@ from agent_orchestrator.plugins.agents.opencode.plugin import OpenCode
 from agent_orchestrator.plugins.agents.opencode.server_events import ConversationReader
 from agent_orchestrator.plugins.agents.shared.http import LoopbackClient
 from agent_orchestrator.protocols import (
-    AgentRun,
     Delivered,
-    Heard,
+    ReportBatch,
+    RunningLaunch,
 )
 from agent_orchestrator.protocols import reports as r
 from tests.unit.plugins.agents.opencode.reports import ACTIVE, IDLE, heard_in, of, states, told
@@ -35,14 +35,16 @@ async def test_what_was_missed_is_told_under_the_same_keys(server: Server, tmp_p
         for event in events
         if event["type"] == "session.created" and "parentID" in event["properties"]["info"]
     ]
-    live = {(one.place, one.start, one.end): one.reports for one in heard_in(section) if one.place}
+    live = {(one.source_id, one.start, one.end): one.reports for one in heard_in(section) if one.source_id}
     missed = [one async for one in _missed(server, tmp_path)]
-    assert {(one.place, one.start, one.end): one.reports for one in missed if one.place} == live
+    assert {(one.source_id, one.start, one.end): one.reports for one in missed if one.source_id} == live
 
 
-async def _missed(server: Server, private: Path, **more: Any) -> AsyncIterator[Heard]:
+async def _missed(server: Server, private: Path, **more: Any) -> AsyncIterator[ReportBatch]:
     run = a_run(private, server, **more)
-    ears = ConversationReader(run.conversation, float(run.memo["since"]), run.cursors, awaits=not run.memo["told"])
+    ears = ConversationReader(
+        run.conversation, float(run.plugin_data["since"]), run.cursors, awaits=not run.plugin_data["told"]
+    )
     async for heard in server_calls.missed_reports(LoopbackClient(server.port, "opencode", server.password), ears):
         yield heard
 
@@ -50,7 +52,7 @@ async def _missed(server: Server, private: Path, **more: Any) -> AsyncIterator[H
 async def test_what_was_told_before_is_not_told_again(server: Server, tmp_path: Path) -> None:
     server.messages = record(recorded("turn"))
     before = [one async for one in _missed(server, tmp_path)]
-    cursors = {one.place: one.end + 1 for one in before if one.place}
+    cursors = {one.source_id: one.end + 1 for one in before if one.source_id}
     assert [one async for one in _missed(server, tmp_path, cursors=cursors)] == []
 
 
@@ -78,7 +80,7 @@ async def test_it_listens_until_the_agent_has_ended_whatever_becomes_of_the_stre
     monkeypatch.setattr(plugin, "STARTING_PAUSE", 0.01)
     run = a_run(tmp_path, server, None)
     events = recorded("turn")
-    heard: list[Heard] = []
+    heard: list[ReportBatch] = []
     task = asyncio.create_task(_listen(agent, run, heard))
     for number, event in enumerate(events):
         server.events.put_nowait(event)
@@ -92,7 +94,7 @@ async def test_it_listens_until_the_agent_has_ended_whatever_becomes_of_the_stre
     server.events.put_nowait(None)
     await asyncio.wait_for(task, 60)
     assert states(heard) == [IDLE, ACTIVE, r.TurnReport("Hello.")]
-    assert len(of(r.TookReport, heard)) == 1 and len(of(r.UsageReport, heard)) == 1
+    assert len(of(r.MessageTakenReport, heard)) == 1 and len(of(r.UsageReport, heard)) == 1
 
 
 async def _until(holds: Callable[[], bool]) -> None:
@@ -109,7 +111,7 @@ async def test_a_message_that_a_stopped_turn_left_behind_is_given_again(
     typed = {"id": "msg_typed", "sessionID": SESSION, "role": "user", "time": {"created": 2}}
     server.messages.append({"info": typed, "parts": []})
     posted = f"/session/{SESSION}/prompt_async"
-    heard: list[Heard] = []
+    heard: list[ReportBatch] = []
     task = asyncio.create_task(_listen(agent, run, heard))
     await _until(lambda: server.paths().count(posted) == 2)
     assert len({body["messageID"] for _, path, body in server.asked if path == posted}) == 1
@@ -123,6 +125,6 @@ async def test_a_message_that_a_stopped_turn_left_behind_is_given_again(
     assert server.paths().count(posted) == 2, "it is given again once, not for ever"
 
 
-async def _listen(agent: OpenCode, run: AgentRun, heard: list[Heard]) -> None:
+async def _listen(agent: OpenCode, run: RunningLaunch, heard: list[ReportBatch]) -> None:
     async for one in agent.listen(run):
         heard.append(one)  # noqa: PERF401 - looked at while it grows

@@ -10,7 +10,7 @@ import pytest
 from agent_orchestrator.plugins.agents.opencode.server_events import ConversationReader
 from agent_orchestrator.protocols import (
     Activity,
-    Heard,
+    ReportBatch,
 )
 from agent_orchestrator.protocols import reports as r
 from tests.unit.plugins.agents.opencode.reports import ACTIVE, IDLE, heard_in, of, states, told
@@ -21,7 +21,7 @@ def test_a_turn_from_its_message_to_its_last_words() -> None:
     heard = heard_in("turn")
     assert told(heard)[0] == r.ConversationReport(SESSION)
     assert states(heard) == [ACTIVE, r.TurnReport("Hello.")]
-    assert of(r.TookReport, heard) == [r.TookReport("once only [[say: Hello.]]")]
+    assert of(r.MessageTakenReport, heard) == [r.MessageTakenReport("once only [[say: Hello.]]")]
     usage = r.UsageReport("scripted/gpt-5", input=1200, output=50, cache_read=300, usd=0.00133)
     assert of(r.UsageReport, heard) == [usage]
 
@@ -31,7 +31,7 @@ def test_the_same_message_again_is_nothing_new() -> None:
     heard = heard_in("turn", ears)
     again = [one for event in recorded("again")[1:] for one in ears.hear(event)]
     assert states([*heard, *again]) == [ACTIVE, r.TurnReport("Hello."), ACTIVE, IDLE]
-    assert of(r.TookReport, [*heard, *again]) == of(r.TookReport, heard)
+    assert of(r.MessageTakenReport, [*heard, *again]) == of(r.MessageTakenReport, heard)
     assert of(r.UsageReport, [*heard, *again]) == of(r.UsageReport, heard)
 
 
@@ -95,19 +95,19 @@ def test_a_question_is_asked_and_answered() -> None:
     heard = heard_in("question")
     asked = r.AskReport("Which database?\n- sqlite: small")
     assert states(heard) == [ACTIVE, asked, ACTIVE, r.TurnReport("ok")]
-    assert r.TookReport("use duckdb") in told(heard)
+    assert r.MessageTakenReport("use duckdb") in told(heard)
 
 
 def test_a_subagents_turn_is_not_the_agents_but_what_it_spends_counts() -> None:
     heard = heard_in("subagent")
     assert states(heard) == [ACTIVE, r.TurnReport("main done")]
-    assert len(of(r.TookReport, heard)) == 1
+    assert len(of(r.MessageTakenReport, heard)) == 1
     assert len(of(r.UsageReport, heard)) == 3
 
 
 def test_messages_that_came_while_it_was_busy_are_taken_up_by_the_next_answer() -> None:
     ears = ConversationReader(SESSION, 0, {})
-    heard: list[Heard] = []
+    heard: list[ReportBatch] = []
     for key, role, created in (
         ("msg_1", "user", 1),
         ("msg_2", "assistant", 2),
@@ -118,9 +118,9 @@ def test_messages_that_came_while_it_was_busy_are_taken_up_by_the_next_answer() 
         heard += ears.message(info)
         ears.part({"id": f"prt{key}", "messageID": key, "type": "text", "text": f"text of {key}"})
         ears.part({"id": f"pra{key}", "messageID": key, "type": "text", "text": "a file", "synthetic": True})
-    assert of(r.TookReport, heard) == [r.TookReport("text of msg_1")]
+    assert of(r.MessageTakenReport, heard) == [r.MessageTakenReport("text of msg_1")]
     heard += ears.message({"id": "msg_5", "role": "assistant", "sessionID": SESSION, "time": {"created": 5}})
-    assert of(r.TookReport, heard) == [r.TookReport(f"text of msg_{number}") for number in (1, 3, 4)]
+    assert of(r.MessageTakenReport, heard) == [r.MessageTakenReport(f"text of msg_{number}") for number in (1, 3, 4)]
 
 
 def _hear(ears: ConversationReader, kind: str, **properties: Any) -> list[r.Report]:
@@ -155,10 +155,10 @@ def test_a_message_that_is_stored_again_in_its_turn_is_not_taken_up_twice() -> N
     ears = ConversationReader(SESSION, 0, {})
     user = {"id": "msg_1", "role": "user", "sessionID": SESSION, "time": {"created": 1}}
     part = {"id": "prt_1", "messageID": "msg_1", "type": "text", "text": "once"}
-    taken: list[Heard] = []
+    taken: list[ReportBatch] = []
     for created in (2, 3):
         taken += ears.message(user)
         ears.part(part)
         answer = {"id": f"msg_{created}", "role": "assistant", "sessionID": SESSION, "time": {"created": created}}
         taken += ears.message(answer)
-    assert of(r.TookReport, taken) == [r.TookReport("once")]
+    assert of(r.MessageTakenReport, taken) == [r.MessageTakenReport("once")]

@@ -53,7 +53,7 @@ def test_the_token_is_neither_on_a_command_line_nor_in_a_file(
     agent: str, program: str, url: str, tmp_path: Path
 ) -> None:
     plan = launched(agent, program, tmp_path, mcp=url)
-    told = json.dumps([plan.argv, dict(plan.env), dict(plan.memo)])
+    told = json.dumps([plan.argv, dict(plan.env), dict(plan.plugin_data)])
     assert TOKEN not in told
     files = [file for file in tmp_path.rglob("*") if file.is_file()]
     assert not [file for file in files if TOKEN in file.read_text()]

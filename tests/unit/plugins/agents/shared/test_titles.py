@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.plugins.agents.shared.window_titles import Titles
-from agent_orchestrator.protocols import AgentRun
+from agent_orchestrator.protocols import RunningLaunch
 from tests.unit.plugins.agents.played_launch import Nudges
 
 pytestmark = pytest.mark.anyio
@@ -20,7 +20,9 @@ def titles(log: Path, cursors: Mapping[str, int] | None = None, begin: int = 0) 
         return ""
 
     ended = asyncio.Event()
-    run = AgentRun("s", 1, 1, "1", log.parent, log.parent, log, None, {}, cursors or {}, Nudges(ended), screen, ended)
+    run = RunningLaunch(
+        "s", 1, 1, "1", log.parent, log.parent, log, None, {}, cursors or {}, Nudges(ended), screen, ended
+    )
     return Titles(run, begin)
 
 
@@ -37,7 +39,7 @@ async def test_titles_are_read_once_also_when_cut_in_two(tmp_path: Path) -> None
         file.write(b"]0;four\x07")
     (fourth,) = reader.read()
     heard = reader.heard(fourth)
-    assert (heard.place, heard.end) == ("title", log.stat().st_size)
+    assert (heard.source_id, heard.end) == ("title", log.stat().st_size)
     assert list(reader.read()) == []
     assert [title.text for title in titles(log, {"title": third.end}).read()] == ["four"]
     assert list(titles(log, begin=log.stat().st_size).read()) == []
