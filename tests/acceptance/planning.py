@@ -1,4 +1,4 @@
-"""What tests of plans share: goals that the demo agent makes a certain plan of, and daemons that die at a certain statement."""
+"""Helpers for tests of plans: goals that the demo agent turns into a given plan, and daemons that crash at a given statement."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ WRITES = "[[write: {0}.txt|{0}]] [[commit: {0}]] [[done: made {0}]]"
 
 
 def task(name: str, *after: str, **more: Any) -> dict[str, Any]:
-    given = {"id": name, "title": f"Make {name}", "description": WRITES.format(name), "dependencies": list(after)}
-    return {**given, "acceptance": [f"{name}.txt is there"], "effort": "small", "files": [f"{name}.txt"], **more}
+    fields = {"id": name, "title": f"Make {name}", "description": WRITES.format(name), "dependencies": list(after)}
+    return {**fields, "acceptance": [f"{name}.txt is there"], "effort": "small", "files": [f"{name}.txt"], **more}
 
 
 def goal(*tasks: dict[str, Any], before: str = "", notes: list[str] | None = None) -> str:
     return f"{before}[[plan: {json.dumps({'tasks': tasks, 'notes': notes or []})}]]"
 
 
-def crashing(box: Sandbox, at: str) -> subprocess.Popen[bytes]:
-    """A daemon that dies at this statement."""
+def start_crashing_daemon(box: Sandbox, at: str) -> subprocess.Popen[bytes]:
+    """Start a daemon that kills itself at this statement."""
     plan = box.folder / "crash-plan"
     plan.write_text(f"{at}\n")
     box.home.info.unlink(missing_ok=True)

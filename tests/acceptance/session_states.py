@@ -1,4 +1,4 @@
-"""What tests of the local forge share: sessions that do as told, and waiting for what becomes of them."""
+"""Helpers that create scripted sessions and wait for their states."""
 
 from __future__ import annotations
 
@@ -9,58 +9,58 @@ from typing import Any
 from agent_orchestrator.errors import NotFound
 from agent_orchestrator.testing.sandbox import Sandbox
 
-PLENTY = 60.0
+TIMEOUT = 60.0
 
 Json = dict[str, Any]
 
 
-def until(box: Sandbox, session: str, holds: Callable[[Json], object], what: str) -> Json:
-    """The session, once this holds of it; one that is made by itself may not be there yet."""
+def wait_for_session(box: Sandbox, session: str, condition: Callable[[Json], object], description: str) -> Json:
+    """Wait until the session matches the condition, and return it; a session that a rule creates may not exist yet."""
 
-    def so() -> Json:
+    def matching_session() -> Json:
         try:
             now = box.session(session)
         except NotFound:
             return {}
-        return now if holds(now) else {}
+        return now if condition(now) else {}
 
-    return box.until(so, f"{session}: {what}", PLENTY)
-
-
-def status(box: Sandbox, session: str, *names: str) -> Json:
-    return until(box, session, lambda now: now["status"] in names, " or ".join(names))
+    return box.until(matching_session, f"{session}: {description}", TIMEOUT)
 
 
-def checked(box: Sandbox, session: str) -> Json:
-    """The session, once the checks of what its workspace holds have passed and it waits for a review."""
+def wait_for_status(box: Sandbox, session: str, *names: str) -> Json:
+    return wait_for_session(box, session, lambda now: now["status"] in names, " or ".join(names))
 
-    def so(now: Json) -> bool:
+
+def wait_for_checks(box: Sandbox, session: str) -> Json:
+    """Wait until the checks of the workspace's commit have passed and the session waits for a review, and return it."""
+
+    def has_passed(now: Json) -> bool:
         if now["status"] != "review_pending" or not now["pr"]["checks"]:
             return False
         return bool(now["pr"]["head"] == now["head"] == box.git("rev-parse", "HEAD", cwd=Path(now["workspacePath"])))
 
-    return until(box, session, so, "its checks")
+    return wait_for_session(box, session, has_passed, "its checks")
 
 
-def turned(box: Sandbox, session: str, count: int = 1) -> None:
-    """Wait until the agent has taken so many messages up, and its turn on the last of them is over."""
+def wait_for_turns(box: Sandbox, session: str, count: int = 1) -> None:
+    """Wait until the agent has acknowledged this many messages and has ended its turn on the last of them."""
 
-    def so() -> bool:
+    def has_finished() -> bool:
         events = box.events(session)
-        taken = [number for number, one in enumerate(events) if one["type"] == "agent-ack"]
-        if len(taken) < count:
+        acknowledged = [number for number, event in enumerate(events) if event["type"] == "agent-ack"]
+        if len(acknowledged) < count:
             return False
-        said = [one["data"]["state"] for one in events[taken[-1] :] if one["type"] == "agent-activity"]
-        return "active" in said and said[-1] == "idle"
+        states = [event["data"]["state"] for event in events[acknowledged[-1] :] if event["type"] == "agent-activity"]
+        return "active" in states and states[-1] == "idle"
 
-    box.until(so, f"{session} to have taken up {count} messages", PLENTY)
-
-
-def messages(box: Sandbox, session: str) -> list[str]:
-    """What rules sent to the agent."""
-    found = box.request("GET", f"/api/sessions/{session}/messages")["messages"]
-    return [one["content"] for one in found if one["sender"].startswith("rule")]
+    box.until(has_finished, f"{session} to have acknowledged {count} messages", TIMEOUT)
 
 
-def work(box: Sandbox, name: str, script: str) -> None:
+def rule_messages(box: Sandbox, session: str) -> list[str]:
+    """Return the texts that rules sent to the agent."""
+    messages = box.request("GET", f"/api/sessions/{session}/messages")["messages"]
+    return [message["content"] for message in messages if message["sender"].startswith("rule")]
+
+
+def create_session(box: Sandbox, name: str, script: str) -> None:
     box.request("POST", "/api/sessions", {"name": name, "title": f"Work on {name}", "prompt": script})

@@ -1,4 +1,4 @@
-"""The command line as people type it: the everyday commands, the older spellings, names, queues, clean-up."""
+"""The command line: everyday commands, older spellings, names, queues and clean-up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from agent_orchestrator import __version__
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.acceptance.commands import refused
+from tests.acceptance.commands import assert_refused
 
 CONFIG = """\
 defaults: {agent: demo, runtime: process}
@@ -24,30 +24,30 @@ projects:
 
 @pytest.fixture(scope="module")
 def mine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    """A project whose id differs from its sessions' prefix."""
+    """Yield a project whose id differs from the prefix of its sessions."""
     with Sandbox(tmp_path_factory.mktemp("mine"), "process") as box:
         box.repository("my-app", config=CONFIG)
         box.start()
         yield box
 
 
-def test_commands_of_every_spelling(mine: Sandbox) -> None:
-    made = mine.json("new", "Fix the login", "--project", "my-app", "--issue", "123")
-    assert (made["id"], made["branch"], made["issue"]) == ("app-fix-the-login", "feature/issue-123", "123")
+def test_commands_work_in_every_spelling(mine: Sandbox) -> None:
+    created = mine.json("new", "Fix the login", "--project", "my-app", "--issue", "123")
+    assert (created["id"], created["branch"], created["issue"]) == ("app-fix-the-login", "feature/issue-123", "123")
     assert mine.json("list")["sessions"] and mine.json("ls")["sessions"]
     assert mine.json("spawn", "#124")["branch"] == "feature/issue-124"
     assert mine.json("new", "LIN-3")["issue"] == "LIN-3"
     assert mine.json("new", "https://github.com/o/r/issues/77")["issue"] == "77"
-    refused(mine.ao("new", "again", "--issue", "#123", check=False), 1, "app-fix-the-login")
-    refused(mine.ao("attach", "app-fix-the-login", check=False), 2, "terminal", "ao logs")
-    answer = mine.ao("api", "POST", f"/sessions/{made['id']}/message", "-d", '{"content": "hello"}')
+    assert_refused(mine.ao("new", "again", "--issue", "#123", check=False), 1, "app-fix-the-login")
+    assert_refused(mine.ao("attach", "app-fix-the-login", check=False), 2, "terminal", "ao logs")
+    answer = mine.ao("api", "POST", f"/sessions/{created['id']}/message", "-d", '{"content": "hello"}')
     assert json.loads(answer.stdout)["messageId"]
     assert mine.ao("api", "GET", "/api/sessions").stdout
-    refused(mine.ao("api", "GET", "/sessions/nope", check=False), 3, "nope")
+    assert_refused(mine.ao("api", "GET", "/sessions/nope", check=False), 3, "nope")
     for shell in ("bash", "zsh", "fish"):
         assert "ao" in mine.ao("completion", shell).stdout
     stopped = mine.json("stop", "--project", "my-app", "--all")["stopped"]
-    assert {one["session"]["status"] for one in stopped} == {"stopped"} and len(stopped) == 4
+    assert {entry["session"]["status"] for entry in stopped} == {"stopped"} and len(stopped) == 4
     assert mine.ao("stop", "--project", "my-app", "--all").returncode == 0
 
 
@@ -56,45 +56,45 @@ def test_sessions_without_a_task_start_at_their_first_message(mine: Sandbox) -> 
     for name in ("a1", "b1", "c1"):
         assert mine.session(name)["pid"] is None
     mine.ao("prompt", "a1", "[[edit: a.txt|first]] [[commit: first]]")
-    done = mine.until(lambda: (now := mine.session("a1"))["status"] == "pr_open" and now)
-    assert (Path(done["workspacePath"]) / "a.txt").read_text().strip() == "first"
+    session = mine.until(lambda: (now := mine.session("a1"))["status"] == "pr_open" and now)
+    assert (Path(session["workspacePath"]) / "a.txt").read_text().strip() == "first"
     assert Path(mine.request("GET", "/api/sessions/a1/environment")["env"]["AO_TASK_FILE"]).read_text() == (
         "[[edit: a.txt|first]] [[commit: first]]"
     )
     assert mine.session("b1")["pid"] is None
-    refused(mine.ao("create", "a1", check=False), 1, "app-a1")
+    assert_refused(mine.ao("create", "a1", check=False), 1, "app-a1")
 
 
-def test_names_and_their_beginnings(mine: Sandbox) -> None:
+def test_sessions_are_found_by_name_id_and_prefix(mine: Sandbox) -> None:
     mine.ao("create", "fix", "fix-more", "other")
     for name in ("fix", "app-fix", "my-app-fix"):
         assert mine.json("status", name)["id"] == "app-fix"
     assert mine.json("status", "fix-m")["id"] == "app-fix-more"
     assert mine.json("status", "oth")["id"] == "app-other"
-    line = refused(mine.ao("status", "fi", check=False), 2, "app-fix", "app-fix-more")
+    line = assert_refused(mine.ao("status", "fi", check=False), 2, "app-fix", "app-fix-more")
     assert "app-other" not in line
 
 
-def test_tasks_from_standard_input_and_files(mine: Sandbox) -> None:
+def test_tasks_are_read_from_standard_input_and_files(mine: Sandbox) -> None:
     file = mine.folder / "task.md"
     file.write_text("# Title of it\n\nlong text [[wait]]\n")
-    made = mine.json("new", "--file", str(file))
-    assert made["name"] == "title-of-it"
-    made = json.loads(
+    created = mine.json("new", "--file", str(file))
+    assert created["name"] == "title-of-it"
+    created = json.loads(
         mine.ao("new", "-", "--json", "--name", "from-stdin", stdin="from\nstandard input [[wait]]").stdout
     )  # fmt: skip
-    assert made["title"] == "from"
-    refused(mine.ao("new", check=False), 2, "no task")
-    refused(mine.ao("new", "-", check=False, stdin=""), 2, "empty")
+    assert created["title"] == "from"
+    assert_refused(mine.ao("new", check=False), 2, "no task")
+    assert_refused(mine.ao("new", "-", check=False, stdin=""), 2, "empty")
 
 
-def test_what_a_session_did_can_be_looked_into(mine: Sandbox) -> None:
+def test_commands_show_what_a_session_did(mine: Sandbox) -> None:
     mine.ao(
         "new", "[[say: hello world]] [[edit: x.txt|line]] [[commit: add x]] [[write: y.txt|loose]]", "--name", "look"
     )
-    done = mine.until(lambda: (now := mine.session("look"))["status"] == "pr_open" and now)
-    assert mine.ao("path", "look").stdout.strip() == done["workspacePath"]
-    assert mine.ao("sh", "look", "--", "pwd").stdout.strip() == done["workspacePath"]
+    session = mine.until(lambda: (now := mine.session("look"))["status"] == "pr_open" and now)
+    assert mine.ao("path", "look").stdout.strip() == session["workspacePath"]
+    assert mine.ao("sh", "look", "--", "pwd").stdout.strip() == session["workspacePath"]
     assert mine.ao("sh", "look", "--", "sh", "-c", "exit 5", check=False).returncode == 5
     mine.until(lambda: "hello world" in mine.ao("logs", "look").stdout, "what it printed")
     assert "x.txt" in mine.ao("diff", "look").stdout and "y.txt" in mine.ao("diff", "look").stdout
@@ -105,14 +105,14 @@ def test_what_a_session_did_can_be_looked_into(mine: Sandbox) -> None:
     file.write_text(mine.ao("events", "look", "--json").stdout)
     replay = mine.ao("events", "--replay", str(file)).stdout
     assert "launch" in replay and "prepare" in replay
-    refused(mine.ao("events", "--replay", "/nope", check=False), 2, "/nope")
+    assert_refused(mine.ao("events", "--replay", "/nope", check=False), 2, "/nope")
     file.write_text("not json\n")
-    refused(mine.ao("events", "--replay", str(file), check=False), 2, "events.jsonl")
+    assert_refused(mine.ao("events", "--replay", str(file), check=False), 2, "events.jsonl")
     assert "look" in mine.ao("prune", "--dry-run").stdout or mine.ao("prune", "--dry-run").returncode == 0
-    assert Path(done["workspacePath"]).exists()
+    assert Path(session["workspacePath"]).exists()
     doctor = mine.json("doctor")["checks"]
     assert {check["state"] for check in doctor} <= {"ok", "warning", "failed"}
-    every = {
+    check_names = {
         "python",
         "git",
         "git identity",
@@ -125,19 +125,19 @@ def test_what_a_session_did_can_be_looked_into(mine: Sandbox) -> None:
         "database",
         "address",
     }
-    assert every <= {check["name"] for check in doctor}
+    assert check_names <= {check["name"] for check in doctor}
     assert all(check["remedy"] for check in doctor if check["state"] != "ok")
 
 
-def test_one_after_the_other(process_box: Sandbox) -> None:
+def test_a_session_after_another_waits_for_it(process_box: Sandbox) -> None:
     process_box.ao("new", "[[sleep: 600]]", "--name", "first")
     second = process_box.json("new", "[[wait]]", "--name", "second", "--after", "first")
     assert (second["status"], second["pid"]) == ("queued", None) and "app-first" in second["waitingFor"]
     assert "app-first" in process_box.ao("status").stdout
-    refused(process_box.ao("new", "x", "--after", "nope", check=False), 3, "nope")
+    assert_refused(process_box.ao("new", "x", "--after", "nope", check=False), 3, "nope")
 
 
-def test_no_more_agents_at_once_than_allowed(process_box: Sandbox) -> None:
+def test_the_limit_of_parallel_agents_is_kept(process_box: Sandbox) -> None:
     (process_box.repo / "agent-orchestrator.yaml").write_text(
         "defaults: {agent: demo, runtime: process}\norchestrator: {maxParallelAgents: 1}\n"
     )
@@ -151,7 +151,7 @@ def test_no_more_agents_at_once_than_allowed(process_box: Sandbox) -> None:
     process_box.until(lambda: process_box.session("waits")["activity"] == "idle", "the slot to be passed on again")
 
 
-def test_a_limit_that_is_raised_takes_effect_at_once(process_box: Sandbox) -> None:
+def test_a_raised_agent_limit_takes_effect_at_once(process_box: Sandbox) -> None:
     file = process_box.repo / "agent-orchestrator.yaml"
     text = "defaults: {agent: demo, runtime: process}\norchestrator: {maxParallelAgents: N}\n"
     file.write_text(text.replace("N", "1"))
@@ -181,14 +181,14 @@ def test_init_writes_a_configuration_once(mine: Sandbox) -> None:
     assert mine.json("projects")["projects"]
 
 
-def test_stop_many_tells_of_each(mine: Sandbox) -> None:
+def test_stopping_several_sessions_reports_each(mine: Sandbox) -> None:
     mine.ao("create", "s1", "s2")
     done = mine.ao("stop", "s1", "nope", "s2", check=False)
     assert done.returncode == 3 and "nope" in done.stderr
     assert {mine.session(name)["status"] for name in ("s1", "s2")} == {"stopped"}
     assert mine.ao("stop", "s1").returncode == 0
     assert mine.ao("restore", "s1").returncode == 0
-    refused(mine.ao("stop", check=False), 2, "ao shutdown")
+    assert_refused(mine.ao("stop", check=False), 2, "ao shutdown")
 
 
 def test_every_command_has_help(mine: Sandbox) -> None:

@@ -1,4 +1,4 @@
-"""The commands that the product was asked for with, as they were written, on a repository called my-app with the demo agent."""
+"""The commands of the original product description, unchanged, on a repository called my-app with the demo agent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agent_orchestrator.testing.sandbox import Sandbox
 
 @pytest.fixture
 def app(tmp_path: Path) -> Iterator[Sandbox]:
-    """A repository without configuration: `init` writes it."""
+    """Yield a repository without configuration, which `init` writes."""
     with Sandbox(tmp_path, "process") as box:
         box.repository("my-app")
         (box.repo / "agent-orchestrator.yaml").unlink()
@@ -40,7 +40,7 @@ def test_the_getting_started_works_as_printed(app: Sandbox) -> None:
     ] or app.git("log", "--oneline")
 
 
-def test_session_and_project_commands(app: Sandbox) -> None:
+def test_session_and_project_commands_work_as_printed(app: Sandbox) -> None:
     app.ao("init")
     app.ao("config", "set", "defaults.agent", "demo")
     app.ao("config", "set", "defaults.runtime", "process")
@@ -56,14 +56,14 @@ def test_session_and_project_commands(app: Sandbox) -> None:
     assert "my-app-fix-login" in app.ao("stop", "my-app-fix-login").stdout
     app.ao("new", "Same task", "--project", "my-app", "--issue", "123")
     app.ao("stop", "--project", "my-app", "--all")
-    assert all(one["status"] in ("stopped", "merged") for one in app.sessions())
+    assert all(session["status"] in ("stopped", "merged") for session in app.sessions())
     assert "defaults" in app.ao("config-help").stdout
     assert "compdef" in app.ao("completion", "zsh").stdout
     app.ao("remove-project", "my-app")
     app.ao("add-project", str(app.repo))
 
 
-def test_the_http_api_wants_a_token_over_tcp(app: Sandbox) -> None:
+def test_the_http_api_works_over_tcp_with_a_token(app: Sandbox) -> None:
     app.ao("init")
     app.ao("config", "set", "defaults.agent", "demo")
     app.ao("config", "set", "defaults.runtime", "process")
@@ -73,8 +73,8 @@ def test_the_http_api_wants_a_token_over_tcp(app: Sandbox) -> None:
         data = json.dumps(body).encode() if body is not None else None
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         with urllib.request.urlopen(urllib.request.Request(url + path, data, headers, method=method)) as answer:
-            found: dict[str, object] = json.load(answer)
-        return found
+            content: dict[str, object] = json.load(answer)
+        return content
 
     call("POST", "/api/sessions", {"projectId": "my-app", "issue": "GH-789", "title": "Add user export feature"})
     session = "my-app-add-user-export-feature"

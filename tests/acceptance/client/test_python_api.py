@@ -1,4 +1,4 @@
-"""The Python API against a real daemon with the demo agent: spawned, followed, reacted to, waited for, and interrupted on the way."""
+"""The Python API with a real daemon and the demo agent: spawning, following, handlers, waiting and interruptions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
 
 @pytest.fixture
 def app(daemon: Sandbox, monkeypatch: pytest.MonkeyPatch) -> Sandbox:
-    """A repository of its own, whose project has the repository's name; the program runs in it."""
+    """Create a new repository whose project has the repository's name, and make it the current folder."""
     name = f"app{sum(1 for _ in daemon.folder.iterdir())}"
     daemon.repository(name, config=CONFIG.replace("NAME", name))
     monkeypatch.chdir(daemon.repo)
@@ -63,57 +63,57 @@ def app(daemon: Sandbox, monkeypatch: pytest.MonkeyPatch) -> Sandbox:
 
 
 def events(app: Sandbox, kind: str) -> list[dict[str, Any]]:
-    """The events of one kind in this test's project."""
-    found = app.request("GET", f"/api/events?after=0&limit=10000&project={app.repo.name}&type={kind}")["events"]
-    return [one["data"] for one in found]
+    """Return the data of the events of one kind in this test's project."""
+    events = app.request("GET", f"/api/events?after=0&limit=10000&project={app.repo.name}&type={kind}")["events"]
+    return [event["data"] for event in events]
 
 
-async def land(event: Event) -> None:
-    """A handler that lets every green change land."""
+async def merge_when_green(event: Event) -> None:
+    """Merge every change whose checks have passed."""
     session = event.session
     if session is not None and session.pr and all(check.state == "success" for check in session.pr.checks):
         await session.merge()
 
 
-async def test_tasks_with_dependencies_are_spawned_reacted_to_and_waited_for(app: Sandbox) -> None:
+async def test_tasks_with_dependencies_are_spawned_handled_and_waited_for(app: Sandbox) -> None:
     results: list[Result] = []
     failures: list[Event] = []
     async with Orchestrator(app.repo.name, max_parallel_agents=2) as orchestrator:
         first = await orchestrator.spawn(Task("a", "Add a", DONE.format("a")), on_complete=results.append)
 
-        async def told(result: Result) -> None:
+        async def append_result(result: Result) -> None:
             await asyncio.sleep(0)
             results.append(result)
 
         bad = "[[edit: bad|x]] [[commit: spoil]] [[done: did b]]"
-        second = await orchestrator.spawn(Task("b", "Add b", bad, dependencies=["a"]), on_complete=told)
+        second = await orchestrator.spawn(Task("b", "Add b", bad, dependencies=["a"]), on_complete=append_result)
         assert second.status == "queued" and second.waiting_for == f"{first.id} to be done"
 
-        async def mend(failure: Event) -> None:
+        async def fix(failure: Event) -> None:
             failures.append(failure)
             assert failure.session is not None
-            mending = "[[sh: git rm -q bad]] [[edit: b.txt|x]] [[commit: mend]] [[done: mended]]"
-            assert await failure.session.resume(message=mending, max_retries=1)
+            fix_message = "[[sh: git rm -q bad]] [[edit: b.txt|x]] [[commit: mend]] [[done: mended]]"
+            assert await failure.session.resume(message=fix_message, max_retries=1)
             assert not await failure.session.resume(message="again", max_retries=1)
 
-        orchestrator.on("ci-failed", second, mend)
-        orchestrator.on("checks-settled", None, land)
+        orchestrator.on("ci-failed", second, fix)
+        orchestrator.on("checks-settled", None, merge_when_green)
         ended = await orchestrator.wait(60)
 
-    assert [(one.session.id, one.success, one.session.status) for one in ended] == [
+    assert [(item.session.id, item.success, item.session.status) for item in ended] == [
         (first.id, True, "merged"),
         (second.id, True, "merged"),
     ]
-    assert [one.summary for one in results] == ["did a", "did b"]
-    assert [one.summary for one in ended] == ["did a", "mended"]
+    assert [item.summary for item in results] == ["did a", "did b"]
+    assert [item.summary for item in ended] == ["did a", "mended"]
     (failure,) = failures
     assert failure.trigger == "ci-failed" and failure.session == second and "exit code 1" in failure.logs
     assert (app.repo / "b.txt").exists() and not (app.repo / "bad").exists()
-    made = events(app, "session-created")
-    assert {one["groupLimit"] for one in made} == {2} and len({one["group"] for one in made}) == 1
+    created = events(app, "session-created")
+    assert {item["groupLimit"] for item in created} == {2} and len({item["group"] for item in created}) == 1
 
 
-async def test_a_dependency_without_a_session_is_refused_and_ordered_by_spawn_all(app: Sandbox) -> None:
+async def test_spawn_all_orders_dependencies_that_spawn_refuses(app: Sandbox) -> None:
     tasks = [
         Task("b", "Second", DONE.format("b"), dependencies=["First"]),
         Task("a", "First", "[[done: nothing to do]]"),
@@ -122,16 +122,16 @@ async def test_a_dependency_without_a_session_is_refused_and_ordered_by_spawn_al
         with pytest.raises(UsageError, match="'First', which has no session yet"):
             await orchestrator.spawn(tasks[0])
         sessions = await orchestrator.spawn_all(tasks)
-        assert [one.title for one in sessions] == ["First", "Second"]
+        assert [entry.title for entry in sessions] == ["First", "Second"]
         await eventually(lambda: sessions[1].pr is not None and sessions[1].pr.state == "open")
         ended = await orchestrator.wait(60, until="idle")
-        assert [one.success for one in ended] == [True, True]
+        assert [entry.success for entry in ended] == [True, True]
         assert ended[1].pr is not None and ended[1].pr.state == "open"
         with pytest.raises(UsageError, match="'nowhere', which is no task"):
             await orchestrator.spawn_all([Task("c", "Third", dependencies=["nowhere"])])
 
 
-async def test_no_more_agents_work_at_once_than_are_allowed(app: Sandbox) -> None:
+async def test_a_group_keeps_its_limit_of_parallel_agents(app: Sandbox) -> None:
     async with (
         Orchestrator(max_parallel_agents=1, group="shared") as orchestrator,
         Orchestrator(max_parallel_agents=1, group="shared") as other,
@@ -146,7 +146,7 @@ async def test_no_more_agents_work_at_once_than_are_allowed(app: Sandbox) -> Non
         assert ended.success
 
 
-async def test_what_a_handler_raises_is_raised_by_wait(app: Sandbox) -> None:
+async def test_wait_raises_the_exception_of_a_handler(app: Sandbox) -> None:
     def fail(_: object) -> None:
         raise ValueError("no way")
 
@@ -168,7 +168,7 @@ async def test_what_a_handler_raises_is_raised_by_wait(app: Sandbox) -> None:
             await asyncio.wait_for(called.wait(), 60)
 
 
-async def test_states_of_the_agent_are_triggers(app: Sandbox) -> None:
+async def test_handlers_are_called_for_agent_states(app: Sandbox) -> None:
     questions: list[str | None] = []
 
     async def answer(event: Event) -> None:
@@ -193,13 +193,13 @@ async def test_states_of_the_agent_are_triggers(app: Sandbox) -> None:
         await session.stop()
         ended, lost = await orchestrator.wait(60)
         assert ended.session.status == "stopped" and not lost.success and lost.session.status == "failed"
-        assert [one.trigger for one in exits] == ["agent-exited"]
+        assert [item.trigger for item in exits] == ["agent-exited"]
 
 
 async def test_a_wait_survives_a_restart_of_the_daemon(app: Sandbox) -> None:
     async with Orchestrator(app.repo.name) as orchestrator:
-        seen: list[str] = []
-        orchestrator.on("agent-progress", None, lambda event: seen.append(event.data["step"]))
+        progress_steps: list[str] = []
+        orchestrator.on("agent-progress", None, lambda event: progress_steps.append(event.data["step"]))
         steps = (
             "[[progress: 1/3 one]] [[sleep: 2]] [[progress: 2/3 two]] [[wait]] [[progress: 3/3 three]] [[done: all]]"
         )
@@ -217,10 +217,10 @@ async def test_a_wait_survives_a_restart_of_the_daemon(app: Sandbox) -> None:
                 break
         assert (await session.stop()).status == "stopped"
         (ended,) = await waiting
-        assert ended.summary == "all" and seen == ["one", "two", "three"]
+        assert ended.summary == "all" and progress_steps == ["one", "two", "three"]
 
 
-async def test_a_cancelled_wait_leaves_the_sessions_alone(app: Sandbox) -> None:
+async def test_a_cancelled_wait_does_not_stop_sessions(app: Sandbox) -> None:
     async with Orchestrator(app.repo.name) as orchestrator:
         session = await orchestrator.spawn("[[wait]] [[done: later]]")
         with pytest.raises(TimedOut, match=r"did not end within 0\.2 s"):
@@ -235,7 +235,7 @@ async def test_a_cancelled_wait_leaves_the_sessions_alone(app: Sandbox) -> None:
         orchestrator.on("agent-done", None, print)
 
 
-async def test_a_custom_orchestrator(app: Sandbox) -> None:
+async def test_an_orchestrator_subclass_can_plan_and_select_agents(app: Sandbox) -> None:
     class CustomOrchestrator(OrchestratorAgent):
         async def breakdown_goal(self, goal: str) -> Any:
             return [
@@ -275,17 +275,17 @@ async def test_a_custom_orchestrator(app: Sandbox) -> None:
             return session.id
 
     async with CustomOrchestrator(app.repo.name, max_parallel_agents=1) as orchestrator:
-        orchestrator.on("checks-settled", None, land)
+        orchestrator.on("checks-settled", None, merge_when_green)
         ended = await orchestrator.run("Número", timeout=60)
-    assert [one.session.name for one in ended] == ["numero-one", "numero-two"]
-    assert [one.session.branch for one in ended] == ["feature/numero-one", "feature/numero-two"]
-    assert [one.session.profile for one in ended] == [None, "other"]
-    assert [one.summary for one in ended] == ["did one", "did two"]
+    assert [result.session.name for result in ended] == ["numero-one", "numero-two"]
+    assert [result.session.branch for result in ended] == ["feature/numero-one", "feature/numero-two"]
+    assert [result.session.profile for result in ended] == [None, "other"]
+    assert [result.summary for result in ended] == ["did one", "did two"]
     created = events(app, "session-created")
     assert created[1]["after"] == [ended[0].session.id] and created[0]["groupLimit"] == 1
 
 
-async def test_step_by_step_as_a_script_would(app: Sandbox) -> None:
+async def test_a_script_can_create_worktrees_and_pull_requests_step_by_step(app: Sandbox) -> None:
     app.ao("issue", "new", "Add a greeting", "-m", "Say hello.")
     async with Orchestrator(
         tracker={"type": "github", "repo": f"myorg/{app.repo.name}"}, max_parallel_agents=3
@@ -317,7 +317,7 @@ async def test_step_by_step_as_a_script_would(app: Sandbox) -> None:
             await orchestrator.create_pr(empty)
 
 
-async def test_sessions_are_managed(app: Sandbox) -> None:
+async def test_the_session_manager_creates_sends_stops_and_restores(app: Sandbox) -> None:
     manager = SessionManager()
     session = await manager.create(
         project_id=app.repo.name,
@@ -341,10 +341,10 @@ async def test_sessions_are_managed(app: Sandbox) -> None:
         if event.type == "agent-done":
             assert event.data["summary"] == "ok" and event.session == session
             break
-    assert [one.id for one in await manager.list(app.repo.name)] == [session.id]
+    assert [entry.id for entry in await manager.list(app.repo.name)] == [session.id]
     stopped = await manager.stop(session.id)
     assert stopped.status == "stopped" and stopped.over
-    assert "agent-done" in [one.type async for one in session.events()]
+    assert "agent-done" in [entry.type async for entry in session.events()]
     assert (await manager.restore(session.id)).status != "stopped"
     with pytest.raises(TimedOut, match=r"after 0\.1 s"):
         await manager.wait(session.id, timeout=0.1)
@@ -353,7 +353,7 @@ async def test_sessions_are_managed(app: Sandbox) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "problem"),
+    ("arguments", "problem"),
     [
         ({"project": "nowhere"}, "no project nowhere: known: .*app"),
         (
@@ -363,20 +363,22 @@ async def test_sessions_are_managed(app: Sandbox) -> None:
         ({"max_parallel_agents": 0}, "max_parallel_agents is 0"),
     ],
 )
-async def test_a_wrong_start_says_what_to_do(app: Sandbox, given: dict[str, Any], problem: str) -> None:
+async def test_invalid_orchestrator_arguments_are_refused_with_a_remedy(
+    app: Sandbox, arguments: dict[str, Any], problem: str
+) -> None:
     with pytest.raises(AoError, match=problem) as caught:
-        async with Orchestrator(**given):
+        async with Orchestrator(**arguments):
             pass
     assert "\n" not in str(caught.value)
 
 
 async def test_the_project_is_found_by_its_folder(app: Sandbox) -> None:
-    for wanted in (app.repo, str(app.repo), None):
-        async with Orchestrator(wanted) as orchestrator:
+    for project in (app.repo, str(app.repo), None):
+        async with Orchestrator(project) as orchestrator:
             assert orchestrator.project_id == app.repo.name
 
 
-def test_without_async_in_a_script_that_starts_the_daemon(app: Sandbox) -> None:
+def test_the_synchronous_api_works_in_a_script_that_starts_the_daemon(app: Sandbox) -> None:
     app.stop()
     script = app.folder / "script.py"
     script.write_text(SCRIPT)
@@ -446,18 +448,21 @@ asyncio.run(notebook())
 
 
 async def test_a_goal_is_planned_and_run(app: Sandbox) -> None:
-    wanted = goal(task("a", priority=2, labels=["x"]), task("b", "a"), notes=["in order"])
+    request = goal(task("a", priority=2, labels=["x"]), task("b", "a"), notes=["in order"])
     async with Orchestrator(max_parallel_agents=1) as orchestrator:
-        orchestrator.on("checks-settled", None, land)
-        plan = await orchestrator.plan(wanted)
+        orchestrator.on("checks-settled", None, merge_when_green)
+        plan = await orchestrator.plan(request)
         first, second = plan.tasks
         assert (first.title, first.estimated_effort, first.priority, first.labels) == ("Make a", "small", 2, ("x",))
         assert second.dependencies == (first.id,) and plan.notes == ("in order",) and plan.id
         assert "Done when:\n- a.txt is there" in first.prompt
-        pieces = await orchestrator.breakdown_goal(wanted)
-        assert [(one.title, one.deps) for one in pieces] == [("Make a", ()), ("Make b", ("Make a",))]
-        ended = await orchestrator.run(wanted, timeout=60)
-        assert [(one.summary, one.session.status) for one in ended] == [("made a", "merged"), ("made b", "merged")]
+        tasks = await orchestrator.breakdown_goal(request)
+        assert [(entry.title, entry.deps) for entry in tasks] == [("Make a", ()), ("Make b", ("Make a",))]
+        ended = await orchestrator.run(request, timeout=60)
+        assert [(entry.summary, entry.session.status) for entry in ended] == [
+            ("made a", "merged"),
+            ("made b", "merged"),
+        ]
         with pytest.raises(AoError, match="no plan came of it"):
             await orchestrator.plan(goal(task("a", "b"), task("b", "a")))
 

@@ -1,4 +1,4 @@
-"""Agents written in Python as classes, in sessions of a real daemon: the form that does a task and ends, and the one that lives on."""
+"""Agents written as Python classes, in sessions of a real daemon: one-shot agents and long-lived ones."""
 
 from __future__ import annotations
 
@@ -94,46 +94,46 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
         yield sandbox
 
 
-def test_one_that_does_its_task_and_ends(box: Sandbox) -> None:
+def test_a_one_shot_agent_does_its_task_and_ends(box: Sandbox) -> None:
     box.ao("new", "--name", "once", "--agent", "polite", "greet everybody")
     box.until(lambda: box.session("once")["status"] == "review_pending", "its change to be ready")
     box.until(lambda: box.session("once")["exitCode"] == 0, "its end")
     session = box.session("once")
     assert session["usage"]["output"] == 20 and session["progress"]["step"] == "writing"
     assert box.git("show", "feature/once:said.txt") == "hello greet everybody feature/once"
-    (done,) = [one["data"] for one in box.events("once") if one["type"] == "agent-done"]
+    (done,) = [event["data"] for event in box.events("once") if event["type"] == "agent-done"]
     assert done == {"summary": "said 4 words"}
     box.ao("send", "once", "and me")
     box.until(lambda: "and me" in box.git("show", "feature/once:said.txt"), "the message to be done as a task")
     box.until(lambda: box.request("GET", "/api/sessions/once/messages")["messages"][0]["state"] == "acknowledged")
 
 
-def test_a_message_meanwhile_is_the_next_task(box: Sandbox) -> None:
+def test_a_message_to_a_busy_one_shot_agent_is_its_next_task(box: Sandbox) -> None:
     box.ao("new", "--name", "busy", "slowly now")
     sent = box.json("send", "busy", "then this")
-    message = f"/api/sessions/busy/messages/{sent['messageId']}"
-    box.until(lambda: box.request("GET", message)["state"] == "delivered", "it to be there")
+    path = f"/api/sessions/busy/messages/{sent['messageId']}"
+    box.until(lambda: box.request("GET", path)["state"] == "delivered", "it to be there")
     (box.home.worktrees / "app" / "go on").touch()
     box.until(lambda: box.session("busy")["exitCode"] == 0, "its end")
     words = box.git("show", "feature/busy:said.txt").splitlines()
     assert words == ["hi slowly now feature/busy", "hi then this feature/busy"]
-    (told,) = box.request("GET", "/api/sessions/busy/messages")["messages"]
-    assert told["state"] == "acknowledged"
-    assert [one["type"] for one in box.events("busy")].count("agent-launched") == 1
+    (queued,) = box.request("GET", "/api/sessions/busy/messages")["messages"]
+    assert queued["state"] == "acknowledged"
+    assert [event["type"] for event in box.events("busy")].count("agent-launched") == 1
 
 
-def test_one_that_fails(box: Sandbox) -> None:
+def test_a_failing_one_shot_agent_fails_its_session(box: Sandbox) -> None:
     box.ao("new", "--name", "failing", "--no-wait", "fail, please")
     box.until(lambda: box.session("failing")["status"] == "failed", "its failure")
     assert box.session("failing")["exitCode"] == 1
     assert "RuntimeError: cannot do that" in box.ao("logs", "failing").stdout
 
 
-def test_one_that_lives_on(box: Sandbox) -> None:
+def test_a_long_lived_agent_gets_messages_and_reports_its_status(box: Sandbox) -> None:
     box.ao("new", "--name", "living", "--agent", "long-lived", "look around")
     log = box.home.worktrees / "app" / "log.txt"
 
-    def status(state: str, task: str | None) -> None:
+    def wait_for_status(state: str, task: str | None) -> None:
         box.until(
             lambda: (
                 (now := box.request("GET", "/api/sessions/living/status"))["state"] == state
@@ -142,16 +142,16 @@ def test_one_that_lives_on(box: Sandbox) -> None:
             f"{state}, {task}",
         )
 
-    status("working", "Analyzing codebase")
+    wait_for_status("working", "Analyzing codebase")
     box.ao("send", "living", "waiting Which database?")
     box.until(lambda: box.session("living")["status"] == "needs_input", "its question")
     assert box.session("living")["waitingFor"] == "Which database?"
     box.ao("send", "living", "idle")
-    status("idle", None)
+    wait_for_status("idle", None)
     box.ao("send", "living", "slow")
-    status("working", None)
+    wait_for_status("working", None)
     box.ao("send", "--interrupt", "living", "done All of it")
-    box.until(lambda: [one for one in box.events("living") if one["type"] == "agent-done"], "its end")
+    box.until(lambda: [item for item in box.events("living") if item["type"] == "agent-done"], "its end")
     box.ao("stop", "living")
     box.ao("restore", "living")
     box.until(lambda: log.read_text().count("start") == 2, "its second start")
@@ -162,7 +162,7 @@ def test_one_that_lives_on(box: Sandbox) -> None:
     session = box.session("living")["id"]
     assert lines[0] == f"start {session} 'look around' False"
     messages = ["waiting Which database?", "idle", "slow", "done All of it", "error Out of ideas"]
-    assert [line for line in lines if line.startswith("message")] == [f"message {one}" for one in messages]
+    assert [line for line in lines if line.startswith("message")] == [f"message {item}" for item in messages]
     assert lines.count("stop") == 2 and lines[-1] == "stop"
 
 
@@ -171,30 +171,30 @@ class TestOneShotKeepsTheContract(AgentContract):
     def agent(self, tmp_path_factory: pytest.TempPathFactory) -> Agent:
         folder = tmp_path_factory.mktemp("plugin")
         (folder / "one_shot.py").write_text(ONE_SHOT)
-        made = Registry([{"path": "one_shot.py"}], folder).make("agent", "one-shot", {}, LocalHost())
-        assert isinstance(made, Agent)
-        return made
+        plugin = Registry([{"path": "one_shot.py"}], folder).make("agent", "one-shot", {}, LocalHost())
+        assert isinstance(plugin, Agent)
+        return plugin
 
 
 @pytest.mark.parametrize(
-    "made", ["TelegramNotifier('token')", "{'notifier': TelegramNotifier('token')}", "TelegramNotifier"]
+    "expression", ["TelegramNotifier('token')", "{'notifier': TelegramNotifier('token')}", "TelegramNotifier"]
 )
-def test_a_notifier_is_accepted(tmp_path: Path, made: str) -> None:
+def test_a_notifier_plugin_is_loaded_in_every_form(tmp_path: Path, expression: str) -> None:
     (tmp_path / "telegram.py").write_text(
         "from agent_orchestrator import Notification, NotifierPlugin\n"
         "class TelegramNotifier(NotifierPlugin):\n"
         "    name = 'telegram'\n"
         "    def __init__(self, token): self.token, self.sent = token, []\n"
         "    async def notify(self, notification): self.sent.append(notification)\n"
-        f"plugin = {made}\n"
+        f"plugin = {expression}\n"
     )
     registry = Registry([{"path": "telegram.py"}], tmp_path)
     assert registry.problems() == [] and "telegram" in registry.names("notifier")
     plugin = registry.make("notifier", "telegram", {"channel": "x"}, LocalHost())
-    assert plugin.token == ("token" if "(" in made else {"channel": "x"})
+    assert plugin.token == ("token" if "(" in expression else {"channel": "x"})
 
 
-def test_what_is_wrong_with_a_plugin_is_said() -> None:
+def test_invalid_plugins_are_refused_with_the_problem() -> None:
     class Neither(AgentPlugin):
         pass
 

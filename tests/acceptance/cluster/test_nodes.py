@@ -1,4 +1,4 @@
-"""Sessions on a machine of the cluster, with one real worker that was started by hand: as here, and nothing of theirs is here."""
+"""Sessions on a node of the cluster, with one real worker that was started by hand: they behave as local ones do."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ class Cluster:
 
     def __init__(self, box: Sandbox) -> None:
         self.box = box
-        made = box.json("nodes", "add", "n1")
-        self.home, self.url = Path(made["home"]), made["url"]
-        self.env = {**box.env, "AO_NODE_TOKEN": made["token"]}
+        node = box.json("nodes", "add", "n1")
+        self.home, self.url = Path(node["home"]), node["url"]
+        self.env = {**box.env, "AO_NODE_TOKEN": node["token"]}
         del self.env["AO_HOME"]
         self.worker = self.start()
 
     def start(self) -> subprocess.Popen[bytes]:
         argv = [sys.executable, "-m", "agent_orchestrator.cluster.node.worker", "--url", self.url, "--name", "n1"]
-        nothing = subprocess.DEVNULL
+        devnull = subprocess.DEVNULL
         argv += ["--home", str(self.home), "--label", "region=here"]
-        self.worker = subprocess.Popen(argv, env=self.env, stdin=nothing, stdout=nothing, stderr=nothing)
+        self.worker = subprocess.Popen(argv, env=self.env, stdin=devnull, stdout=devnull, stderr=devnull)
         self.box.until(lambda: self.node()["state"] in ("ready", "draining"), "the node")
         return self.worker
 
     def node(self) -> dict[str, Any]:
-        found = [one for one in self.box.json("nodes")["nodes"] if one["name"] == "n1"]
-        return found[0] if found else {"state": "none"}
+        nodes = [node for node in self.box.json("nodes")["nodes"] if node["name"] == "n1"]
+        return nodes[0] if nodes else {"state": "none"}
 
     def kill(self) -> None:
         self.worker.kill()
@@ -56,12 +56,12 @@ class Cluster:
         )
 
     def refs(self, name: str) -> list[str]:
-        """What the main repository holds of a session beside its branch."""
-        found = self.box.git("for-each-ref", "--format=%(refname)", "refs/ao").split()
-        return [one.removeprefix("refs/ao/") for one in found if one.endswith(f"app-{name}") and "landing" not in one]
+        """Return the refs of a session in the main repository, without its branch."""
+        refs = self.box.git("for-each-ref", "--format=%(refname)", "refs/ao").split()
+        return [ref.removeprefix("refs/ao/") for ref in refs if ref.endswith(f"app-{name}") and "landing" not in ref]
 
     def saved(self, name: str, file: str) -> str:
-        """What the last checkpoint of a session has of a file."""
+        """Return the content of a file in a session's last checkpoint, or "" if it has none."""
         try:
             return self.box.git("show", f"refs/ao/checkpoint/app-{name}:{file}")
         except subprocess.CalledProcessError:
@@ -80,18 +80,18 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         try:
             yield cluster
         finally:
-            for one in box.sessions():
-                if one["status"] not in ("merged", "stopped"):
-                    box.ao("stop", one["id"], check=False)
+            for session in box.sessions():
+                if session["status"] not in ("merged", "stopped"):
+                    box.ao("stop", session["id"], check=False)
             cluster.kill()
 
 
-def test_work_on_a_node_lands_here(cluster: Cluster) -> None:
+def test_a_change_made_on_a_node_is_merged_locally(cluster: Cluster) -> None:
     box = cluster.box
     box.ao("new", "--node", "n1", "--name", "lands", "[[write: a.txt|one]] [[commit: first]] [[done: ready]]")
-    shown = cluster.until("lands", "review_pending")
-    assert (shown["node"], shown["runtime"]) == ("n1", "ray")
-    assert shown["workspacePath"] == str(cluster.home / "worktrees" / "app" / "lands")
+    session = cluster.until("lands", "review_pending")
+    assert (session["node"], session["runtime"]) == ("n1", "ray")
+    assert session["workspacePath"] == str(cluster.home / "worktrees" / "app" / "lands")
     assert not (box.repo / ".worktrees").exists() and not (box.home.worktrees / "app").exists()
     assert "+one" in box.ao("diff", "lands").stdout
     assert cluster.node()["sessions"] == ["app-lands"] and cluster.node()["labels"] == {"region": "here"}
@@ -106,12 +106,12 @@ def test_work_on_a_node_lands_here(cluster: Cluster) -> None:
     assert "[[" not in box.ao("logs", "lands").stdout.splitlines()[0]
     box.ao("merge", "lands")
     assert box.git("show", "main:a.txt").split() == ["one", "two"]
-    box.until(lambda: not Path(shown["workspacePath"]).exists(), "the workspace to go")
-    box.until(lambda: cluster.refs("lands") == [], "nothing of it to be left")
-    box.until(lambda: cluster.node()["sessions"] == [], "the node to be told free")
+    box.until(lambda: not Path(session["workspacePath"]).exists(), "the workspace to go")
+    box.until(lambda: cluster.refs("lands") == [], "all its refs to be removed")
+    box.until(lambda: cluster.node()["sessions"] == [], "the node to be free")
 
 
-def test_what_is_not_committed_is_saved_here_and_comes_back(cluster: Cluster) -> None:
+def test_uncommitted_work_on_a_node_is_saved_locally_and_restored(cluster: Cluster) -> None:
     box = cluster.box
     task = "[[write: loose.txt|kept]] [[sh: git stash list]] [[wait]]"
     box.ao("new", "--runtime", "ray", "--name", "saved", task)
@@ -119,8 +119,8 @@ def test_what_is_not_committed_is_saved_here_and_comes_back(cluster: Cluster) ->
     box.until(lambda: (path / "loose.txt").exists(), "its file")
     box.until(lambda: cluster.saved("saved", "loose.txt") == "kept", "a checkpoint with it")
     assert "checkpoint/app-saved" in cluster.refs("saved")
-    told = box.ao("stop", "saved").stdout
-    assert "1 untracked file: refs/ao/rescue/app-saved" in told
+    output = box.ao("stop", "saved").stdout
+    assert "1 untracked file: refs/ao/rescue/app-saved" in output
     assert cluster.refs("saved") == ["rescue/app-saved"] and not path.exists()
     assert cluster.session("saved")["node"] is None
     box.ao("restore", "saved")
@@ -130,7 +130,7 @@ def test_what_is_not_committed_is_saved_here_and_comes_back(cluster: Cluster) ->
 
 
 @pytest.mark.anyio
-async def test_its_terminal_is_a_persons_too(cluster: Cluster) -> None:
+async def test_a_person_can_attach_to_the_terminal_of_a_session_on_a_node(cluster: Cluster) -> None:
     box = cluster.box
     box.ao("new", "--runtime", "ray", "--name", "seen", "[[say: here I am]]")
     ao = ["env", "-C", str(box.repo), f"AO_HOME={box.home.path}", sys.executable, "-m", "agent_orchestrator"]
@@ -145,13 +145,13 @@ async def test_its_terminal_is_a_persons_too(cluster: Cluster) -> None:
     box.ao("stop", "seen")
 
 
-def test_neither_the_workers_nor_the_daemons_death_is_the_agents(cluster: Cluster) -> None:
+def test_agents_on_a_node_survive_crashes_of_the_worker_and_the_daemon(cluster: Cluster) -> None:
     box = cluster.box
     box.ao("new", "--runtime", "ray", "--name", "lives", "[[say: at rest]]")
     agent = cluster.until("lives", "idle", "needs_input")["pid"]
     cluster.kill()
     box.until(lambda: cluster.node()["state"] == "unreachable", "it to be missed")
-    box.until(lambda: "node n1 is unreachable since" in box.ao("why", "lives").stdout, "it to be told")
+    box.until(lambda: "node n1 is unreachable since" in box.ao("why", "lives").stdout, "the reason to be shown")
     sent = box.json("send", "lives", "[[say: heard]]")
     cluster.start()
     path = f"/api/sessions/app-lives/messages/{box.json('send', 'lives', '[[say: again]]')['messageId']}"
@@ -164,34 +164,34 @@ def test_neither_the_workers_nor_the_daemons_death_is_the_agents(cluster: Cluste
     os.kill(agent, 0)
     log = box.home.terminal_log("app-lives")
     box.until(lambda: "  once more\n" in log.read_text(), "the last answer")
-    said = log.read_text()
-    assert [said.count(f"  {words}\n") for words in ("heard", "again", "once more")] == [1, 1, 1], (sent, said)
-    assert not [one for one in box.events("app-lives") if one["type"] == "agent-lost"]
+    output = log.read_text()
+    assert [output.count(f"  {words}\n") for words in ("heard", "again", "once more")] == [1, 1, 1], (sent, output)
+    assert not [event for event in box.events("app-lives") if event["type"] == "agent-lost"]
     box.ao("stop", "lives")
 
 
-def _waits(line: str, go_on: Path) -> bool:
-    """Is it said that the turn is waited for? Then the agent may end it."""
-    found = "app-moves waits for the end of its turn" in line
-    if found:
+def _is_waiting(line: str, go_on: Path) -> bool:
+    """Return whether the line says that the drain waits for a turn; if so, let the agent end it."""
+    is_waiting = "app-moves waits for the end of its turn" in line
+    if is_waiting:
         go_on.touch()
-    return found
+    return is_waiting
 
 
-def test_a_node_is_emptied_and_used_again(cluster: Cluster) -> None:
+def test_a_node_is_drained_and_used_again(cluster: Cluster) -> None:
     box = cluster.box
     go_on = box.folder / "go-on"
     task = "[[write: a.txt|one]] [[commit: first]] [[write: loose.txt|two]]"
     task += f" [[sh: until test -e {go_on}; do sleep 0.1; done]] [[done: over]]"
     box.ao("new", "--runtime", "ray", "--name", "moves", task)
-    began = cluster.session("moves")
+    session = cluster.session("moves")
     argv = [sys.executable, "-m", "agent_orchestrator", "drain", "n1"]
     pipe = subprocess.PIPE
     with subprocess.Popen(argv, cwd=box.repo, env=box.env, stdout=pipe, stderr=pipe, text=True) as draining:
         assert draining.stderr is not None
-        assert [line for line in draining.stderr if _waits(line, go_on)], "it did not wait"
+        assert [line for line in draining.stderr if _is_waiting(line, go_on)], "it did not wait"
         assert draining.stdout is not None and "n1 is drained" in draining.stdout.read()
-    assert not Path(began["workspacePath"]).exists() and cluster.node()["state"] == "draining"
+    assert not Path(session["workspacePath"]).exists() and cluster.node()["state"] == "draining"
     box.until(lambda: cluster.session("moves")["waitingFor"] == "a node: n1 is being drained", "it to wait")
     assert box.git("show", "refs/ao/rescue/app-moves:loose.txt") == "two"
     assert box.ao("new", "--runtime", "ray", "--name", "later", "x", "--no-wait").returncode == 0
@@ -199,24 +199,24 @@ def test_a_node_is_emptied_and_used_again(cluster: Cluster) -> None:
     box.ao("stop", "later")
     box.ao("drain", "n1", "--undo")
     box.until(lambda: cluster.session("moves")["node"] == "n1" and cluster.session("moves")["pid"], "it to go on")
-    assert (Path(began["workspacePath"]) / "loose.txt").read_text().strip() == "two"
+    assert (Path(session["workspacePath"]) / "loose.txt").read_text().strip() == "two"
     box.until(lambda: "resumed" in box.ao("logs", "moves").stdout, "its agent to say so")
     box.ao("stop", "moves")
 
 
-def test_what_cannot_be_is_told_in_one_line(cluster: Cluster) -> None:
+def test_impossible_requests_for_nodes_are_refused_in_one_line(cluster: Cluster) -> None:
     box = cluster.box
 
-    def refused(*argv: str) -> str:
-        done = box.ao(*argv, check=False)
-        assert done.returncode in (2, 3) and done.stderr.count("\n") == 1
-        return done.stderr
+    def refusal(*argv: str) -> str:
+        result = box.ao(*argv, check=False)
+        assert result.returncode in (2, 3) and result.stderr.count("\n") == 1
+        return result.stderr
 
-    assert refused("new", "--node", "n9", "x") == "ao: no node n9: known: n1; see them: ao nodes\n"
-    assert "--node is for the runtime ray" in refused("new", "--node", "n1", "--runtime", "process", "x")
-    assert "works in a clone" in refused("new", "--runtime", "ray", "--workspace", "worktree", "x")
-    assert "no node n9" in refused("drain", "n9")
-    assert "name" in refused("nodes", "add", "../etc")
+    assert refusal("new", "--node", "n9", "x") == "ao: no node n9: known: n1; see them: ao nodes\n"
+    assert "--node is for the runtime ray" in refusal("new", "--node", "n1", "--runtime", "process", "x")
+    assert "works in a clone" in refusal("new", "--runtime", "ray", "--workspace", "worktree", "x")
+    assert "no node n9" in refusal("drain", "n9")
+    assert "name" in refusal("nodes", "add", "../etc")
     assert box.ao("api", "GET", "/api/completion/nodes").stdout.split() == ["n1"]
 
 
@@ -226,8 +226,8 @@ def test_a_nodes_token_opens_its_link_and_nothing_else(cluster: Cluster) -> None
 
     token = cluster.env["AO_NODE_TOKEN"]
     for path in ("/api/sessions", "/api/nodes", "/git/app.git/info/refs?service=git-upload-pack"):
-        asked = urllib.request.Request(f"{cluster.url}{path}", headers={"Authorization": f"Bearer {token}"})
-        with pytest.raises(urllib.error.HTTPError) as refused:
-            urllib.request.urlopen(asked, timeout=60)
-        assert refused.value.code == 403
-        refused.value.close()
+        request = urllib.request.Request(f"{cluster.url}{path}", headers={"Authorization": f"Bearer {token}"})
+        with pytest.raises(urllib.error.HTTPError) as error:
+            urllib.request.urlopen(request, timeout=60)
+        assert error.value.code == 403
+        error.value.close()

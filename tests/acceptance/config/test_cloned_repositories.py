@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.acceptance.commands import refused
+from tests.acceptance.commands import assert_refused
 from tests.acceptance.config.test_trust import DEMO, answer, commit, foreign
 
 OWN = DEMO + "agents: {careful: {tool: demo, permissions: plan}}\n"
@@ -35,12 +35,12 @@ def test_what_is_cloned_into_our_own_folder_is_not_the_users_own(box: Sandbox) -
     added = box.request("POST", "/api/projects", {"url": theirs.as_uri(), "init": True}, **{"X-AO-Cwd": ""})
     clone = Path(added["path"])
     assert added["trusted"] is False and clone == box.home.path / "repositories" / "checks"
-    refused(box.ao("new", "[[wait]]", "-p", added["id"], check=False), 1, "ao trust")
+    assert_refused(box.ao("new", "[[wait]]", "-p", added["id"], check=False), 1, "ao trust")
     (clone / "agent-orchestrator.yaml").unlink()
     mine = box.folder / "mine.yaml"
     mine.write_text(DEMO)
     (clone / "agent-orchestrator.yaml").symlink_to(mine)
-    refused(box.ao("config", "set", "defaults.agent", "codex", cwd=clone, check=False), 1, "leads to")
+    assert_refused(box.ao("config", "set", "defaults.agent", "codex", cwd=clone, check=False), 1, "leads to")
     assert mine.read_text() == DEMO
 
 
@@ -65,7 +65,7 @@ def test_what_a_pull_is_still_writing_is_not_the_users_own(box: Sandbox) -> None
         assert pull.poll() is None
         go.touch()
     assert pull.returncode == 0 and "not in force" in looked.stderr
-    refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "ao trust")
+    assert_refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "ao trust")
 
 
 def test_no_agent_is_started_by_a_repository_that_was_only_looked_at(box: Sandbox) -> None:
@@ -107,7 +107,7 @@ def test_no_workspace_is_put_where_a_symlink_of_it_leads(box: Sandbox) -> None:
     for name in ("trees", ".worktrees"):  # which come by a later pull
         (repo / name).symlink_to(elsewhere)
     commit(box, repo)
-    refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 2, "worktreeDir", "leads out")
+    assert_refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 2, "worktreeDir", "leads out")
     (repo / "agent-orchestrator.yaml").write_text(DEMO)
     commit(box, repo)
     made = box.ao("new", "[[wait]]", "--name", "x", cwd=repo).stdout
@@ -136,14 +136,14 @@ def test_a_bare_repository_that_is_part_of_another_runs_nothing(box: Sandbox, co
     else:
         (repo / "agent-orchestrator.yaml").unlink()
     commit(box, repo)
-    refused(box.ao("new", "[[wait]]", cwd=inner, check=False), 1, "part of the repository around it", "clone it")
-    refused(box.ao("add-project", str(inner), check=False), 1, "part of the repository around it")
+    assert_refused(box.ao("new", "[[wait]]", cwd=inner, check=False), 1, "part of the repository around it", "clone it")
+    assert_refused(box.ao("add-project", str(inner), check=False), 1, "part of the repository around it")
     assert not list(box.folder.glob("marks-*"))
 
 
 def test_variables_that_a_shell_or_a_program_may_obey_are_not_set_for_an_agent(box: Sandbox) -> None:
     repo = foreign(box, "obeyed", DEMO + "env: {PS0: $(touch evil), PERLLIB: ., APP_MODE: test}\n")
-    refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "env", "ao trust")
+    assert_refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "env", "ao trust")
     (repo / "agent-orchestrator.yaml").write_text(DEMO + "env: {APP_MODE: test}\n")
     commit(box, repo)
     box.ao("new", "[[wait]]", "--name", "plain", cwd=repo)
@@ -153,7 +153,9 @@ def test_variables_that_a_shell_or_a_program_may_obey_are_not_set_for_an_agent(b
 def test_it_takes_no_wall_away_from_an_agent_of_the_users_own(box: Sandbox) -> None:
     """His word that an agent only looks, given in his own file, is not changed by who wrote the repository."""
     repo = foreign(box, "loosening", "agents: {careful: {permissions: auto-edit}}\n")
-    refused(box.ao("new", "[[wait]]", "--agent", "careful", cwd=repo, check=False), 1, "agents.careful", "ao trust")
+    assert_refused(
+        box.ao("new", "[[wait]]", "--agent", "careful", cwd=repo, check=False), 1, "agents.careful", "ao trust"
+    )
     box.ao("trust", "--yes", cwd=repo)
     assert box.ao("new", "[[wait]]", "--agent", "careful", cwd=repo).returncode == 0
 
@@ -166,7 +168,7 @@ def test_it_names_no_agent_with_fewer_walls_than_the_users_usual_one(tmp_path: P
         box.home.config.write_text("defaults: {agent: careful, runtime: process}\n" + OWN.partition("\n")[2])
         box.start()
         repo = foreign(box, "barer", "defaults: {agent: demo}\n")
-        refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "(agent)", "ao trust")
+        assert_refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "(agent)", "ao trust")
         box.ao("trust", "--yes", cwd=repo)
         assert box.ao("new", "[[wait]]", cwd=repo).returncode == 0
         repo = foreign(box, "taking", "agents: {theirs: {tool: demo, filters: {labels: [bug]}}}\n")
@@ -179,10 +181,10 @@ def test_it_names_no_agent_with_fewer_walls_than_the_users_usual_one(tmp_path: P
 def test_it_opens_no_issues_and_no_repository_of_the_users_elsewhere(box: Sandbox) -> None:
     """His token reads more than one team's issues, and a repository of his may be called as this one is at its own host."""
     repo = foreign(box, "asking", DEMO + "tracker: {plugin: linear, team: PAY}\n")
-    refused(box.ao("new", "1", cwd=repo, check=False), 1, "(tracker)", "ao trust")
+    assert_refused(box.ao("new", "1", cwd=repo, check=False), 1, "(tracker)", "ao trust")
     repo = foreign(box, "pushing", DEMO + "repo: acme/secret\n")
     box.git("remote", "add", "origin", "https://evil.example/acme/secret.git", cwd=repo)
-    refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "(repo)", "ao trust")
+    assert_refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "(repo)", "ao trust")
 
 
 def test_it_spends_no_more_than_a_budget_of_the_users_own(tmp_path: Path) -> None:
@@ -221,7 +223,7 @@ def test_what_is_left_of_a_pull_that_was_taken_back_is_not_the_users_own(box: Sa
     box.git("checkout", "-q", "--", "agent-orchestrator.yaml", cwd=repo)
     box.git("reset", "-q", "HEAD~1", cwd=repo)
     assert "?? agent-orchestrator.yaml" in box.git("status", "--porcelain", cwd=repo)
-    refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "ao trust")
+    assert_refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "ao trust")
     box.git("rm", "-q", "-r", "--cached", "--ignore-unmatch", ".gitattributes", cwd=repo)
     (repo / ".gitattributes").unlink()
     (repo / "agent-orchestrator.yaml").write_text(f"{POWERS}# the user's own\n")

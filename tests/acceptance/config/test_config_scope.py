@@ -12,7 +12,7 @@ import pytest
 
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.acceptance.commands import acknowledged, refused
+from tests.acceptance.commands import assert_refused, send_and_wait
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 
@@ -57,14 +57,14 @@ def test_a_project_of_the_file_that_the_daemon_was_started_with_outlives_it(tmp_
 def test_what_came_with_the_repository_needs_trust(shared: Sandbox) -> None:
     repo = _repository(shared, "foreign", WITH_COMMANDS.replace("ID", "foreign"))
     _commit(shared, repo)
-    refused(shared.ao("new", "[[wait]]", cwd=repo, check=False), 1, "agent-orchestrator.yaml", "ao trust")
+    assert_refused(shared.ao("new", "[[wait]]", cwd=repo, check=False), 1, "agent-orchestrator.yaml", "ao trust")
     assert [one for one in shared.sessions() if one["project"] == "foreign"] == []
     assert "touch made-by-post-create" in shared.ao("trust", cwd=repo).stdout
     made = _json(shared, "new", "[[wait]]", cwd=repo)
     assert (Path(made["workspacePath"]) / "made-by-post-create").exists()
     _write(repo, WITH_COMMANDS.replace("ID", "foreign").replace("touch", "touch  other"))
     _commit(shared, repo)
-    refused(shared.ao("new", "[[wait]]", cwd=repo, check=False), 1, "ao trust")
+    assert_refused(shared.ao("new", "[[wait]]", cwd=repo, check=False), 1, "ao trust")
     _write(repo, WITH_COMMANDS.replace("ID", "foreign") + "    sessionPrefix: f\n")
     _commit(shared, repo)
     assert _json(shared, "new", "[[wait]]", cwd=repo)["id"].startswith("f-")
@@ -74,7 +74,7 @@ def test_a_command_agent_that_came_with_the_repository_needs_trust(shared: Sandb
     text = "defaults: {runtime: process}\nagents:\n  mine: {tool: command, command: [sh, -c, 'touch x']}\n"
     repo = _repository(shared, "foreign-agent", text)
     _commit(shared, repo)
-    refused(shared.ao("new", "x", "--agent", "mine", cwd=repo, check=False), 1, "ao trust")
+    assert_refused(shared.ao("new", "x", "--agent", "mine", cwd=repo, check=False), 1, "ao trust")
     assert _json(shared, "new", "[[wait]]", "--agent", "demo", cwd=repo)["status"] in ("starting", "working", "idle")
 
 
@@ -161,10 +161,10 @@ def test_a_broken_file_and_a_new_daemon(process_box: Sandbox) -> None:
     process_box.stop(signal.SIGKILL)
     process_box.start()
     assert process_box.session("bk-w")["id"] == "bk-w"
-    refused(process_box.ao("new", "y", check=False), 2, "agent-orchestrator.yaml:")
+    assert_refused(process_box.ao("new", "y", check=False), 2, "agent-orchestrator.yaml:")
     _write(process_box.repo, good)
     assert process_box.json("new", "[[wait]]", "--name", "z")["id"] == "bk-z"
-    acknowledged(process_box, "w", "[[say: y]]")
+    send_and_wait(process_box, "w", "[[say: y]]")
 
 
 def test_a_file_in_a_workspace_is_never_read(shared: Sandbox) -> None:
@@ -208,7 +208,7 @@ def test_a_removed_project_does_not_come_back_by_itself(shared: Sandbox) -> None
     shared.ao("status", cwd=repo)
     assert "gone" in shared.ao("projects").stdout
     made = _json(shared, "new", "[[wait]]", cwd=repo)
-    refused(shared.ao("remove-project", "gone", check=False), 1, made["id"], "ao stop")
+    assert_refused(shared.ao("remove-project", "gone", check=False), 1, made["id"], "ao stop")
     shared.ao("stop", made["id"])
     shared.ao("remove-project", "gone")
     for command in (["status"], ["projects"]):
@@ -254,8 +254,8 @@ def test_get_and_set_keep_comments(shared: Sandbox) -> None:
     assert text.startswith("# mine\n") and "# scripted" in text
     assert shared.ao("config", "get", "orchestrator.maxParallelAgents", cwd=repo).stdout == "2\n"
     assert shared.ao("config", "get", "defaults.workspace", cwd=repo).stdout == "clone\n"
-    refused(shared.ao("config", "set", "defaults.agnet", "demo", cwd=repo, check=False), 2, "agnet", "agent")
-    refused(shared.ao("config", "set", "port", "many", cwd=repo, check=False), 2, "port")
+    assert_refused(shared.ao("config", "set", "defaults.agnet", "demo", cwd=repo, check=False), 2, "agnet", "agent")
+    assert_refused(shared.ao("config", "set", "port", "many", cwd=repo, check=False), 2, "port")
     assert shared.ao("config", "get", "no.such.key", cwd=repo, check=False).returncode in (2, 3)
     assert file.read_text() == text
     json.loads(shared.ao("config", "schema").stdout)

@@ -16,7 +16,7 @@ from agent_orchestrator.cli.sessions.open import attach_command
 from agent_orchestrator.cli.top.actions import command
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.acceptance.commands import refused
+from tests.acceptance.commands import assert_refused
 from tests.acceptance.config.test_trust import DEMO, foreign
 
 
@@ -41,7 +41,7 @@ def test_trust_in_one_repository_is_none_in_another(box: Sandbox) -> None:
     box.request("POST", "/api/projects/trust", {"path": str(mine)})
     looked = [box.request("GET", f"/api/projects/trust?path={one}")["trusted"] for one in (mine, theirs)]
     assert looked == [True, False]
-    refused(box.ao("new", "[[wait]]", cwd=theirs, check=False), 1, "ao trust")
+    assert_refused(box.ao("new", "[[wait]]", cwd=theirs, check=False), 1, "ao trust")
 
 
 @pytest.mark.parametrize("named", ["plugins: [/dev/zero]", "docker: {dockerfile: /dev/zero}"])
@@ -59,10 +59,10 @@ def test_rules_that_are_too_long_are_not_read(box: Sandbox) -> None:
     with rules.open("wb") as file:
         file.truncate(8 << 20)
     began = time.monotonic()
-    refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 2, str(rules), "256 KB")
+    assert_refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 2, str(rules), "256 KB")
     rules.unlink()
     os.mkfifo(rules)
-    refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 2, str(rules), "no plain file")
+    assert_refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 2, str(rules), "no plain file")
     assert time.monotonic() - began < 60
     rules.unlink()
     rules.write_text("be kind " * 10_000)
@@ -86,7 +86,7 @@ def test_a_task_that_is_too_long_is_not_kept(box: Sandbox, tmp_path: Path) -> No
     """Neither of a person, who is told, nor of those who write to an issue, whose words are cut."""
     given = tmp_path / "task.md"
     given.write_text("[[wait]] " + "a" * (1 << 20))
-    refused(box.ao("new", "--file", str(given), check=False), 2, "the task has over 1 MB")
+    assert_refused(box.ao("new", "--file", str(given), check=False), 2, "the task has over 1 MB")
     issue = box.request("POST", "/api/issues", {"title": "Long", "body": "first"})
     for _ in range(11):
         box.request("POST", f"/api/issues/{issue['number']}/comments", {"body": "[[wait]] " + "a" * 99_000})
@@ -102,7 +102,7 @@ def test_no_file_is_made_where_a_symlink_of_it_leads(box: Sandbox, tmp_path: Pat
     (repo / "agent-orchestrator.yaml").unlink()
     (repo / "agent-orchestrator.yaml").symlink_to(tmp_path / "profile")
     for argv in (["init"], ["start", "--no-open"]):
-        refused(box.ao(*argv, cwd=repo, check=False), 1, "agent-orchestrator.yaml is a symlink", "remove it")
+        assert_refused(box.ao(*argv, cwd=repo, check=False), 1, "agent-orchestrator.yaml is a symlink", "remove it")
     assert not (tmp_path / "profile").exists()
 
 
@@ -121,7 +121,7 @@ def test_no_file_is_changed_where_a_symlink_of_it_leads(box: Sandbox, tmp_path: 
             done = box.ao(*argv, cwd=repo, check=False)
             assert done.returncode and str(link) in done.stderr, done.stdout + done.stderr
             assert target.read_text() == before
-    refused(box.ao("config", "set", "defaults.agent", "codex", cwd=repo, check=False), 1, str(other), "out of")
+    assert_refused(box.ao("config", "set", "defaults.agent", "codex", cwd=repo, check=False), 1, str(other), "out of")
 
 
 def test_a_folder_that_is_called_like_our_own_code_is_not_run(box: Sandbox, tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_folder_that_is_called_like_our_own_code_is_not_run(box: Sandbox, tmp_
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text(f"open({str(ran)!r}, 'a').write(__file__)\n")
     box.ao("open", "namesake-x", "--print", cwd=repo, check=False)
-    refused(box.ao("doctor", "--repair", "--dry-run", cwd=repo, check=False), 1, "ao shutdown")
+    assert_refused(box.ao("doctor", "--repair", "--dry-run", cwd=repo, check=False), 1, "ao shutdown")
     window = subprocess.run(
         attach_command(str(box.home.path), "namesake-x"), cwd=workspace, env=box.env, capture_output=True, text=True
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.acceptance.commands import refused
+from tests.acceptance.commands import assert_refused
 
 SQUAD = {"default_program": "codex --model o9", "auto_yes": True, "branch_prefix": "me/", "daemon_poll_interval": 1000}
 
@@ -141,7 +141,7 @@ def old(box: Sandbox, config: Path) -> Iterator[Path]:
 def test_what_came_with_the_repository_is_not_made_the_users_own_unseen(box: Sandbox, config: Path, old: Path) -> None:
     mark = box.folder / "was-run"
     for options in ((), ("--json",)):
-        said = refused(box.ao("import", *options, str(old), check=False), 1, str(old), "--dry-run", "--yes")
+        said = assert_refused(box.ao("import", *options, str(old), check=False), 1, str(old), "--dry-run", "--yes")
         assert "1 not seen yet" in said
     assert not config.exists()
     assert f"  projects.app.postCreate: touch {mark}\n" in box.ao("import", "--dry-run", str(old)).stdout

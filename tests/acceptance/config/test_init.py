@@ -14,7 +14,7 @@ import pytest
 
 from agent_orchestrator.errors import NotFound
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.acceptance.commands import refused
+from tests.acceptance.commands import assert_refused
 from tests.acceptance.config.dialogue import CTRL_C, talk
 
 QUESTION = "Run and prove them in a clean checkout? [Y/n]"
@@ -209,10 +209,10 @@ def test_without_a_terminal_nothing_runs_before_trust(house: Sandbox) -> None:
         lambda: "not_set_up" in checks(house, made["id"]) or "not confirmed" in str(house.session(made["id"])),
         "a refusal",
     )
-    refused(house.ao("init", "--check", cwd=repo, check=False), 1, "not trusted", "ao init --check --yes")
+    assert_refused(house.ao("init", "--check", cwd=repo, check=False), 1, "not trusted", "ao init --check --yes")
     house.stop()
     house.start()
-    refused(house.ao("init", "--check", cwd=repo, check=False), 1, "not trusted")
+    assert_refused(house.ao("init", "--check", cwd=repo, check=False), 1, "not trusted")
     assert not mark.exists()
     house.ao("init", "--check", "--yes", cwd=repo)
     assert mark.exists()
@@ -245,7 +245,7 @@ def test_nothing_runs_after_a_clone_before_trust(house: Sandbox) -> None:
         ended = talk(house, *command, theirs.as_uri(), cwd=here)
         assert ended.code == 0 and QUESTION not in ended.text, ended.text
     assert "make test" in config(here / "theirs") and not mark.exists()
-    refused(house.ao("init", "--check", cwd=here / "theirs", check=False), 1, "not trusted")
+    assert_refused(house.ao("init", "--check", cwd=here / "theirs", check=False), 1, "not trusted")
     house.ao("trust", "--yes", cwd=here / "theirs")
     house.ao("init", "--check", cwd=here / "theirs")
     assert mark.exists()
@@ -363,7 +363,9 @@ def test_the_set_up_is_made_from_scratch_each_time(house: Sandbox) -> None:
         assert count.read_text() == "x\n" * number
     nothing = make(house, "nothing", {"a.txt": ""})
     (nothing / "agent-orchestrator.yaml").write_text("projects: {nothing: {path: .}}\n")
-    refused(house.ao("init", "--check", cwd=nothing, check=False), 3, "neither postCreate nor ci", "ao config set")
+    assert_refused(
+        house.ao("init", "--check", cwd=nothing, check=False), 3, "neither postCreate nor ci", "ao config set"
+    )
 
 
 # -- git status --------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 
 from agent_orchestrator.errors import Conflict
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.acceptance.commands import refused
+from tests.acceptance.commands import assert_refused
 
 DEMO = "defaults: {agent: demo, runtime: process}\n"
 PLUGIN = """
@@ -83,9 +83,9 @@ def test_nothing_of_it_runs_when_somebody_only_looks(box: Sandbox) -> None:
     for command in looks:
         done = box.ao(command, cwd=repo, check=False)
         assert "Traceback" not in done.stderr, done
-    refused(box.ao("fix", cwd=repo, check=False), 1, "ao trust")
+    assert_refused(box.ao("fix", cwd=repo, check=False), 1, "ao trust")
     assert "ao trust" in box.ao("plan", "a goal", cwd=repo, check=False).stderr
-    refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "ao trust")
+    assert_refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "ao trust")
     assert "not in force" in box.ao("status", cwd=repo).stderr
     assert list(marks.iterdir()) == []
     assert "touch" not in box.ao("reactions", "list", "--json", cwd=repo).stdout
@@ -101,7 +101,7 @@ def test_what_was_shown_is_what_is_trusted(box: Sandbox) -> None:
     (repo / "agent-orchestrator.yaml").write_text(DEMO + "projects: {swapped: {path: ., postCreate: [false]}}\n")
     with pytest.raises(Conflict, match="changed since it was shown"):
         box.request("POST", "/api/projects/trust", {"path": str(repo), "digest": preview["digest"]})
-    refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "ao trust")
+    assert_refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "ao trust")
 
 
 def test_code_that_it_names_is_trusted_with_its_content(box: Sandbox) -> None:
@@ -117,10 +117,10 @@ def test_code_that_it_names_is_trusted_with_its_content(box: Sandbox) -> None:
     assert loaded[-1]["origin"] == str(repo / "own.py") and loaded[-1]["permissions"] == ["network", "secrets"]
     (repo / "own.py").write_text(plugin + "\n# landed by somebody\n")
     commit(box, repo)
-    refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "own.py", "ao trust")
+    assert_refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "own.py", "ao trust")
     box.stop()
     box.start()
-    refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "own.py", "ao trust")
+    assert_refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "own.py", "ao trust")
     assert mark.read_text() == "run\n", "changed code is not run, by no daemon"
     box.ao("trust", "--yes", cwd=repo)
     answer(box, "new", "[[wait]]", cwd=repo)
@@ -141,7 +141,7 @@ def test_the_users_own_file_does_not_stand_for_code_that_others_change(box: Sand
     (repo / "own.py").write_text(plugin + "\n# landed by somebody\n")
     with (repo / "agent-orchestrator.yaml").open("a") as file:
         file.write("projects: {owner: {path: ., postCreate: [true]}}\n")
-    refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "own.py", "ao trust")
+    assert_refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "own.py", "ao trust")
 
 
 def test_code_of_the_users_own_may_be_edited_by_him(box: Sandbox) -> None:
@@ -167,7 +167,7 @@ def test_what_a_pull_brings_waits_and_running_sessions_go_on_without_it(box: San
         DEMO + theirs + "reactions: {agent-idle: {action: command, command: touch evil}}\n"
     )
     commit(box, repo)
-    refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "ao trust")
+    assert_refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "ao trust")
     assert answer(box, "send", made["id"], "[[say: two]]", "--wait", cwd=repo)["state"] in ("delivered", "acknowledged")
     assert "evil" not in box.ao("reactions", "list", "--json", cwd=repo).stdout
     box.ao("stop", made["id"], cwd=repo)
@@ -194,13 +194,13 @@ def test_walls_that_were_trusted_are_taken_away_by_a_persons_word(box: Sandbox) 
     commit(box, repo)
     box.stop()
     box.start()
-    refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "no longer permissions: default", "ao trust")
+    assert_refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "no longer permissions: default", "ao trust")
     file.with_suffix(".yml").unlink()
     file.write_text(text(""))
     commit(box, repo)
     box.stop()
     box.start()
-    refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "no longer permissions: default", "ao trust")
+    assert_refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "no longer permissions: default", "ao trust")
     box.ao("stop", made["id"], cwd=repo)
     box.ao("restore", made["id"], "--no-wait", cwd=repo, check=False)
     box.until(lambda: "trust" in str(box.session(made["id"])["waitingFor"]), "it to wait for trust")
@@ -230,7 +230,7 @@ def test_a_secret_of_the_keyring_is_filled_in_once_it_is_trusted_by_name(tmp_pat
             + "projects: {app: {path: ., env: {APP_A: '${keyring:MINE}', APP_B: '${keyring:NONE}'}, postCreate: ['echo $APP_A > made']}}\n"
         )
         repo = foreign(box, "app", text)
-        refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "ao trust", "variables")
+        assert_refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "ao trust", "variables")
         checked = box.ao("config", "validate", cwd=repo)
         assert "keyring:NONE is not set" not in checked.stdout + checked.stderr, "the keyring was asked"
         shown = box.ao("trust", "--yes", cwd=repo).stdout
@@ -275,11 +275,11 @@ def test_another_users_file_is_not_used(box: Sandbox) -> None:
     repo = foreign(box, "shared-place", DEMO + "projects: {shared-place: {path: ., postCreate: [touch evil]}}\n")
     file = repo / "agent-orchestrator.yaml"
     file.chmod(0o666)
-    refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 2, "can be written by everybody", "chmod o-w")
+    assert_refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 2, "can be written by everybody", "chmod o-w")
     file.chmod(0o644)
     if os.geteuid() == 0:
         os.chown(file, 4242, 4242)
-        refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 2, "belongs to another user")
+        assert_refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 2, "belongs to another user")
 
 
 def test_a_rules_file_that_leads_out_of_the_repository(box: Sandbox) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.acceptance.commands import acknowledged, refused
+from tests.acceptance.commands import assert_refused, send_and_wait
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_a_second_daemon_is_refused(off: Sandbox) -> None:
         [sys.executable, "-m", "agent_orchestrator.daemon", "--foreground"],
         env=off.env, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
-    refused(second, 1, "runs already", str(off.daemon_pid()), "ao shutdown")
+    assert_refused(second, 1, "runs already", str(off.daemon_pid()), "ao shutdown")
     assert off.ao("start", "--no-open").returncode == 0
 
 
@@ -114,10 +114,10 @@ def test_a_port_that_is_taken(off: Sandbox) -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        refused(off.ao("start", "--no-open", "--port", str(port), check=False), 4, str(port))
+        assert_refused(off.ao("start", "--no-open", "--port", str(port), check=False), 4, str(port))
         assert _daemons(off) == []
         off.home.config.write_text(f"port: {port}\n")
-        refused(off.ao("status", check=False), 4, str(port), "port")
+        assert_refused(off.ao("status", check=False), 4, str(port), "port")
         assert _daemons(off) == []
 
 
@@ -141,11 +141,11 @@ def test_a_home_that_cannot_be_written(tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
         box.env["AO_HOME"] = str(tmp_path / "file" / "home")
         done = box.ao("status", check=False)
-        refused(done, 4 if done.returncode == 4 else 1, str(tmp_path / "file"))
+        assert_refused(done, 4 if done.returncode == 4 else 1, str(tmp_path / "file"))
         if os.getuid():
             (tmp_path / "shut").mkdir(mode=0o500)
             box.env["AO_HOME"] = str(tmp_path / "shut" / "home")
-            refused(box.ao("status", check=False), 4, str(tmp_path / "shut"))
+            assert_refused(box.ao("status", check=False), 4, str(tmp_path / "shut"))
 
 
 @pytest.mark.parametrize("folder", ["with a space and ünï", "long/" + "/".join(["x" * 60] * 3)])
@@ -154,7 +154,7 @@ def test_homes_with_odd_and_long_paths(tmp_path: Path, runtime: str, folder: str
         box.repository()
         box.start()
         box.ao("new", "[[say: ready]]", "--name", "w")
-        acknowledged(box, "w", "[[edit: a.txt|one]]")
+        send_and_wait(box, "w", "[[edit: a.txt|one]]")
         box.ao("stop", "w")
 
 
@@ -237,7 +237,7 @@ def test_without_tmux_the_process_runtime_serves(off: Sandbox) -> None:
     off.start()
     assert off.json("new", "[[wait]]")["runtime"] == "process"
     before = len(off.sessions())
-    refused(off.ao("new", "[[wait]]", "--runtime", "tmux", check=False), 1, "tmux", "install")
+    assert_refused(off.ao("new", "[[wait]]", "--runtime", "tmux", check=False), 1, "tmux", "install")
     assert len(off.sessions()) == before
     assert "tmux" in off.ao("doctor", check=False).stdout
 

@@ -12,7 +12,7 @@ import pytest
 
 from agent_orchestrator.testing import sandbox
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.acceptance.commands import refused
+from tests.acceptance.commands import assert_refused
 
 READING = """
 import sys
@@ -72,7 +72,7 @@ def test_a_file_that_breaks_its_reader_is_broken_and_nothing_else_is(
         assert {one["id"] for one in box.request("GET", "/api/projects")["projects"]} == {"app", "odd"}
         assert box.ao("status", cwd=app).stderr == ""
         assert "it is not in force" in box.ao("status", cwd=odd).stderr
-        refused(box.ao("new", "x", cwd=odd, check=False), 2, str(file), "ArithmeticError")
+        assert_refused(box.ao("new", "x", cwd=odd, check=False), 2, str(file), "ArithmeticError")
         assert box.home.log.read_text().count("Traceback") == 2  # once a daemon
         file.write_text(good)
         assert box.ao("new", "[[wait]]", cwd=odd).stderr == ""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.acceptance.session_states import Json, checked, status, until
+from tests.acceptance.session_states import Json, wait_for_checks, wait_for_session, wait_for_status
 
 CONFIG = """
 defaults: {agent: demo, runtime: process}
@@ -37,7 +37,7 @@ def told(box: Sandbox, session: str) -> list[str]:
 
 
 def asks(box: Sandbox, session: str, why: str) -> Json:
-    return until(
+    return wait_for_session(
         box, session, lambda now: now["waitingFor"] == f"your word: {why}" and now["column"] == "Needs you", why
     )
 
@@ -50,7 +50,7 @@ def test_a_person_says_whether_it_goes_on(box: Sandbox) -> None:
     begin(box, "first", "[[sleep: 300]]")
     for name in ("second", "third", "fourth"):
         begin(box, name, "[[say: here]]", "first")
-        until(box, name, lambda now: now["waitingFor"] == "app-first to be done", "to wait")
+        wait_for_session(box, name, lambda now: now["waitingFor"] == "app-first to be done", "to wait")
     box.ao("stop", "first")
     why = "app-first was stopped without landing"
     for name in ("second", "third", "fourth"):
@@ -64,12 +64,12 @@ def test_a_person_says_whether_it_goes_on(box: Sandbox) -> None:
     assert why in box.ao("status", "second").stdout
 
     box.ao("answer", "second", "--allow")
-    status(box, "second", "idle")
+    wait_for_status(box, "second", "idle")
     box.ao("answer", "third", "--deny")
-    status(box, "third", "stopped")
+    wait_for_status(box, "third", "stopped")
 
     box.ao("restore", "first")
-    until(
+    wait_for_session(
         box,
         "fourth",
         lambda now: (now["waitingFor"], now["column"]) == ("app-first to be done", "Working"),
@@ -84,19 +84,19 @@ def test_a_person_says_whether_it_goes_on(box: Sandbox) -> None:
 def test_all_goes_on_by_itself_once_it_has_landed(box: Sandbox) -> None:
     begin(box, "first", WORK.format("first"))
     begin(box, "second", "[[say: here]]", "first")
-    checked(box, "first")
+    wait_for_checks(box, "first")
     box.request("POST", "/api/sessions/first/close")
     asks(box, "second", "the pull request of app-first was closed")
     begin(box, "other", WORK.format("other"))
     begin(box, "later", "[[say: here]]", "other")
-    checked(box, "other")
+    wait_for_checks(box, "other")
     box.ao("stop", "other")
     asks(box, "later", "app-other was stopped without landing")
     box.ao("restore", "other")
-    until(box, "later", lambda now: now["waitingFor"] == "app-other to be done", "to wait")
-    checked(box, "other")
+    wait_for_session(box, "later", lambda now: now["waitingFor"] == "app-other to be done", "to wait")
+    wait_for_checks(box, "other")
     box.ao("merge", "other")
-    status(box, "later", "idle")
+    wait_for_status(box, "later", "idle")
     assert [one[0] for one in questions(box) if one[0] == "app-later"] == []
 
 
@@ -106,7 +106,7 @@ def test_one_that_fails_is_not_done_and_one_without_a_change_is(box: Sandbox) ->
     begin(box, "good", "[[exit: 0]]")
     begin(box, "after-good", "[[say: here]]", "good")
     asks(box, "after-bad", "app-bad failed")
-    status(box, "after-good", "idle")
+    wait_for_status(box, "after-good", "idle")
 
 
 def test_issues_behind_an_attempt_that_ended_are_told_of(box: Sandbox) -> None:

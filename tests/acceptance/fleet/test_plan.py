@@ -16,8 +16,8 @@ import pytest
 
 from agent_orchestrator.core.events import rfc3339
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.acceptance.planning import WRITES, crashing, goal, task
-from tests.acceptance.session_states import PLENTY, status
+from tests.acceptance.planning import WRITES, goal, start_crashing_daemon, task
+from tests.acceptance.session_states import TIMEOUT, wait_for_status
 
 PLAN_KEYS = "id project goal state tasks notes error progress agent usage createdAt updatedAt"
 TASK_KEYS = (
@@ -76,12 +76,12 @@ def test_a_goal_becomes_sessions_that_wait_for_each_other(process_box: Sandbox) 
     first, second = issues(process_box)
     assert (first["title"], second["title"], second["after"]) == ("Make a", "Make the second", [1])
     assert "## Acceptance criteria\n\n- a.txt is there" in first["body"] and "- `a.txt`" in first["body"]
-    status(process_box, "make-a", "review_pending", "mergeable")
+    wait_for_status(process_box, "make-a", "review_pending", "mergeable")
     assert [row["issue"] for row in process_box.sessions()] == ["1"]
     again = process_box.json("plan", "P1", "--apply")
     assert [row["issue"] for row in again["tasks"]] == [1, 2] and len(issues(process_box)) == 2
     process_box.ao("merge", "make-a")
-    status(process_box, "make-the-second", "review_pending", "mergeable")
+    wait_for_status(process_box, "make-the-second", "review_pending", "mergeable")
     done = process_box.json("plan", "P1")
     assert done["tasks"][0]["status"] == "done"
     assert done["tasks"][1]["sessions"] == ["app-make-the-second"]
@@ -92,7 +92,7 @@ def test_without_a_start_nobody_takes_them(process_box: Sandbox) -> None:
     applied = process_box.json("plan", goal(task("a")), "--apply", "--no-start")
     assert applied["tasks"][0]["status"] == "ready"
     process_box.ao("plan", goal(task("b")), "--apply")
-    status(process_box, "make-b", "review_pending", "mergeable")
+    wait_for_status(process_box, "make-b", "review_pending", "mergeable")
     assert [row["name"] for row in process_box.sessions()] == ["make-b"], "only what is to be started is taken"
     made = process_box.json("new", "1")
     assert (made["id"], process_box.json("plan", "P1")["tasks"][0]["sessions"]) == ("app-make-a", ["app-make-a"])
@@ -106,7 +106,7 @@ def test_no_more_at_once_than_was_said(process_box: Sandbox, by_hand: bool) -> N
     if by_hand:
         process_box.ao("new", "--no-wait", "1", "2")
     process_box.until(
-        lambda: [event["type"] for event in process_box.events()].count("agent-done") == 2, "both to be done", PLENTY
+        lambda: [event["type"] for event in process_box.events()].count("agent-done") == 2, "both to be done", TIMEOUT
     )
     told = [event["type"] for event in process_box.events() if event["type"] in ("agent-launched", "agent-done")]
     assert told == ["agent-launched", "agent-done"] * 2
@@ -309,7 +309,7 @@ def test_the_open_issues_are_planned(process_box: Sandbox) -> None:
     with_editor(process_box, "text.replace('issue: 1', 'issue: 1\\n    priority: 3\\n    files: [a.txt]')")
     applied = process_box.json("plan", made["id"], "--edit", "--apply")
     assert [row["issue"] for row in applied["tasks"]] == [1, 2] and len(issues(process_box)) == 3
-    status(process_box, "serve-it", "review_pending", "mergeable")
+    wait_for_status(process_box, "serve-it", "review_pending", "mergeable")
     assert [row["issue"] for row in process_box.sessions()] == ["1"]
     process_box.ao("issue", "close", "2")
     gone = {"goal": "x", "tasks": [{"id": "a", "title": "x", "issue": 2}]}
@@ -354,7 +354,7 @@ def test_who_has_enough_of_waiting_may_go(house: Sandbox) -> None:
     waiting.send_signal(signal.SIGINT)
     _, said = waiting.communicate(timeout=60)
     assert waiting.returncode == 130 and f"{name} goes on: see ao plan {name}" in said
-    house.until(lambda: house.json("plan", name)["state"] == "draft", "it to go on all the same", PLENTY)
+    house.until(lambda: house.json("plan", name)["state"] == "draft", "it to go on all the same", TIMEOUT)
 
 
 def test_the_scripted_agent_works_headless_too(tmp_path: Path) -> None:
@@ -362,10 +362,10 @@ def test_the_scripted_agent_works_headless_too(tmp_path: Path) -> None:
         box.repository(config="defaults: {agent: demo, runtime: process, agentConfig: {mode: headless}}\n")
         box.start()
         box.ao("new", "--name", "x", WRITES.format("a"))
-        assert status(box, "x", "review_pending")["pr"]["state"] == "open"
+        assert wait_for_status(box, "x", "review_pending")["pr"]["state"] == "open"
         box.ao("send", "x", WRITES.format("b"))
         box.until(
-            lambda: box.git("ls-tree", "--name-only", "feature/x").split()[-1:] == ["b.txt"], "the next turn", PLENTY
+            lambda: box.git("ls-tree", "--name-only", "feature/x").split()[-1:] == ["b.txt"], "the next turn", TIMEOUT
         )
 
 
@@ -377,7 +377,7 @@ def test_a_daemon_killed_in_the_middle_plans_again(process_box: Sandbox) -> None
     [agent] = process_box.until(lambda: planners(process_box), "the agent")
     process_box.stop(signal.SIGKILL)
     process_box.start()
-    again = process_box.until(lambda: [pid for pid in planners(process_box) if pid != agent], "another agent", PLENTY)
+    again = process_box.until(lambda: [pid for pid in planners(process_box) if pid != agent], "another agent", TIMEOUT)
     process_box.until(lambda: planners(process_box) == again, "what the first daemon had started to be ended")
     assert len(left_behind(process_box)) == 1 and len(plans(process_box)) == 1
     process_box.ao("plan", made["id"], "--discard")
@@ -387,7 +387,7 @@ def test_a_daemon_killed_in_the_middle_plans_again(process_box: Sandbox) -> None
 @pytest.mark.parametrize("at", ["commit: plan-requested", "insert: plan-drafted", "commit: plan-drafted"])
 def test_a_death_around_a_plan_leaves_one_plan(process_box: Sandbox, at: str) -> None:
     process_box.stop()
-    daemon = crashing(process_box, at)
+    daemon = start_crashing_daemon(process_box, at)
     # The command repeats what the daemon died on, by the next daemon.
     made = process_box.json("plan", goal(task("a")))
     assert daemon.wait(60) == -signal.SIGKILL
@@ -398,7 +398,7 @@ def test_a_death_around_a_plan_leaves_one_plan(process_box: Sandbox, at: str) ->
 def test_a_death_in_the_middle_of_apply_leaves_all_or_nothing(process_box: Sandbox, at: str) -> None:
     process_box.ao("plan", goal(task("a"), task("b", "a"), task("c", "b")))
     process_box.stop()
-    daemon = crashing(process_box, at)
+    daemon = start_crashing_daemon(process_box, at)
     # The command repeats what the daemon died on, by the next daemon.
     done = process_box.ao("plan", "P1", "--apply", "--no-start", check=False)
     assert daemon.wait(60) == -signal.SIGKILL

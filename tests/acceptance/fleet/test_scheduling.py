@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.testing.sandbox import Sandbox, have_tmux
-from tests.acceptance.commands import refused
-from tests.acceptance.session_states import until
+from tests.acceptance.commands import assert_refused
+from tests.acceptance.session_states import wait_for_session
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 SLOTS, TASKS = 8, 30
@@ -87,7 +87,7 @@ def test_no_issue_is_ever_taken_twice(box: Sandbox) -> None:
     box.until(lambda: all(one["pid"] for one in box.sessions()), "every agent to run", 60)
     taken = sorted(int(one["issue"]) for one in box.sessions())
     assert taken == list(range(1, count + 1))
-    refused(box.ao("new", "3", check=False), 1, "works on issue 3 already")
+    assert_refused(box.ao("new", "3", check=False), 1, "works on issue 3 already")
 
 
 PROFILES = """
@@ -147,7 +147,7 @@ def test_the_specialists_take_what_is_theirs(tmp_path: Path) -> None:
         box.ao("issue", "new", "Serve it", "--label", "api", "--label", "ui", "--label", "backend")
         box.ao("issue", "new", "Colours", "--label", "ui")
         box.until(lambda: {one["issue"] for one in box.sessions()} == {"1", "3"}, "the front end's to be taken", 60)
-        front = until(box, "style-the-page", lambda now: now["pid"], "its agent")
+        front = wait_for_session(box, "style-the-page", lambda now: now["pid"], "its agent")
         assert (front["profile"], front["agent"], front["runtime"]) == ("frontend-specialist", "claude-code", "tmux")
 
         def refusal() -> str:
@@ -159,7 +159,7 @@ def test_the_specialists_take_what_is_theirs(tmp_path: Path) -> None:
         assert "docker" in box.until(refusal, "the back end's to be refused")
         notices = [one["data"]["title"] for one in box.events() if one["type"] == "notified"]
         assert notices.count("issue 2: backend-specialist could not take it") == 1
-        refused(box.ao("new", "2", check=False), 1, "no container engine answers", "docker")
+        assert_refused(box.ao("new", "2", check=False), 1, "no container engine answers", "docker")
 
 
 def taken(box: Sandbox, session: str, status: str, what: str) -> None:
@@ -207,9 +207,9 @@ def test_a_machine_bears_only_so_many_and_projects_share(box: Sandbox) -> None:
         box.ao("new", "[[sleep: 300]]", "--name", f"a{number}", "--no-wait")
     box.ao("new", "[[sleep: 300]]", "--name", "z", "--no-wait", cwd=zoo)
     wait = "a free place on this machine (2 of 2 agents at work)"
-    until(box, "zoo-z", lambda now: now["waitingFor"] == wait, "to wait")
-    until(box, "app-a3", lambda now: now["waitingFor"] == wait, "to wait")
+    wait_for_session(box, "zoo-z", lambda now: now["waitingFor"] == wait, "to wait")
+    wait_for_session(box, "app-a3", lambda now: now["waitingFor"] == wait, "to wait")
     box.ao("stop", "a0")
-    until(box, "zoo-z", lambda now: now["pid"], "its turn, before the elder ones of the other project")
-    until(box, "app-a1", lambda now: now["pid"], "its agent")
+    wait_for_session(box, "zoo-z", lambda now: now["pid"], "its turn, before the elder ones of the other project")
+    wait_for_session(box, "app-a1", lambda now: now["pid"], "its agent")
     assert [one["name"] for one in box.sessions() if one["pid"]] == ["a1", "z"]

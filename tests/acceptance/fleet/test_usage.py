@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.acceptance.commands import refused
+from tests.acceptance.commands import assert_refused
 
 AGENT = """
 import json, os
@@ -55,7 +55,7 @@ def test_tokens_and_dollars_are_added_up(process_box: Sandbox) -> None:
     assert box.json("usage", "--since", "2999-01-01")["rows"] == []
     shown = box.ao("usage").stdout
     assert "app-a" in shown and "$2.88" in shown and "total" in shown
-    refused(box.ao("usage", "--since", "yesterday", check=False), 2, "for example")
+    assert_refused(box.ao("usage", "--since", "yesterday", check=False), 2, "for example")
     box.stop(9)
     box.start()
     assert box.json("usage") == by_session

@@ -16,7 +16,7 @@ import pytest
 
 from agent_orchestrator.sessions.lifecycle.delivery import FIRST_REPORT_TIMEOUT
 from agent_orchestrator.testing.sandbox import RUNTIMES, Sandbox, have_tmux
-from tests.acceptance.commands import acknowledged
+from tests.acceptance.commands import send_and_wait
 
 CONFIG = """\
 defaults: {{runtime: {runtime}}}
@@ -321,7 +321,7 @@ def test_reports_acknowledgements_and_questions(cli: Sandbox) -> None:
     assert now["usage"] == {"input": 1200, "output": 300, "usd": 0.012}
     assert now["evidence"]["source"] == "spool"
     assert "3/5 steps (60 %)" in cli.ao("status").stdout
-    acknowledged(cli, "sp", "hello there")
+    send_and_wait(cli, "sp", "hello there")
     inbox = [json.loads(line) for line in (cli.home.path / "sessions/p-sp/inbox.jsonl").read_text().splitlines()]
     assert inbox[-1]["text"] == "hello there"
     assert cli.json("send", "sp", "ask me", "--wait")["state"] == "acknowledged"
@@ -334,7 +334,7 @@ def test_reports_acknowledgements_and_questions(cli: Sandbox) -> None:
 def test_a_message_waits_while_a_permission_dialog_is_open(cli: Sandbox) -> None:
     cli.ao("new", "hello", "--agent", "spooler", "--name", "hold")
     now = _until(cli, "p-hold", activity="idle")
-    acknowledged(cli, "hold", "block now")
+    send_and_wait(cli, "hold", "block now")
     _until(cli, "p-hold", status="blocked", waitingFor="Allow it?")
     waiting = cli.json("send", "hold", "later")
     path = f"/api/sessions/p-hold/messages/{waiting['messageId']}"

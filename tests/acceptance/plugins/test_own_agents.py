@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.acceptance.commands import refused
+from tests.acceptance.commands import assert_refused
 
 # Reads typed lines. Its record says busy or idle, its journal has what it took up and what it said: like a real agent's.
 PROGRAM = """\
@@ -246,7 +246,7 @@ def test_what_an_agent_is_told_can_be_seen(bare_box: Sandbox) -> None:
     assert "feature/t" in told["system"] and "`make test`" in told["system"] and "Be brief." in told["system"]
     assert told["prompt"] == "hello there\n\nBe brief."
     assert "hello there" in box.ao("status", "t", "--prompt").stdout
-    refused(box.ao("status", "--prompt", check=False), 2, "name the session")
+    assert_refused(box.ao("status", "--prompt", check=False), 2, "name the session")
 
 
 def test_a_conversation_begun_by_hand_is_gone_on_with(bare_box: Sandbox) -> None:
@@ -261,12 +261,12 @@ def test_a_pull_request_is_taken_over(bare_box: Sandbox) -> None:
     _with_agent(box)
     box.ao("new", "commit it", "--name", "l")
     number = box.until(lambda: (box.session("l")["pr"] or {}).get("number"), "its pull request")
-    refused(box.ao("new", "--pr", str(number), check=False), 1, "ao stop app-l")
+    assert_refused(box.ao("new", "--pr", str(number), check=False), 1, "ao stop app-l")
     box.ao("stop", "l")
     box.ao("new", "--pr", f"#{number}", "--name", "again")
     again = box.session("again")
     assert again["branch"] == "feature/l" and again["title"] == "commit it"
-    refused(box.ao("new", "--pr", "999", check=False), 3, "no pull request #999")
+    assert_refused(box.ao("new", "--pr", "999", check=False), 3, "no pull request #999")
 
 
 @pytest.mark.parametrize("runtime", ["process"])

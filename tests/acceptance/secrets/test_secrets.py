@@ -13,7 +13,7 @@ from websockets.asyncio.client import unix_connect
 
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.acceptance.secrets import canaries as birds
-from tests.acceptance.session_states import PLENTY, until
+from tests.acceptance.session_states import TIMEOUT, wait_for_session
 
 EMIT = """\
 terminal={terminal}; spool={spool}; commit={commit}; check={check}; issue={issue}
@@ -103,19 +103,19 @@ def _live(box: Sandbox, canaries: dict[str, str], watch: birds.Watching) -> None
     box.ao("new", "-p", "app", "--name", "work", "-", stdin=task)
     box.ao("new", "-p", "hub", "--name", "else", "--no-wait", "[[wait]]", check=False)
     box.ao("new", "-p", "app", "--no-wait", "-", stdin=f"[[wait]] {canaries['task']}")
-    box.until(lambda: watch.seen >= {"app-work", "app-other", "a check"}, "all of them to be seen", PLENTY)
+    box.until(lambda: watch.seen >= {"app-work", "app-other", "a check"}, "all of them to be seen", TIMEOUT)
     (box.folder / "seen").touch()
     checked = "a check that failed"
-    until(
+    wait_for_session(
         box, "app-work", lambda now: now["pr"] and "failure" in [one["state"] for one in now["pr"]["checks"]], checked
     )
     box.ao("send", "app-work", "-", stdin=f"also with {canaries['message']} and {canaries['project']}")
     box.request("POST", "/api/sessions/app-work/review", {"verdict": "changes_requested", "body": canaries["message"]})
-    box.until(lambda: "message-delivered" in [one["type"] for one in box.events("app-work")], "a delivery", PLENTY)
+    box.until(lambda: "message-delivered" in [one["type"] for one in box.events("app-work")], "a delivery", TIMEOUT)
     box.ao("stop", "app-work")
-    until(box, "app-work", lambda now: now["status"] == "stopped", "the stop")
+    wait_for_session(box, "app-work", lambda now: now["status"] == "stopped", "the stop")
     box.ao("restore", "app-work")
-    until(box, "app-work", lambda now: now["activity"] in ("idle", "waiting_input"), "its agent at rest")
+    wait_for_session(box, "app-work", lambda now: now["activity"] in ("idle", "waiting_input"), "its agent at rest")
 
 
 def test_the_scene_is_what_it_should_be(box: Sandbox, watching: birds.Watching, canaries: dict[str, str]) -> None:

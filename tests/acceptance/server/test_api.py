@@ -16,7 +16,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.acceptance.commands import refused
+from tests.acceptance.commands import assert_refused
 
 SESSION = {
     "id",
@@ -164,10 +164,10 @@ def test_named_tokens(shared: Sandbox) -> None:
     assert (
         "ci" in shared.ao("token", "list").stdout and made["token"] not in shared.ao("token", "list", "--json").stdout
     )
-    refused(shared.ao("token", "new", "ci", check=False), 1, "ci")
+    assert_refused(shared.ao("token", "new", "ci", check=False), 1, "ci")
     shared.ao("token", "revoke", "ci")
     assert _tcp(shared, "/api/sessions", made["token"])[0] == 401
-    refused(shared.ao("token", "revoke", "ci", check=False), 3, "ci")
+    assert_refused(shared.ao("token", "revoke", "ci", check=False), 3, "ci")
 
 
 def test_one_key_is_one_session_and_one_message(shared: Sandbox) -> None:

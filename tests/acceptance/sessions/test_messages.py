@@ -10,7 +10,7 @@ import pytest
 
 from agent_orchestrator.errors import Conflict
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.acceptance.commands import acknowledged, refused
+from tests.acceptance.commands import assert_refused, send_and_wait
 
 
 def _received(box: Sandbox) -> list[str]:
@@ -76,12 +76,12 @@ def test_held_while_blocked_and_answered_by_key(box: Sandbox) -> None:
     path = f"/api/sessions/b/messages/{sent['messageId']}"
     held = box.until(lambda: (now := box.request("GET", path))["state"] == "held" and now, "the message to be held")
     assert held["reason"]
-    refused(box.ao("answer", "b", "some text", check=False), 2, "--allow")
+    assert_refused(box.ao("answer", "b", "some text", check=False), 2, "--allow")
     box.ao("answer", "b", "--allow")
     workspace = Path(box.session("b")["workspacePath"])
     box.until(lambda: (workspace / "allowed.txt").exists(), "the permission")
     box.until(lambda: box.request("GET", path)["state"] == "acknowledged", "the message")
-    refused(box.ao("answer", "b", "--allow", check=False), 1, "waits for no permission")
+    assert_refused(box.ao("answer", "b", "--allow", check=False), 1, "waits for no permission")
 
 
 def test_an_answer_is_for_what_was_shown_and_for_nothing_else(box: Sandbox) -> None:
@@ -90,7 +90,7 @@ def test_an_answer_is_for_what_was_shown_and_for_nothing_else(box: Sandbox) -> N
     (first,) = box.json("answer", "b")["questions"]
     box.ao("answer", "b", "--allow", "--request", first["request"])
     box.until(lambda: box.session("b")["waitingFor"] == "Allow rm?")
-    refused(
+    assert_refused(
         box.ao("answer", "b", "--allow", "--request", first["request"], check=False), 1, "asks something else by now"
     )
     with pytest.raises(Conflict, match="asks something else by now"):
@@ -100,11 +100,15 @@ def test_an_answer_is_for_what_was_shown_and_for_nothing_else(box: Sandbox) -> N
     assert not (Path(box.session("b")["workspacePath"]) / "allowed.txt").exists()
     box.request("POST", "/api/sessions/b/answer", {"decision": "allow", "request": second["request"]})
     box.until(lambda: any(one["type"] == "agent-ask" for one in box.events("b")), "what was allowed")
-    refused(box.ao("answer", "b", "ls", "--request", second["request"], check=False), 1, "asks something else by now")
+    assert_refused(
+        box.ao("answer", "b", "ls", "--request", second["request"], check=False), 1, "asks something else by now"
+    )
     (third,) = box.json("answer", "b")["questions"]
     box.ao("answer", "b", "fine", "--request", third["request"])
     box.until(lambda: box.session("b")["status"] != "needs_input", "the answer")
-    refused(box.ao("answer", "b", "fine", "--request", third["request"], check=False), 1, "does not ask this any more")
+    assert_refused(
+        box.ao("answer", "b", "fine", "--request", third["request"], check=False), 1, "does not ask this any more"
+    )
 
 
 def test_interrupt_and_input_from_files(box: Sandbox) -> None:
@@ -112,7 +116,7 @@ def test_interrupt_and_input_from_files(box: Sandbox) -> None:
     box.until(lambda: box.session("i")["activity"] == "active")
     file = box.folder / "text"
     file.write_text("[[edit: i.txt|by file]]\n")
-    acknowledged(box, "i", "--file", str(file), "--interrupt")
+    send_and_wait(box, "i", "--file", str(file), "--interrupt")
     workspace = Path(box.session("i")["workspacePath"])
     box.until(lambda: (workspace / "i.txt").exists(), "the message to be acted on")
     box.ao("send", "i", "-", "--wait", stdin="[[edit: j.txt|by stdin]]")
@@ -121,7 +125,7 @@ def test_interrupt_and_input_from_files(box: Sandbox) -> None:
 
 def test_empty_and_undeliverable_messages(shared: Sandbox) -> None:
     shared.ao("new", "[[wait]]", "--name", "e")
-    refused(shared.ao("send", "e", "", check=False), 2, "empty")
-    refused(shared.ao("send", "e", "\x1b\x07", check=False), 2, "empty")
+    assert_refused(shared.ao("send", "e", "", check=False), 2, "empty")
+    assert_refused(shared.ao("send", "e", "\x1b\x07", check=False), 2, "empty")
     shared.ao("stop", "e")
-    refused(shared.ao("send", "e", "hello", check=False), 1, "stopped", "ao restore")
+    assert_refused(shared.ao("send", "e", "hello", check=False), 1, "stopped", "ao restore")

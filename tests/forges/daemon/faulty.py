@@ -13,7 +13,7 @@ from typing import Any
 from agent_orchestrator.testing.github import GitHubServer
 from agent_orchestrator.testing.gitlab import GitLabServer
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.acceptance.session_states import PLENTY, Json, messages, until
+from tests.acceptance.session_states import TIMEOUT, Json, rule_messages, wait_for_session
 
 Forge = GitHubServer | GitLabServer
 REPO = "acme/app"
@@ -65,7 +65,9 @@ class Play:
         return self.opened()
 
     def opened(self, state: str = "open") -> Any:
-        ready = until(self.box, "one", lambda now: now["pr"] and now["pr"]["state"] == state, "a pull request")
+        ready = wait_for_session(
+            self.box, "one", lambda now: now["pr"] and now["pr"]["state"] == state, "a pull request"
+        )
         return self.forge.find_pull(REPO, ready["pr"]["number"])
 
     def said(self, pull: Any, text: str) -> None:
@@ -74,12 +76,12 @@ class Play:
 
     def heard(self, *texts: str) -> None:
         """The agent was sent each of these, once."""
-        self.box.until(lambda: all(text in "".join(self.sent()) for text in texts), f"{texts} to be sent", 2 * PLENTY)
+        self.box.until(lambda: all(text in "".join(self.sent()) for text in texts), f"{texts} to be sent", 2 * TIMEOUT)
         for text in texts:
             assert "".join(self.sent()).count(text) == 1, self.sent()
 
     def sent(self) -> list[str]:
-        return messages(self.box, "one")
+        return rule_messages(self.box, "one")
 
     def lands(self, pull: Any) -> None:
         """It passes, is approved and lands, as it would without any fault."""
@@ -93,7 +95,7 @@ class Play:
             return now["status"] == "mergeable" and now["head"] == pull.head_sha and not self._pending()
 
         self.forge.review(pull, "APPROVE", by="rev")
-        self.box.until(passed, "one to be mergeable", PLENTY)
+        self.box.until(passed, "one to be mergeable", TIMEOUT)
         self.box.ao("merge", "one")
         assert pull.merged
 
@@ -108,7 +110,7 @@ class Play:
             checks = self.box.request("GET", "/api/doctor")["checks"]
             return next((one for one in checks if words in one["detail"] and one["state"] != "ok"), {})
 
-        return self.box.until(found, f"the doctor to say {words!r}", PLENTY)
+        return self.box.until(found, f"the doctor to say {words!r}", TIMEOUT)
 
     def delayed(self, kind: str, words: str) -> Json:
         """The session's timeline says why something waits, and so does `ao why`."""
@@ -119,7 +121,7 @@ class Play:
                 (one for one in told if one["intent"] == kind and words in f"{one['error']}: {one['remedy']}"), {}
             )
 
-        told = self.box.until(found, f"{kind} to be delayed for {words!r}", PLENTY)
+        told = self.box.until(found, f"{kind} to be delayed for {words!r}", TIMEOUT)
         assert any(line.startswith(f"Effect {kind}: pending, ") for line in self.box.json("why", "one")["lines"])
         return told
 

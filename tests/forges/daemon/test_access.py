@@ -13,7 +13,7 @@ from agent_orchestrator.testing.github import GitHubServer
 from agent_orchestrator.testing.gitlab import GitLabServer
 from agent_orchestrator.testing.jira import JiraServer
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.acceptance.session_states import PLENTY
+from tests.acceptance.session_states import TIMEOUT
 from tests.forges import fetch
 from tests.forges.conftest import published
 from tests.forges.plugins.trackers import LinearBench
@@ -54,7 +54,7 @@ def said(box: Sandbox, config: str, name: str, state: str, *words: str) -> str:
         text = f"{one.get('detail')} | {one.get('remedy')}"
         return text if one.get("state") == state and all(word in text for word in words) else None
 
-    return str(box.until(found, f"{name} {state}: {words}", PLENTY / 3))
+    return str(box.until(found, f"{name} {state}: {words}", TIMEOUT / 3))
 
 
 def soon(style: str) -> str:

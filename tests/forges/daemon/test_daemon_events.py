@@ -16,7 +16,7 @@ from agent_orchestrator.testing.github import GitHubServer
 from agent_orchestrator.testing.github.hooks import request as signed
 from agent_orchestrator.testing.gitlab import GitLabServer
 from agent_orchestrator.testing.linear import LinearServer
-from tests.acceptance.session_states import until
+from tests.acceptance.session_states import wait_for_session
 from tests.forges.client import Client
 from tests.forges.daemon.faulty import REPO, Forge, Play, played
 
@@ -63,12 +63,12 @@ def test_a_deleted_branch_closes_and_a_restored_one_goes_on(play: Play, forge: G
     pull = play.made()
     head = pull.head_sha
     forge.delete_branch(REPO, "feature/one", by="rev")
-    until(play.box, "one", lambda now: now["pr"]["state"] == "closed", "to be closed")
+    wait_for_session(play.box, "one", lambda now: now["pr"]["state"] == "closed", "to be closed")
     assert [one for one in play.box.events("one") if one["type"] == "pr-closed"]
     assert play.asked(3) <= 12
     play.git("push", "-q", "origin", f"{head}:refs/heads/feature/one")
     forge.reopen(pull)
-    until(play.box, "one", lambda now: now["pr"]["state"] == "open", "to be open again")
+    wait_for_session(play.box, "one", lambda now: now["pr"]["state"] == "open", "to be open again")
     play.lands(pull)
 
 
@@ -100,7 +100,7 @@ def test_a_renamed_repository_goes_on_under_its_new_name(play: Play, forge: Any,
     assert forge.read("acme/renamed", "feature/one", "c.txt") == "two\n"
     forge.check("acme/renamed", pull.head_sha, "tests", "success")
     forge.review(pull, "APPROVE", by="rev")
-    until(play.box, "one", lambda now: now["status"] == "mergeable", "to be mergeable")
+    wait_for_session(play.box, "one", lambda now: now["status"] == "mergeable", "to be mergeable")
     play.box.ao("merge", "one")
     assert pull.merged
 
@@ -134,7 +134,9 @@ def test_300_checks_are_all_known(play: Play, forge: Forge) -> None:
             REPO, pull.head_sha, f"c{number}", "failure" if bad else "success", log="E  boom\n" if bad else "ok\n"
         )
     play.heard("boom")
-    now = until(play.box, "one", lambda now: len(now["pr"]["checks"]) >= 300 or now["head"] != pull.head_sha, "them")
+    now = wait_for_session(
+        play.box, "one", lambda now: len(now["pr"]["checks"]) >= 300 or now["head"] != pull.head_sha, "them"
+    )
     assert len(now["pr"]["checks"]) in (0, 300)
     assert play.asked(4) <= 25
 

@@ -16,8 +16,8 @@ from agent_orchestrator.errors import AoError
 from agent_orchestrator.testing.github import GitHubServer
 from agent_orchestrator.testing.gitlab import GitLabServer
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.acceptance.commands import refused
-from tests.acceptance.session_states import PLENTY, messages, until
+from tests.acceptance.commands import assert_refused
+from tests.acceptance.session_states import TIMEOUT, rule_messages, wait_for_session
 
 CONFIG = """
 defaults: {{agent: demo, runtime: process}}
@@ -65,7 +65,7 @@ def pull(box: Sandbox, forge: Forge) -> Any:
     """The pull request of the session `one`."""
     script = "[[write: b.txt|one]] [[commit: one]] [[done: made]]"
     box.request("POST", "/api/sessions", {"name": "one", "title": "One", "prompt": script})
-    now = until(box, "one", lambda now: now["pr"] and now["pr"]["state"] == "open", "a pull request")
+    now = wait_for_session(box, "one", lambda now: now["pr"] and now["pr"]["state"] == "open", "a pull request")
     return forge.find_pull("acme/app", now["pr"]["number"])
 
 
@@ -84,7 +84,7 @@ def requested(pull: Any) -> set[str]:
 
 def test_discussions_are_settled_there_too(box: Sandbox, forge: Forge, pull: Any) -> None:
     made: list[Any] = [forge.thread(pull, "b.txt", 1, f"Question {number}?", by="rev") for number in range(3)]
-    box.until(lambda: len(threads(box)) == 3, "the discussions", PLENTY)
+    box.until(lambda: len(threads(box)) == 3, "the discussions", TIMEOUT)
     first, second, third = threads(box)
     assert f"({first['id']})" in box.ao("review", "one").stdout
 
@@ -101,7 +101,7 @@ def test_discussions_are_settled_there_too(box: Sandbox, forge: Forge, pull: Any
 
     forge.resolve(made[0], False)
     forge.comment(pull, "Not yet", by="rev")  # that it was taken up again is told by nobody
-    box.until(lambda: not threads(box)[0]["resolved"], "it to be taken up again", PLENTY)
+    box.until(lambda: not threads(box)[0]["resolved"], "it to be taken up again", TIMEOUT)
     told = [one["data"] for one in box.events("one") if one["type"] == "thread-settled"]
     settled = [one["thread"] for one in told if one.get("resolved")]
     assert sorted(settled) == sorted(one["id"] for one in (first, second, third))
@@ -111,13 +111,13 @@ def test_what_an_agent_replies_or_sums_up_is_no_order_to_the_forge(box: Sandbox,
     """GitLab does what a line that begins with a slash says, with the rights of whose token it is: approve, merge."""
     prompt = "/target_branch old\n[[write: b.txt|one]] [[commit: one]] [[done: /approve]]"
     box.request("POST", "/api/sessions", {"name": "one", "title": "One [skip ci]", "prompt": prompt})
-    now = until(box, "one", lambda now: now["pr"] and now["pr"]["state"] == "open", "a pull request")
+    now = wait_for_session(box, "one", lambda now: now["pr"] and now["pr"]["state"] == "open", "a pull request")
     pull: Any = forge.find_pull("acme/app", now["pr"]["number"])
     thread: Any = forge.thread(pull, "b.txt", 1, "Why?", by="rev")
-    box.until(lambda: threads(box), "the discussion", PLENTY)
+    box.until(lambda: threads(box), "the discussion", TIMEOUT)
     asked = threads(box)[0]["comments"][0]["id"]
     box.ao("send", "one", f"[[reply: {asked}|/merge, @ann]]")
-    box.until(lambda: len(thread.comments) == 2, "the reply", PLENTY)
+    box.until(lambda: len(thread.comments) == 2, "the reply", TIMEOUT)
     reply = thread.comments[1].body
     for said in (reply, pull.body):
         assert not re.search(r"(?m)^\s*/\w", said), said
@@ -127,14 +127,16 @@ def test_what_an_agent_replies_or_sums_up_is_no_order_to_the_forge(box: Sandbox,
 
 
 def test_what_cannot_be_settled_is_said_in_a_line(box: Sandbox, forge: Forge, pull: Any, kind: str) -> None:
-    refused(box.ao("review", "one", "--resolve", "nothing", check=False), 3, "no discussion nothing", "ao review")
+    assert_refused(
+        box.ao("review", "one", "--resolve", "nothing", check=False), 3, "no discussion nothing", "ao review"
+    )
     forge.comment(pull, "In general", by="rev")
-    box.until(lambda: threads(box), "the comment", PLENTY)
-    refused(box.ao("review", "one", "--resolve", threads(box)[0]["id"], check=False), 2, "on the whole", kind)
+    box.until(lambda: threads(box), "the comment", TIMEOUT)
+    assert_refused(box.ao("review", "one", "--resolve", threads(box)[0]["id"], check=False), 2, "on the whole", kind)
     assert box.json("review", "one", "--resolve", "all")["threads"][0]["resolved"] is False
     box.request("POST", "/api/sessions", {"name": "two", "title": "Two", "prompt": "[[wait]]"})
-    refused(box.ao("review", "two", "--resolve", "all", check=False), 3, "no pull request yet", "first commit")
-    refused(box.ao("review", "two", "--request", "rev", check=False), 3, "no pull request yet", "first commit")
+    assert_refused(box.ao("review", "two", "--resolve", "all", check=False), 3, "no pull request yet", "first commit")
+    assert_refused(box.ao("review", "two", "--request", "rev", check=False), 3, "no pull request yet", "first commit")
 
 
 def test_people_are_asked_to_look(box: Sandbox, forge: Forge, pull: Any) -> None:
@@ -144,15 +146,15 @@ def test_people_are_asked_to_look(box: Sandbox, forge: Forge, pull: Any) -> None
     assert box.json("review", "one", "--request", "rev")["requested"] == ["rev", "ann"]
     assert requested(pull) == {"rev", "ann"}
     assert "asked to look at it: rev, ann" in box.ao("review", "one").stdout
-    refused(box.ao("review", "one", "--request", "nobody", check=False), 1, "nobody", "name")
-    refused(box.ao("review", "one", "--request", "no body", check=False), 2, "nobody's name", "address")
+    assert_refused(box.ao("review", "one", "--request", "nobody", check=False), 1, "nobody", "name")
+    assert_refused(box.ao("review", "one", "--request", "no body", check=False), 2, "nobody's name", "address")
     assert box.json("review", "one")["requested"] == ["rev", "ann"]
 
 
 def test_a_forge_that_cannot_be_reached_is_asked_later(box: Sandbox, forge: Forge, pull: Any) -> None:
     """The daemon is killed in between: it is done once, and told once; who asks again is told what came of it."""
     thread = forge.thread(pull, "b.txt", 1, "Why?", by="rev")
-    box.until(lambda: threads(box), "the discussion", PLENTY)
+    box.until(lambda: threads(box), "the discussion", TIMEOUT)
     name = threads(box)[0]["id"]
     fault = forge.fail(503, next=1000)
 
@@ -167,14 +169,16 @@ def test_a_forge_that_cannot_be_reached_is_asked_later(box: Sandbox, forge: Forg
     assert said.endswith("the forge cannot be reached just now, it is done as soon as it can")
     asking = threading.Thread(target=ask_in_vain)
     asking.start()
-    box.until(lambda: any(one["type"] == "resolve-requested" for one in box.events("one")), "it to be recorded", PLENTY)
+    box.until(
+        lambda: any(one["type"] == "resolve-requested" for one in box.events("one")), "it to be recorded", TIMEOUT
+    )
     box.stop(9)
-    asking.join(PLENTY)
+    asking.join(TIMEOUT)
     fault.left = 0
     assert not is_resolved(thread)
     box.start()
-    box.until(lambda: is_resolved(thread) and requested(pull) == {"rev"}, "it to be done", PLENTY)
+    box.until(lambda: is_resolved(thread) and requested(pull) == {"rev"}, "it to be done", TIMEOUT)
     assert ask()["threads"][0]["resolved"]
     types = [one["type"] for one in box.events("one")]
     assert (types.count("resolve-requested"), types.count("thread-settled")) == (1, 1)
-    assert messages(box, "one") == []
+    assert rule_messages(box, "one") == []

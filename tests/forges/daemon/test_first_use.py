@@ -10,8 +10,8 @@ import pytest
 from agent_orchestrator.testing.github import GitHubServer
 from agent_orchestrator.testing.linear import LinearServer
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.acceptance.commands import refused
-from tests.acceptance.session_states import PLENTY, status, until
+from tests.acceptance.commands import assert_refused
+from tests.acceptance.session_states import TIMEOUT, wait_for_session, wait_for_status
 from tests.forges import fetch
 from tests.forges.conftest import published
 from tests.forges.daemon.test_issues import boxed
@@ -38,8 +38,8 @@ def test_a_pull_request_is_named_by_its_address_too(box: Sandbox, forge: GitHubS
     forge.push("acme/app", "theirs", {"c.txt": "c\n"}, by="rev")
     pull = forge.pull("acme/app", "theirs", "Add c", by="rev")
     other = f"{forge.url}/acme/other/pull/{pull.number}"
-    refused(box.ao("new", "--pr", other, check=False), 2, "not in acme/app", "-p P")
-    refused(box.ao("new", "--pr", "c.txt", check=False), 2, "no pull request", "its address")
+    assert_refused(box.ao("new", "--pr", other, check=False), 2, "not in acme/app", "-p P")
+    assert_refused(box.ao("new", "--pr", "c.txt", check=False), 2, "no pull request", "its address")
     made = box.json("new", "--pr", f"{forge.url}/acme/app/pull/{pull.number}/files", "[[wait]]")
     assert made["branch"] == "theirs"
 
@@ -47,16 +47,16 @@ def test_a_pull_request_is_named_by_its_address_too(box: Sandbox, forge: GitHubS
 def test_a_wrong_repository_is_named_with_the_key_that_names_it(box: Sandbox) -> None:
     configured(box, "repo: acme/app", "repo: acme/nope")
     for words in (["issue", "new", "x"], ["new", "--pr", "2"], ["new", "1"]):
-        refused(box.ao(*words, check=False), 3, "acme/nope", "repo and apiUrl")
+        assert_refused(box.ao(*words, check=False), 3, "acme/nope", "repo and apiUrl")
     assert box.sessions() == []
 
 
 def test_issues_that_could_not_be_read_are_not_none(box: Sandbox, forge: GitHubServer) -> None:
-    box.until(lambda: box.json("issues")["unread"] == [], "the first reading", PLENTY)
+    box.until(lambda: box.json("issues")["unread"] == [], "the first reading", TIMEOUT)
     assert "No issue is open" in box.ao("issues").stdout
     token = forge.token("dev")
     configured(box, f'token: "{_token(box)}"', 'token: "wrong"')
-    [unread] = box.until(lambda: box.json("issues")["unread"], "the trouble", PLENTY)
+    [unread] = box.until(lambda: box.json("issues")["unread"], "the trouble", TIMEOUT)
     assert unread["project"] == "app" and "is not accepted" in unread["why"]
     shown = box.ao("issues")
     assert shown.stdout == "" and "could not be read" in shown.stderr
@@ -80,41 +80,41 @@ def test_a_variable_that_the_daemon_has_not_is_named(box: Sandbox) -> None:
 
 def test_who_cannot_be_assigned_takes_nobodys_place(box: Sandbox, forge: GitHubServer) -> None:
     made = forge.issue("acme/app", "Any", by="rev")
-    box.until(lambda: box.json("issues")["issues"], "the issue", PLENTY)
+    box.until(lambda: box.json("issues")["issues"], "the issue", TIMEOUT)
     box.ao("issue", "assign", "1", "rev")
-    refused(box.ao("issue", "assign", "1", "nobody-there", check=False), 2, "nobody-there")
+    assert_refused(box.ao("issue", "assign", "1", "nobody-there", check=False), 2, "nobody-there")
     assert [one.login for one in made.assignees] == ["rev"]
 
 
 def test_a_person_lands_nothing_before_its_checks(box: Sandbox, forge: GitHubServer) -> None:
     box.json("new", "[[write: b.txt|one]] [[commit: one]] [[done: made]]", "--name", "one")
-    now = until(box, "one", lambda now: now["pr"] and now["pr"]["state"] == "open", "a pull request")
+    now = wait_for_session(box, "one", lambda now: now["pr"] and now["pr"]["state"] == "open", "a pull request")
     pull = forge.find_pull("acme/app", now["pr"]["number"])
     forge.check("acme/app", pull.head_sha, "tests")
-    status(box, "one", "ci_running")
+    wait_for_status(box, "one", "ci_running")
     box.ao("merge", "one", "--no-wait")
-    until(box, "one", lambda now: "checks" in (now["waitingFor"] or ""), "it to wait")
+    wait_for_session(box, "one", lambda now: "checks" in (now["waitingFor"] or ""), "it to wait")
     assert box.session("one")["status"] == "merging" and not pull.merged
     forge.check("acme/app", pull.head_sha, "tests", "success")
-    until(box, "one", lambda now: now["pr"]["state"] == "merged", "it to land")
+    wait_for_session(box, "one", lambda now: now["pr"]["state"] == "merged", "it to land")
     told = box.ao("merge", "one").stdout
     assert f"/pull/{pull.number}" in told and "ao undo" not in told
 
 
 def test_what_turns_red_while_it_waits_does_not_land(box: Sandbox, forge: GitHubServer) -> None:
     box.json("new", "[[write: b.txt|one]] [[commit: one]] [[done: made]] [[wait]] [[wait]]", "--name", "one")
-    now = until(box, "one", lambda now: now["pr"] and now["pr"]["state"] == "open", "a pull request")
+    now = wait_for_session(box, "one", lambda now: now["pr"] and now["pr"]["state"] == "open", "a pull request")
     pull = forge.find_pull("acme/app", now["pr"]["number"])
     forge.check("acme/app", pull.head_sha, "tests")
-    status(box, "one", "ci_running")
+    wait_for_status(box, "one", "ci_running")
     box.ao("merge", "one", "--no-wait")
-    until(box, "one", lambda now: "checks" in (now["waitingFor"] or ""), "it to wait")
+    wait_for_session(box, "one", lambda now: "checks" in (now["waitingFor"] or ""), "it to wait")
     forge.check("acme/app", pull.head_sha, "tests", "failure")
 
     def refusal() -> list[str]:
         return [one["data"]["cause"] for one in box.events("one") if one["type"] == "landing-failed"]
 
-    assert box.until(refusal, "the refusal", PLENTY) == ["checks"]
+    assert box.until(refusal, "the refusal", TIMEOUT) == ["checks"]
     assert not pull.merged
 
 
@@ -127,9 +127,9 @@ def test_an_issue_is_called_as_its_tracker_calls_it(tmp_path: Path) -> None:
         tracker = f'{{plugin: linear, team: LIN, apiUrl: "{linear.api}", token: "{linear.token("dev")}"}}'
         box.repository(config=f"defaults: {{agent: demo}}\nprojects:\n  app: {{path: ., tracker: {tracker}}}\n")
         box.start()
-        box.until(lambda: box.json("issues")["issues"], "the issue", PLENTY)
+        box.until(lambda: box.json("issues")["issues"], "the issue", TIMEOUT)
         assert "LIN-1  Count to four" in box.ao("issues").stdout
         assert box.ao("issue", "show", "lin-1").stdout.startswith("LIN-1 Count to four")
-        refused(box.ao("issue", "close", "OPS-1", check=False), 3, "OPS-1", "LIN-1")
-        refused(box.ao("new", "LIN-77", check=False), 3, "LIN-77", "team and apiUrl")
+        assert_refused(box.ao("issue", "close", "OPS-1", check=False), 3, "OPS-1", "LIN-1")
+        assert_refused(box.ao("new", "LIN-77", check=False), 3, "LIN-77", "team and apiUrl")
         assert box.json("issue", "show", "1")["state"] == "open"

@@ -12,8 +12,8 @@ import pytest
 
 from agent_orchestrator.testing.github import GitHubServer
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.acceptance.commands import refused
-from tests.acceptance.session_states import PLENTY, until
+from tests.acceptance.commands import assert_refused
+from tests.acceptance.session_states import TIMEOUT, wait_for_session
 from tests.forges.daemon.test_issues import address, boxed
 
 
@@ -33,25 +33,31 @@ def test_a_pull_request_is_taken_over_and_closed(box: Sandbox, forge: GitHubServ
     pull = forge.pull("acme/app", "theirs", "Add c", by="rev")
     made = box.json("new", "--pr", str(pull.number), "[[edit: c.txt|more]] [[commit: more]] [[done: made]]")
     assert (made["branch"], made["base"]) == ("theirs", "main")
-    box.until(lambda: forge.read("acme/app", "theirs", "c.txt") == "c\nmore\n", "the push", PLENTY)
-    now = until(box, made["name"], lambda now: now["pr"]["head"] == pull.head_sha, "the same commit here and there")
+    box.until(lambda: forge.read("acme/app", "theirs", "c.txt") == "c\nmore\n", "the push", TIMEOUT)
+    now = wait_for_session(
+        box, made["name"], lambda now: now["pr"]["head"] == pull.head_sha, "the same commit here and there"
+    )
     assert now["pr"]["number"] == pull.number
-    refused(box.ao("new", "--pr", str(pull.number), check=False), 1, "works on pull request", "ao stop")
+    assert_refused(box.ao("new", "--pr", str(pull.number), check=False), 1, "works on pull request", "ao stop")
     box.request("POST", f"/api/sessions/{made['name']}/close")
-    box.until(lambda: pull.state == "closed", "it to be closed there", PLENTY)
-    refused(box.ao("new", "--pr", str(pull.number), check=False), 1, "is closed", "new session")
-    refused(box.ao("new", "--pr", "77", check=False), 3, "77")
-    refused(box.ao("new", "[[wait]]", "--after", made["name"], "--stack", check=False), 2, "local forge", "--stack")
+    box.until(lambda: pull.state == "closed", "it to be closed there", TIMEOUT)
+    assert_refused(box.ao("new", "--pr", str(pull.number), check=False), 1, "is closed", "new session")
+    assert_refused(box.ao("new", "--pr", "77", check=False), 3, "77")
+    assert_refused(
+        box.ao("new", "[[wait]]", "--after", made["name"], "--stack", check=False), 2, "local forge", "--stack"
+    )
 
 
 def test_what_others_called_it_orders_nothing_where_it_lands(box: Sandbox, forge: GitHubServer) -> None:
     forge.push("acme/app", "theirs", {"c.txt": "c\n"}, by="rev")
     pull = forge.pull("acme/app", "theirs", "Add c [skip ci] for @ann", by="rev")
     made = box.json("new", "--pr", str(pull.number), "[[edit: c.txt|more]] [[commit: more]] [[done: made]]")
-    until(box, made["name"], lambda now: now["pr"]["head"] == pull.head_sha != "", "the same commit here and there")
-    box.until(lambda: forge.read("acme/app", "theirs", "c.txt") == "c\nmore\n", "the push", PLENTY)
+    wait_for_session(
+        box, made["name"], lambda now: now["pr"]["head"] == pull.head_sha != "", "the same commit here and there"
+    )
+    box.until(lambda: forge.read("acme/app", "theirs", "c.txt") == "c\nmore\n", "the push", TIMEOUT)
     box.ao("merge", made["name"], "--force")
-    box.until(lambda: pull.merged, "it to land", PLENTY)
+    box.until(lambda: pull.merged, "it to land", TIMEOUT)
     landed = forge.log("acme/app")[0].message
     assert landed.replace("\u200c", "").startswith("Add c [skip ci] for @ann")
     assert "[skip ci]" not in landed and "@ann" not in landed
@@ -66,7 +72,7 @@ def test_the_doctor_says_who_we_are_and_whether_webhooks_come(box: Sandbox, forg
         checks = {one["name"]: one for one in box.json("doctor")["checks"]}
         return checks if checks["github webhooks: app"]["state"] == wanted else None
 
-    checks = box.until(found, "the doctor to have heard of it", PLENTY)
+    checks = box.until(found, "the doctor to have heard of it", TIMEOUT)
     assert checks["github: app"]["state"] == "ok" and "as dev" in checks["github: app"]["detail"]
     if way == "polling":
         assert "/api/webhooks/github" in checks["github webhooks: app"]["remedy"]

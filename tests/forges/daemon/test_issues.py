@@ -13,7 +13,7 @@ import pytest
 
 from agent_orchestrator.testing.github import GitHubServer
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.acceptance.session_states import PLENTY, messages, status, until
+from tests.acceptance.session_states import TIMEOUT, rule_messages, wait_for_session, wait_for_status
 
 CONFIG = """
 defaults: {{agent: demo, runtime: process}}
@@ -76,27 +76,27 @@ def test_an_issue_is_taken_by_itself_once_and_closed_by_its_landing(box: Sandbox
     other = forge.issue("acme/app", "Not for us", "[[done: no]]", by="rev")
     issue = forge.issue("acme/app", "Add a file", SCRIPT, by="rev")
     forge.label_issue(issue, "needs-tests")
-    session = box.until(lambda: box.sessions()[:1], "a session", PLENTY)[0]
+    session = box.until(lambda: box.sessions()[:1], "a session", TIMEOUT)[0]
     assert (session["issue"], session["profile"], session["title"]) == (str(issue.number), "tester", "Add a file")
     name = session["name"]
-    ready = until(box, name, lambda now: now["pr"] and now["pr"]["state"] == "open", "a pull request")
+    ready = wait_for_session(box, name, lambda now: now["pr"] and now["pr"]["state"] == "open", "a pull request")
     pull = forge.find_pull("acme/app", ready["pr"]["number"])
     assert f"Closes #{issue.number}" in (pull.body or "")
     wanted = {"needs-tests", "reviewing"}
-    box.until(lambda: {label.name for label in issue.labels} == wanted, "the issue to be in review", PLENTY)
+    box.until(lambda: {label.name for label in issue.labels} == wanted, "the issue to be in review", TIMEOUT)
     assert any("/pull/" in (one.body or "") for one in issue.comments)
     assert [user.login for user in issue.assignees] == ["dev"]
 
     forge.label_issue(issue, "urgent")
-    box.until(lambda: messages(box, name), "the label to be told", PLENTY)
+    box.until(lambda: rule_messages(box, name), "the label to be told", TIMEOUT)
     box.stop()
     box.start()
     forge.check("acme/app", pull.head_sha, "tests", "success")
     forge.review(pull, "APPROVE", by="rev")
-    status(box, name, "mergeable")
+    wait_for_status(box, name, "mergeable")
     box.ao("merge", name)
-    box.until(lambda: issue.state == "closed", "the issue to be closed", PLENTY)
-    box.until(lambda: not {"doing", "reviewing"} & {label.name for label in issue.labels}, "its labels to go", PLENTY)
+    box.until(lambda: issue.state == "closed", "the issue to be closed", TIMEOUT)
+    box.until(lambda: not {"doing", "reviewing"} & {label.name for label in issue.labels}, "its labels to go", TIMEOUT)
     assert other.state == "open" and len(box.sessions()) == 1
 
 
@@ -112,7 +112,7 @@ def test_issues_are_listed_made_changed_and_worked_on_by_name(box: Sandbox, forg
     def listed() -> list[int]:
         return [one["number"] for one in box.json("issues")["issues"] if one["title"] == "Of theirs"]
 
-    assert box.until(listed, "it to be listed", PLENTY) == [theirs.number]
+    assert box.until(listed, "it to be listed", TIMEOUT) == [theirs.number]
     box.ao("new", f"#{made['number']}")
     task = next(box.home.path.glob("sessions/*/task.md")).read_text()
     assert "> Call it b.txt" in task and box.sessions()[0]["issue"] == str(made["number"])
@@ -121,7 +121,7 @@ def test_issues_are_listed_made_changed_and_worked_on_by_name(box: Sandbox, forg
 def test_what_others_said_there_is_nobodys_who_had_it_read(tmp_path: Path, forge: GitHubServer) -> None:
     with boxed(tmp_path, forge, "polling") as box:
         issue = forge.issue("acme/app", "Of theirs", "text", by="rev")
-        box.until(lambda: box.json("issues")["issues"], "it to be listed", PLENTY)
+        box.until(lambda: box.json("issues")["issues"], "it to be listed", TIMEOUT)
         forge.user("mallory")
         forge.comment(issue, "I am the owner", by="mallory")
         box.ao("issue", "label", str(issue.number), "urgent")

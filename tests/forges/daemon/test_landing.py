@@ -12,8 +12,8 @@ from agent_orchestrator.protocols.forge import Waiting
 from agent_orchestrator.testing.github import GitHubServer
 from agent_orchestrator.testing.gitlab import GitLabServer
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.acceptance.commands import refused
-from tests.acceptance.session_states import PLENTY, Json, status, until
+from tests.acceptance.commands import assert_refused
+from tests.acceptance.session_states import TIMEOUT, Json, wait_for_session, wait_for_status
 from tests.forges.daemon.test_loop import CONFIG, Forge, address, basic, begin
 from tests.forges.plugins import github, gitlab
 
@@ -73,13 +73,15 @@ def waits_there(pull: Any) -> bool:
 def handed_over(box: Sandbox, forge: Forge) -> Any:
     """A session whose change the forge is to land when its check has passed."""
     begin(box, "one", TASK)
-    ready = until(box, "one", lambda now: now["pr"] and now["pr"]["state"] == "open", "a pull request")
+    ready = wait_for_session(box, "one", lambda now: now["pr"] and now["pr"]["state"] == "open", "a pull request")
     pull: Any = forge.find_pull("acme/app", ready["pr"]["number"])
     forge.check("acme/app", pull.head_sha, "tests")
-    until(box, "one", lambda now: now["pr"]["checks"] and now["pr"]["mergeable"] == "yes", "its check to be seen")
+    wait_for_session(
+        box, "one", lambda now: now["pr"]["checks"] and now["pr"]["mergeable"] == "yes", "its check to be seen"
+    )
     box.ao("merge", "one", "--no-wait")
-    box.until(lambda: waits_there(pull), "the forge to wait for it", PLENTY)
-    until(box, "one", lambda now: now["waitingFor"], "it to be told")
+    box.until(lambda: waits_there(pull), "the forge to wait for it", TIMEOUT)
+    wait_for_session(box, "one", lambda now: now["waitingFor"], "it to be told")
     return pull
 
 
@@ -93,11 +95,11 @@ def test_what_moves_before_it_lands_is_not_landed_by_the_forge(box: Sandbox, for
     first = pull.head_sha
     forge.ci("acme/app", lambda repo, sha: forge.check(repo, sha, "tests", "success") and None)  # type: ignore[arg-type]
     box.ao("send", "one", "go on")
-    box.until(lambda: pull.head_sha != first, "the push", PLENTY)
-    box.until(lambda: failures(box), "it to be told", PLENTY)
+    box.until(lambda: pull.head_sha != first, "the push", TIMEOUT)
+    box.until(lambda: failures(box), "it to be told", TIMEOUT)
     assert [one["cause"] for one in failures(box)] == ["moved"]
     forge.review(pull, "APPROVE", by="rev")
-    status(box, "one", "mergeable")
+    wait_for_status(box, "one", "mergeable")
     assert not pull.merged and not waits_there(pull)
     box.ao("merge", "one")
     assert pull.merged and forge.read("acme/app", "main", "b.txt") == "two\n"
@@ -107,10 +109,10 @@ def test_what_somebody_else_pushes_is_not_landed(box: Sandbox, forge: Forge, kin
     demand(forge)
     pull = handed_over(box, forge)
     forge.push("acme/app", pull.head_ref if kind == "github" else pull.branch, {"b.txt": "theirs\n"}, by="rev")
-    box.until(lambda: not waits_there(pull), "the forge not to wait for it any more", PLENTY)
+    box.until(lambda: not waits_there(pull), "the forge not to wait for it any more", TIMEOUT)
     forge.check("acme/app", pull.head_sha, "tests", "success")
     if kind == "github":  # GitLab does so itself, and is asked later
-        box.until(lambda: failures(box), "it to be told", PLENTY)
+        box.until(lambda: failures(box), "it to be told", TIMEOUT)
         assert failures(box)[0]["cause"] == "moved" and pull.head_sha[:12] in failures(box)[0]["reason"]
     assert not pull.merged
 
@@ -121,42 +123,44 @@ def test_a_person_calls_it_off(box: Sandbox, forge: Forge) -> None:
     box.ao("merge", "one", "--cancel")
     assert not waits_there(pull)
     forge.check("acme/app", pull.head_sha, "tests", "success")
-    until(box, "one", lambda now: now["status"] != "merging", "it to be called off")
+    wait_for_session(box, "one", lambda now: now["status"] != "merging", "it to be called off")
     assert not pull.merged and [one["cause"] for one in failures(box)] == ["called-off"]
-    refused(box.ao("merge", "one", "--cancel", check=False), 1, "not to land", "ao queue")
+    assert_refused(box.ao("merge", "one", "--cancel", check=False), 1, "not to land", "ao queue")
 
 
 def test_a_queue_takes_it_again_by_its_rule_once_it_is_good_again(box: Sandbox, forge: Forge) -> None:
     demand(forge, **({"merge_trains": True} if isinstance(forge, GitLabServer) else {"merge_queue": True}))
     begin(box, "one", TASK)
-    ready = until(box, "one", lambda now: now["pr"] and now["pr"]["state"] == "open", "a pull request")
+    ready = wait_for_session(box, "one", lambda now: now["pr"] and now["pr"]["state"] == "open", "a pull request")
     pull: Any = forge.find_pull("acme/app", ready["pr"]["number"])
     first = pull.head_sha
     forge.check("acme/app", first, "tests", "success")
     forge.review(pull, "APPROVE", by="rev")
-    box.until(lambda: waits_there(pull), "the queue", PLENTY)
+    box.until(lambda: waits_there(pull), "the queue", TIMEOUT)
     box.ao("send", "one", "go on")
-    box.until(lambda: pull.head_sha != first, "the push", PLENTY)
+    box.until(lambda: pull.head_sha != first, "the push", TIMEOUT)
     assert not waits_there(pull)
     forge.check("acme/app", pull.head_sha, "tests", "success")
     forge.review(pull, "APPROVE", by="rev") if isinstance(forge, GitHubServer) else None
-    box.until(lambda: waits_there(pull), "the queue again", PLENTY)
+    box.until(lambda: waits_there(pull), "the queue again", TIMEOUT)
     assert not pull.merged
     group = box.until(lambda: forge.train(pull) if isinstance(forge, GitLabServer) else forge.group(pull), "its group")
     forge.check("acme/app", group or "", "tests", "success")
-    merged = status(box, "one", "merged")
+    merged = wait_for_status(box, "one", "merged")
     assert pull.merged and forge.read("acme/app", "main", "b.txt") == "two\n" and merged["pr"]["state"] == "merged"
 
 
 def landed(box: Sandbox, forge: Forge) -> Any:
     begin(box, "one", "[[write: b.txt|one]] [[commit: one]] [[commit: again]] [[done: made]]")
-    ready = until(box, "one", lambda now: now["pr"] and now["pr"]["state"] == "open", "a pull request")
+    ready = wait_for_session(box, "one", lambda now: now["pr"] and now["pr"]["state"] == "open", "a pull request")
     pull: Any = forge.find_pull("acme/app", ready["pr"]["number"])
     forge.check("acme/app", pull.head_sha, "tests", "success")
     forge.review(pull, "APPROVE", by="rev")
-    status(box, "one", "mergeable")
+    wait_for_status(box, "one", "mergeable")
     box.ao("merge", "one")
-    until(box, "one", lambda now: now["status"] == "merged" and not now["workspacePath"], "it to be cleaned up")
+    wait_for_session(
+        box, "one", lambda now: now["status"] == "merged" and not now["workspacePath"], "it to be cleaned up"
+    )
     return pull
 
 
@@ -171,7 +175,7 @@ def there(forge: Forge) -> str:
 
 def test_the_base_follows_a_landing_and_the_branch_goes(box: Sandbox, forge: Forge) -> None:
     landed(box, forge)
-    box.until(lambda: box.git("rev-parse", "main") == there(forge), "the base to follow", PLENTY)
+    box.until(lambda: box.git("rev-parse", "main") == there(forge), "the base to follow", TIMEOUT)
     assert box.git("rev-parse", "origin/main") == there(forge)
     assert (box.repo / "b.txt").read_text() == "one\n" and not box.git("status", "--porcelain", "-uno")
     assert branches(box) == ["main"]
@@ -183,14 +187,14 @@ def test_what_the_user_has_in_his_checkout_stays_as_it_is(box: Sandbox, forge: F
     before = box.git("rev-parse", "main")
     (box.repo / "b.txt").write_text("mine\n")
     landed(box, forge)
-    box.until(lambda: box.git("rev-parse", "origin/main") == there(forge), "the base to be fetched", PLENTY)
+    box.until(lambda: box.git("rev-parse", "origin/main") == there(forge), "the base to be fetched", TIMEOUT)
     assert (box.repo / "b.txt").read_text() == "mine\n" and box.git("rev-parse", "main") == before
     assert branches(box) == ["main"]
 
 
 def test_a_branch_with_more_than_what_landed_stays(box: Sandbox, forge: Forge) -> None:
     begin(box, "one", "[[write: b.txt|one]] [[commit: one]] [[done: made]]")
-    ready = until(box, "one", lambda now: now["pr"] and now["pr"]["state"] == "open", "a pull request")
+    ready = wait_for_session(box, "one", lambda now: now["pr"] and now["pr"]["state"] == "open", "a pull request")
     pull: Any = forge.find_pull("acme/app", ready["pr"]["number"])
     box.stop()
     workspace = Path(ready["workspacePath"])
@@ -199,7 +203,9 @@ def test_a_branch_with_more_than_what_landed_stays(box: Sandbox, forge: Forge) -
     box.git("commit", "-q", "-m", "more", cwd=workspace)
     forge.merge(pull, by="rev")
     box.start()
-    until(box, "one", lambda now: now["status"] == "merged" and not now["workspacePath"], "it to be cleaned up")
+    wait_for_session(
+        box, "one", lambda now: now["status"] == "merged" and not now["workspacePath"], "it to be cleaned up"
+    )
     assert box.git("show", "feature/one:d.txt") == "more"
     assert "more" not in forge.read("acme/app", "main", "b.txt")
 
@@ -232,7 +238,7 @@ async def test_the_plugin_calls_it_off(forge: Forge, kind: str, queue: bool) -> 
 
 def test_the_board_tells_how_the_base_is_at_the_forge(box: Sandbox, forge: Forge) -> None:
     begin(box, "one", TASK)
-    until(box, "one", lambda now: now["pr"], "a pull request")
+    wait_for_session(box, "one", lambda now: now["pr"], "a pull request")
     bad = "failed" if isinstance(forge, GitLabServer) else "failure"
 
     def base() -> tuple[str, bool]:
@@ -241,19 +247,21 @@ def test_the_board_tells_how_the_base_is_at_the_forge(box: Sandbox, forge: Forge
 
     assert base() == ("unknown", False)
     forge.check("acme/app", "main", "tests", bad)
-    box.until(lambda: base() == ("red", True), "the board to tell that the base is red", PLENTY)
+    box.until(lambda: base() == ("red", True), "the board to tell that the base is red", TIMEOUT)
     forge.check("acme/app", "main", "tests", "success")
-    box.until(lambda: base() == ("green", False), "the board to tell that it is mended", PLENTY)
+    box.until(lambda: base() == ("green", False), "the board to tell that it is mended", TIMEOUT)
 
 
 def test_what_landed_at_a_forge_is_taken_back_there(box: Sandbox, forge: Forge, kind: str) -> None:
     begin(box, "one", TASK)
-    ready = until(box, "one", lambda now: now["pr"] and now["pr"]["state"] == "open", "a pull request")
-    refused(box.ao("undo", "one", check=False), 1, "has not landed")
+    ready = wait_for_session(box, "one", lambda now: now["pr"] and now["pr"]["state"] == "open", "a pull request")
+    assert_refused(box.ao("undo", "one", check=False), 1, "has not landed")
     pull: Any = forge.find_pull("acme/app", ready["pr"]["number"])
     forge.check("acme/app", pull.head_sha, "tests", "success")
-    until(box, "one", lambda now: now["pr"]["checks"] and now["pr"]["mergeable"] == "yes", "its check to be seen")
+    wait_for_session(
+        box, "one", lambda now: now["pr"]["checks"] and now["pr"]["mergeable"] == "yes", "its check to be seen"
+    )
     box.ao("merge", "one")
     told = (f"landed at {kind}", f"press Revert at {ready['pr']['url']}", f"Revert pull request #{pull.number}")
-    refused(box.ao("undo", "one", check=False), 1, *told)
+    assert_refused(box.ao("undo", "one", check=False), 1, *told)
     assert pull.merged and forge.read("acme/app", "main", "b.txt") == "one\n" and len(box.sessions()) == 1

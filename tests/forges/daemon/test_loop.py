@@ -11,7 +11,7 @@ import pytest
 from agent_orchestrator.testing.github import GitHubServer
 from agent_orchestrator.testing.gitlab import GitLabServer
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.acceptance.session_states import PLENTY, Json, messages, status, until
+from tests.acceptance.session_states import TIMEOUT, Json, rule_messages, wait_for_session, wait_for_status
 
 CONFIG = """
 defaults: {{agent: demo, runtime: process}}
@@ -84,11 +84,11 @@ def begin(box: Sandbox, name: str, script: str, **more: Any) -> None:
 
 def test_from_a_task_to_the_base(box: Sandbox, forge: Forge) -> None:
     begin(box, "one", "[[write: b.txt|one]] [[commit: one]] [[wait]] [[done: made]]")
-    draft = until(box, "one", lambda now: now["pr"], "a pull request")
+    draft = wait_for_session(box, "one", lambda now: now["pr"], "a pull request")
     pull = forge.find_pull("acme/app", draft["pr"]["number"])
     assert pull.draft and draft["pr"]["url"]
     box.ao("send", "one", "go on")
-    until(box, "one", lambda now: now["pr"]["state"] == "open", "to be ready")
+    wait_for_session(box, "one", lambda now: now["pr"]["state"] == "open", "to be ready")
     assert not pull.draft
     mended_reviewed_and_landed(box, forge, "one", draft)
 
@@ -97,14 +97,14 @@ def test_from_a_labelled_issue_to_its_end(box: Sandbox, forge: Forge) -> None:
     issue: Any = forge.issue("acme/app", "Add a file", "[[write: b.txt|one]] [[commit: one]] [[done: made]]", by="rev")
     other = forge.issue("acme/app", "Not for us", "[[done: no]]", by="rev")
     forge.label_issue(issue, "needs-tests")
-    [session] = box.until(box.sessions, "a session", PLENTY)
+    [session] = box.until(box.sessions, "a session", TIMEOUT)
     name = session["name"]
     assert (session["profile"], session["title"]) == ("tester", "Add a file")
-    ready = until(box, name, lambda now: now["pr"] and now["pr"]["state"] == "open", "a pull request")
+    ready = wait_for_session(box, name, lambda now: now["pr"] and now["pr"]["state"] == "open", "a pull request")
     wanted = {"needs-tests", "reviewing"}
-    box.until(lambda: {str(getattr(one, "name", one)) for one in issue.labels} == wanted, "it to be in review", PLENTY)
+    box.until(lambda: {str(getattr(one, "name", one)) for one in issue.labels} == wanted, "it to be in review", TIMEOUT)
     mended_reviewed_and_landed(box, forge, name, ready)
-    box.until(lambda: issue.state == "closed", "the issue to be closed", PLENTY)
+    box.until(lambda: issue.state == "closed", "the issue to be closed", TIMEOUT)
     assert other.state != "closed" and len(box.sessions()) == 1
 
 
@@ -112,22 +112,24 @@ def mended_reviewed_and_landed(box: Sandbox, forge: Forge, name: str, draft: Jso
     """Checks fail, the agent mends it; somebody comments, the agent answers and changes it; it is approved and lands."""
     pull: Any = forge.find_pull("acme/app", draft["pr"]["number"])
     forge.check("acme/app", pull.head_sha, "tests", "failure", log="collected 1\nE   assert 1 == 2\nFAILED b.txt\n")
-    box.until(lambda: messages(box, name), "the failure to be sent", PLENTY)
-    [sent] = messages(box, name)
+    box.until(lambda: rule_messages(box, name), "the failure to be sent", TIMEOUT)
+    [sent] = rule_messages(box, name)
     assert "assert 1 == 2" in sent
-    fixed = until(box, name, lambda now: now["head"] != draft["head"], "a commit")
-    box.until(lambda: pull.head_sha == box.session(name)["head"], "the push", PLENTY)
+    fixed = wait_for_session(box, name, lambda now: now["head"] != draft["head"], "a commit")
+    box.until(lambda: pull.head_sha == box.session(name)["head"], "the push", TIMEOUT)
     forge.check("acme/app", pull.head_sha, "tests", "success")
-    until(box, name, lambda now: now["pr"]["checks"] and now["pr"]["checks"][0]["state"] == "success", "the check")
+    wait_for_session(
+        box, name, lambda now: now["pr"]["checks"] and now["pr"]["checks"][0]["state"] == "success", "the check"
+    )
 
     forge.thread(pull, "b.txt", 1, "Why? [[reply: {comment}|Because]] [[write: b.txt|two]] [[commit: two]]", by="rev")
-    box.until(lambda: len(messages(box, name)) == 2, "the comment to be sent", PLENTY)
-    box.until(lambda: any(one.body.startswith("Because") for one in pull.threads[0].comments), "the reply", PLENTY)
-    box.until(lambda: pull.head_sha not in (draft["head"], fixed["head"]), "the next push", PLENTY)
+    box.until(lambda: len(rule_messages(box, name)) == 2, "the comment to be sent", TIMEOUT)
+    box.until(lambda: any(one.body.startswith("Because") for one in pull.threads[0].comments), "the reply", TIMEOUT)
+    box.until(lambda: pull.head_sha not in (draft["head"], fixed["head"]), "the next push", TIMEOUT)
     forge.check("acme/app", pull.head_sha, "tests", "success")
     forge.review(pull, "APPROVE", by="rev")
-    status(box, name, "mergeable")
+    wait_for_status(box, name, "mergeable")
     box.ao("merge", name)
     assert pull.merged and forge.read("acme/app", "main", "b.txt") == "two\n"
-    merged = until(box, name, lambda now: now["pr"]["state"] == "merged", "to be merged")
+    merged = wait_for_session(box, name, lambda now: now["pr"]["state"] == "merged", "to be merged")
     assert merged["status"] in ("merged", "stopped", "cleaning_up"), merged["status"]

@@ -12,8 +12,8 @@ import pytest
 
 from agent_orchestrator.testing.github import GitHubServer
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.acceptance.planning import crashing, goal, task
-from tests.acceptance.session_states import PLENTY
+from tests.acceptance.planning import goal, start_crashing_daemon, task
+from tests.acceptance.session_states import TIMEOUT
 from tests.forges import fetch
 from tests.forges.conftest import published
 from tests.forges.daemon.test_issues import boxed
@@ -70,7 +70,7 @@ def test_the_tasks_become_issues_there_and_are_taken_in_order(box: Sandbox, benc
     assert made["state"] == "applied" and there(bench) == ["Make a", "Make b"]
     assert [row["issueKey"] for row in made["tasks"]] == [f"{bench.prefix}-1", f"{bench.prefix}-2"]
     box.until(
-        lambda: [row["issue"] for row in box.sessions()] == [f"{bench.prefix}-1"], "the first to be taken", PLENTY
+        lambda: [row["issue"] for row in box.sessions()] == [f"{bench.prefix}-1"], "the first to be taken", TIMEOUT
     )
     time.sleep(1.5)
     assert len(box.sessions()) == 1 and box.json("issue", "show", "2")["after"] == [1]
@@ -86,12 +86,12 @@ def test_a_death_right_after_an_issue_was_made_makes_it_not_again(box: Sandbox, 
     box.stop()
     # By itself it would take issues as soon as it sees them: those of a half plan must wait all the same.
     (box.repo / "agent-orchestrator.yaml").write_text(config(bench, auto="true"))
-    daemon = crashing(box, f"{number}# {place}")
+    daemon = start_crashing_daemon(box, f"{number}# {place}")
     assert box.request("POST", "/api/plans/P1/apply", {"start": False})["state"] == "applying"
     assert daemon.wait(30) == -signal.SIGKILL
     assert len(there(bench)) == number
     box.start()
-    done = box.until(lambda: applied(box), "the plan to be applied", PLENTY)
+    done = box.until(lambda: applied(box), "the plan to be applied", TIMEOUT)
     assert there(bench) == ["Make a", "Make b", "Make c"]
     assert [row["issue"] for row in done["tasks"]] == [1, 2, 3]
     waits = [box.json("issue", "show", str(one))["after"] for one in (1, 2, 3)]
@@ -108,12 +108,12 @@ def test_a_tracker_that_is_down_is_waited_for(box: Sandbox, bench: Bench[Any]) -
     box.ao("plan", goal(task("a"), task("b", "a")))
     bench.server.down()
     assert box.request("POST", "/api/plans/P1/apply", {})["state"] == "applying"
-    said = box.until(lambda: box.request("GET", "/api/plans/P1")["progress"], "what hinders it", PLENTY)
+    said = box.until(lambda: box.request("GET", "/api/plans/P1")["progress"], "what hinders it", TIMEOUT)
     assert "it is tried again by itself" in said
     refused = box.ao("plan", "P1", "--discard", check=False)
     assert refused.returncode == 1 and "P1 is applying" in refused.stderr
     bench.server.up()
-    box.until(lambda: applied(box), "the plan to be applied", PLENTY)
+    box.until(lambda: applied(box), "the plan to be applied", TIMEOUT)
     assert there(bench) == ["Make a", "Make b"]
 
 
@@ -148,11 +148,11 @@ def test_at_github_the_mark_is_hidden_and_an_issue_that_was_made_is_found(tmp_pa
     with boxed(tmp_path, forge, "polling") as box:
         box.ao("plan", goal(task("a", labels=["ui"]), task("b", "a")))
         box.stop()
-        daemon = crashing(box, f"1# {place}")
+        daemon = start_crashing_daemon(box, f"1# {place}")
         box.request("POST", "/api/plans/P1/apply", {"start": False})
         assert daemon.wait(30) == -signal.SIGKILL
         box.start()
-        done = box.until(lambda: applied(box), "the plan to be applied", PLENTY)
+        done = box.until(lambda: applied(box), "the plan to be applied", TIMEOUT)
         assert [row["issueKey"] for row in done["tasks"]] == ["1", "2"]
         bodies = [box.json("issue", "show", number)["body"] for number in ("1", "2")]
         assert all(body.splitlines()[-1].startswith("<!-- ao plan P1 task ") for body in bodies)

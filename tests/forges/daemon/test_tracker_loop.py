@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.acceptance.session_states import PLENTY, status
+from tests.acceptance.session_states import TIMEOUT, wait_for_status
 from tests.forges import fetch
 from tests.forges.conftest import published
 from tests.forges.plugins.trackers import Bench, JiraBench, LinearBench
@@ -67,17 +67,17 @@ def test_an_issue_is_taken_once_and_moved_along_to_its_end(box: Sandbox, bench: 
     listed.remove(gone)
     issue = bench.issue("Add a file", SCRIPT, by="rev")
     bench.label(issue, "needs-tests")
-    session = box.until(lambda: box.sessions()[:1], "a session", PLENTY)[0]
+    session = box.until(lambda: box.sessions()[:1], "a session", TIMEOUT)[0]
     assert (session["profile"], session["title"]) == ("tester", "Add a file")
     name = session["name"]
-    box.until(lambda: issue.assignee is not None, "the issue to be ours", PLENTY)
-    box.until(lambda: bench.status(issue) != bench.status(other), "work to be told of", PLENTY)
-    status(box, name, "review_pending", "mergeable")
-    box.until(lambda: bench.status(issue) == "In Review", "the issue to be in review", PLENTY)
+    box.until(lambda: issue.assignee is not None, "the issue to be ours", TIMEOUT)
+    box.until(lambda: bench.status(issue) != bench.status(other), "work to be told of", TIMEOUT)
+    wait_for_status(box, name, "review_pending", "mergeable")
+    box.until(lambda: bench.status(issue) == "In Review", "the issue to be in review", TIMEOUT)
     box.stop()
     box.start()
     box.ao("review", name, "--approve", "-m", "good")
     box.ao("merge", name)
-    box.until(lambda: bench.status(issue) == "Done", "the issue to be closed", PLENTY)
+    box.until(lambda: bench.status(issue) == "Done", "the issue to be closed", TIMEOUT)
     assert bench.status(other) != "Done"
     assert len(box.sessions()) == 1

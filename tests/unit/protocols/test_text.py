@@ -28,7 +28,7 @@ from agent_orchestrator.protocols.forge import (
 )
 from agent_orchestrator.protocols.text import clean_text, file_name, one_line, without_orders
 from agent_orchestrator.sessions.creation.names import checked_branch, checked_name, slug, suggested_branch
-from tests.acceptance.changes.test_strangers_text import NAMES, TEXTS, unclean
+from tests.acceptance.changes.test_hostile_text import NAMES, TEXTS, control_characters
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -42,7 +42,7 @@ def test_whatever_a_forge_tells_is_plain_text(name: str) -> None:
     issue = Issue("1", text, text, text, labels=(text,), assignee=text, author=who, attachments=(text,))
     told += [issue.title, issue.body, issue.url or "", *issue.labels, issue.assignee or "", *issue.attachments]
     told += [TrackerComment("1", who, text, 0.0).body, MessageQueued("m", text).text, plain(text), out.clean(text)]
-    assert [one for one in told if unclean(one)] == []
+    assert [one for one in told if control_characters(one)] == []
     assert not [one for one in (who.name, pull.title, check.name, issue.title, *issue.labels) if "\n" in one]
     assert not any((pull.url, check.url, issue.url)), "what is no address is none"
 
@@ -58,11 +58,11 @@ def test_a_text_without_an_end_is_cut() -> None:
 @given(st.text())
 def test_nothing_that_a_terminal_obeys_is_left(text: str) -> None:
     for shown in (clean_text(text), out.clean(clean_text(text)), plain(text).encode(errors="replace").decode()):
-        assert unclean(shown) == []
+        assert control_characters(shown) == []
     assert clean_text(clean_text(text)) == clean_text(text)
     line = one_line(text)
-    assert "\n" not in line and unclean(line) == []
-    assert unclean(_CONTROL.sub("", text)) == []
+    assert "\n" not in line and control_characters(line) == []
+    assert control_characters(_CONTROL.sub("", text)) == []
 
 
 @given(st.text())
@@ -75,7 +75,7 @@ def test_a_quotation_cannot_be_ended_from_inside(text: str) -> None:
 @given(st.text(min_size=1))
 def test_a_files_name_is_one_word(name: str) -> None:
     shown = file_name(name)
-    assert "\n" not in shown and unclean(shown.encode(errors="replace").decode()) == []
+    assert "\n" not in shown and control_characters(shown.encode(errors="replace").decode()) == []
     assert shown == name or json.loads(shown) == name[:500] + ("…" if len(name) > 500 else "")
 
 
@@ -101,7 +101,7 @@ def test_what_becomes_a_ref_is_one_that_git_takes(name: str) -> None:
         except UsageError:
             continue
         if branch is not None:
-            assert not branch.startswith("-") and unclean(branch) == [] and ".." not in branch
+            assert not branch.startswith("-") and control_characters(branch) == [] and ".." not in branch
             subprocess.run(["git", "check-ref-format", f"refs/heads/{branch}"], check=True)
     short = slug(name)
     assert checked_name(short) == short

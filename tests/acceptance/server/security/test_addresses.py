@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.acceptance.commands import refused
+from tests.acceptance.commands import assert_refused
 from tests.acceptance.server.security.stranger import Stranger
 
 
@@ -26,11 +26,11 @@ def off(tmp_path: Path) -> Iterator[Sandbox]:
 
 def test_an_address_that_others_reach_needs_tls_or_a_word(off: Sandbox) -> None:
     remedy = ("0.0.0.0", "--tls", "--tls-cert", "--insecure")
-    refused(off.ao("start", "--host", "0.0.0.0", "--port", "0", check=False), 4, *remedy)
+    assert_refused(off.ao("start", "--host", "0.0.0.0", "--port", "0", check=False), 4, *remedy)
     off.home.config.write_text("host: 0.0.0.0\nport: 0\n")
-    refused(off.ao("status", check=False), 4, *remedy)
+    assert_refused(off.ao("status", check=False), 4, *remedy)
     (off.repo / "agent-orchestrator.yaml").write_text("defaults: {agent: demo}\ntls: {insecure: true}\n")
-    refused(off.ao("start", "--no-open", check=False), 4, *remedy)  # it may have come with the repository
+    assert_refused(off.ao("start", "--no-open", check=False), 4, *remedy)  # it may have come with the repository
     off.home.config.write_text("host: 0.0.0.0\nport: 0\ntls: {insecure: true}\n")
     assert "http://127.0.0.1:" in off.ao("start", "--no-open").stdout
 
@@ -65,14 +65,14 @@ def test_a_certificate_of_its_own_is_made_once_and_shown(off: Sandbox) -> None:
 
 def test_a_certificate_that_is_given(off: Sandbox, tmp_path: Path) -> None:
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    refused(
+    assert_refused(
         off.ao("start", "--tls-cert", str(cert), "--tls-key", str(key), check=False), 4, str(cert), "cannot be used"
     )
-    refused(off.ao("start", "--tls-cert", str(cert), check=False), 4, "--tls-key")
+    assert_refused(off.ao("start", "--tls-cert", str(cert), check=False), 4, "--tls-key")
     off.ao("start", "--tls", "--port", "0")
     off.ao("shutdown")
     for path in (cert, key):
         path.write_bytes((off.home.path / "tls" / path.name).read_bytes())
     said = off.ao("start", "--port", "0", "--tls-cert", str(cert), "--tls-key", str(key)).stdout
     assert "https://127.0.0.1" in said and "SHA-256" not in said
-    refused(off.ao("start", "--port", "1", check=False), 1, "already runs at https://")
+    assert_refused(off.ao("start", "--port", "1", check=False), 1, "already runs at https://")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.acceptance.session_states import checked, status
+from tests.acceptance.session_states import wait_for_checks, wait_for_status
 
 CONFIG = """
 defaults: {agent: demo, runtime: process}
@@ -32,9 +32,9 @@ def begin(box: Sandbox, name: str, script: str) -> None:
 def test_a_pipe_in_one_sessions_git_folder_holds_up_no_other(box: Sandbox) -> None:
     for name in ("bad", "stopped"):
         begin(box, name, "[[say: here]]")
-        status(box, name, "idle")
+        wait_for_status(box, name, "idle")
     begin(box, "good", "[[edit: good.txt|good]] [[commit: good]] [[done: made]]")
-    checked(box, "good")
+    wait_for_checks(box, "good")
     own = Path(box.git("rev-parse", "--absolute-git-dir", cwd=Path(box.session("app-bad")["workspacePath"])))
     (own / "rebase-merge").mkdir()
     os.mkfifo(own / "rebase-merge/head-name")
@@ -46,15 +46,15 @@ def test_a_pipe_in_one_sessions_git_folder_holds_up_no_other(box: Sandbox) -> No
     box.ao("stop", "stopped")
     assert box.session("app-stopped")["status"] == "stopped"
     begin(box, "next", "[[say: here]]")
-    status(box, "next", "idle")
+    wait_for_status(box, "next", "idle")
 
 
 def test_an_agent_that_has_checked_the_base_out_keeps_no_other_from_landing(box: Sandbox) -> None:
     box.git("switch", "-qc", "mine")
     begin(box, "bad", "[[say: here]]")
-    status(box, "bad", "idle")
+    wait_for_status(box, "bad", "idle")
     begin(box, "good", "[[edit: README.md|good]] [[commit: good]] [[done: made]]")
-    checked(box, "good")
+    wait_for_checks(box, "good")
     workspace = Path(box.session("app-bad")["workspacePath"])
     box.git("switch", "-q", "main", cwd=workspace)
     (workspace / "README.md").write_text("its own\n")

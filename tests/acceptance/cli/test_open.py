@@ -1,4 +1,4 @@
-"""`ao open` against a real daemon: in a tmux that a person is in, by a plugin of his own, and what a repository may not say."""
+"""`ao open` with a real daemon: in the caller's tmux, by a terminal plugin, and from an untrusted repository."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from agent_orchestrator.testing.programs import Programs
 from agent_orchestrator.testing.sandbox import Sandbox, have_tmux
 
-MINE = """
+OPENER_PLUGIN = """
 class Mine:
     name = "mine"
 
@@ -38,30 +38,30 @@ def tmux(process_box: Sandbox, tmp_path: Path) -> Iterator[list[str]]:
     subprocess.run([*argv, "kill-server"], check=False, capture_output=True)
 
 
-def tell(argv: list[str], *words: str) -> str:
+def run_tmux(argv: list[str], *words: str) -> str:
     return subprocess.run([*argv, *words], capture_output=True, text=True, check=False).stdout
 
 
-def test_windows_in_the_tmux_that_one_is_in(process_box: Sandbox, tmux: list[str]) -> None:
+def test_sessions_open_as_windows_of_the_callers_tmux(process_box: Sandbox, tmux: list[str]) -> None:
     for name in ("red", "blue"):
         process_box.ao("new", "--name", name, f"[[say: I am {name}]] [[ask: well?]]")
         process_box.until(lambda name=name: process_box.session(f"app-{name}")["status"] == "needs_input")  # type: ignore[misc]
-    said = process_box.ao("open", "--all").stdout
-    assert sorted(said.splitlines()) == ["app-blue: opened in tmux", "app-red: opened in tmux"]
+    output = process_box.ao("open", "--all").stdout
+    assert sorted(output.splitlines()) == ["app-blue: opened in tmux", "app-red: opened in tmux"]
     for name in ("red", "blue"):
         process_box.until(
-            lambda name=name: f"I am {name}" in tell(tmux, "capture-pane", "-p", "-t", f"=work:=app-{name}")  # type: ignore[misc]
+            lambda name=name: f"I am {name}" in run_tmux(tmux, "capture-pane", "-p", "-t", f"=work:=app-{name}")  # type: ignore[misc]
         )
-    tell(tmux, "kill-window", "-t", "=work:=app-red")
+    run_tmux(tmux, "kill-window", "-t", "=work:=app-red")
     assert process_box.session("app-red")["pid"] is not None
 
 
-def test_a_plugin_of_ones_own_in_the_persons_environment(tmp_path: Path) -> None:
+def test_a_terminal_plugin_runs_in_the_callers_environment(tmp_path: Path) -> None:
     programs = Programs(tmp_path, "mine-terminal")
     with Sandbox(tmp_path / "box") as box:
         config = "defaults: {agent: demo, runtime: process, terminal: mine}\nplugins: [{path: ./mine.py}]\n"
         box.repository(config=config)
-        (box.repo / "mine.py").write_text(MINE)
+        (box.repo / "mine.py").write_text(OPENER_PLUGIN)
         box.start()
         box.ao("new", "--name", "x", "[[ask: well?]]")
         before = box.env["PATH"]
@@ -71,14 +71,14 @@ def test_a_plugin_of_ones_own_in_the_persons_environment(tmp_path: Path) -> None
         assert programs.started() == [
             ["mine-terminal", "app-x", box.session("app-x")["workspacePath"], f"{url}/sessions/app-x"]
         ]
-        (box.repo / "mine.py").write_text(MINE + "# changed\n")
+        (box.repo / "mine.py").write_text(OPENER_PLUGIN + "# changed\n")
         box.git("add", "mine.py", "agent-orchestrator.yaml")
         box.git("commit", "-q", "-m", "plugin")
         refused = box.ao("open", "x", check=False)
         assert refused.returncode != 0 and len(programs.started(within=0)) == 1
 
 
-def test_a_file_of_the_repositorys_opens_nothing_before_trust(tmp_path: Path) -> None:
+def test_a_terminal_command_of_the_repository_runs_only_after_trust(tmp_path: Path) -> None:
     programs = Programs(tmp_path, "evil", "kitty")
     with Sandbox(tmp_path / "box", env={"KITTY_WINDOW_ID": "1"}) as box:
         box.env["PATH"] = f"{programs.folder}:{os.environ['PATH']}"
@@ -93,6 +93,6 @@ def test_a_file_of_the_repositorys_opens_nothing_before_trust(tmp_path: Path) ->
         box.ao("new", "--name", "x", "[[ask: well?]]")
         assert "opened in kitty" in box.ao("open", "x").stdout
         box.ao("trust", "--yes")
-        said = shlex.split(box.ao("open", "x", "--print").stdout)
-        assert Path(said[0]).name == "evil" and said[-2:] == ["attach", next(iter(box.sessions()))["id"]]
+        output = shlex.split(box.ao("open", "x", "--print").stdout)
+        assert Path(output[0]).name == "evil" and output[-2:] == ["attach", next(iter(box.sessions()))["id"]]
         assert [call[0] for call in programs.started()] == ["kitty"]
