@@ -1,4 +1,4 @@
-"""A command on a terminal: what it shows, and a person who answers when asked."""
+"""Run a command on a terminal and type answers to its questions."""
 
 from __future__ import annotations
 
@@ -19,54 +19,56 @@ CTRL_C = "\x03"
 
 
 @dataclass(frozen=True)
-class Ended:
-    """What a command showed, as lines of text, and its exit code."""
+class CommandResult:
+    """The output of a command as text, and its exit code."""
 
     text: str
     code: int
 
 
-def talk(box: Sandbox, *argv: str, answers: dict[str, str] | None = None, cwd: Path | None = None) -> Ended:
-    """Run a command on a terminal of its own; each answer is typed once its text was shown, in order."""
-    waiting = list((answers or {}).items())
+def run_on_terminal(
+    box: Sandbox, *argv: str, answers: dict[str, str] | None = None, cwd: Path | None = None
+) -> CommandResult:
+    """Run a command on a new terminal and type each answer once its question is shown, in order."""
+    pending_answers = list((answers or {}).items())
     master, slave = pty.openpty()
     termios.tcsetwinsize(slave, (40, 200))
     command = [sys.executable, "-P", "-m", "agent_orchestrator", *argv]
-    place = cwd or box.repo
-    shown, until = b"", time.monotonic() + 120
+    folder = cwd or box.repo
+    output, deadline = b"", time.monotonic() + 120
     try:
         with subprocess.Popen(
             command,
             env=box.env,
-            cwd=place,
+            cwd=folder,
             stdin=slave,
             stdout=slave,
             stderr=slave,
             start_new_session=True,
-            preexec_fn=_take_terminal,
+            preexec_fn=_acquire_terminal,
         ) as process:
             os.close(slave)
             with contextlib.suppress(OSError):  # Linux's way to say that the terminal was closed
-                while piece := os.read(master, 1 << 16):
-                    shown += piece
-                    if waiting and waiting[0][0] in plain(shown):
-                        os.write(master, waiting.pop(0)[1].encode())
-                    assert time.monotonic() < until, shown
+                while chunk := os.read(master, 1 << 16):
+                    output += chunk
+                    if pending_answers and pending_answers[0][0] in without_escapes(output):
+                        os.write(master, pending_answers.pop(0)[1].encode())
+                    assert time.monotonic() < deadline, output
     finally:
         os.close(master)
-    assert not waiting, f"it never showed {waiting[0][0]!r}: {plain(shown)}"
-    return Ended(plain(shown), process.returncode)
+    assert not pending_answers, f"it never showed {pending_answers[0][0]!r}: {without_escapes(output)}"
+    return CommandResult(without_escapes(output), process.returncode)
 
 
-def _take_terminal() -> None:
-    """Make the terminal the process's own: Ctrl-C reaches it."""
+def _acquire_terminal() -> None:
+    """Make the terminal the process's controlling terminal, so that Ctrl-C reaches it."""
     import fcntl
 
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
-def plain(shown: bytes) -> str:
-    """What was shown, without what steers the terminal."""
+def without_escapes(output: bytes) -> str:
+    """Return terminal output as text, without escape sequences."""
     return (
-        re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", shown.decode(errors="replace")).replace("\r\n", "\n").replace("\r", "\n")
+        re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", output.decode(errors="replace")).replace("\r\n", "\n").replace("\r", "\n")
     )

@@ -42,26 +42,26 @@ DEMO = "defaults: {agent: demo, runtime: process}\n"
 WITH_COMMANDS = DEMO + "projects:\n  ID:\n    path: .\n    postCreate: [touch made-by-post-create]\n"
 
 
-def test_a_project_of_the_file_that_the_daemon_was_started_with_outlives_it(tmp_path: Path) -> None:
+def test_a_project_of_the_daemons_start_file_survives_a_restart_without_it(tmp_path: Path) -> None:
     with Sandbox(tmp_path) as box:
         file, elsewhere = box.repository() / "agent-orchestrator.yaml", {"X-AO-Cwd": str(tmp_path)}
         box.start("--config", str(file))
-        made = box.request("POST", "/api/sessions", {"projectId": "app", "prompt": "[[sleep: 600]]"}, **elsewhere)
+        created = box.request("POST", "/api/sessions", {"projectId": "app", "prompt": "[[sleep: 600]]"}, **elsewhere)
         box.stop(signal.SIGKILL)
         box.start()
-        known = box.request("GET", "/api/projects", **elsewhere)["projects"]
-        assert [one["id"] for one in known] == ["app"]
-        box.until(lambda: box.session(made["id"])["status"] == "working", "its agent at work")
+        projects = box.request("GET", "/api/projects", **elsewhere)["projects"]
+        assert [entry["id"] for entry in projects] == ["app"]
+        box.until(lambda: box.session(created["id"])["status"] == "working", "its agent at work")
 
 
-def test_what_came_with_the_repository_needs_trust(shared: Sandbox) -> None:
+def test_a_configuration_tracked_by_the_repository_needs_trust(shared: Sandbox) -> None:
     repo = _repository(shared, "foreign", WITH_COMMANDS.replace("ID", "foreign"))
     _commit(shared, repo)
     assert_refused(shared.ao("new", "[[wait]]", cwd=repo, check=False), 1, "agent-orchestrator.yaml", "ao trust")
-    assert [one for one in shared.sessions() if one["project"] == "foreign"] == []
+    assert [entry for entry in shared.sessions() if entry["project"] == "foreign"] == []
     assert "touch made-by-post-create" in shared.ao("trust", cwd=repo).stdout
-    made = _json(shared, "new", "[[wait]]", cwd=repo)
-    assert (Path(made["workspacePath"]) / "made-by-post-create").exists()
+    created = _json(shared, "new", "[[wait]]", cwd=repo)
+    assert (Path(created["workspacePath"]) / "made-by-post-create").exists()
     _write(repo, WITH_COMMANDS.replace("ID", "foreign").replace("touch", "touch  other"))
     _commit(shared, repo)
     assert_refused(shared.ao("new", "[[wait]]", cwd=repo, check=False), 1, "ao trust")
@@ -70,7 +70,7 @@ def test_what_came_with_the_repository_needs_trust(shared: Sandbox) -> None:
     assert _json(shared, "new", "[[wait]]", cwd=repo)["id"].startswith("f-")
 
 
-def test_a_command_agent_that_came_with_the_repository_needs_trust(shared: Sandbox) -> None:
+def test_a_command_agent_of_a_tracked_configuration_needs_trust(shared: Sandbox) -> None:
     text = "defaults: {runtime: process}\nagents:\n  mine: {tool: command, command: [sh, -c, 'touch x']}\n"
     repo = _repository(shared, "foreign-agent", text)
     _commit(shared, repo)
@@ -78,7 +78,7 @@ def test_a_command_agent_that_came_with_the_repository_needs_trust(shared: Sandb
     assert _json(shared, "new", "[[wait]]", "--agent", "demo", cwd=repo)["status"] in ("starting", "working", "idle")
 
 
-def test_the_users_own_file_is_trusted_and_stays_so(shared: Sandbox) -> None:
+def test_the_users_own_file_is_trusted_and_stays_trusted_when_committed(shared: Sandbox) -> None:
     repo = _repository(shared, "own", WITH_COMMANDS.replace("ID", "own"))
     assert _json(shared, "new", "[[wait]]", cwd=repo)["status"] != "failed"
     _commit(shared, repo)
@@ -89,8 +89,8 @@ def test_a_changed_file_takes_effect_at_once(shared: Sandbox) -> None:
     repo = _repository(shared, "live", DEMO)
     assert _json(shared, "new", "--no-wait", "one", cwd=repo)["branch"] == "feature/one"
     _write(repo, DEMO + "projects:\n  live: {path: ., branchPattern: 'ao/{{name}}', sessionPrefix: lv}\n")
-    made = _json(shared, "new", "--no-wait", "two", cwd=repo)
-    assert (made["id"], made["branch"]) == ("lv-two", "ao/two")
+    created = _json(shared, "new", "--no-wait", "two", cwd=repo)
+    assert (created["id"], created["branch"]) == ("lv-two", "ao/two")
 
 
 def test_a_broken_file_leaves_the_last_good_one_in_force(shared: Sandbox) -> None:
@@ -108,12 +108,12 @@ def test_a_broken_file_leaves_the_last_good_one_in_force(shared: Sandbox) -> Non
     assert (json.loads(done.stdout)["id"], done.stderr) == ("bb-three", "")
 
 
-def test_nothing_starts_or_lands_by_a_file_that_a_new_daemon_cannot_read(process_box: Sandbox) -> None:
-    """What it demands, checks and walls, is not known; once it is right, all goes on."""
+def test_nothing_is_started_or_merged_while_a_new_daemon_cannot_read_the_file(process_box: Sandbox) -> None:
+    """The checks and sandboxes that the file demands are not known; once it is valid again, work continues."""
     good = DEMO + "projects:\n  app:\n    path: .\n    ci: {command: test ! -e bad.txt}\n"
     _write(process_box.repo, good)
-    work = "[[write: bad.txt|x]] [[commit: bad]] [[done: bad]] [[wait]]"
-    process_box.ao("new", work, "--name", "bad")
+    script = "[[write: bad.txt|x]] [[commit: bad]] [[done: bad]] [[wait]]"
+    process_box.ao("new", script, "--name", "bad")
     process_box.ao("new", "[[wait]]", "--name", "idle")
     process_box.until(lambda: process_box.session("bad")["status"] == "ci_failed", "its red check")
     process_box.ao("stop", "app-idle")
@@ -126,12 +126,12 @@ def test_nothing_starts_or_lands_by_a_file_that_a_new_daemon_cannot_read(process
         lambda: process_box.session("bad")["head"] != head and process_box.session("bad")["pr"], "another commit"
     )
     process_box.ao("review", "app-bad", "--approve")
-    asked = process_box.ao("merge", "app-bad", check=False)
-    assert asked.returncode == 1 and "did not land: nothing starts or lands in app" in asked.stderr
+    merged = process_box.ao("merge", "app-bad", check=False)
+    assert merged.returncode == 1 and "did not land: nothing starts or lands in app" in merged.stderr
     assert "bad.txt" not in process_box.git("ls-tree", "--name-only", "main")
     with pytest.raises(AoError, match="nothing starts or lands in app"):
-        wanted = {"projectId": "app", "name": "more", "prompt": "[[wait]]"}
-        process_box.request("POST", "/api/sessions", wanted, **{"X-AO-Cwd": str(process_box.home.path)})
+        body = {"projectId": "app", "name": "more", "prompt": "[[wait]]"}
+        process_box.request("POST", "/api/sessions", body, **{"X-AO-Cwd": str(process_box.home.path)})
     process_box.ao("restore", "app-idle", check=False)
     process_box.until(lambda: process_box.session("idle")["status"] == "failed", "its agent not to be started")
     _write(process_box.repo, good)
@@ -139,21 +139,21 @@ def test_nothing_starts_or_lands_by_a_file_that_a_new_daemon_cannot_read(process
     process_box.ao("restore", "app-idle")
 
 
-def test_nothing_starts_by_an_own_file_that_a_new_daemon_cannot_read(process_box: Sandbox) -> None:
+def test_nothing_is_started_while_a_new_daemon_cannot_read_the_users_file(process_box: Sandbox) -> None:
     _write(process_box.repo, DEMO)
     process_box.ao("new", "[[wait]]", "--name", "first")
     process_box.stop()
     process_box.home.config.write_text("defaults: [\n")
     process_box.start()
-    asked = process_box.ao("new", "[[wait]]", "--name", "second", check=False)
-    assert asked.returncode == 1 and "nothing starts or lands in app" in asked.stderr
+    result = process_box.ao("new", "[[wait]]", "--name", "second", check=False)
+    assert result.returncode == 1 and "nothing starts or lands in app" in result.stderr
     process_box.home.config.write_text("defaults: {runtime: process}\n")
     process_box.until(
         lambda: process_box.ao("new", "[[wait]]", "--name", "second", check=False).returncode == 0, "the file to count"
     )
 
 
-def test_a_broken_file_and_a_new_daemon(process_box: Sandbox) -> None:
+def test_running_sessions_survive_a_new_daemon_with_a_broken_file(process_box: Sandbox) -> None:
     good = DEMO + "projects:\n  app: {path: ., sessionPrefix: bk}\n"
     _write(process_box.repo, good)
     assert process_box.json("new", "[[say: x]]", "--name", "w")["id"] == "bk-w"
@@ -169,47 +169,51 @@ def test_a_broken_file_and_a_new_daemon(process_box: Sandbox) -> None:
 
 def test_a_file_in_a_workspace_is_never_read(shared: Sandbox) -> None:
     repo = _repository(shared, "inner", DEMO)
-    made = _json(shared, "new", "[[wait]]", "--name", "w", cwd=repo)
-    workspace = Path(made["workspacePath"])
+    created = _json(shared, "new", "[[wait]]", "--name", "w", cwd=repo)
+    workspace = Path(created["workspacePath"])
     (workspace / "agent-orchestrator.yaml").write_text("this: is\nnot: [valid\n")
     for folder in (workspace, repo / ".worktrees" / "w"):
         done = shared.ao("new", "--json", "--no-wait", "from inside", cwd=folder)
         assert (json.loads(done.stdout)["project"], done.stderr) == ("inner", "")
 
 
-def test_settings_of_the_daemon_count_in_its_own_file_only(shared: Sandbox) -> None:
+def test_daemon_settings_count_only_in_the_users_file(shared: Sandbox) -> None:
     repo = _repository(shared, "ported", DEMO + "port: 4567\n")
     done = shared.ao("status", cwd=repo)
     assert "port" in done.stderr and "config.yaml" in done.stderr
     assert ":4567" not in json.loads(shared.home.info.read_text())["url"]
 
 
-def test_what_is_of_no_effect_is_said_once_and_where_it_is_asked_for(shared: Sandbox) -> None:
+def test_an_ineffective_setting_is_warned_about_once_and_on_request(shared: Sandbox) -> None:
     repo = _repository(shared, "once", DEMO + "port: 4567\n")
 
-    def said(*argv: str) -> bool:
+    def shows_warning(*argv: str) -> bool:
         return "port counts only in" in shared.ao(*argv, cwd=repo).stderr
 
-    shared.request("GET", "/api/agents", **{"X-AO-Cwd": str(repo)})  # by a program that shows nobody what it is told
-    assert [said("status"), said("status"), said("projects")] == [True, False, False]
+    shared.request("GET", "/api/agents", **{"X-AO-Cwd": str(repo)})  # by a program that does not show warnings
+    assert [shows_warning("status"), shows_warning("status"), shows_warning("projects")] == [True, False, False]
     _write(repo, DEMO + "port: 4568\n")
-    assert [said("projects"), said("status")] == [True, False]
-    assert [said("start", "--no-open"), said("start", "--no-open"), said("status")] == [True, True, False]
-    checked = shared.ao("config", "validate", cwd=repo).stdout
-    assert checked.startswith("warning: ") and "port counts only in" in checked
-    found = [each for each in _json(shared, "doctor", cwd=repo)["checks"] if each["name"] == "configuration"]
-    assert [each["state"] for each in found] == ["warning"] and "port counts only in" in found[0]["detail"]
+    assert [shows_warning("projects"), shows_warning("status")] == [True, False]
+    assert [shows_warning("start", "--no-open"), shows_warning("start", "--no-open"), shows_warning("status")] == [
+        True,
+        True,
+        False,
+    ]
+    output = shared.ao("config", "validate", cwd=repo).stdout
+    assert output.startswith("warning: ") and "port counts only in" in output
+    checks = [check for check in _json(shared, "doctor", cwd=repo)["checks"] if check["name"] == "configuration"]
+    assert [check["state"] for check in checks] == ["warning"] and "port counts only in" in checks[0]["detail"]
     _write(repo, DEMO)
-    assert not said("status") and "port" not in shared.ao("config", "validate", cwd=repo).stdout
+    assert not shows_warning("status") and "port" not in shared.ao("config", "validate", cwd=repo).stdout
 
 
-def test_a_removed_project_does_not_come_back_by_itself(shared: Sandbox) -> None:
+def test_a_removed_project_stays_removed(shared: Sandbox) -> None:
     repo = _repository(shared, "gone", DEMO)
     shared.ao("status", cwd=repo)
     assert "gone" in shared.ao("projects").stdout
-    made = _json(shared, "new", "[[wait]]", cwd=repo)
-    assert_refused(shared.ao("remove-project", "gone", check=False), 1, made["id"], "ao stop")
-    shared.ao("stop", made["id"])
+    created = _json(shared, "new", "[[wait]]", cwd=repo)
+    assert_refused(shared.ao("remove-project", "gone", check=False), 1, created["id"], "ao stop")
+    shared.ao("stop", created["id"])
     shared.ao("remove-project", "gone")
     for command in (["status"], ["projects"]):
         shared.ao(*command, cwd=repo)
@@ -218,7 +222,7 @@ def test_a_removed_project_does_not_come_back_by_itself(shared: Sandbox) -> None
     assert "gone" in {project["id"] for project in shared.json("projects")["projects"]}
 
 
-def test_ao_config_names_the_file(shared: Sandbox) -> None:
+def test_the_variable_ao_config_names_the_file(shared: Sandbox) -> None:
     repo = _repository(shared, "elsewhere")
     (repo / "agent-orchestrator.yaml").unlink()
     file = shared.folder / "mine.yaml"
@@ -262,14 +266,18 @@ def test_get_and_set_keep_comments(shared: Sandbox) -> None:
     assert "postCreate" in shared.ao("config-help").stdout
 
 
-def test_whom_a_task_may_be_given_to_is_listed_by_project(shared: Sandbox) -> None:
+def test_agents_are_listed_by_project(shared: Sandbox) -> None:
     profiles = "agents:\n  careful: {tool: demo, role: reviewer}\n  lost: {tool: command, command: [no-such-program]}\n"
     repo = _repository(shared, "peopled", DEMO + profiles)
     shared.ao("add-project", str(repo))
-    rows = {one["name"]: one for one in shared.request("GET", "/api/agents")["agents"] if one["project"] == "peopled"}
-    careful, lost = rows.pop("careful"), rows.pop("lost")
-    assert (careful["tool"], careful["role"], careful["found"], rows) == ("demo", "reviewer", True, {})
+    agents = {
+        agent["name"]: agent
+        for agent in shared.request("GET", "/api/agents")["agents"]
+        if agent["project"] == "peopled"
+    }
+    careful, lost = agents.pop("careful"), agents.pop("lost")
+    assert (careful["tool"], careful["role"], careful["found"], agents) == ("demo", "reviewer", True, {})
     assert (lost["tool"], lost["role"], lost["found"]) == ("command", "worker", False)
-    claude = next(one for one in shared.request("GET", "/api/agents")["agents"] if one["name"] == "claude-code")
+    claude = next(agent for agent in shared.request("GET", "/api/agents")["agents"] if agent["name"] == "claude-code")
     assert (claude["project"], claude["tool"], claude["role"]) == (None, "claude-code", None)
     assert _json(shared, "new", "[[wait]]", "--agent", "careful", cwd=repo)["project"] == "peopled"

@@ -1,4 +1,4 @@
-"""`ao import`: another orchestrator's configuration becomes this repository's, and every key is accounted for."""
+"""`ao import`: another orchestrator's configuration is imported, with a result for every key."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
 
 @pytest.fixture
 def config(box: Sandbox) -> Path:
-    """The configuration here; each test begins with this one."""
+    """Write the configuration that each test begins with, and return its path."""
     file = box.repo / "agent-orchestrator.yaml"
     file.write_text("# mine\ndefaults: {agent: demo, runtime: process}\nprojects:\n  app: {path: .}\n")
     return file
 
 
 @pytest.fixture
-def squad(tmp_path: Path) -> Path:
+def squad_file(tmp_path: Path) -> Path:
     file = tmp_path / "config.json"
     file.write_text(json.dumps(SQUAD))
     return file
 
 
-def test_what_is_brought_is_in_force(box: Sandbox, config: Path, squad: Path) -> None:
-    told = box.json("import", str(squad))
-    assert (told["kind"], told["written"], told["file"]) == ("claude-squad", True, str(config))
-    assert {(one["key"], one["outcome"], one["to"]) for one in told["entries"]} == {
+def test_an_imported_configuration_is_in_force(box: Sandbox, config: Path, squad_file: Path) -> None:
+    report = box.json("import", str(squad_file))
+    assert (report["kind"], report["written"], report["file"]) == ("claude-squad", True, str(config))
+    assert {(entry["key"], entry["outcome"], entry["to"]) for entry in report["entries"]} == {
         ("default_program", "kept", "defaults.agent"),
         ("default_program", "changed", "defaults.agentConfig.model"),
         ("auto_yes", "changed", "defaults.agentConfig.permissions"),
@@ -52,69 +52,71 @@ def test_what_is_brought_is_in_force(box: Sandbox, config: Path, squad: Path) ->
     assert box.session("named")["branch"] == "me/named"
 
 
-def test_a_person_reads_what_became_of_each_key(box: Sandbox, config: Path, squad: Path) -> None:
-    told = box.ao("import", str(squad)).stdout
-    assert f"{squad} is a configuration of claude-squad." in told
-    assert "kept     default_program       defaults.agent" in told
-    assert 'the file says "demo"' in told
-    assert "nothing is polled" in told
-    assert told.endswith(f"{config} is written.\n")
-    assert box.ao("import", str(squad)).stdout.endswith(f"{config} says all of it already.\n")
+def test_the_output_shows_the_result_for_each_key(box: Sandbox, config: Path, squad_file: Path) -> None:
+    output = box.ao("import", str(squad_file)).stdout
+    assert f"{squad_file} is a configuration of claude-squad." in output
+    assert "kept     default_program       defaults.agent" in output
+    assert 'the file says "demo"' in output
+    assert "nothing is polled" in output
+    assert output.endswith(f"{config} is written.\n")
+    assert box.ao("import", str(squad_file)).stdout.endswith(f"{config} says all of it already.\n")
 
 
-def test_tried_it_writes_nothing(box: Sandbox, config: Path, squad: Path) -> None:
+def test_a_dry_run_writes_nothing(box: Sandbox, config: Path, squad_file: Path) -> None:
     before = config.read_text()
-    told = box.ao("import", "--dry-run", str(squad)).stdout
+    output = box.ao("import", "--dry-run", str(squad_file)).stdout
     assert config.read_text() == before
-    assert "would be:" in told and "branchPattern: 'me/{{name}}'" in told
+    assert "would be:" in output and "branchPattern: 'me/{{name}}'" in output
 
 
-def test_the_files_own_words_stay_unless_they_are_to_go(box: Sandbox, config: Path, squad: Path) -> None:
-    box.ao("import", str(squad))
+def test_existing_values_are_kept_unless_replace_is_given(box: Sandbox, config: Path, squad_file: Path) -> None:
+    box.ao("import", str(squad_file))
     assert "agent: demo" in config.read_text()
-    box.ao("import", "--replace", str(squad))
+    box.ao("import", "--replace", str(squad_file))
     assert "agent: codex" in config.read_text()
 
 
-def test_another_file_may_be_written(box: Sandbox, config: Path, squad: Path, tmp_path: Path) -> None:
+def test_the_configuration_can_be_written_to_another_file(
+    box: Sandbox, config: Path, squad_file: Path, tmp_path: Path
+) -> None:
     before = config.read_text()
-    box.ao("import", str(squad), "--output", str(tmp_path / "new.yaml"))
+    box.ao("import", str(squad_file), "--output", str(tmp_path / "new.yaml"))
     assert config.read_text() == before
     assert "# Imported from config.json" in (tmp_path / "new.yaml").read_text()
     assert box.ao("config", "validate", str(tmp_path / "new.yaml")).returncode == 0
 
 
-def test_the_predecessors_file_in_its_place_is_left_alone(box: Sandbox, config: Path) -> None:
+def test_a_file_of_the_predecessor_that_loads_as_it_is_is_not_changed(box: Sandbox, config: Path) -> None:
     config.write_text(
         "readyThresholdMs: 5\ndefaults: {agent: demo, worker: {agent: demo}}\nprojects:\n  app: {path: .}\n"
     )
     before = config.read_text()
-    told = box.json("import", str(config))
-    assert (told["itself"], told["written"]) == (True, False)
+    report = box.json("import", str(config))
+    assert (report["itself"], report["written"]) == (True, False)
     assert config.read_text() == before
     assert "loads as it is" in box.ao("import", str(config)).stdout
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "code"),
+    ("text", "problem", "code"),
     [
         ("hello: world\n", "is no configuration that is known", 2),
         ("projects: [\n", "not valid YAML", 2),
         ("defaults: {agent: x}\nport: 1\nport: 2\n", "given twice", 2),
     ],
 )
-def test_what_cannot_be_read_is_told_in_one_line(
-    box: Sandbox, config: Path, tmp_path: Path, text: str, said: str, code: int
+def test_an_unreadable_file_is_refused_in_one_line(
+    box: Sandbox, config: Path, tmp_path: Path, text: str, problem: str, code: int
 ) -> None:
     before = config.read_text()
     (tmp_path / "odd.yaml").write_text(text)
     done = box.ao("import", str(tmp_path / "odd.yaml"), check=False)
     assert done.returncode == code
-    assert said in done.stderr and len(done.stderr.splitlines()) == 1
+    assert problem in done.stderr and len(done.stderr.splitlines()) == 1
     assert config.read_text() == before
 
 
-def test_a_file_that_is_not_there(box: Sandbox, config: Path) -> None:
+def test_a_missing_file_is_refused(box: Sandbox, config: Path) -> None:
     done = box.ao("import", "nowhere.yaml", check=False)
     assert done.returncode == 2
     assert "nowhere.yaml cannot be read" in done.stderr
@@ -124,8 +126,8 @@ def test_a_file_that_is_not_there(box: Sandbox, config: Path) -> None:
 
 
 @pytest.fixture
-def old(box: Sandbox, config: Path) -> Iterator[Path]:
-    """A file that came with the repository, where there is no configuration yet."""
+def foreign_file(box: Sandbox, config: Path) -> Iterator[Path]:
+    """Commit another orchestrator's file to a repository without a configuration, and yield its path."""
     config.unlink()
     file, mark = box.repo / "old.yaml", box.folder / "was-run"
     file.write_text(
@@ -138,24 +140,26 @@ def old(box: Sandbox, config: Path) -> Iterator[Path]:
     box.git("reset", "-q", "--hard", "HEAD~1", cwd=box.repo)
 
 
-def test_what_came_with_the_repository_is_not_made_the_users_own_unseen(box: Sandbox, config: Path, old: Path) -> None:
+def test_a_tracked_file_is_imported_only_after_it_was_shown(box: Sandbox, config: Path, foreign_file: Path) -> None:
     mark = box.folder / "was-run"
     for options in ((), ("--json",)):
-        said = assert_refused(box.ao("import", *options, str(old), check=False), 1, str(old), "--dry-run", "--yes")
-        assert "1 not seen yet" in said
+        refusal = assert_refused(
+            box.ao("import", *options, str(foreign_file), check=False), 1, str(foreign_file), "--dry-run", "--yes"
+        )
+        assert "1 not seen yet" in refusal
     assert not config.exists()
-    assert f"  projects.app.postCreate: touch {mark}\n" in box.ao("import", "--dry-run", str(old)).stdout
+    assert f"  projects.app.postCreate: touch {mark}\n" in box.ao("import", "--dry-run", str(foreign_file)).stdout
     assert not config.exists()
-    assert f"touch {mark}" in box.ao("import", "--yes", str(old)).stdout
+    assert f"touch {mark}" in box.ao("import", "--yes", str(foreign_file)).stdout
     assert not mark.exists()
     box.ao("new", "[[wait]]", "--name", "seen")
     assert mark.exists()
 
 
-def test_the_users_own_file_is_not_asked_about(box: Sandbox, config: Path, old: Path) -> None:
+def test_the_users_own_file_is_imported_without_a_question(box: Sandbox, config: Path, foreign_file: Path) -> None:
     own = box.repo / "own.yaml"
-    own.write_text(old.read_text().replace("was-run", "own-was-run"))
-    told = box.json("import", str(own))
-    assert told["written"] and told["digest"] == ""
-    assert told["commands"] == [f"projects.app.postCreate: touch {box.folder / 'own-was-run'}"]
+    own.write_text(foreign_file.read_text().replace("was-run", "own-was-run"))
+    report = box.json("import", str(own))
+    assert report["written"] and report["digest"] == ""
+    assert report["commands"] == [f"projects.app.postCreate: touch {box.folder / 'own-was-run'}"]
     own.unlink()

@@ -1,4 +1,4 @@
-"""The daemon among faults: stale files, taken ports, several starts at once, odd homes, a restart of the machine."""
+"""The daemon and faults: stale files, ports in use, several starts at once, unusual homes, a restart of the machine."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.acceptance.commands import assert_refused, send_and_wait
 
 
 @pytest.fixture
-def off(tmp_path: Path) -> Iterator[Sandbox]:
-    """A home and a repository whose daemon has not been started."""
+def stopped_box(tmp_path: Path) -> Iterator[Sandbox]:
+    """Yield a home and a repository whose daemon has not been started."""
     with Sandbox(tmp_path, "process") as sandbox:
         sandbox.repository()
         (tmp_path / "ao").mkdir()
@@ -33,109 +33,116 @@ def _free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def _daemons(box: Sandbox) -> list[int]:
-    found = []
+def _daemon_pids(box: Sandbox) -> list[int]:
+    pids = []
     for pid in box.processes():
         try:
             command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
         if {b"agent_orchestrator.daemon", b"agent_orchestrator.testing.preloaded_daemon"} & set(command):
-            found.append(pid)
-    return found
+            pids.append(pid)
+    return pids
 
 
-def test_several_commands_at_once_start_one_daemon(off: Sandbox) -> None:
+def test_several_commands_at_once_start_one_daemon(stopped_box: Sandbox) -> None:
     command = [sys.executable, "-m", "agent_orchestrator", "status", "--json"]
     running = [
-        subprocess.Popen(command, cwd=off.repo, env=off.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            command,
+            cwd=stopped_box.repo,
+            env=stopped_box.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         for _ in range(5)
     ]
-    said = [process.communicate(timeout=120) for process in running]
-    assert [(process.returncode, err) for process, (_, err) in zip(running, said, strict=True)] == [(0, "")] * 5
-    assert all(json.loads(out) == {"sessions": []} for out, _ in said)
-    off.until(lambda: _daemons(off) == [off.daemon_pid()], "the others to give way")
-    assert "is taken" not in off.home.log.read_text(), "the lock held them, not the first one's port"
+    outputs = [process.communicate(timeout=120) for process in running]
+    assert [(process.returncode, err) for process, (_, err) in zip(running, outputs, strict=True)] == [(0, "")] * 5
+    assert all(json.loads(out) == {"sessions": []} for out, _ in outputs)
+    stopped_box.until(lambda: _daemon_pids(stopped_box) == [stopped_box.daemon_pid()], "the others to give way")
+    assert "is taken" not in stopped_box.home.log.read_text(), "the lock held them, not the first one's port"
 
 
-def test_its_log_is_turned_over_and_only_some_of_it_is_kept(off: Sandbox) -> None:
-    log, before = off.home.log, "a line of long ago\n" * 600_000
+def test_the_log_is_rotated_and_four_old_files_are_kept(stopped_box: Sandbox) -> None:
+    log, before = stopped_box.home.log, "a line of long ago\n" * 600_000
     log.write_text(before)
     for number in range(1, 5):
         log.with_name(f"daemon.log.{number}").write_text(f"{number}\n")
-    off.start()
-    off.until(lambda: "event=serving" in log.read_text(), "it to say something")
+    stopped_box.start()
+    stopped_box.until(lambda: "event=serving" in log.read_text(), "a log line")
     assert log.stat().st_size < 100_000
-    kept = {path.name: path for path in log.parent.glob("daemon.log.*")}
-    assert len(kept) == 4 and kept["daemon.log.1"].read_text() == before
-    assert [kept[f"daemon.log.{number}"].read_text() for number in (2, 3, 4)] == ["1\n", "2\n", "3\n"]
-    assert all(path.stat().st_mode & 0o777 == 0o600 for path in (log, kept["daemon.log.1"]))
-    assert Path(f"/proc/{off.daemon_pid()}/fd/2").readlink() == log, "what it says in distress goes there too"
+    rotated = {path.name: path for path in log.parent.glob("daemon.log.*")}
+    assert len(rotated) == 4 and rotated["daemon.log.1"].read_text() == before
+    assert [rotated[f"daemon.log.{number}"].read_text() for number in (2, 3, 4)] == ["1\n", "2\n", "3\n"]
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in (log, rotated["daemon.log.1"]))
+    assert Path(f"/proc/{stopped_box.daemon_pid()}/fd/2").readlink() == log, "standard error goes there too"
 
 
-def test_a_second_daemon_is_refused(off: Sandbox) -> None:
-    off.start()
+def test_a_second_daemon_is_refused(stopped_box: Sandbox) -> None:
+    stopped_box.start()
     second = subprocess.run(
         [sys.executable, "-m", "agent_orchestrator.daemon", "--foreground"],
-        env=off.env, capture_output=True, text=True, timeout=120, check=False,
+        env=stopped_box.env, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
-    assert_refused(second, 1, "runs already", str(off.daemon_pid()), "ao shutdown")
-    assert off.ao("start", "--no-open").returncode == 0
+    assert_refused(second, 1, "runs already", str(stopped_box.daemon_pid()), "ao shutdown")
+    assert stopped_box.ao("start", "--no-open").returncode == 0
 
 
-def test_stale_files_do_not_keep_it_from_starting(off: Sandbox) -> None:
-    first = off.start()
-    off.ao("new", "[[wait]]", "--name", "w")
-    off.stop(signal.SIGKILL)
-    assert off.home.info.exists() and off.home.lock.exists()
-    off.home.info.write_text(json.dumps({**json.loads(off.home.info.read_text()), "pid": 4194303}))
-    off.home.lock.write_text("4194303\n")
-    assert off.json("status")["sessions"][0]["id"] == "app-w"
-    assert off.daemon_pid() not in (None, first)
+def test_stale_files_do_not_prevent_a_start(stopped_box: Sandbox) -> None:
+    first = stopped_box.start()
+    stopped_box.ao("new", "[[wait]]", "--name", "w")
+    stopped_box.stop(signal.SIGKILL)
+    assert stopped_box.home.info.exists() and stopped_box.home.lock.exists()
+    stopped_box.home.info.write_text(json.dumps({**json.loads(stopped_box.home.info.read_text()), "pid": 4194303}))
+    stopped_box.home.lock.write_text("4194303\n")
+    assert stopped_box.json("status")["sessions"][0]["id"] == "app-w"
+    assert stopped_box.daemon_pid() not in (None, first)
 
 
-def test_daemon_json_tells_where_it_is(off: Sandbox) -> None:
-    assert off.ao("status").returncode == 0
-    info = json.loads(off.home.info.read_text())
+def test_daemon_json_contains_the_daemons_addresses(stopped_box: Sandbox) -> None:
+    assert stopped_box.ao("status").returncode == 0
+    info = json.loads(stopped_box.home.info.read_text())
     assert set(info) >= {"pid", "startedAt", "socket", "url", "version"}
     assert Path(info["socket"]).is_socket() and info["startedAt"].endswith("Z")
-    assert off.home.info.stat().st_mode & 0o077 == 0
-    assert (off.home.path / "token").stat().st_mode & 0o777 == 0o600
-    assert off.ao("--version").stdout.split()[-1] == info["version"]
-    off.ao("shutdown")
-    off.until(lambda: not _daemons(off), "its end")
-    assert not off.home.info.exists()
-    again = off.ao("shutdown", check=False)
+    assert stopped_box.home.info.stat().st_mode & 0o077 == 0
+    assert (stopped_box.home.path / "token").stat().st_mode & 0o777 == 0o600
+    assert stopped_box.ao("--version").stdout.split()[-1] == info["version"]
+    stopped_box.ao("shutdown")
+    stopped_box.until(lambda: not _daemon_pids(stopped_box), "its end")
+    assert not stopped_box.home.info.exists()
+    again = stopped_box.ao("shutdown", check=False)
     assert again.returncode == 0 and "Traceback" not in again.stderr
 
 
-def test_a_port_that_is_taken(off: Sandbox) -> None:
+def test_a_configured_port_that_is_in_use_is_an_error(stopped_box: Sandbox) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        assert_refused(off.ao("start", "--no-open", "--port", str(port), check=False), 4, str(port))
-        assert _daemons(off) == []
-        off.home.config.write_text(f"port: {port}\n")
-        assert_refused(off.ao("status", check=False), 4, str(port), "port")
-        assert _daemons(off) == []
+        assert_refused(stopped_box.ao("start", "--no-open", "--port", str(port), check=False), 4, str(port))
+        assert _daemon_pids(stopped_box) == []
+        stopped_box.home.config.write_text(f"port: {port}\n")
+        assert_refused(stopped_box.ao("status", check=False), 4, str(port), "port")
+        assert _daemon_pids(stopped_box) == []
 
 
-def test_the_default_port_moves_and_says_so(off: Sandbox) -> None:
-    off.home.config.unlink()
+def test_a_default_port_in_use_is_replaced_by_another(stopped_box: Sandbox) -> None:
+    stopped_box.home.config.unlink()
     with socket.socket() as other:
         try:
             other.bind(("127.0.0.1", 3000))
             other.listen()
         except OSError:
-            pass  # somebody has it: just as good
-        done = off.ao("start", "--no-open")
-        url = json.loads(off.home.info.read_text())["url"]
+            pass  # another program uses it: just as good
+        done = stopped_box.ao("start", "--no-open")
+        url = json.loads(stopped_box.home.info.read_text())["url"]
         assert url.startswith("http://127.0.0.1:") and not url.endswith(":3000")
         assert "3000" in done.stdout + done.stderr and url in done.stdout
 
 
-def test_a_home_that_cannot_be_written(tmp_path: Path) -> None:
+def test_a_home_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with Sandbox(tmp_path, "process") as box:
         box.repository()
         (tmp_path / "file").write_text("")
@@ -149,7 +156,7 @@ def test_a_home_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", ["with a space and ünï", "long/" + "/".join(["x" * 60] * 3)])
-def test_homes_with_odd_and_long_paths(tmp_path: Path, runtime: str, folder: str) -> None:
+def test_homes_with_unusual_and_long_paths_work(tmp_path: Path, runtime: str, folder: str) -> None:
     with Sandbox(tmp_path / folder, runtime) as box:
         box.repository()
         box.start()
@@ -158,7 +165,7 @@ def test_homes_with_odd_and_long_paths(tmp_path: Path, runtime: str, folder: str
         box.ao("stop", "w")
 
 
-WITH_FEW = """
+FEW_DESCRIPTORS = """
 import json, os, resource, signal, sys
 from agent_orchestrator.daemon import __main__ as daemon
 for few in range(3, 24):
@@ -181,132 +188,143 @@ for few in range(3, 24):
 """
 
 
-def test_nobody_else_writes_into_its_home_whatever_it_was_started_with(off: Sandbox) -> None:
-    """Where a home is open to others, a file that they may write would be a command: of tmux, say."""
-    off.home.path.chmod(0o755)
+def test_other_users_cannot_write_into_the_home_even_with_umask_zero(stopped_box: Sandbox) -> None:
+    """In a home that others may enter, a writable file could become a command, for example of tmux."""
+    stopped_box.home.path.chmod(0o755)
     before = os.umask(0)
     try:
-        off.ao("new", "[[edit: x.txt|x]] [[commit: x]] [[done: x]]", "--name", "w")
+        stopped_box.ao("new", "[[edit: x.txt|x]] [[commit: x]] [[done: x]]", "--name", "w")
     finally:
         os.umask(before)
-    off.until(lambda: off.session("app-w")["activity"] == "idle", "it to be at rest")
-    entered = [off.home.path, *(one for one in off.home.path.iterdir() if one.is_dir() and one.stat().st_mode & 0o001)]
-    found = [one for folder in entered for one in folder.iterdir() if not one.is_symlink()]
-    assert off.home.path / "lease.json" in found
-    assert [str(one) for one in found if one.stat().st_mode & 0o002] == []
+    stopped_box.until(lambda: stopped_box.session("app-w")["activity"] == "idle", "it to be at rest")
+    folders = [
+        stopped_box.home.path,
+        *(path for path in stopped_box.home.path.iterdir() if path.is_dir() and path.stat().st_mode & 0o001),
+    ]
+    paths = [path for folder in folders for path in folder.iterdir() if not path.is_symlink()]
+    assert stopped_box.home.path / "lease.json" in paths
+    assert [str(path) for path in paths if path.stat().st_mode & 0o002] == []
 
 
-def test_nobody_else_reads_a_configuration_that_it_writes_into_its_home(off: Sandbox, tmp_path: Path) -> None:
-    off.home.path.chmod(0o755)
-    off.start()
-    off.home.config.unlink()
-    off.ao("config", "set", "notifiers.slack", '{"plugin": "slack", "token": "xoxb-of-mine"}', cwd=tmp_path)
-    assert "xoxb-of-mine" in off.home.config.read_text()
-    assert off.home.config.stat().st_mode & 0o777 == 0o600
+def test_other_users_cannot_read_a_configuration_that_the_daemon_wrote(stopped_box: Sandbox, tmp_path: Path) -> None:
+    stopped_box.home.path.chmod(0o755)
+    stopped_box.start()
+    stopped_box.home.config.unlink()
+    stopped_box.ao("config", "set", "notifiers.slack", '{"plugin": "slack", "token": "xoxb-of-mine"}', cwd=tmp_path)
+    assert "xoxb-of-mine" in stopped_box.home.config.read_text()
+    assert stopped_box.home.config.stat().st_mode & 0o777 == 0o600
 
 
-def test_with_too_few_descriptors_it_says_so_in_a_line(off: Sandbox) -> None:
-    done = subprocess.run([sys.executable, "-c", WITH_FEW], env=off.env, stdout=subprocess.PIPE, check=True)
+def test_too_few_file_descriptors_are_reported_in_one_line(stopped_box: Sandbox) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FEW_DESCRIPTORS], env=stopped_box.env, stdout=subprocess.PIPE, check=True
+    )
     starts = [json.loads(line) for line in done.stdout.splitlines()]
-    served = ["event=serving" in "".join(said) for said in starts]
+    served = ["event=serving" in "".join(lines) for lines in starts]
     assert not served[0] and served[-1]
-    for said, serves in zip(starts, served, strict=True):
-        assert all(line.startswith(("ao: ", "timestamp=")) for line in said), "".join(said)
-        assert sum(line.startswith("ao: ") for line in said) == (not serves), said
+    for lines, serves in zip(starts, served, strict=True):
+        assert all(line.startswith(("ao: ", "timestamp=")) for line in lines), "".join(lines)
+        assert sum(line.startswith("ao: ") for line in lines) == (not serves), lines
 
 
-def test_no_git_identity(off: Sandbox) -> None:
-    (off.user_home / ".gitconfig").unlink()
-    off.start()
-    off.ao("new", "[[write: a.txt|x]] [[wait]]", "--name", "anon")
-    path = Path(off.until(lambda: (now := off.session("anon"))["activity"] == "idle" and now)["workspacePath"])
-    assert "refs/ao/rescue/app-anon" in off.ao("stop", "anon").stdout
-    off.ao("restore", "anon")
+def test_work_is_saved_without_a_git_identity(stopped_box: Sandbox) -> None:
+    (stopped_box.user_home / ".gitconfig").unlink()
+    stopped_box.start()
+    stopped_box.ao("new", "[[write: a.txt|x]] [[wait]]", "--name", "anon")
+    path = Path(
+        stopped_box.until(lambda: (now := stopped_box.session("anon"))["activity"] == "idle" and now)["workspacePath"]
+    )
+    assert "refs/ao/rescue/app-anon" in stopped_box.ao("stop", "anon").stdout
+    stopped_box.ao("restore", "anon")
     assert (path / "a.txt").read_text().strip() == "x"
 
 
-def test_without_tmux_the_process_runtime_serves(off: Sandbox) -> None:
-    programs = off.folder / "bin"
+def test_the_process_runtime_is_used_without_tmux(stopped_box: Sandbox) -> None:
+    programs = stopped_box.folder / "bin"
     programs.mkdir()
     for folder in os.environ["PATH"].split(os.pathsep):
         for file in Path(folder).iterdir() if Path(folder).is_dir() else ():
             if file.name != "tmux" and not os.path.lexists(programs / file.name):
                 (programs / file.name).symlink_to(file)
-    off.env["PATH"] = str(programs)
-    (off.repo / "agent-orchestrator.yaml").write_text("defaults: {agent: demo, runtime: auto}\n")
-    off.start()
-    assert off.json("new", "[[wait]]")["runtime"] == "process"
-    before = len(off.sessions())
-    assert_refused(off.ao("new", "[[wait]]", "--runtime", "tmux", check=False), 1, "tmux", "install")
-    assert len(off.sessions()) == before
-    assert "tmux" in off.ao("doctor", check=False).stdout
+    stopped_box.env["PATH"] = str(programs)
+    (stopped_box.repo / "agent-orchestrator.yaml").write_text("defaults: {agent: demo, runtime: auto}\n")
+    stopped_box.start()
+    assert stopped_box.json("new", "[[wait]]")["runtime"] == "process"
+    before = len(stopped_box.sessions())
+    assert_refused(stopped_box.ao("new", "[[wait]]", "--runtime", "tmux", check=False), 1, "tmux", "install")
+    assert len(stopped_box.sessions()) == before
+    assert "tmux" in stopped_box.ao("doctor", check=False).stdout
 
 
-def test_a_restart_of_the_machine(off: Sandbox, runtime: str) -> None:
-    (off.repo / "agent-orchestrator.yaml").write_text(f"defaults: {{agent: demo, runtime: {runtime}}}\n")
-    off.start()
-    off.ao("new", "[[stuck]]", "--name", "busy")
-    off.ao("new", "[[stuck]]", "--name", "busier")
-    off.ao("new", "[[say: x]]", "--name", "quiet")
-    off.until(lambda: off.session("quiet")["activity"] == "idle")
-    off.until(lambda: {off.session(name)["activity"] for name in ("busy", "busier")} == {"active"})
-    daemon = off.daemon_pid()
-    off.stop(signal.SIGKILL)
-    for pid in off.processes():
+def test_working_sessions_are_restored_after_a_restart_of_the_machine(stopped_box: Sandbox, runtime: str) -> None:
+    (stopped_box.repo / "agent-orchestrator.yaml").write_text(f"defaults: {{agent: demo, runtime: {runtime}}}\n")
+    stopped_box.start()
+    stopped_box.ao("new", "[[stuck]]", "--name", "busy")
+    stopped_box.ao("new", "[[stuck]]", "--name", "busier")
+    stopped_box.ao("new", "[[say: x]]", "--name", "quiet")
+    stopped_box.until(lambda: stopped_box.session("quiet")["activity"] == "idle")
+    stopped_box.until(lambda: {stopped_box.session(name)["activity"] for name in ("busy", "busier")} == {"active"})
+    daemon = stopped_box.daemon_pid()
+    stopped_box.stop(signal.SIGKILL)
+    for pid in stopped_box.processes():
         if pid != daemon:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-    off.env["AO_TEST_BOOT_ID"] = "other"
-    off.start()
-    quiet = off.session("quiet")
+    stopped_box.env["AO_TEST_BOOT_ID"] = "other"
+    stopped_box.start()
+    quiet = stopped_box.session("quiet")
     assert (quiet["status"], quiet["activity"], quiet["column"]) == ("interrupted", "interrupted", "Needs you")
-    off.until(lambda: all(off.session(name)["pid"] for name in ("busy", "busier")), "both to be restored")
-    assert off.session("quiet")["status"] == "interrupted"
-    assert off.json("send", "quiet", "[[edit: b.txt|y]]", "--wait")["state"] in ("acknowledged", "delivered")
-    off.until((Path(off.session("quiet")["workspacePath"]) / "b.txt").exists, "the message to be acted on")
+    stopped_box.until(
+        lambda: all(stopped_box.session(name)["pid"] for name in ("busy", "busier")), "both to be restored"
+    )
+    assert stopped_box.session("quiet")["status"] == "interrupted"
+    assert stopped_box.json("send", "quiet", "[[edit: b.txt|y]]", "--wait")["state"] in ("acknowledged", "delivered")
+    stopped_box.until(
+        (Path(stopped_box.session("quiet")["workspacePath"]) / "b.txt").exists, "the message to be acted on"
+    )
 
 
-def test_shutdown_leaves_sessions_running_or_stops_them(off: Sandbox) -> None:
-    off.start()
-    off.ao("new", "[[write: a|b]] [[wait]]", "--name", "w")
-    pid = off.until(lambda: (now := off.session("w"))["activity"] == "idle" and now["pid"], "its work")
-    off.ao("shutdown")
-    off.until(lambda: not _daemons(off), "its end")
+def test_shutdown_leaves_sessions_running_or_stops_them(stopped_box: Sandbox) -> None:
+    stopped_box.start()
+    stopped_box.ao("new", "[[write: a|b]] [[wait]]", "--name", "w")
+    pid = stopped_box.until(lambda: (now := stopped_box.session("w"))["activity"] == "idle" and now["pid"], "its work")
+    stopped_box.ao("shutdown")
+    stopped_box.until(lambda: not _daemon_pids(stopped_box), "its end")
     os.kill(pid, 0)
-    assert off.json("status", "w")["pid"] == pid
-    off.ao("shutdown", "--sessions")
-    off.until(lambda: not _daemons(off), "its end")
-    assert off.json("status", "w")["status"] == "stopped"
-    assert off.git("rev-parse", "refs/ao/rescue/app-w")
+    assert stopped_box.json("status", "w")["pid"] == pid
+    stopped_box.ao("shutdown", "--sessions")
+    stopped_box.until(lambda: not _daemon_pids(stopped_box), "its end")
+    assert stopped_box.json("status", "w")["status"] == "stopped"
+    assert stopped_box.git("rev-parse", "refs/ao/rescue/app-w")
 
 
-def test_shutdown_stops_sessions_of_a_daemon_that_does_not_run(off: Sandbox) -> None:
-    assert off.ao("shutdown", "--sessions").stdout == "The daemon is not running.\n"
-    assert not off.home.lock.exists()
-    off.start()
-    off.ao("new", "[[write: a|b]] [[wait]]", "--name", "w")
-    pid = off.until(lambda: (now := off.session("w"))["activity"] == "idle" and now["pid"], "its work")
-    off.stop()
+def test_shutdown_stops_the_sessions_of_a_stopped_daemon(stopped_box: Sandbox) -> None:
+    assert stopped_box.ao("shutdown", "--sessions").stdout == "The daemon is not running.\n"
+    assert not stopped_box.home.lock.exists()
+    stopped_box.start()
+    stopped_box.ao("new", "[[write: a|b]] [[wait]]", "--name", "w")
+    pid = stopped_box.until(lambda: (now := stopped_box.session("w"))["activity"] == "idle" and now["pid"], "its work")
+    stopped_box.stop()
     os.kill(pid, 0)
-    assert "all sessions are stopped" in off.ao("shutdown", "--sessions").stdout
-    off.until(lambda: not off.processes(), "the end of everything")
-    assert off.json("status", "w")["status"] == "stopped"
-    assert off.git("rev-parse", "refs/ao/rescue/app-w")
+    assert "all sessions are stopped" in stopped_box.ao("shutdown", "--sessions").stdout
+    stopped_box.until(lambda: not stopped_box.processes(), "the end of everything")
+    assert stopped_box.json("status", "w")["status"] == "stopped"
+    assert stopped_box.git("rev-parse", "refs/ao/rescue/app-w")
 
 
-def test_shutdown_gives_the_places_of_those_it_stops_to_nobody(tmp_path: Path) -> None:
+def test_shutdown_starts_no_sessions_in_place_of_those_it_stops(tmp_path: Path) -> None:
     config = "defaults: {agent: demo, runtime: process}\norchestrator: {autoAssign: true, maxParallelAgents: 1}\n"
     with Sandbox(tmp_path, "process") as box:
         box.repository(config=config)
         box.start()
         for number in range(4):
             box.ao("issue", "new", f"task {number}", "-m", "[[sleep: 60]]")
-        box.until(lambda: any(one["pid"] for one in box.json("status")["sessions"]), "the first one")
+        box.until(lambda: any(session["pid"] for session in box.json("status")["sessions"]), "the first one")
         box.ao("shutdown", "--sessions")
-        box.until(lambda: not _daemons(box), "its end")
+        box.until(lambda: not _daemon_pids(box), "its end")
         box.start()
-        told = [event["type"] for event in box.events()]
-        ending = told[told.index("stop-requested") : told.index("daemon-stopped")]
+        types = [event["type"] for event in box.events()]
+        ending = types[types.index("stop-requested") : types.index("daemon-stopped")]
         assert not {"session-created", "agent-launched"} & set(ending)

@@ -1,4 +1,4 @@
-"""What nobody foresaw, put into a daemon of its own: a configuration that breaks its reader, a signal at a bad moment."""
+"""Unexpected failures injected into a daemon: a configuration that breaks its reader, a signal at a bad moment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agent_orchestrator.testing import sandbox
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.acceptance.commands import assert_refused
 
-READING = """
+BROKEN_READER = """
 import sys
 from agent_orchestrator.daemon import __main__ as daemon
 from agent_orchestrator.config import load
@@ -28,7 +28,7 @@ load.normalise = trapped
 sys.exit(daemon.main())
 """
 
-SIGNALLED = """
+SIGNAL_AT_START = """
 import signal, sys
 from agent_orchestrator.daemon import __main__ as daemon
 
@@ -41,8 +41,8 @@ sys.exit(daemon.main())
 """
 
 
-def started(code: str, argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """A daemon with something put into it."""
+def start_daemon_with(code: str, argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start a daemon by this program, which injects a failure."""
     return subprocess.Popen(
         [sys.executable, "-P", "-c", code, *argv],
         env=dict(env),
@@ -52,37 +52,41 @@ def started(code: str, argv: Sequence[str], env: Mapping[str, str]) -> subproces
     )
 
 
-def test_a_file_that_breaks_its_reader_is_broken_and_nothing_else_is(
+def test_a_file_that_breaks_its_reader_does_not_affect_other_projects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sandbox, "launch", lambda argv, env: started(READING, argv, env))
+    monkeypatch.setattr(sandbox, "launch", lambda argv, env: start_daemon_with(BROKEN_READER, argv, env))
     with Sandbox(tmp_path, "process") as box:
-        odd, file = box.repository("odd"), tmp_path / "odd" / "agent-orchestrator.yaml"
+        odd_repo, file = box.repository("odd"), tmp_path / "odd" / "agent-orchestrator.yaml"
         good, app = file.read_text(), box.repository()
         box.start()
-        for repo in (odd, app):
+        for repo in (odd_repo, app):
             box.ao("status", cwd=repo)
             box.request("POST", "/api/projects", {"path": str(repo)})
         file.write_text(f"{good}# changed\nreactions: {{trap: {{trigger: stuck}}}}\n")
-        box.until(lambda: [one for one in box.events() if one["type"] == "configuration-broken"], "it to be seen")
-        told = box.ao("status", cwd=odd).stderr
-        assert f"{file} cannot be used (" in told and "ArithmeticError" in told and "the last good content" in told
+        box.until(lambda: [event for event in box.events() if event["type"] == "configuration-broken"], "it to be seen")
+        warnings = box.ao("status", cwd=odd_repo).stderr
+        assert (
+            f"{file} cannot be used (" in warnings
+            and "ArithmeticError" in warnings
+            and "the last good content" in warnings
+        )
         box.stop(signal.SIGKILL)
         box.start()
-        assert {one["id"] for one in box.request("GET", "/api/projects")["projects"]} == {"app", "odd"}
+        assert {event["id"] for event in box.request("GET", "/api/projects")["projects"]} == {"app", "odd"}
         assert box.ao("status", cwd=app).stderr == ""
-        assert "it is not in force" in box.ao("status", cwd=odd).stderr
-        assert_refused(box.ao("new", "x", cwd=odd, check=False), 2, str(file), "ArithmeticError")
+        assert "it is not in force" in box.ao("status", cwd=odd_repo).stderr
+        assert_refused(box.ao("new", "x", cwd=odd_repo, check=False), 2, str(file), "ArithmeticError")
         assert box.home.log.read_text().count("Traceback") == 2  # once a daemon
         file.write_text(good)
-        assert box.ao("new", "[[wait]]", cwd=odd).stderr == ""
+        assert box.ao("new", "[[wait]]", cwd=odd_repo).stderr == ""
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_a_signal_to_one_that_was_just_reachable_ends_it_in_good_order(tmp_path: Path, name: str) -> None:
+def test_a_signal_right_after_the_start_ends_the_daemon_cleanly(tmp_path: Path, name: str) -> None:
     with Sandbox(tmp_path, "process") as box:
         box.repository()
-        ended = started(SIGNALLED.replace("{name}", name), ["--port", "0"], box.env)
-        assert ended.wait(60) == 0
+        daemon = start_daemon_with(SIGNAL_AT_START.replace("{name}", name), ["--port", "0"], box.env)
+        assert daemon.wait(60) == 0
         assert not box.home.info.exists()
         assert "event=ending" in box.home.log.read_text()
