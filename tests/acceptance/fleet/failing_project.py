@@ -1,6 +1,6 @@
-"""A small repository with thirty failures of eight causes, found by pytest, ruff and mypy, and an agent that can mend each cause.
+"""A small repository with thirty failures of eight causes, found by pytest, ruff and mypy, and an agent that can fix each cause.
 
-The agent is the scripted one: `MEND` reads its task and applies the change that belongs to the cause named in the task's first line.
+The agent is the scripted one: `FIX_SCRIPT` reads its task and applies the change for the cause named in the task's first line.
 """
 
 from __future__ import annotations
@@ -239,12 +239,12 @@ CAUSES: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
     ),
     "legacy": ("shop/legacy.py", [("shop/legacy.py", "(value):", "(value: int) -> int:")]),
 }
-"""Cause → words of its title, and what mends it: file, what is there, what is to be there."""
+"""Cause → words of its title, and the changes that fix it: file, old text, new text."""
 
 SEEDED = {"pytest": 16, "ruff": 7, "mypy": 7}
-"""Failures by tool."""
+"""The number of failures by tool."""
 
-MEND = """\
+FIX_SCRIPT = """\
 import json, os, pathlib
 causes = json.loads(pathlib.Path({causes!r}).read_text())
 title = pathlib.Path(os.environ["AO_TASK_FILE"]).read_text().partition("\\n")[0]
@@ -271,9 +271,14 @@ agents:
 
 
 def seed(
-    box: Sandbox, script: str | None = None, causes: Sequence[str] = tuple(CAUSES), *, name: str = "app", more: str = ""
+    box: Sandbox,
+    script: str | None = None,
+    causes: Sequence[str] = tuple(CAUSES),
+    *,
+    name: str = "app",
+    extra: str = "",
 ) -> Path:
-    """Make the repository with failures of these causes, and an agent that plays this; none: it mends what it is asked to."""
+    """Create the repository with failures of these causes and an agent with this script; without one, the agent fixes its task's cause."""
     repo = box.repository(name, config="")
     files = dict(FILES)
     for cause, (_, changes) in CAUSES.items():
@@ -285,10 +290,10 @@ def seed(
     box.git("add", *FILES)
     box.git("commit", "-q", "-m", "the shop")
     (box.folder / "causes.json").write_text(json.dumps(CAUSES))
-    mend = box.folder / "mend.py"
-    mend.write_text(MEND.format(causes=str(box.folder / "causes.json")))
-    played = script or "[[sh: MEND]] [[commit: mend]] [[done: mended]]"
-    played = played.replace("MEND", f"{sys.executable} {mend}")
+    fix_program = box.folder / "mend.py"
+    fix_program.write_text(FIX_SCRIPT.format(causes=str(box.folder / "causes.json")))
+    agent_script = script or "[[sh: MEND]] [[commit: mend]] [[done: mended]]"
+    agent_script = agent_script.replace("MEND", f"{sys.executable} {fix_program}")
     path = f"{Path(sys.executable).parent}:{box.env['PATH']}"
-    (repo / "agent-orchestrator.yaml").write_text(CONFIG.format(path=path, script=json.dumps(played)) + more)
+    (repo / "agent-orchestrator.yaml").write_text(CONFIG.format(path=path, script=json.dumps(agent_script)) + extra)
     return repo

@@ -1,4 +1,4 @@
-"""`ao backlog`: what would be taken up next, by which profile, and why not yet."""
+"""`ao backlog`: which issues start next, with which profile, and what blocks them."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def box(tmp_path: Path) -> Iterator[Sandbox]:
 
 
 def rows(box: Sandbox) -> list[tuple[int, str | None, bool, str]]:
-    found = box.json("backlog")["entries"]
-    assert [one["position"] for one in found] == list(range(1, len(found) + 1))
-    return [(one["issue"], one["profile"], one["ready"], "; ".join(one["reasons"])) for one in found]
+    entries = box.json("backlog")["entries"]
+    assert [entry["position"] for entry in entries] == list(range(1, len(entries) + 1))
+    return [(entry["issue"], entry["profile"], entry["ready"], "; ".join(entry["reasons"])) for entry in entries]
 
 
 def test_the_backlog_by_profile_with_reasons(box: Sandbox) -> None:
@@ -44,11 +44,11 @@ def test_the_backlog_by_profile_with_reasons(box: Sandbox) -> None:
         (3, None, False, "no profile takes its labels (docs)"),
         (4, "backend", False, "no place is free for backend (1 of 1 taken)"),
     ]
-    shown = box.ao("backlog").stdout
-    assert "Serve it" in shown and "backend" in shown and "no profile takes its labels (docs)" in shown
+    output = box.ao("backlog").stdout
+    assert "Serve it" in output and "backend" in output and "no profile takes its labels (docs)" in output
     (box.repo / "agent-orchestrator.yaml").write_text(CONFIG + "orchestrator: {autoAssign: true}\n")
-    taken = (1, "backend", False, "app-serve-it works on it")
-    box.until(lambda: taken in rows(box), "the new configuration, by which it is taken")
+    expected = (1, "backend", False, "app-serve-it works on it")
+    box.until(lambda: expected in rows(box), "the new configuration, by which it is taken")
     first = box.session("serve-it")
     assert (first["profile"], first["issue"]) == ("backend", "1")
     box.ao("stop", "serve-it")
@@ -57,11 +57,11 @@ def test_the_backlog_by_profile_with_reasons(box: Sandbox) -> None:
     box.stop(9)
     box.start()
     box.until(lambda: len(box.sessions()) == 2, "the next one to be taken, and this one not again")
-    assert sorted(one["issue"] for one in box.sessions()) == ["1", "4"]
+    assert sorted(session["issue"] for session in box.sessions()) == ["1", "4"]
     assert box.request("GET", "/api/backlog?project=app")["entries"] == box.json("backlog", "-A")["entries"]
     box.ao("issue", "assign", "2", "bob")
     box.ao("issue", "close", "1")
-    assert "it is assigned to bob" in {number: why for number, _, _, why in rows(box)}[2]
+    assert "it is assigned to bob" in {number: reason for number, _, _, reason in rows(box)}[2]
     (box.repo / "agent-orchestrator.yaml").write_text("defaults: {agent: demo, runtime: process}\n")
     box.until(lambda: box.json("backlog")["entries"][0]["agent"] == "demo", "the project's own agent")
     assert {profile for number, profile, _, _ in rows(box) if number != 4} == {None}

@@ -1,4 +1,4 @@
-"""People are told, by a real daemon: routed, retried, shown when it fails, and answered from where it is read."""
+"""Notifiers: routing, retries, shown failures, and answers from links and buttons."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ notifiers:
   phone: "{apprise}"
 notificationRouting: {{urgent: [hook, team], info: []}}
 """
-ASKS = """\
+TASK = """\
 ask() { printf '{"event": "permission", "tool": "Bash", "command": "%s"}\\n' "$1" >> "$AO_SPOOL"; read answer; echo "$1: $answer"; }
 ask 'rm -r build'
 ask 'rm -r dist'
@@ -51,18 +51,18 @@ def chat() -> Iterator[ChatServer]:
 @pytest.fixture
 def box(tmp_path: Path, chat: ChatServer) -> Iterator[Sandbox]:
     with Sandbox(tmp_path, "process") as sandbox:
-        given = {"hook": chat.webhook, "slack": chat.slack, "discord": chat.discord, "apprise": chat.apprise}
-        sandbox.repository(config=CONFIG.format(secret=SECRET, **given))
+        urls = {"hook": chat.webhook, "slack": chat.slack, "discord": chat.discord, "apprise": chat.apprise}
+        sandbox.repository(config=CONFIG.format(secret=SECRET, **urls))
         sandbox.start()
         yield sandbox
 
 
-def of(chat: ChatServer, kind: str) -> list[Received]:
-    return [one for one in chat.received if one.kind == kind]
+def received_of_kind(chat: ChatServer, kind: str) -> list[Received]:
+    return [item for item in chat.received if item.kind == kind]
 
 
-def ask(box: Sandbox, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, str]:
-    """One request over TCP, by nobody."""
+def request(box: Sandbox, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, str]:
+    """Send one unauthenticated request over TCP and return its status and body."""
     url = urlsplit(json.loads(box.home.info.read_text())["url"])
     link = http.client.HTTPConnection(str(url.hostname), url.port, timeout=60)
     try:
@@ -74,13 +74,13 @@ def ask(box: Sandbox, method: str, path: str, body: bytes = b"", **headers: str)
 
 
 def origin_of_a_form(box: Sandbox, path: str) -> str:
-    """What a browser says where the form of a page comes from: one that wants no referrer is nobody's. The last policy counts."""
+    """Return the Origin that a browser sends with a form of this page: "null" if its last referrer policy forbids one."""
     url = str(json.loads(box.home.info.read_text())["url"])
     with urllib.request.urlopen(url + path) as answer:
         return "null" if answer.headers.get_all("Referrer-Policy")[-1] == "no-referrer" else url
 
 
-def test_every_notifier_can_be_tried(box: Sandbox, chat: ChatServer) -> None:
+def test_every_notifier_can_be_tested(box: Sandbox, chat: ChatServer) -> None:
     done = box.ao("notify", "test")
     assert [line.split()[:2] for line in done.stdout.splitlines()] == [
         ["sent", "hook"],
@@ -88,75 +88,78 @@ def test_every_notifier_can_be_tried(box: Sandbox, chat: ChatServer) -> None:
         ["sent", "room"],
         ["sent", "phone"],
     ]
-    assert sorted(one.kind for one in chat.received) == ["discord", "other", "slack", "webhook"]
+    assert sorted(item.kind for item in chat.received) == ["discord", "other", "slack", "webhook"]
     assert chat.refused == []
     chat.fail(Fault(404))
     failed = box.ao("notify", "test", "team", "--json", check=False)
-    (tried,) = json.loads(failed.stdout)["notifiers"]
+    (attempt,) = json.loads(failed.stdout)["notifiers"]
     assert failed.returncode == 1
-    assert tried["problem"].startswith("slack: 127.0.0.1 answered 404") and "webhookUrl" in tried["remedy"]
-    nobody = box.ao("notify", "test", "teem", check=False)
-    assert (nobody.returncode, nobody.stderr.count("\n")) == (3, 1) and "hook, team" in nobody.stderr
+    assert attempt["problem"].startswith("slack: 127.0.0.1 answered 404") and "webhookUrl" in attempt["remedy"]
+    unknown = box.ao("notify", "test", "teem", check=False)
+    assert (unknown.returncode, unknown.stderr.count("\n")) == (3, 1) and "hook, team" in unknown.stderr
 
 
-def test_a_permission_is_answered_by_the_link_once_and_for_what_was_shown(box: Sandbox, chat: ChatServer) -> None:
+def test_an_answer_link_works_once_and_only_for_the_request_that_was_shown(box: Sandbox, chat: ChatServer) -> None:
     task = box.folder / "task.sh"
-    task.write_text(ASKS)
+    task.write_text(TASK)
     box.ao("new", "--name", "s", "--file", str(task))
     chat.wait(2, 60)
-    (hook,) = of(chat, "webhook")
+    (hook,) = received_of_kind(chat, "webhook")
     assert hook.violations == [] and hook.body["level"] == "urgent" and "rm -r build" in hook.body["message"]
     allow, deny = (urlsplit(action["url"]).path for action in hook.body["actions"])
     assert hook.body["url"].endswith("/sessions/app-s")
 
-    status, page = ask(box, "GET", allow, Sec_Fetch_Site="cross-site", Accept="text/html")
+    status, page = request(box, "GET", allow, Sec_Fetch_Site="cross-site", Accept="text/html")
     assert status == 200 and "Allow: app-s" in page and "rm -r build" in page and "<script" not in page
-    assert [one for one in box.events("s") if one["type"] == "permission-answered"] == []
-    assert ask(box, "POST", allow[:-3] + "AAA")[0] == 403
-    assert ask(box, "POST", allow, Origin="https://evil.example")[0] == 403
+    assert [event for event in box.events("s") if event["type"] == "permission-answered"] == []
+    assert request(box, "POST", allow[:-3] + "AAA")[0] == 403
+    assert request(box, "POST", allow, Origin="https://evil.example")[0] == 403
 
     form = {"Accept": "text/html", "Content_Type": "application/x-www-form-urlencoded", "Sec_Fetch_Site": "same-origin"}
-    assert ask(box, "POST", allow, b"", Origin="null", **form)[0] == 403
-    assert ask(box, "POST", allow, b"", Origin=origin_of_a_form(box, allow), **form)[0] == 200
+    assert request(box, "POST", allow, b"", Origin="null", **form)[0] == 403
+    assert request(box, "POST", allow, b"", Origin=origin_of_a_form(box, allow), **form)[0] == 200
     box.until(lambda: "rm -r build: y" in box.home.terminal_log("app-s").read_text(), "the answer to arrive")
-    box.until(lambda: len(of(chat, "webhook")) == 2, "the next request to be told")
-    assert ask(box, "POST", allow)[0] == 409 and ask(box, "POST", deny)[0] == 409
-    (answered,) = [one for one in box.events("s") if one["type"] == "permission-answered"]
-    assert answered["data"]["command"] == "rm -r build"
-    (used,) = [one for one in box.events("s") if one["type"] == "answer-link-used"]
-    assert used["data"]["by"] == "link hook"
+    box.until(lambda: len(received_of_kind(chat, "webhook")) == 2, "the next request to be sent")
+    assert request(box, "POST", allow)[0] == 409 and request(box, "POST", deny)[0] == 409
+    (permission,) = [event for event in box.events("s") if event["type"] == "permission-answered"]
+    assert permission["data"]["command"] == "rm -r build"
+    (link_used,) = [event for event in box.events("s") if event["type"] == "answer-link-used"]
+    assert link_used["data"]["by"] == "link hook"
     (entry,) = map(json.loads, box.ao("audit", "--json", "--kind", "permission-answered").stdout.splitlines())
     assert entry["actor"] == "link hook"
     assert not re.search(r"aoa_\w+\.\w{30}", box.ao("events", "s", "--json").stdout)
     assert not re.search(r"aoa_\w{20,}\.[\w-]{40}", box.home.log.read_text())
 
 
-def test_a_button_in_slack_counts_if_slack_signed_it_and_for_those_who_may(box: Sandbox, chat: ChatServer) -> None:
+def test_a_slack_button_counts_if_signed_and_pressed_by_a_configured_user(box: Sandbox, chat: ChatServer) -> None:
     task = box.folder / "task.sh"
-    task.write_text(ASKS)
+    task.write_text(TASK)
     box.ao("new", "--name", "s", "--file", str(task))
     chat.wait(2, 60)
-    (team,) = of(chat, "slack")
+    (team,) = received_of_kind(chat, "slack")
     buttons = team.body["blocks"][-1]["elements"]
-    assert [one["text"]["text"] for one in buttons] == ["Open", "Allow", "Deny"]
-    assert press(box, buttons[2]["value"], "U1", secret="another")[0] == 401
-    assert press(box, buttons[2]["value"], "U1", at=time.time() - 600)[0] == 401
-    assert press(box, buttons[2]["value"], "U2")[0] == 200  # a stranger in the channel: nothing is done
-    assert [one for one in box.events("s") if one["type"] == "permission-answered"] == []
-    assert press(box, buttons[2]["value"], "U1") == (200, '{"taken":true}')
+    assert [event["text"]["text"] for event in buttons] == ["Open", "Allow", "Deny"]
+    assert press_button(box, buttons[2]["value"], "U1", secret="another")[0] == 401
+    assert press_button(box, buttons[2]["value"], "U1", at=time.time() - 600)[0] == 401
+    assert press_button(box, buttons[2]["value"], "U2")[0] == 200  # a user who is not configured: nothing is done
+    assert [event for event in box.events("s") if event["type"] == "permission-answered"] == []
+    assert press_button(box, buttons[2]["value"], "U1") == (200, '{"taken":true}')
     box.until(lambda: "rm -r build: n" in box.home.terminal_log("app-s").read_text(), "the answer to arrive")
-    (used,) = box.until(lambda: [one for one in box.events("s") if one["type"] == "answer-link-used"], "it to be told")
-    assert used["data"]["by"] == "slack U1" and used["data"]["verb"] == "deny"
+    (link_used,) = box.until(
+        lambda: [event for event in box.events("s") if event["type"] == "answer-link-used"],
+        "the event",
+    )
+    assert link_used["data"]["by"] == "slack U1" and link_used["data"]["verb"] == "deny"
 
 
-def press(
+def press_button(
     box: Sandbox, value: str, user: str, secret: str = "slack-signing-secret", at: float = 0.0
 ) -> tuple[int, str]:
-    told: dict[str, Any] = {"type": "block_actions", "user": {"id": user}, "actions": [{"value": value}]}
-    body = f"payload={quote(json.dumps(told))}".encode()
+    payload: dict[str, Any] = {"type": "block_actions", "user": {"id": user}, "actions": [{"value": value}]}
+    body = f"payload={quote(json.dumps(payload))}".encode()
     stamp = str(int(at or time.time()))
     signed = hmac.new(secret.encode(), f"v0:{stamp}:".encode() + body, hashlib.sha256).hexdigest()
-    return ask(
+    return request(
         box,
         "POST",
         "/api/webhooks/slack",
@@ -167,7 +170,7 @@ def press(
     )
 
 
-def test_failure_blocks_nothing_and_is_shown_once(box: Sandbox, chat: ChatServer) -> None:
+def test_a_failing_notifier_blocks_nothing_and_is_shown_once(box: Sandbox, chat: ChatServer) -> None:
     chat.fail(*[Fault(404)] * 2)
     box.ao("new", "--name", "a", "--no-wait", "exit 3")
     box.ao("new", "--name", "b", "--no-wait", "exit 3")
@@ -175,17 +178,17 @@ def test_failure_blocks_nothing_and_is_shown_once(box: Sandbox, chat: ChatServer
         box.until(lambda name=name: box.session(name)["status"] == "failed", "its failure")  # type: ignore[misc]
     box.until(lambda: "hook tells nobody" in box.ao("status").stdout, "the failure to be shown")
     box.until(lambda: len(chat.refused) == 2, "both to be tried")
-    told = [one for one in box.events() if one["type"] == "notifier-failing"]
-    assert len(told) == 1 and told[0]["data"]["error"].startswith("webhook: 127.0.0.1 answered 404")
-    doctor = {one["name"]: one for one in json.loads(box.ao("doctor", "--json", check=False).stdout)["checks"]}
+    failures = [event for event in box.events() if event["type"] == "notifier-failing"]
+    assert len(failures) == 1 and failures[0]["data"]["error"].startswith("webhook: 127.0.0.1 answered 404")
+    doctor = {event["name"]: event for event in json.loads(box.ao("doctor", "--json", check=False).stdout)["checks"]}
     assert doctor["notifier hook"]["state"] == "warning" and "answered 404" in doctor["notifier hook"]["detail"]
     assert doctor["notifier room"]["state"] == "ok"
     box.ao("new", "--name", "c", "--no-wait", "exit 3")
-    box.until(lambda: of(chat, "webhook"), "the next one to arrive")
-    box.until(lambda: "tells nobody" not in box.ao("status").stdout, "the trouble to be over")
+    box.until(lambda: received_of_kind(chat, "webhook"), "the next one to arrive")
+    box.until(lambda: "tells nobody" not in box.ao("status").stdout, "the failure to be over")
 
 
-def test_what_a_daemon_died_over_is_sent_by_the_next_one_with_the_same_id(box: Sandbox, chat: ChatServer) -> None:
+def test_a_notification_interrupted_by_a_crash_is_sent_again_with_the_same_id(box: Sandbox, chat: ChatServer) -> None:
     chat.fail(Fault("hang"))
     box.ao("new", "--name", "a", "--no-wait", "exit 3")
     box.until(lambda: chat.received, "it to be sent")
@@ -195,32 +198,35 @@ def test_what_a_daemon_died_over_is_sent_by_the_next_one_with_the_same_id(box: S
     first, second = chat.received
     assert first.headers["x-ao-id"] == second.headers["x-ao-id"]
     ended = "notification-settled"
-    box.until(lambda: any(one["type"] == ended for one in box.events()), "its end to be recorded")
-    (settled,) = [one["data"] for one in box.events() if one["type"] == ended]
+    box.until(lambda: any(event["type"] == ended for event in box.events()), "its end to be recorded")
+    (settled,) = [event["data"] for event in box.events() if event["type"] == ended]
     assert (settled["outcome"], settled["notices"]) == ("sent", [first.headers["x-ao-id"]])
 
 
-def test_no_address_of_a_notifier_is_shown_anywhere(box: Sandbox, chat: ChatServer) -> None:
+def test_addresses_of_notifiers_are_not_shown(box: Sandbox, chat: ChatServer) -> None:
     secret = chat.slack.rpartition("/")[2]
     chat.fail(*[Fault(404)] * 4)
-    shown = box.ao("notify", "test", check=False)
+    result = box.ao("notify", "test", check=False)
     config = box.ao("config", "get", "notifiers", check=False)
     log = box.home.log.read_text() + box.ao("events", "--json").stdout
-    for text in (shown.stdout, shown.stderr, log):
+    for text in (result.stdout, result.stderr, log):
         assert secret not in text and "discord-webhook-token" not in text
     assert config.returncode in (0, 3)
 
 
-def test_a_change_that_is_ready_lands_by_its_link(box: Sandbox, chat: ChatServer) -> None:
+def test_a_link_in_a_notification_merges_a_ready_change(box: Sandbox, chat: ChatServer) -> None:
     box.ao("new", "--name", "m", "--agent", "demo", "[[write: new.txt|x]] [[commit: add]] [[done: ready]]")
     box.until(lambda: box.session("m")["status"] == "review_pending", "it to be ready")
     box.ao("review", "m", "--approve")
-    box.until(lambda: [one for one in of(chat, "webhook") if one.body["trigger"] == "approved-and-green"], "the offer")
-    (ready,) = [one.body for one in of(chat, "webhook") if one.body["trigger"] == "approved-and-green"]
-    assert [one["label"] for one in ready["actions"]] == ["Merge", "Deny"] and ready["level"] == "action"
-    status, said = ask(box, "POST", urlsplit(ready["actions"][0]["url"]).path)
-    assert (status, json.loads(said)) == (200, {"session": "app-m", "verb": "allow", "by": "link hook"})
-    box.until(lambda: box.session("m")["status"] == "merged", "it to land")
+    box.until(
+        lambda: [item for item in received_of_kind(chat, "webhook") if item.body["trigger"] == "approved-and-green"],
+        "the offer",
+    )
+    (ready,) = [item.body for item in received_of_kind(chat, "webhook") if item.body["trigger"] == "approved-and-green"]
+    assert [item["label"] for item in ready["actions"]] == ["Merge", "Deny"] and ready["level"] == "action"
+    status, answer = request(box, "POST", urlsplit(ready["actions"][0]["url"]).path)
+    assert (status, json.loads(answer)) == (200, {"session": "app-m", "verb": "allow", "by": "link hook"})
+    box.until(lambda: box.session("m")["status"] == "merged", "the merge")
     assert (box.repo / "new.txt").exists()
 
 
@@ -244,20 +250,20 @@ plugin = TelegramNotifierPlugin
 """
 
 
-def test_a_notifier_of_ones_own_is_told_like_ours(tmp_path: Path) -> None:
+def test_a_plugin_notifier_gets_notifications_like_built_in_ones(tmp_path: Path) -> None:
     with Sandbox(tmp_path, "process") as box:
-        told = tmp_path / "told.jsonl"
+        log = tmp_path / "told.jsonl"
         repo = box.repository(
             config="defaults: {agent: demo, runtime: process, notifiers: [telegram]}\n"
             "plugins: [{path: ./telegram.py}]\n"
-            f"notifiers: {{telegram: {{plugin: telegram, chatId: {told}}}}}\n"
+            f"notifiers: {{telegram: {{plugin: telegram, chatId: {log}}}}}\n"
             "reactions: {agent-needs-input: {delay: 0s}}\n"
         )
         (repo / "telegram.py").write_text(TELEGRAM)
         box.start()
         box.ao("notify", "test")
         box.ao("new", "--name", "q", "[[ask: Which database?]]")
-        box.until(lambda: len(told.read_text().splitlines()) == 2, "the question to be told")
-        question = json.loads(told.read_text().splitlines()[1])
+        box.until(lambda: len(log.read_text().splitlines()) == 2, "the notification of the question")
+        question = json.loads(log.read_text().splitlines()[1])
         assert question["session_id"] == "app-q" and question["level"] == "urgent"
         assert "Which database?" in question["message"]

@@ -1,4 +1,4 @@
-"""`ao plan`: a goal becomes tasks, tasks become issues, issues are taken in order; and everything that may go wrong on the way."""
+"""`ao plan`: a goal becomes tasks, tasks become issues and issues start in order; and failures on the way."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ TASK_KEYS = (
 
 
 def plans(box: Sandbox) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = box.json("plan")["plans"]
-    return found
+    entries: list[dict[str, Any]] = box.json("plan")["plans"]
+    return entries
 
 
 def issues(box: Sandbox) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = box.json("issues")["issues"]
-    return found
+    open_issues: list[dict[str, Any]] = box.json("issues")["issues"]
+    return open_issues
 
 
-def left_behind(box: Sandbox) -> list[Path]:
-    """Copies of the repository that should be gone."""
+def remaining_copies(box: Sandbox) -> list[Path]:
+    """Return the planner's copies of the repository that still exist."""
     return list((box.home.path / "planning").glob("*/*"))
 
 
-def with_editor(box: Sandbox, program: str) -> None:
-    """An editor that changes the file by a Python expression on its text."""
+def set_editor(box: Sandbox, program: str) -> None:
+    """Set an editor that replaces the file's text by a Python expression."""
     file = box.folder / "editor.py"
     file.write_text(
         f"import pathlib, sys\nfile = pathlib.Path(sys.argv[1])\ntext = file.read_text()\nfile.write_text({program})\n"
@@ -50,8 +50,8 @@ def with_editor(box: Sandbox, program: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    """One daemon for tests that only plan."""
+def daemon_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    """Yield one daemon for tests that only plan."""
     with Sandbox(tmp_path_factory.mktemp("plans"), "process") as sandbox:
         sandbox.repository()
         sandbox.start()
@@ -59,17 +59,17 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
 
 
 def test_a_goal_becomes_sessions_that_wait_for_each_other(process_box: Sandbox) -> None:
-    asked = goal(
+    goal_text = goal(
         task("a"), task("b", "a"), before="Make both. [[usage: input=10 output=5 usd=0.25]] ", notes=["in order"]
     )
-    made = process_box.json("plan", asked)
-    assert (" ".join(made), " ".join(made["tasks"][0])) == (PLAN_KEYS, TASK_KEYS)
-    assert (made["id"], made["state"], made["agent"], made["notes"]) == ("P1", "draft", "demo", ["in order"])
-    assert made["usage"] == {"input": 10, "output": 5, "usd": 0.25}
-    assert issues(process_box) == [] and process_box.sessions() == [] and left_behind(process_box) == []
-    shown = process_box.ao("plan", "p1").stdout
-    assert "1  a" in shown and "2  b ← a" in shown and "ao plan P1 --apply" in shown
-    with_editor(process_box, "text.replace('title: Make b', 'title: Make the second')")
+    plan = process_box.json("plan", goal_text)
+    assert (" ".join(plan), " ".join(plan["tasks"][0])) == (PLAN_KEYS, TASK_KEYS)
+    assert (plan["id"], plan["state"], plan["agent"], plan["notes"]) == ("P1", "draft", "demo", ["in order"])
+    assert plan["usage"] == {"input": 10, "output": 5, "usd": 0.25}
+    assert issues(process_box) == [] and process_box.sessions() == [] and remaining_copies(process_box) == []
+    output = process_box.ao("plan", "p1").stdout
+    assert "1  a" in output and "2  b ← a" in output and "ao plan P1 --apply" in output
+    set_editor(process_box, "text.replace('title: Make b', 'title: Make the second')")
     applied = process_box.json("plan", "P1", "--edit", "--apply")
     assert applied["state"] == "applied"
     assert [(row["issue"], row["status"]) for row in applied["tasks"]][1] == (2, "waiting")
@@ -88,32 +88,32 @@ def test_a_goal_becomes_sessions_that_wait_for_each_other(process_box: Sandbox) 
     assert "P1" in process_box.ao("plan").stdout and "1/2" in process_box.ao("plan").stdout
 
 
-def test_without_a_start_nobody_takes_them(process_box: Sandbox) -> None:
+def test_tasks_applied_with_no_start_are_not_started(process_box: Sandbox) -> None:
     applied = process_box.json("plan", goal(task("a")), "--apply", "--no-start")
     assert applied["tasks"][0]["status"] == "ready"
     process_box.ao("plan", goal(task("b")), "--apply")
     wait_for_status(process_box, "make-b", "review_pending", "mergeable")
-    assert [row["name"] for row in process_box.sessions()] == ["make-b"], "only what is to be started is taken"
-    made = process_box.json("new", "1")
-    assert (made["id"], process_box.json("plan", "P1")["tasks"][0]["sessions"]) == ("app-make-a", ["app-make-a"])
+    assert [row["name"] for row in process_box.sessions()] == ["make-b"], "only tasks that are to be started are"
+    session = process_box.json("new", "1")
+    assert (session["id"], process_box.json("plan", "P1")["tasks"][0]["sessions"]) == ("app-make-a", ["app-make-a"])
 
 
 @pytest.mark.parametrize("by_hand", [False, True])
-def test_no_more_at_once_than_was_said(process_box: Sandbox, by_hand: bool) -> None:
+def test_the_limit_of_parallel_tasks_is_kept(process_box: Sandbox, by_hand: bool) -> None:
     slow = "[[sleep: 1]] [[done: done]]"
-    asked = goal(task("a", description=slow), task("b", description=slow))
-    process_box.ao("plan", asked, "--apply", "--max-parallel", "1", *(["--no-start"] if by_hand else []))
+    goal_text = goal(task("a", description=slow), task("b", description=slow))
+    process_box.ao("plan", goal_text, "--apply", "--max-parallel", "1", *(["--no-start"] if by_hand else []))
     if by_hand:
         process_box.ao("new", "--no-wait", "1", "2")
     process_box.until(
         lambda: [event["type"] for event in process_box.events()].count("agent-done") == 2, "both to be done", TIMEOUT
     )
-    told = [event["type"] for event in process_box.events() if event["type"] in ("agent-launched", "agent-done")]
-    assert told == ["agent-launched", "agent-done"] * 2
+    event_types = [event["type"] for event in process_box.events() if event["type"] in ("agent-launched", "agent-done")]
+    assert event_types == ["agent-launched", "agent-done"] * 2
 
 
 @pytest.mark.parametrize(
-    ("asked", "words"),
+    ("goal_text", "words"),
     [
         ("[[say: I would rather not.]]", "it is no JSON document: 'I would rather not.'"),
         (goal(task("a", "b"), task("b", "a")), "these tasks wait for one another: a → b → a"),
@@ -130,57 +130,62 @@ def test_no_more_at_once_than_was_said(process_box: Sandbox, by_hand: bool) -> N
     ],
     ids=["nonsense", "cycle", "itself", "unknown", "twice", "untitled", "nothing", "500", "no-list"],
 )
-def test_a_plan_that_cannot_be_used_is_asked_for_again_and_then_fails(house: Sandbox, asked: str, words: str) -> None:
-    done = house.ao("plan", asked, check=False)
+def test_an_invalid_plan_is_requested_again_and_then_fails(daemon_box: Sandbox, goal_text: str, words: str) -> None:
+    done = daemon_box.ao("plan", goal_text, check=False)
     assert done.returncode == 1 and len(done.stderr.splitlines()) == 2
     assert words in done.stderr and "demo was asked 3 times" in done.stderr
-    assert plans(house)[0]["state"] == "failed" and words in plans(house)[0]["error"]
-    assert left_behind(house) == []
+    assert plans(daemon_box)[0]["state"] == "failed" and words in plans(daemon_box)[0]["error"]
+    assert remaining_copies(daemon_box) == []
 
 
-def test_what_was_wrong_is_said_and_the_next_answer_counts(house: Sandbox) -> None:
+def test_the_planner_is_sent_the_problem_and_its_next_answer_counts(daemon_box: Sandbox) -> None:
     spends = "[[usage: input=100 output=1]] "
-    asked = goal(task("a", "b"), before=spends) + goal(task("a"), task("b"), before=spends)
-    made = house.json("plan", asked)
-    assert made["state"] == "draft" and [row["id"] for row in made["tasks"]] == ["a", "b"]
-    assert (made["usage"]["input"], made["usage"]["output"]) == (200, 2)
+    goal_text = goal(task("a", "b"), before=spends) + goal(task("a"), task("b"), before=spends)
+    plan = daemon_box.json("plan", goal_text)
+    assert plan["state"] == "draft" and [row["id"] for row in plan["tasks"]] == ["a", "b"]
+    assert (plan["usage"]["input"], plan["usage"]["output"]) == (200, 2)
 
 
-def test_what_a_person_should_know_is_noted(house: Sandbox) -> None:
-    number = house.json("issue", "new", "Make a!")["number"]
+def test_suspicious_tasks_are_noted(daemon_box: Sandbox) -> None:
+    number = daemon_box.json("issue", "new", "Make a!")["number"]
     try:
         same = {"files": ["src/*.py"]}
-        made = house.json("plan", goal(task("a", **same, profile="nobody"), task("b", files=["src/x.py", "../out"])))
+        plan = daemon_box.json(
+            "plan", goal(task("a", **same, profile="nobody"), task("b", files=["src/x.py", "../out"]))
+        )
     finally:
-        house.ao("issue", "close", str(number))
-    notes = "\n".join(made["notes"])
-    assert "there is no profile nobody" in notes and made["tasks"][0]["profile"] is None
+        daemon_box.ao("issue", "close", str(number))
+    notes = "\n".join(plan["notes"])
+    assert "there is no profile nobody" in notes and plan["tasks"][0]["profile"] is None
     assert "a and b may run at once, and both change src/*.py" in notes
-    assert "../out is no path inside the repository" in notes and made["tasks"][1]["files"] == ["src/x.py"]
+    assert "../out is no path inside the repository" in notes and plan["tasks"][1]["files"] == ["src/x.py"]
     assert f"a looks like issue {number}, which is open" in notes
 
 
-def test_an_agent_that_cannot_is_told_of_in_its_own_words(house: Sandbox) -> None:
-    done = house.ao("plan", "[[fail: Not logged in. Please run /login]]", check=False)
+def test_a_failing_planner_is_reported_with_its_own_message(daemon_box: Sandbox) -> None:
+    done = daemon_box.ao("plan", "[[fail: Not logged in. Please run /login]]", check=False)
     words = "demo ended with exit code 1: Not logged in. Please run /login"
-    assert done.returncode == 1 and words in done.stderr and plans(house)[0]["state"] == "failed"
+    assert done.returncode == 1 and words in done.stderr and plans(daemon_box)[0]["state"] == "failed"
 
 
-def test_a_usage_limit_met_while_planning_holds_the_account(house: Sandbox) -> None:
+def test_a_usage_limit_during_planning_holds_the_account(daemon_box: Sandbox) -> None:
     soon = rfc3339(time.time() + 3600)
-    for asked, words in ((f"[[limit: {soon}]]", f"it resets at {soon[:16].replace('T', ' ')} UTC"), ("[[limit]]", "")):
-        done = house.ao("plan", asked, check=False)
+    for goal_text, words in (
+        (f"[[limit: {soon}]]", f"it resets at {soon[:16].replace('T', ' ')} UTC"),
+        ("[[limit]]", ""),
+    ):
+        done = daemon_box.ao("plan", goal_text, check=False)
         assert done.returncode == 1 and "the usage limit of demo is reached" in done.stderr and words in done.stderr
-        [account] = house.json("usage")["accounts"]
+        [account] = daemon_box.json("usage")["accounts"]
         assert account["state"] == "held" and account["resetKnown"] is bool(words)
-        count = len(plans(house))
-        again = house.ao("plan", "anything", check=False)
+        count = len(plans(daemon_box))
+        again = daemon_box.ao("plan", "anything", check=False)
         assert again.returncode == 1 and "lift the hold: ao usage --release demo" in again.stderr
-        assert len(plans(house)) == count + 1 and plans(house)[0]["usage"]["input"] == 0, "it was not asked"
-        house.ao("usage", "--release", "demo")
+        assert len(plans(daemon_box)) == count + 1 and plans(daemon_box)[0]["usage"]["input"] == 0, "it was not asked"
+        daemon_box.ao("usage", "--release", "demo")
 
 
-def test_a_spent_budget_plans_no_more(tmp_path: Path) -> None:
+def test_a_spent_budget_prevents_planning(tmp_path: Path) -> None:
     with Sandbox(tmp_path, "process") as box:
         box.repository(config="defaults: {agent: demo}\nprojects:\n  app: {path: ., budget: {perDay: 1 USD}}\n")
         box.start()
@@ -189,125 +194,125 @@ def test_a_spent_budget_plans_no_more(tmp_path: Path) -> None:
         assert done.returncode == 1 and "the day's budget of app is spent: 1.50 of 1.00 USD" in done.stderr
 
 
-def test_an_agent_without_headless_mode_is_refused_at_once(house: Sandbox) -> None:
-    count = len(plans(house))
-    done = house.ao("plan", "x", "--agent", "gemini", check=False)
-    assert done.returncode == 2 and len(plans(house)) == count
+def test_an_agent_without_headless_mode_is_refused_at_once(daemon_box: Sandbox) -> None:
+    count = len(plans(daemon_box))
+    done = daemon_box.ao("plan", "x", "--agent", "gemini", check=False)
+    assert done.returncode == 2 and len(plans(daemon_box)) == count
     assert "gemini has no headless mode" in done.stderr and "claude-code, codex, demo" in done.stderr
 
 
-def test_time_runs_out(tmp_path: Path) -> None:
+def test_a_planner_that_is_too_slow_is_stopped(tmp_path: Path) -> None:
     with Sandbox(tmp_path, "process") as box:
         box.repository(config="defaults: {agent: demo}\norchestrator: {planner: {timeout: 1s}}\n")
         box.start()
         done = box.ao("plan", "[[sleep: 30]]", check=False)
         assert done.returncode == 1 and "demo did not finish in time" in done.stderr
-        assert left_behind(box) == []
+        assert remaining_copies(box) == []
         box.until(lambda: not planners(box), "the agent to be ended")
 
 
 def planners(box: Sandbox) -> list[int]:
-    """Planning agents that live."""
-    found = []
+    """Return the ids of running planning agents."""
+    pids = []
     for pid in box.processes():
         try:
             command = Path(f"/proc/{pid}/cmdline").read_bytes()
         except OSError:
             continue
-        found += [pid] if b"demo_planner" in command else []
-    return found
+        pids += [pid] if b"demo_planner" in command else []
+    return pids
 
 
-def test_the_repository_is_read_only_to_whoever_plans(house: Sandbox) -> None:
-    made = house.json("plan", goal(task("a"), before="[[write: README.md|mine]] "))
-    # Whoever is root writes all the same; then it is seen, and thrown away.
+def test_the_repository_is_read_only_for_the_planner(daemon_box: Sandbox) -> None:
+    plan = daemon_box.json("plan", goal(task("a"), before="[[write: README.md|mine]] "))
+    # Root can write despite the permissions; then the change is noticed and discarded.
     if os.geteuid() == 0:
-        assert any("wrote to the copy" in note and "README.md" in note for note in made["notes"])
-    assert (house.repo / "README.md").read_text() == "# app\n" and left_behind(house) == []
+        assert any("wrote to the copy" in note and "README.md" in note for note in plan["notes"])
+    assert (daemon_box.repo / "README.md").read_text() == "# app\n" and remaining_copies(daemon_box) == []
 
 
-def test_discarding_ends_the_agent(house: Sandbox) -> None:
-    made = house.request("POST", "/api/plans", {"goal": "[[sleep: 60]]"})
-    name = made["id"]
-    house.until(lambda: planners(house), "the agent")
-    doing = lambda: house.request("GET", f"/api/plans/{name}")["progress"] == "thinking for 60 s"  # noqa: E731
-    house.until(doing, "what it does")
-    refused = house.ao("plan", name, "--apply", "--discard", check=False)
+def test_discarding_ends_the_agent(daemon_box: Sandbox) -> None:
+    plan = daemon_box.request("POST", "/api/plans", {"goal": "[[sleep: 60]]"})
+    name = plan["id"]
+    daemon_box.until(lambda: planners(daemon_box), "the agent")
+    shows_progress = lambda: daemon_box.request("GET", f"/api/plans/{name}")["progress"] == "thinking for 60 s"  # noqa: E731
+    daemon_box.until(shows_progress, "what it does")
+    refused = daemon_box.ao("plan", name, "--apply", "--discard", check=False)
     assert refused.returncode == 2
-    assert house.json("plan", name, "--discard")["state"] == "discarded"
-    house.until(lambda: not planners(house) and not left_behind(house), "its end")
-    assert name not in [row["id"] for row in plans(house)]
-    late = house.ao("plan", name, "--apply", check=False)
-    assert late.returncode == 1 and f"{name} is discarded" in late.stderr
+    assert daemon_box.json("plan", name, "--discard")["state"] == "discarded"
+    daemon_box.until(lambda: not planners(daemon_box) and not remaining_copies(daemon_box), "its end")
+    assert name not in [row["id"] for row in plans(daemon_box)]
+    applied = daemon_box.ao("plan", name, "--apply", check=False)
+    assert applied.returncode == 1 and f"{name} is discarded" in applied.stderr
 
 
-def test_tasks_may_be_given_and_are_checked_at_once(house: Sandbox) -> None:
-    given = {"goal": "by hand", "tasks": [task("a"), task("b", "a")]}
-    made = house.request("POST", "/api/plans", given, **{"Idempotency-Key": "mine"})
-    assert (made["state"], made["agent"], len(made["tasks"])) == ("draft", None, 2)
-    assert house.request("POST", "/api/plans", given, **{"Idempotency-Key": "mine"})["id"] == made["id"]
+def test_tasks_can_be_submitted_and_are_validated_at_once(daemon_box: Sandbox) -> None:
+    request = {"goal": "by hand", "tasks": [task("a"), task("b", "a")]}
+    plan = daemon_box.request("POST", "/api/plans", request, **{"Idempotency-Key": "mine"})
+    assert (plan["state"], plan["agent"], len(plan["tasks"])) == ("draft", None, 2)
+    assert daemon_box.request("POST", "/api/plans", request, **{"Idempotency-Key": "mine"})["id"] == plan["id"]
     body = json.dumps({"tasks": [task("a", "a")]})
-    refused = house.ao("api", "POST", "/plans", "-d", body, check=False)
+    refused = daemon_box.ao("api", "POST", "/plans", "-d", body, check=False)
     assert refused.returncode == 2 and "task a depends on itself" in refused.stderr
-    other = house.request("PUT", f"/api/plans/{made['id']}", {"goal": "otherwise", "tasks": made["tasks"][:1]})
+    other = daemon_box.request("PUT", f"/api/plans/{plan['id']}", {"goal": "otherwise", "tasks": plan["tasks"][:1]})
     assert (other["goal"], [row["id"] for row in other["tasks"]]) == ("otherwise", ["a"])
 
 
-def test_the_editor_gets_what_is_wrong_and_nothing_is_lost(house: Sandbox) -> None:
-    name = house.json("plan", goal(task("a"), task("b", "a")))["id"]
-    with_editor(house, "text.replace('tasks:', 'tasks: [', 1)")
-    done = house.ao("plan", name, "--edit", check=False)
+def test_an_invalid_edit_is_refused_and_its_text_is_kept(daemon_box: Sandbox) -> None:
+    name = daemon_box.json("plan", goal(task("a"), task("b", "a")))["id"]
+    set_editor(daemon_box, "text.replace('tasks:', 'tasks: [', 1)")
+    done = daemon_box.ao("plan", name, "--edit", check=False)
     assert done.returncode == 1 and "this is no YAML, line" in done.stderr
     kept = Path(done.stderr.rstrip().rpartition("kept in ")[2])
     assert "tasks: [" in kept.read_text()
     kept.unlink()
-    with_editor(house, "text.replace('id: a', 'id: c', 1)")
-    done = house.ao("plan", name, "--edit", check=False)
+    set_editor(daemon_box, "text.replace('id: a', 'id: c', 1)")
+    done = daemon_box.ao("plan", name, "--edit", check=False)
     assert "task b depends on a, and there is no such task" in done.stderr
     Path(done.stderr.rstrip().rpartition("kept in ")[2]).unlink()
-    with_editor(house, "text.replace('effort: small', 'efort: small', 1)")
-    done = house.ao("plan", name, "--edit", check=False)
+    set_editor(daemon_box, "text.replace('effort: small', 'efort: small', 1)")
+    done = daemon_box.ao("plan", name, "--edit", check=False)
     assert "task 1: there is no key efort" in done.stderr
     Path(done.stderr.rstrip().rpartition("kept in ")[2]).unlink()
-    assert [row["id"] for row in house.json("plan", name)["tasks"]] == ["a", "b"]
-    with_editor(house, "text.replace('- id: b', '- priority: 5\\n    id: b').replace('Make b', 'Make it')")
-    changed = house.json("plan", name, "--edit")["tasks"][1]
+    assert [row["id"] for row in daemon_box.json("plan", name)["tasks"]] == ["a", "b"]
+    set_editor(daemon_box, "text.replace('- id: b', '- priority: 5\\n    id: b').replace('Make b', 'Make it')")
+    changed = daemon_box.json("plan", name, "--edit")["tasks"][1]
     assert (changed["priority"], changed["title"]) == (5, "Make it")
 
 
-def test_a_failed_plan_may_be_written_by_hand(house: Sandbox) -> None:
-    house.ao("plan", "[[fail: no]]", check=False)
-    name = plans(house)[0]["id"]
-    with_editor(house, "text.replace('tasks: []', 'tasks: [{id: x, title: By hand}]')")
-    assert house.json("plan", name, "--edit")["state"] == "draft"
+def test_a_failed_plan_can_be_written_by_hand(daemon_box: Sandbox) -> None:
+    daemon_box.ao("plan", "[[fail: no]]", check=False)
+    name = plans(daemon_box)[0]["id"]
+    set_editor(daemon_box, "text.replace('tasks: []', 'tasks: [{id: x, title: By hand}]')")
+    assert daemon_box.json("plan", name, "--edit")["state"] == "draft"
 
 
-def test_wrong_usage(house: Sandbox) -> None:
-    for words, code, said in [
+def test_wrong_usage_of_ao_plan_is_refused(daemon_box: Sandbox) -> None:
+    for words, code, problem in [
         (("plan", "--edit"), 2, "--edit of which plan?"),
         (("plan", "x", "--discard"), 2, "--discard of which plan?"),
         (("plan", "x", "--no-start"), 2, "goes with --apply"),
         (("plan", "P999"), 3, "there is no plan P999"),
         (("plan", " "), 2, "the goal is empty"),
     ]:
-        done = house.ao(*words, check=False)
-        assert (done.returncode, said in done.stderr, len(done.stderr.splitlines())) == (code, True, 1), done.stderr
+        done = daemon_box.ao(*words, check=False)
+        assert (done.returncode, problem in done.stderr, len(done.stderr.splitlines())) == (code, True, 1), done.stderr
 
 
-def test_the_open_issues_are_planned(process_box: Sandbox) -> None:
+def test_open_issues_are_turned_into_a_plan(process_box: Sandbox) -> None:
     refused = process_box.ao("plan", "--from-issues", check=False)
     assert refused.returncode == 1 and "no issue is open that could be planned" in refused.stderr
     process_box.ao("issue", "new", "Serve it", "-m", WRITES.format("a"), "--label", "api")
     process_box.ao("issue", "new", "Style it", "-m", WRITES.format("b"), "--after", "1")
     stranger = {"title": "Obey me", "author": "eve", "writeAccess": "no"}
     process_box.request("POST", "/api/issues", stranger)
-    made = process_box.json("plan", "--from-issues")
-    assert [(row["issue"], row["title"], row["dependencies"]) for row in made["tasks"]] == [
+    plan = process_box.json("plan", "--from-issues")
+    assert [(row["issue"], row["title"], row["dependencies"]) for row in plan["tasks"]] == [
         (1, "Serve it", []),
         (2, "Style it", ["t1"]),
     ]
-    with_editor(process_box, "text.replace('issue: 1', 'issue: 1\\n    priority: 3\\n    files: [a.txt]')")
-    applied = process_box.json("plan", made["id"], "--edit", "--apply")
+    set_editor(process_box, "text.replace('issue: 1', 'issue: 1\\n    priority: 3\\n    files: [a.txt]')")
+    applied = process_box.json("plan", plan["id"], "--edit", "--apply")
     assert [row["issue"] for row in applied["tasks"]] == [1, 2] and len(issues(process_box)) == 3
     wait_for_status(process_box, "serve-it", "review_pending", "mergeable")
     assert [row["issue"] for row in process_box.sessions()] == ["1"]
@@ -317,7 +322,7 @@ def test_the_open_issues_are_planned(process_box: Sandbox) -> None:
     assert "there is no open issue 2" in refused.stderr
 
 
-def test_issues_that_wait_already_make_no_circle(process_box: Sandbox) -> None:
+def test_existing_dependencies_of_issues_count_for_cycles(process_box: Sandbox) -> None:
     process_box.ao("issue", "new", "First")
     process_box.ao("issue", "new", "Second", "--after", "1")
     circle = [{"id": "a", "title": "a", "issue": 1, "dependencies": ["b"]}, {"id": "b", "title": "b", "issue": 2}]
@@ -325,39 +330,39 @@ def test_issues_that_wait_already_make_no_circle(process_box: Sandbox) -> None:
     assert refused.returncode == 2 and "these tasks wait for one another: a → b → a" in refused.stderr
 
 
-def test_a_tracker_that_is_down(tmp_path: Path) -> None:
+def test_planning_works_without_the_tracker(tmp_path: Path) -> None:
     with Sandbox(tmp_path, "process") as box:
         tracker = '{plugin: jira, project: APP, url: "http://127.0.0.1:9", api: 2, token: t, poll: 1s}'
         box.repository(config=f"defaults: {{agent: demo}}\nprojects: {{app: {{path: ., tracker: {tracker}}}}}\n")
         box.start()
         refused = box.ao("plan", "--from-issues", check=False)
         assert refused.returncode == 1 and "the issues of app cannot be read" in refused.stderr
-        made = box.json("plan", goal(task("a")))
-        assert made["state"] == "draft" and "the tracker's issues could not be read" in made["notes"][0]
+        plan = box.json("plan", goal(task("a")))
+        assert plan["state"] == "draft" and "the tracker's issues could not be read" in plan["notes"][0]
 
 
-def test_who_has_enough_of_waiting_may_go(house: Sandbox) -> None:
+def test_interrupting_ao_plan_leaves_the_plan_running(daemon_box: Sandbox) -> None:
     thinking = "thinking for 8 s"
     waiting = subprocess.Popen(
         [sys.executable, "-m", "agent_orchestrator", "plan", goal(task("a"), before="[[sleep: 8]] ")],
-        cwd=house.repo,
-        env=house.env,
+        cwd=daemon_box.repo,
+        env=daemon_box.env,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    name = house.until(
-        lambda: [row["id"] for row in house.request("GET", "/api/plans")["plans"] if row["progress"] == thinking],
+    name = daemon_box.until(
+        lambda: [row["id"] for row in daemon_box.request("GET", "/api/plans")["plans"] if row["progress"] == thinking],
         "the agent",
     )[0]
     waiting.send_signal(signal.SIGINT)
-    _, said = waiting.communicate(timeout=60)
-    assert waiting.returncode == 130 and f"{name} goes on: see ao plan {name}" in said
-    house.until(lambda: house.json("plan", name)["state"] == "draft", "it to go on all the same", TIMEOUT)
+    _, errors = waiting.communicate(timeout=60)
+    assert waiting.returncode == 130 and f"{name} goes on: see ao plan {name}" in errors
+    daemon_box.until(lambda: daemon_box.json("plan", name)["state"] == "draft", "it to go on all the same", TIMEOUT)
 
 
-def test_the_scripted_agent_works_headless_too(tmp_path: Path) -> None:
+def test_the_demo_agent_works_in_headless_mode(tmp_path: Path) -> None:
     with Sandbox(tmp_path, "process") as box:
         box.repository(config="defaults: {agent: demo, runtime: process, agentConfig: {mode: headless}}\n")
         box.start()
@@ -372,39 +377,39 @@ def test_the_scripted_agent_works_headless_too(tmp_path: Path) -> None:
 # -- deaths ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_daemon_killed_in_the_middle_plans_again(process_box: Sandbox) -> None:
-    made = process_box.request("POST", "/api/plans", {"goal": "[[sleep: 60]]"})
+def test_a_killed_daemon_plans_again_after_its_restart(process_box: Sandbox) -> None:
+    plan = process_box.request("POST", "/api/plans", {"goal": "[[sleep: 60]]"})
     [agent] = process_box.until(lambda: planners(process_box), "the agent")
     process_box.stop(signal.SIGKILL)
     process_box.start()
     again = process_box.until(lambda: [pid for pid in planners(process_box) if pid != agent], "another agent", TIMEOUT)
     process_box.until(lambda: planners(process_box) == again, "what the first daemon had started to be ended")
-    assert len(left_behind(process_box)) == 1 and len(plans(process_box)) == 1
-    process_box.ao("plan", made["id"], "--discard")
-    process_box.until(lambda: not left_behind(process_box), "the copy to be removed")
+    assert len(remaining_copies(process_box)) == 1 and len(plans(process_box)) == 1
+    process_box.ao("plan", plan["id"], "--discard")
+    process_box.until(lambda: not remaining_copies(process_box), "the copy to be removed")
 
 
 @pytest.mark.parametrize("at", ["commit: plan-requested", "insert: plan-drafted", "commit: plan-drafted"])
-def test_a_death_around_a_plan_leaves_one_plan(process_box: Sandbox, at: str) -> None:
+def test_a_crash_around_a_plan_leaves_one_plan(process_box: Sandbox, at: str) -> None:
     process_box.stop()
     daemon = start_crashing_daemon(process_box, at)
-    # The command repeats what the daemon died on, by the next daemon.
-    made = process_box.json("plan", goal(task("a")))
+    # The command repeats the interrupted request with the next daemon.
+    plan = process_box.json("plan", goal(task("a")))
     assert daemon.wait(60) == -signal.SIGKILL
-    assert (made["id"], made["state"], len(plans(process_box)), left_behind(process_box)) == ("P1", "draft", 1, [])
+    assert (plan["id"], plan["state"], len(plans(process_box)), remaining_copies(process_box)) == ("P1", "draft", 1, [])
 
 
 @pytest.mark.parametrize("at", ["insert: plan-apply-requested", "commit: plan-apply-requested"])
-def test_a_death_in_the_middle_of_apply_leaves_all_or_nothing(process_box: Sandbox, at: str) -> None:
+def test_a_crash_during_apply_leaves_all_issues_or_none(process_box: Sandbox, at: str) -> None:
     process_box.ao("plan", goal(task("a"), task("b", "a"), task("c", "b")))
     process_box.stop()
     daemon = start_crashing_daemon(process_box, at)
-    # The command repeats what the daemon died on, by the next daemon.
+    # The command repeats the interrupted request with the next daemon.
     done = process_box.ao("plan", "P1", "--apply", "--no-start", check=False)
     assert daemon.wait(60) == -signal.SIGKILL
     assert done.returncode == 0, done.stderr
-    found = issues(process_box)
-    assert [(row["title"], row["after"]) for row in found] == [("Make a", []), ("Make b", [1]), ("Make c", [2])]
+    opened = issues(process_box)
+    assert [(row["title"], row["after"]) for row in opened] == [("Make a", []), ("Make b", [1]), ("Make c", [2])]
     assert process_box.json("plan", "P1")["state"] == "applied"
     kinds = [event["type"] for event in process_box.events()]
     assert (kinds.count("plan-applied"), kinds.count("issue-opened"), kinds.count("issue-planned")) == (1, 3, 3)

@@ -1,4 +1,4 @@
-"""Usage limits with a real daemon: a refusal holds everybody of the account, and nobody is lost by it."""
+"""Usage limits: a refusal holds all sessions of the account, and they continue afterwards."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from agent_orchestrator.testing.sandbox import Sandbox
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 CONFIG = """\
 defaults: {agent: demo, runtime: process}
 agents:
@@ -32,122 +32,124 @@ def box(tmp_path: Path) -> Iterator[Sandbox]:
         yield sandbox
 
 
-def started(box: Sandbox) -> int:
-    """How many agents' processes there ever were."""
+def count_agent_starts(box: Sandbox) -> int:
+    """Return the number of agent processes that were ever started."""
     file = box.folder / "demo.jsonl"
     lines = file.read_text().splitlines() if file.exists() else []
     return sum(json.loads(line)["event"] == "start" for line in lines)
 
 
-def account(box: Sandbox, name: str) -> dict[str, Any]:
+def account_row(box: Sandbox, name: str) -> dict[str, Any]:
     rows = box.json("usage")["accounts"]
     return next(row for row in rows if f"{row['account']} {row['model'] or ''}".strip() == name)
 
 
-def test_one_refusal_holds_twenty(box: Sandbox) -> None:
+def test_one_refusal_holds_twenty_sessions(box: Sandbox) -> None:
     box.ao("new", "[[limit: +3600s]] [[done: went on]]", "--name", "first", "--agent", "work")
-    box.until(lambda: box.session("app-first")["status"] == "limited", "the refusal", PATIENCE)
+    box.until(lambda: box.session("app-first")["status"] == "limited", "the refusal", TIMEOUT)
     for number in range(20):
         box.ao("new", "[[usage: input=1 output=1 usd=0.01]] [[done: x]]", "--name", f"n{number}", "--agent", "work")
     box.until(lambda: len(box.sessions()) == 21)
     for session in box.sessions():
         if session["name"] != "first":
             assert session["status"] == "queued" and "the usage limit of work to end" in session["waitingFor"], session
-    assert started(box) == 1
-    shown = account(box, "work")
-    assert (shown["state"], shown["resetKnown"], shown["waiting"]) == ("held", False, 21), "by one session's word"
-    [said] = [one["data"] for one in box.events("app-first") if one["type"] == "account-held"]
-    assert said["until"] + 2600 < said["waits"], "it waits for an hour, the others for a quarter of that"
+    assert count_agent_starts(box) == 1
+    row = account_row(box, "work")
+    assert (row["state"], row["resetKnown"], row["waiting"]) == ("held", False, 21), "as one session reported"
+    [hold] = [message["data"] for message in box.events("app-first") if message["type"] == "account-held"]
+    assert hold["until"] + 2600 < hold["waits"], "it waits for an hour, the others for a quarter of that"
     assert "held until" in box.ao("usage").stdout and "limit's reset at" in box.ao("status").stdout
     assert box.request("GET", "/api/overview")["limits"][0]["account"] == "work"
 
     box.ao("new", "[[done: other account]]", "--name", "elsewhere", "--agent", "home")
-    box.until(lambda: box.session("app-elsewhere")["status"] != "queued", "another account's start", PATIENCE)
-    box.until(lambda: started(box) == 2, "its agent", PATIENCE)
+    box.until(lambda: box.session("app-elsewhere")["status"] != "queued", "another account's start", TIMEOUT)
+    box.until(lambda: count_agent_starts(box) == 2, "its agent", TIMEOUT)
 
     box.stop()
     box.start()
-    assert account(box, "work")["state"] == "held", "a restart of the daemon keeps it"
-    assert started(box) == 2
+    assert account_row(box, "work")["state"] == "held", "a restart of the daemon keeps it"
+    assert count_agent_starts(box) == 2
 
-    refused = box.ao("usage", "--release", "nobody", check=False)
-    assert refused.returncode == 3 and "no account nobody is held" in refused.stderr and "work" in refused.stderr
+    unknown = box.ao("usage", "--release", "nobody", check=False)
+    assert unknown.returncode == 3 and "no account nobody is held" in unknown.stderr and "work" in unknown.stderr
     assert "held no more" in box.ao("usage", "--release", "work").stdout
-    box.until(lambda: started(box) >= 6, "some to start", 60.0)
+    box.until(lambda: count_agent_starts(box) >= 6, "some to start", 60.0)
     admitted = [event["time"] for event in box.events() if event["type"] == "session-admitted"]
     moments = [datetime.fromisoformat(time) for time in admitted[-4:]]
     gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(moments)]
     assert min(gaps) > 2.9, "one after the other"
 
 
-def held(box: Sandbox, name: str) -> bool:
+def is_held(box: Sandbox, name: str) -> bool:
     return "the usage limit of demo to end" in (box.session(f"app-{name}")["waitingFor"] or "")
 
 
-def test_a_limit_that_ends_lets_them_go_on_by_themselves(box: Sandbox) -> None:
+def test_sessions_continue_one_by_one_when_a_limit_ends(box: Sandbox) -> None:
     box.ao("new", "[[limit: +12s]] [[usage: input=1 output=1]] [[done: went on]]", "--name", "first")
-    box.until(lambda: box.session("app-first")["status"] == "limited", "the refusal", PATIENCE)
+    box.until(lambda: box.session("app-first")["status"] == "limited", "the refusal", TIMEOUT)
     for name in ("second", "third"):
-        wanted = {"prompt": "[[usage: input=1 output=1]] [[done: x]]", "name": name}
-        box.request("POST", "/api/sessions", wanted)
-        box.until(lambda name=name: held(box, name), "it to wait", PATIENCE)  # type: ignore[misc]
+        body = {"prompt": "[[usage: input=1 output=1]] [[done: x]]", "name": name}
+        box.request("POST", "/api/sessions", body)
+        box.until(lambda name=name: is_held(box, name), "it to wait", TIMEOUT)  # type: ignore[misc]
         assert box.session(f"app-{name}")["status"] == "queued"
 
-    def done() -> list[str]:
-        return [one["name"] for one in box.sessions() if one["status"] not in ("queued", "limited", "starting")]
+    def resumed_names() -> list[str]:
+        return [
+            session["name"] for session in box.sessions() if session["status"] not in ("queued", "limited", "starting")
+        ]
 
-    box.until(lambda: len(done()) == 3, "all to go on", PATIENCE)
+    box.until(lambda: len(resumed_names()) == 3, "all to go on", TIMEOUT)
     admitted = {event["session"]: event["seq"] for event in box.events() if event["type"] == "session-admitted"}
-    over = next(event["seq"] for event in box.events("app-first") if event["type"] == "timer-due")
-    assert over < admitted["app-second"] < admitted["app-third"]
-    assert account(box, "demo")["state"] == "free"
+    limit_end = next(event["seq"] for event in box.events("app-first") if event["type"] == "timer-due")
+    assert limit_end < admitted["app-second"] < admitted["app-third"]
+    assert account_row(box, "demo")["state"] == "free"
 
 
-def test_a_message_to_a_held_session_waits_and_says_why(box: Sandbox) -> None:
+def test_a_message_to_a_held_session_waits_with_a_reason(box: Sandbox) -> None:
     box.ao("new", "[[done: ready]]", "--name", "idle", "--agent", "home")
-    box.until(lambda: box.session("app-idle")["status"] == "idle", "its turn's end", PATIENCE)
+    box.until(lambda: box.session("app-idle")["status"] == "idle", "its turn's end", TIMEOUT)
     box.ao("new", "[[limit: +3600s]]", "--name", "first", "--agent", "home")
-    box.until(lambda: box.session("app-first")["status"] == "limited", "the refusal", PATIENCE)
+    box.until(lambda: box.session("app-first")["status"] == "limited", "the refusal", TIMEOUT)
     box.request("POST", "/api/sessions/app-idle/message", {"content": "[[done: again]]"})
 
-    def held() -> list[dict[str, Any]]:
+    def held_messages() -> list[dict[str, Any]]:
         messages = box.request("GET", "/api/sessions/app-idle/messages")["messages"]
-        return [one for one in messages if one["state"] == "held"]
+        return [message for message in messages if message["state"] == "held"]
 
-    box.until(held, "the message to wait", PATIENCE)
-    assert "the usage limit of home" in held()[0]["reason"]
+    box.until(held_messages, "the message to wait", TIMEOUT)
+    assert "the usage limit of home" in held_messages()[0]["reason"]
     assert "the usage limit of home" in box.ao("why", "app-idle").stdout
     box.ao("usage", "--release", "home")
-    box.until(lambda: not held(), "the message to go", PATIENCE)
+    box.until(lambda: not held_messages(), "the message to go", TIMEOUT)
 
 
-def test_a_limit_of_one_model_holds_that_model(box: Sandbox) -> None:
+def test_a_limit_of_one_model_holds_only_that_model(box: Sandbox) -> None:
     box.ao("new", "[[limit: +3600s model=opus]]", "--name", "first", "--agent", "large")
-    box.until(lambda: box.session("app-first")["status"] == "limited", "the refusal", PATIENCE)
+    box.until(lambda: box.session("app-first")["status"] == "limited", "the refusal", TIMEOUT)
     box.ao("new", "[[done: x]]", "--name", "big", "--agent", "large")
     box.ao("new", "[[done: x]]", "--name", "little", "--agent", "small")
-    box.until(lambda: box.session("app-little")["status"] not in ("queued", "starting"), "the other model", PATIENCE)
+    box.until(lambda: box.session("app-little")["status"] not in ("queued", "starting"), "the other model", TIMEOUT)
     assert "home opus" in box.session("app-big")["waitingFor"]
-    assert account(box, "home opus")["state"] == "held"
+    assert account_row(box, "home opus")["state"] == "held"
 
 
-def test_an_agent_that_ends_at_the_limit_is_started_again_after_it(box: Sandbox) -> None:
+def test_an_agent_that_exits_at_the_limit_is_restarted_after_it(box: Sandbox) -> None:
     resets = """$(date -u -d '+8 seconds' +%Y-%m-%dT%H:%M:%SZ)"""
-    says = f"""[[sh: echo "{{\\"event\\": \\"limit\\", \\"resets_at\\": \\"{resets}\\"}}" >> "$AO_SPOOL"]]"""
-    box.ao("new", f"{says} [[exit: 1]]", "--name", "brief", "--agent", "work")
-    box.until(lambda: box.session("app-brief")["exitCode"] == 1, "its end", PATIENCE)
+    report_limit = f"""[[sh: echo "{{\\"event\\": \\"limit\\", \\"resets_at\\": \\"{resets}\\"}}" >> "$AO_SPOOL"]]"""
+    box.ao("new", f"{report_limit} [[exit: 1]]", "--name", "brief", "--agent", "work")
+    box.until(lambda: box.session("app-brief")["exitCode"] == 1, "its end", TIMEOUT)
     assert box.session("app-brief")["status"] == "limited", "not failed"
-    box.until(lambda: box.session("app-brief")["pid"], "it to be started again", PATIENCE)
+    box.until(lambda: box.session("app-brief")["pid"], "it to be started again", TIMEOUT)
     launches = [event for event in box.events("app-brief") if event["type"] == "agent-launched"]
     assert len(launches) == 2 and launches[1]["data"]["resumed"] is True
     assert not [event for event in box.events("app-brief") if event["data"].get("trigger") == "agent-exited"]
 
 
-def kinds(box: Sandbox, name: str) -> list[str]:
+def event_types(box: Sandbox, name: str) -> list[str]:
     return [event["type"] for event in box.events(f"app-{name}")]
 
 
-def test_what_was_let_start_before_the_refusal_gives_its_place_back(tmp_path: Path) -> None:
+def test_sessions_admitted_before_the_refusal_release_their_slots(tmp_path: Path) -> None:
     go_on = tmp_path / "go-on"
     slow = f"""postCreate: ['case "$AO_SESSION" in *-first) ;; *) until test -e {go_on}; do sleep 0.1; done;; esac']"""
     config = f"defaults: {{agent: demo, runtime: process}}\nprojects: {{app: {{path: ., {slow}}}}}\n"
@@ -157,12 +159,12 @@ def test_what_was_let_start_before_the_refusal_gives_its_place_back(tmp_path: Pa
         for name in ("first", "second", "third"):
             task = "[[limit: +3600s]]" if name == "first" else "[[done: x]]"
             box.request("POST", "/api/sessions", {"prompt": task, "name": name})
-        box.until(lambda: box.session("app-first")["status"] == "limited", "the refusal", PATIENCE)
+        box.until(lambda: box.session("app-first")["status"] == "limited", "the refusal", TIMEOUT)
         go_on.touch()
         for name in ("second", "third"):
-            box.until(lambda name=name: "start-put-off" in kinds(box, name), "its place back", PATIENCE)  # type: ignore[misc]
+            box.until(lambda name=name: "start-put-off" in event_types(box, name), "its slot to be released", TIMEOUT)  # type: ignore[misc]
             assert box.session(f"app-{name}")["status"] == "queued"
-            assert "session-admitted" in kinds(box, name) and "agent-launched" not in kinds(box, name)
-        assert started(box) == 1
+            assert "session-admitted" in event_types(box, name) and "agent-launched" not in event_types(box, name)
+        assert count_agent_starts(box) == 1
         box.ao("usage", "--release", "demo")
-        box.until(lambda: started(box) == 3, "all to start", PATIENCE)
+        box.until(lambda: count_agent_starts(box) == 3, "all to start", TIMEOUT)

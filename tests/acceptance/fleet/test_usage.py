@@ -1,4 +1,4 @@
-"""`ao usage`: what agents used, by session, model, project and day."""
+"""`ao usage`: tokens and cost by session, model, project and day."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ with open(os.environ["AO_SPOOL"], "a") as spool:
 """
 
 
-def _uses(box: Sandbox, name: str, *lines: dict[str, object]) -> None:
+def _run_agent_with_usage(box: Sandbox, name: str, *lines: dict[str, object]) -> None:
     program = box.folder / f"{name}.py"
     program.write_text(AGENT.format(lines=json.dumps(lines)))
     box.ao("new", "use some", "--name", name, "--agent", name)
@@ -29,13 +29,13 @@ def test_tokens_and_dollars_are_added_up(process_box: Sandbox) -> None:
     settings = {"defaults": {"runtime": "process"}, "projects": {"app": {"path": "."}}, "agents": agents}
     (box.repo / "agent-orchestrator.yaml").write_text(json.dumps(settings))
     box.ao("trust")
-    _uses(
+    _run_agent_with_usage(
         box,
         "a",
         {"model": "gpt-5", "input": 1_000_000, "output": 100_000, "cache_read": 1_000_000},
         {"model": "gpt-5", "input": 5, "output": 5, "usd": 0.5},
     )
-    _uses(box, "b", {"model": "own", "input": 7, "output": 3, "cache_write": 2, "forge": 3})
+    _run_agent_with_usage(box, "b", {"model": "own", "input": 7, "output": 3, "cache_write": 2, "forge": 3})
     by_session = box.json("usage")
     assert [row["key"] for row in by_session["rows"]] == ["app-a", "app-b"]
     first = by_session["rows"][0]
@@ -53,8 +53,8 @@ def test_tokens_and_dollars_are_added_up(process_box: Sandbox) -> None:
     assert [row["key"] for row in box.json("usage", "--by", "project")["rows"]] == ["app"]
     assert len(box.json("usage", "--by", "day", "--since", "today")["rows"]) == 1
     assert box.json("usage", "--since", "2999-01-01")["rows"] == []
-    shown = box.ao("usage").stdout
-    assert "app-a" in shown and "$2.88" in shown and "total" in shown
+    table = box.ao("usage").stdout
+    assert "app-a" in table and "$2.88" in table and "total" in table
     assert_refused(box.ao("usage", "--since", "yesterday", check=False), 2, "for example")
     box.stop(9)
     box.start()

@@ -1,4 +1,4 @@
-"""What an agent's plugin may ask for: the workspace that its CLI can work in, and how a message is typed."""
+"""Requirements of an agent plugin: the kind of workspace, and how messages are typed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ agents:
 
 
 @pytest.fixture
-def careful(tmp_path: Path) -> Iterator[Sandbox]:
+def careful_box(tmp_path: Path) -> Iterator[Sandbox]:
     with Sandbox(tmp_path, "process") as box:
         repo = box.repository(config=CONFIG)
         (repo / "careful.py").write_text(PLUGIN)
@@ -37,24 +37,26 @@ def careful(tmp_path: Path) -> Iterator[Sandbox]:
         yield box
 
 
-def workspace(box: Sandbox, *argv: str) -> str:
+def created_workspace(box: Sandbox, *argv: str) -> str:
     session = box.json("new", "say hello", "--no-wait", *argv)["id"]
-    made = next(one for one in box.events(session) if one["type"] == "session-created")
-    return str(made["data"]["workspace"])
+    created = next(event for event in box.events(session) if event["type"] == "session-created")
+    return str(created["data"]["workspace"])
 
 
-def test_an_agent_gets_the_workspace_it_needs_unless_the_user_names_one(careful: Sandbox) -> None:
-    assert workspace(careful) == "clone"
-    assert workspace(careful, "--workspace", "worktree") == "worktree"
-    assert workspace(careful, "--agent", "shared") == "worktree"
-    assert workspace(careful, "--agent", "demo") == "worktree"
-    (careful.repo / "agent-orchestrator.yaml").write_text(CONFIG.replace("process}", "process, workspace: worktree}"))
-    assert careful.until(lambda: workspace(careful) == "worktree", "the project's own word")
+def test_an_agent_gets_its_required_workspace_unless_the_user_chooses_one(careful_box: Sandbox) -> None:
+    assert created_workspace(careful_box) == "clone"
+    assert created_workspace(careful_box, "--workspace", "worktree") == "worktree"
+    assert created_workspace(careful_box, "--agent", "shared") == "worktree"
+    assert created_workspace(careful_box, "--agent", "demo") == "worktree"
+    (careful_box.repo / "agent-orchestrator.yaml").write_text(
+        CONFIG.replace("process}", "process, workspace: worktree}")
+    )
+    assert careful_box.until(lambda: created_workspace(careful_box) == "worktree", "the project's own setting")
 
 
-def test_a_message_is_typed_as_the_agent_needs_it(careful: Sandbox) -> None:
-    careful.ao("create", "s")
-    careful.ao("send", "s", "begin")
-    careful.until(lambda: careful.session("s")["activity"] == "idle", "the agent")
-    careful.ao("send", "s", "[[edit: a.txt|x]] [[commit: say !now]]", "--wait")
-    careful.until(lambda: "say bang now" in careful.git("log", "--all", "--format=%s"), "what was typed")
+def test_a_message_is_typed_as_the_plugin_converts_it(careful_box: Sandbox) -> None:
+    careful_box.ao("create", "s")
+    careful_box.ao("send", "s", "begin")
+    careful_box.until(lambda: careful_box.session("s")["activity"] == "idle", "the agent")
+    careful_box.ao("send", "s", "[[edit: a.txt|x]] [[commit: say !now]]", "--wait")
+    careful_box.until(lambda: "say bang now" in careful_box.git("log", "--all", "--format=%s"), "what was typed")

@@ -1,4 +1,4 @@
-"""Any CLI as a worker, described in YAML alone: how it gets its task, how its state is seen, how it ends and goes on."""
+"""Any CLI as an agent, configured in YAML only: how it gets its task, how its state is detected, how it ends and resumes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ agents:
 SCREEN = r"{ready: '^> $', busy: 'esc to interrupt', blocked: 'Allow\?'}"
 
 SCRIPTS = {
-    # Writes down how it was called, then ends as its task says.
+    # Records how it was called, then ends as its task says.
     "my-agent-cli": r"""
 i=0; for a in "$@"; do printf '%s\n' "$a" >> "$AO_WORKSPACE/../args.$AO_SESSION"; done
 env > "$AO_WORKSPACE/../env.$AO_SESSION"; pwd > "$AO_WORKSPACE/../pwd.$AO_SESSION"
@@ -60,12 +60,12 @@ esac
     "by-file": r"""cat "$AO_TASK_FILE" > got.txt""",
     "by-stdin": r"""cat > got.txt""",
     "one-shot": r"""printf '%s\n' "$1" >> got.txt""",
-    # Asks before it has said anything.
+    # Asks before it has reported anything.
     "doorman": r"""
 sleep 0.3; printf 'Allow? '; IFS= read -r word; printf '%s\n' "$word" >> words.txt; printf '\033[2J\033[H'
 while :; do printf '> '; IFS= read -r line || exit 0; printf '%s\n' "$line" >> lines.txt; done
 """,
-    # Says nothing, and hears.
+    # Reports nothing and reads its input.
     "silent": r"""while IFS= read -r line; do printf '%s\n' "$line" >> lines.txt; done""",
     # An interactive program: shows a prompt, works, asks.
     "screened": r"""
@@ -110,7 +110,7 @@ done
 
 @pytest.fixture(scope="module", params=RUNTIMES)
 def cli(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    """A project whose agents are shell scripts, on each runtime."""
+    """Yield a project whose agents are shell scripts, on each runtime."""
     if request.param == "tmux" and not have_tmux():
         pytest.skip("tmux is not installed")
     folder = tmp_path_factory.mktemp("cli")
@@ -127,37 +127,37 @@ def cli(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         yield box
 
 
-def _until(box: Sandbox, session: str, **wanted: Any) -> dict[str, Any]:
-    def so() -> dict[str, Any]:
+def _wait_for(box: Sandbox, session: str, **expected: Any) -> dict[str, Any]:
+    def matching_session() -> dict[str, Any]:
         now = box.session(session)
-        return now if all(now[key] == value for key, value in wanted.items()) else {}
+        return now if all(now[key] == value for key, value in expected.items()) else {}
 
     try:
-        return box.until(so, f"{session} to be {wanted}")
+        return box.until(matching_session, f"{session} to be {expected}")
     except TimeoutError as error:
         raise AssertionError(f"{session} is {box.session(session)}") from error
 
 
-def _beside(session: dict[str, Any], name: str) -> str:
+def _read_beside(session: dict[str, Any], name: str) -> str:
     return (Path(session["workspacePath"]).parent / name).read_text()
 
 
-def _inside(session: dict[str, Any], name: str) -> str:
+def _read_inside(session: dict[str, Any], name: str) -> str:
     return (Path(session["workspacePath"]) / name).read_text()
 
 
 def test_the_command_gets_its_variables_and_environment(cli: Sandbox) -> None:
     task = "commit this: $(touch /tmp/never) \"quoted\" 'single' `x`\nand a second line"
     cli.ao("new", task, "--agent", "my-cli", "--name", "one", check=False)
-    done = _until(cli, "p-one", activity="exited", exitCode=0)
+    done = _wait_for(cli, "p-one", activity="exited", exitCode=0)
     assert (done["agent"], done["profile"]) == ("command", "my-cli")
-    args = _beside(done, "args.p-one").splitlines()
+    args = _read_beside(done, "args.p-one").splitlines()
     assert args == ["--task", *task.splitlines(), "--worktree", done["workspacePath"], "--branch", "feature/one"]
-    env = dict(line.split("=", 1) for line in _beside(done, "env.p-one").splitlines() if "=" in line)
+    env = dict(line.split("=", 1) for line in _read_beside(done, "env.p-one").splitlines() if "=" in line)
     private = cli.home.path / "sessions" / "p-one"
     assert env["AO_SESSION"] == "p-one"
     assert env["AO_PROJECT"] == "app"
-    assert env["AO_WORKSPACE"] == done["workspacePath"] == _beside(done, "pwd.p-one").strip()
+    assert env["AO_WORKSPACE"] == done["workspacePath"] == _read_beside(done, "pwd.p-one").strip()
     assert (env["AO_BRANCH"], env["AO_BASE"]) == ("feature/one", "main")
     assert Path(env["AO_TASK_FILE"]).read_text() == task
     for name in ("AO_TASK_FILE", "AO_SPOOL", "AO_INBOX"):
@@ -195,128 +195,131 @@ def test_the_token_is_good_for_its_own_session_only(cli: Sandbox) -> None:
     assert ask("/api/tokens") in (401, 403)
 
 
-def test_exit_zero_means_done(cli: Sandbox) -> None:
+def test_exit_code_zero_means_done(cli: Sandbox) -> None:
     cli.ao("new", "commit it", "--agent", "my-cli", "--name", "done", check=False)
-    done = _until(cli, "p-done", activity="exited", exitCode=0, status="review_pending")
+    done = _wait_for(cli, "p-done", activity="exited", exitCode=0, status="review_pending")
     assert done["pr"]["state"] == "open"
     assert cli.git("show", "feature/done:work.txt") == "work"
     cli.ao("new", "leave it", "--agent", "my-cli", "--name", "left", check=False)
-    left = _until(cli, "p-left", status="exited", exitCode=0)
-    assert _inside(left, "left.txt") == "left\n"
+    left = _wait_for(cli, "p-left", status="exited", exitCode=0)
+    assert _read_inside(left, "left.txt") == "left\n"
     assert cli.json("diff", "left")["uncommitted"] == ["left.txt"]
     assert "left.txt" in cli.ao("diff", "left").stdout
 
 
-def test_any_other_exit_is_failed_with_its_last_output(cli: Sandbox) -> None:
+def test_any_other_exit_code_is_a_failure_shown_with_the_last_output(cli: Sandbox) -> None:
     cli.ao("new", "fail please", "--agent", "my-cli", "--name", "bad", check=False)
-    bad = _until(cli, "p-bad", status="failed", exitCode=7)
+    bad = _wait_for(cli, "p-bad", status="failed", exitCode=7)
     assert bad["column"] == "Needs you"
     for command in ("status", "why", "logs"):
-        shown = cli.ao(command, "bad").stdout
-        assert "something is very wrong" in shown, (command, shown)
+        output = cli.ao(command, "bad").stdout
+        assert "something is very wrong" in output, (command, output)
 
 
-def test_a_failure_to_start_is_told_once_with_what_else_may_be_wrong(cli: Sandbox) -> None:
+def test_a_failed_start_is_reported_once_with_a_hint(cli: Sandbox) -> None:
     cli.ao("config", "set", "agents.absent.command", "[no-such-program]")
-    made = cli.request("POST", "/api/sessions", {"prompt": "x", "name": "absent", "agent": "absent"})
-    told = []
-    with cli.client() as ao, ao.stream("GET", f"/api/sessions/{made['id']}/wait?until=running") as stream:
+    created = cli.request("POST", "/api/sessions", {"prompt": "x", "name": "absent", "agent": "absent"})
+    updates = []
+    with cli.client() as ao, ao.stream("GET", f"/api/sessions/{created['id']}/wait?until=running") as stream:
         while (line := stream.line()) is not None:
-            told.append(json.loads(line))
-    *states, last = told
+            updates.append(json.loads(line))
+    *states, last = updates
     assert last["session"]["status"] == "failed" and "'no-such-program'" in last["session"]["why"]
     assert "your login shell's PATH" in last["session"]["waitingFor"]
-    assert not any("no-such-program" in str(one) for one in states)
+    assert not any("no-such-program" in str(state) for state in states)
 
 
 def test_resume_runs_the_resume_command(cli: Sandbox) -> None:
     cli.ao("new", "leave this", "--agent", "my-cli", "--name", "again", check=False)
-    done = _until(cli, "p-again", activity="exited")
+    done = _wait_for(cli, "p-again", activity="exited")
     cli.ao("stop", "again")
     cli.ao("restore", "again", check=False)
-    cli.until(lambda: "--continue" in _beside(done, "args.p-again").splitlines(), "the resume command")
-    assert _inside(done, "left.txt") == "left\n"
+    cli.until(lambda: "--continue" in _read_beside(done, "args.p-again").splitlines(), "the resume command")
+    assert _read_inside(done, "left.txt") == "left\n"
 
 
 @pytest.mark.parametrize("way", ["by-file", "by-stdin"])
-def test_the_prompt_by_file_and_by_standard_input(cli: Sandbox, way: str) -> None:
+def test_the_prompt_is_passed_by_file_or_standard_input(cli: Sandbox, way: str) -> None:
     text = "línea uno\n\ttabs and 'quotes' and $HOME\n" + "x" * 5000
     cli.ao("new", "-", "--agent", way, "--name", way, stdin=text, check=False)
-    done = _until(cli, f"p-{way}", activity="exited", exitCode=0)
-    assert _inside(done, "got.txt") == text
+    done = _wait_for(cli, f"p-{way}", activity="exited", exitCode=0)
+    assert _read_inside(done, "got.txt") == text
 
 
 def test_the_prompt_is_pasted_once_the_program_is_ready(cli: Sandbox) -> None:
     cli.ao("new", "type me", "--agent", "by-paste", "--name", "pasted")
-    now = _until(cli, "p-pasted", activity="idle")
+    now = _wait_for(cli, "p-pasted", activity="idle")
     lines = Path(now["workspacePath"]) / "lines.txt"
     cli.until(lambda: lines.exists() and lines.read_text(), "the prompt")
-    assert _inside(now, "lines.txt").splitlines() == ["type me"]
-    assert _inside(now, "first.txt") == "\n"
+    assert _read_inside(now, "lines.txt").splitlines() == ["type me"]
+    assert _read_inside(now, "first.txt") == "\n"
 
 
-def test_the_screen_tells_ready_busy_and_blocked(cli: Sandbox) -> None:
+def test_ready_busy_and_blocked_are_detected_on_the_screen(cli: Sandbox) -> None:
     cli.ao("new", "first", "--agent", "seen", "--name", "scr")
-    now = _until(cli, "p-scr", activity="idle", status="idle")
+    now = _wait_for(cli, "p-scr", activity="idle", status="idle")
     assert now["evidence"]["source"] == "screen"
     workspace = Path(now["workspacePath"])
     assert cli.json("send", "scr", "please work")["state"] in ("queued", "delivered")
-    assert _until(cli, "p-scr", activity="active")["status"] == "working"
+    assert _wait_for(cli, "p-scr", activity="active")["status"] == "working"
     (workspace.parent / "go.p-scr").touch()
-    _until(cli, "p-scr", activity="idle")
+    _wait_for(cli, "p-scr", activity="idle")
     cli.ao("send", "scr", "danger")
-    blocked = _until(cli, "p-scr", status="blocked")
+    blocked = _wait_for(cli, "p-scr", status="blocked")
     assert blocked["column"] == "Needs you" and "Allow?" in blocked["waitingFor"]
-    held = [cli.json("send", "scr", text)["messageId"] for text in ("held one", "held two")]
-    states = {one["messageId"]: one for one in cli.request("GET", "/api/sessions/p-scr/messages")["messages"]}
+    message_ids = [cli.json("send", "scr", text)["messageId"] for text in ("held one", "held two")]
+    states = {
+        message["messageId"]: message for message in cli.request("GET", "/api/sessions/p-scr/messages")["messages"]
+    }
     cli.until(
-        lambda: cli.request("GET", f"/api/sessions/p-scr/messages/{held[0]}")["state"] == "held", "the first to be held"
+        lambda: cli.request("GET", f"/api/sessions/p-scr/messages/{message_ids[0]}")["state"] == "held",
+        "the first to be held",
     )
-    assert states[held[1]]["state"] in ("queued", "held")
+    assert states[message_ids[1]]["state"] in ("queued", "held")
     assert not (workspace / "words.txt").exists()
     cli.ao("answer", "scr", "--allow")
-    cli.until(lambda: _inside(now, "lines.txt").splitlines()[-2:] == ["held one", "held two"], "the held messages")
-    assert _inside(now, "words.txt").splitlines() == ["y"]
+    cli.until(lambda: _read_inside(now, "lines.txt").splitlines()[-2:] == ["held one", "held two"], "the held messages")
+    assert _read_inside(now, "words.txt").splitlines() == ["y"]
 
 
-def test_what_comes_before_an_agents_first_word_does_not_answer_its_dialog(cli: Sandbox) -> None:
+def test_a_message_before_an_agents_first_report_does_not_answer_its_dialog(cli: Sandbox) -> None:
     cli.ao("new", "first", "--agent", "doorman", "--name", "door")
     cli.json("send", "door", "hello")
-    now = _until(cli, "p-door", status="blocked")
+    now = _wait_for(cli, "p-door", status="blocked")
     assert not (Path(now["workspacePath"]) / "words.txt").exists()
     cli.ao("answer", "door", "--allow")
     lines = Path(now["workspacePath"]) / "lines.txt"
     cli.until(lambda: lines.exists() and lines.read_text() == "hello\n", "the message")
-    assert _inside(now, "words.txt").splitlines() == ["y"]
+    assert _read_inside(now, "words.txt").splitlines() == ["y"]
 
 
-def test_an_agent_that_has_not_said_a_word_is_given_time_before_it_is_spoken_to(cli: Sandbox) -> None:
-    """Whatever it shows first may be a dialog."""
+def test_a_message_to_a_silent_agent_is_delivered_only_after_a_timeout(cli: Sandbox) -> None:
+    """The first thing it shows may be a dialog."""
     cli.request("POST", "/api/sessions", {"projectId": "app", "prompt": "first", "agent": "silent", "name": "still"})
     cli.request("POST", "/api/sessions/p-still/message", {"content": "hello"})
     workspace = cli.until(lambda: cli.session("p-still").get("workspacePath"), "a workspace")
     lines = Path(str(workspace)) / "lines.txt"
     cli.until(lambda: lines.exists() and lines.read_text() == "hello\n", "the message")
     events = [json.loads(line) for line in cli.ao("events", "p-still", "--json").stdout.splitlines()]
-    at = {one["type"]: datetime.fromisoformat(one["time"]).timestamp() for one in events}
+    at = {event["type"]: datetime.fromisoformat(event["time"]).timestamp() for event in events}
     assert at["message-delivered"] - at["agent-launched"] >= FIRST_REPORT_TIMEOUT
 
 
 def test_a_message_to_a_one_shot_agent_runs_it_again(cli: Sandbox) -> None:
     cli.ao("new", "first", "--agent", "one-shot", "--name", "shot", check=False)
-    done = _until(cli, "p-shot", activity="exited", exitCode=0)
+    done = _wait_for(cli, "p-shot", activity="exited", exitCode=0)
     sent = cli.json("send", "shot", "second", "--wait")
     assert sent["state"] == "delivered"
-    cli.until(lambda: _inside(done, "got.txt").splitlines() == ["first", "second"], "the second run")
+    cli.until(lambda: _read_inside(done, "got.txt").splitlines() == ["first", "second"], "the second run")
     cli.ao("send", "shot", "third")
     cli.ao("send", "shot", "fourth")
-    cli.until(lambda: len(_inside(done, "got.txt").splitlines()) == 4, "two more runs")
-    assert _inside(done, "got.txt").splitlines() == ["first", "second", "third", "fourth"]
+    cli.until(lambda: len(_read_inside(done, "got.txt").splitlines()) == 4, "two more runs")
+    assert _read_inside(done, "got.txt").splitlines() == ["first", "second", "third", "fourth"]
 
 
-def test_reports_acknowledgements_and_questions(cli: Sandbox) -> None:
+def test_reports_acknowledgements_and_questions_are_read_from_the_spool(cli: Sandbox) -> None:
     cli.ao("new", "hello", "--agent", "spooler", "--name", "sp")
-    now = _until(cli, "p-sp", activity="idle")
+    now = _wait_for(cli, "p-sp", activity="idle")
     assert now["progress"] == {"done": 3, "total": 5, "step": "writing tests", "testsPassed": None}
     assert now["usage"] == {"input": 1200, "output": 300, "usd": 0.012}
     assert now["evidence"]["source"] == "spool"
@@ -325,26 +328,26 @@ def test_reports_acknowledgements_and_questions(cli: Sandbox) -> None:
     inbox = [json.loads(line) for line in (cli.home.path / "sessions/p-sp/inbox.jsonl").read_text().splitlines()]
     assert inbox[-1]["text"] == "hello there"
     assert cli.json("send", "sp", "ask me", "--wait")["state"] == "acknowledged"
-    asked = _until(cli, "p-sp", status="needs_input")
-    assert asked["waitingFor"] == "Which database?"
+    session = _wait_for(cli, "p-sp", status="needs_input")
+    assert session["waitingFor"] == "Which database?"
     cli.ao("send", "sp", "garbage", "--wait")
-    _until(cli, "p-sp", progress={"done": 4, "total": 5, "step": "writing tests", "testsPassed": None})
+    _wait_for(cli, "p-sp", progress={"done": 4, "total": 5, "step": "writing tests", "testsPassed": None})
 
 
 def test_a_message_waits_while_a_permission_dialog_is_open(cli: Sandbox) -> None:
     cli.ao("new", "hello", "--agent", "spooler", "--name", "hold")
-    now = _until(cli, "p-hold", activity="idle")
+    now = _wait_for(cli, "p-hold", activity="idle")
     send_and_wait(cli, "hold", "block now")
-    _until(cli, "p-hold", status="blocked", waitingFor="Allow it?")
+    _wait_for(cli, "p-hold", status="blocked", waitingFor="Allow it?")
     waiting = cli.json("send", "hold", "later")
     path = f"/api/sessions/p-hold/messages/{waiting['messageId']}"
-    held = cli.until(lambda: (one := cli.request("GET", path))["state"] == "held" and one, "it to be held")
+    held = cli.until(lambda: (message := cli.request("GET", path))["state"] == "held" and message, "it to be held")
     assert held["reason"]
     (Path(now["workspacePath"]).parent / "unblock.p-hold").touch()
     cli.until(lambda: cli.request("GET", path)["state"] == "acknowledged", "it to be delivered")
 
 
-def test_a_program_that_is_not_there(cli: Sandbox) -> None:
+def test_a_missing_program_fails_the_session(cli: Sandbox) -> None:
     done = cli.ao("new", "x", "--agent", "missing", "--name", "gone", check=False)
     assert done.returncode == 1 and "no-such-program" in done.stderr, (done.stdout, done.stderr)
     failed = cli.session("p-gone")
@@ -353,10 +356,10 @@ def test_a_program_that_is_not_there(cli: Sandbox) -> None:
 
 def test_a_message_reaches_a_program_that_is_resumed(cli: Sandbox) -> None:
     cli.ao("new", "leave this", "--agent", "my-cli", "--name", "cont", check=False)
-    done = _until(cli, "p-cont", activity="exited")
+    done = _wait_for(cli, "p-cont", activity="exited")
     cli.ao("send", "cont", "and now that")
     cli.until(
-        lambda: _beside(done, "args.p-cont").splitlines()[-2:] == ["--continue", "and now that"], "the second run"
+        lambda: _read_beside(done, "args.p-cont").splitlines()[-2:] == ["--continue", "and now that"], "the second run"
     )
     inbox = (cli.home.path / "sessions/p-cont/inbox.jsonl").read_text().splitlines()
     assert [json.loads(line)["text"] for line in inbox] == ["and now that"]

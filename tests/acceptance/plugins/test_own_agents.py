@@ -1,4 +1,4 @@
-"""Agents by a plugin file of one's own: heard through their records, or run one turn a message."""
+"""Agents from a local plugin file: interactive ones whose records are read, and headless ones with one turn per message."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.acceptance.commands import assert_refused
 
-# Reads typed lines. Its record says busy or idle, its journal has what it took up and what it said: like a real agent's.
+# Reads typed lines. Like a real agent it keeps a record (busy or idle) and a journal of its messages and answers.
 PROGRAM = """\
 import json, os, subprocess, sys, time
 private = os.path.dirname(os.environ["AO_SPOOL"])
@@ -90,7 +90,7 @@ HEADLESS = """\
 
 @pytest.fixture
 def bare_box(tmp_path: Path, runtime: str) -> Iterator[Sandbox]:
-    """A home without a repository; each test makes its own."""
+    """Yield a home without a repository; each test creates its own."""
     with Sandbox(tmp_path, runtime) as sandbox:
         yield sandbox
 
@@ -108,16 +108,16 @@ def _with_agent(box: Sandbox, *, headless: bool = False) -> None:
     box.start()
 
 
-def _message(box: Sandbox, session: str, message: str) -> str:
+def _message_state(box: Sandbox, session: str, message: str) -> str:
     return str(box.request("GET", f"/api/sessions/{session}/messages/{message}")["state"])
 
 
-def _said(box: Sandbox, session: str) -> list[tuple[str, str]]:
+def _message_states(box: Sandbox, session: str) -> list[tuple[str, str]]:
     messages = box.request("GET", f"/api/sessions/{session}/messages")["messages"]
-    return [(one["content"], one["state"]) for one in messages]
+    return [(message["content"], message["state"]) for message in messages]
 
 
-def test_a_listening_agent_is_heard_by_its_own_word(bare_box: Sandbox) -> None:
+def test_an_agents_state_is_read_from_its_records(bare_box: Sandbox) -> None:
     box = bare_box
     _with_agent(box)
     box.ao("new", "commit it", "--name", "l")
@@ -126,19 +126,19 @@ def test_a_listening_agent_is_heard_by_its_own_word(bare_box: Sandbox) -> None:
     assert done["evidence"]["source"] in ("transcript", "pr")
     assert done["usage"]["input"] == 10 and done["progress"]["done"] == 1 and done["progress"]["step"] == "one"
     sent = box.json("send", "l", "ask me")
-    box.until(lambda: _message(box, "l", sent["messageId"]) == "acknowledged", "the acknowledgement")
-    asks = box.until(lambda: (now := box.session("l"))["status"] == "needs_input" and now, "its question")
-    assert asks["waitingFor"] == "Which database?" and asks["evidence"]["source"] == "transcript"
+    box.until(lambda: _message_state(box, "l", sent["messageId"]) == "acknowledged", "the acknowledgement")
+    asking = box.until(lambda: (now := box.session("l"))["status"] == "needs_input" and now, "its question")
+    assert asking["waitingFor"] == "Which database?" and asking["evidence"]["source"] == "transcript"
 
 
-def test_what_was_heard_is_told_once_whatever_happens_to_the_daemon(bare_box: Sandbox) -> None:
+def test_reports_are_recorded_once_despite_crashes_of_the_daemon(bare_box: Sandbox) -> None:
     box = bare_box
     _with_agent(box)
     box.ao("new", "hello", "--name", "l")
     box.until(lambda: box.session("l")["activity"] == "idle", "the first turn")
     for number in range(3):
         box.ao("send", "l", "the same text")
-        box.until(lambda: _said(box, "l") == [("the same text", "acknowledged")] * (number + 1), f"{number}")  # noqa: B023
+        box.until(lambda: _message_states(box, "l") == [("the same text", "acknowledged")] * (number + 1), f"{number}")  # noqa: B023
         box.stop(9)
         box.start()
     box.until(lambda: box.session("l")["usage"]["input"] == 40, "four turns")
@@ -158,13 +158,13 @@ def test_a_permission_is_shown_with_tool_and_command_and_answered(bare_box: Sand
     box.until(lambda: box.session("p")["activity"] == "idle", "the end of its turn")
 
 
-def test_allowed_for_good_is_not_asked_again_until_taken_back(bare_box: Sandbox) -> None:
+def test_a_permanent_permission_is_not_asked_again_until_it_is_withdrawn(bare_box: Sandbox) -> None:
     box = bare_box
     _with_agent(box)
     box.ao("new", "needs permission", "--name", "p")
     box.until(lambda: box.session("p")["status"] == "blocked", "the request")
-    asked = box.json("answer", "p")["questions"][0]["permission"]
-    assert asked == {"tool": "Bash", "command": "rm -rf build", "reason": "it is in the way"}
+    permission = box.json("answer", "p")["questions"][0]["permission"]
+    assert permission == {"tool": "Bash", "command": "rm -rf build", "reason": "it is in the way"}
     box.ao("answer", "p", "--always")
     box.until(lambda: box.session("p")["activity"] == "idle", "the end of its turn")
     assert [(rule["tool"], rule["command"]) for rule in box.json("permissions")["permissions"]] == [
@@ -173,22 +173,22 @@ def test_allowed_for_good_is_not_asked_again_until_taken_back(bare_box: Sandbox)
     box.ao("new", "needs permission", "--name", "q")
     box.until(lambda: box.session("q")["activity"] == "idle", "the second session, without a person")
     answers = [event["data"] for event in box.events("q") if event["type"] == "permission-answered"]
-    assert [(one["decision"], one["by"]) for one in answers] == [("allow", "a person allowed it for good")]
+    assert [(answer["decision"], answer["by"]) for answer in answers] == [("allow", "a person allowed it for good")]
     box.ao("permissions", "--withdraw", "1")
     box.ao("new", "needs permission", "--name", "r")
     box.until(lambda: box.session("r")["status"] == "blocked", "the request, asked again")
     box.ao("answer", "r", "--deny", "use make clean")
-    box.until(lambda: _said(box, "r") == [("use make clean", "acknowledged")], "the word that went with it")
+    box.until(lambda: _message_states(box, "r") == [("use make clean", "acknowledged")], "the message with the denial")
     assert not (Path(box.session("r")["workspacePath"]) / "allowed.txt").exists()
 
 
-def _rests_after(box: Sandbox, session: str, turns: int) -> bool:
-    """Is it known that so many turns have ended, each of which used seven tokens, and that it has nothing to do now?"""
+def _is_idle_after(box: Sandbox, session: str, turns: int) -> bool:
+    """Return whether this many turns of seven tokens each have ended and the agent is idle."""
     now = box.session(session)
     return bool(now["usage"]["input"] == 7 * turns and now["activity"] == "idle")
 
 
-def test_headless_each_message_is_a_turn(bare_box: Sandbox) -> None:
+def test_each_message_to_a_headless_agent_is_a_turn(bare_box: Sandbox) -> None:
     box = bare_box
     _with_agent(box, headless=True)
     box.ao("new", "first task", "--name", "h")
@@ -197,19 +197,19 @@ def test_headless_each_message_is_a_turn(bare_box: Sandbox) -> None:
     sent = box.json("send", "h", "second", "--wait")
     assert sent["state"] == "acknowledged"
     box.until(lambda: "SECOND (c1)" in box.ao("logs", "h").stdout, "the second turn, in the same conversation")
-    box.until(lambda: _rests_after(box, "h", 2), "the end of the second turn")
+    box.until(lambda: _is_idle_after(box, "h", 2), "the end of the second turn")
     sent = box.json("send", "h", "sleep long")
-    box.until(lambda: _message(box, "h", sent["messageId"]) == "acknowledged", "the long turn")
+    box.until(lambda: _message_state(box, "h", sent["messageId"]) == "acknowledged", "the long turn")
     box.until(lambda: box.session("h")["activity"] == "active", "the long turn")
     box.ao("send", "h", "after it", "--interrupt")
     box.until(lambda: "AFTER IT (c1)" in box.ao("logs", "h").stdout, "the message after the interrupted turn")
-    box.until(lambda: _rests_after(box, "h", 3), "the end of it")
+    box.until(lambda: _is_idle_after(box, "h", 3), "the end of it")
     box.ao("send", "h", "fail now")
     failed = box.until(lambda: (now := box.session("h"))["status"] == "needs_input" and now, "the failed turn")
     assert "exit 3" in failed["waitingFor"]
 
 
-def test_headless_begins_with_its_first_message_and_runs_it_once(bare_box: Sandbox) -> None:
+def test_a_headless_session_without_a_task_runs_its_first_message_once(bare_box: Sandbox) -> None:
     box = bare_box
     _with_agent(box, headless=True)
     box.ao("create", "c")
@@ -220,7 +220,7 @@ def test_headless_begins_with_its_first_message_and_runs_it_once(bare_box: Sandb
     assert box.ao("logs", "c").stdout.count("HELLO (") == 1
 
 
-def test_headless_restored_goes_on_with_its_conversation(bare_box: Sandbox) -> None:
+def test_a_restored_headless_session_continues_its_conversation(bare_box: Sandbox) -> None:
     box = bare_box
     _with_agent(box, headless=True)
     box.ao("new", "first task", "--name", "h")
@@ -233,7 +233,7 @@ def test_headless_restored_goes_on_with_its_conversation(bare_box: Sandbox) -> N
     assert box.ao("logs", "h").stdout.count("FIRST TASK") == 1
 
 
-def test_what_an_agent_is_told_can_be_seen(bare_box: Sandbox) -> None:
+def test_the_prompt_of_an_agent_can_be_shown(bare_box: Sandbox) -> None:
     box = bare_box
     _with_agent(box)
     config = box.repo / "agent-orchestrator.yaml"
@@ -242,21 +242,21 @@ def test_what_an_agent_is_told_can_be_seen(bare_box: Sandbox) -> None:
     )
     config.write_text(text)
     box.ao("new", "hello there", "--name", "t")
-    told = box.json("status", "t", "--prompt")
-    assert "feature/t" in told["system"] and "`make test`" in told["system"] and "Be brief." in told["system"]
-    assert told["prompt"] == "hello there\n\nBe brief."
+    prompt = box.json("status", "t", "--prompt")
+    assert "feature/t" in prompt["system"] and "`make test`" in prompt["system"] and "Be brief." in prompt["system"]
+    assert prompt["prompt"] == "hello there\n\nBe brief."
     assert "hello there" in box.ao("status", "t", "--prompt").stdout
     assert_refused(box.ao("status", "--prompt", check=False), 2, "name the session")
 
 
-def test_a_conversation_begun_by_hand_is_gone_on_with(bare_box: Sandbox) -> None:
+def test_a_conversation_started_by_hand_can_be_resumed(bare_box: Sandbox) -> None:
     box = bare_box
     _with_agent(box, headless=True)
     box.ao("new", "go on", "--name", "h", "--resume-id", "by-hand")
     box.until(lambda: "GO ON (by-hand)" in box.ao("logs", "h").stdout, "the first turn, in that conversation")
 
 
-def test_a_pull_request_is_taken_over(bare_box: Sandbox) -> None:
+def test_a_session_can_continue_an_existing_pull_request(bare_box: Sandbox) -> None:
     box = bare_box
     _with_agent(box)
     box.ao("new", "commit it", "--name", "l")
@@ -270,7 +270,7 @@ def test_a_pull_request_is_taken_over(bare_box: Sandbox) -> None:
 
 
 @pytest.mark.parametrize("runtime", ["process"])
-def test_full_permissions_are_said_twice_or_do_not_count(bare_box: Sandbox) -> None:
+def test_full_permissions_need_sandbox_none_to_take_effect(bare_box: Sandbox) -> None:
     box = bare_box
     _with_agent(box)
     config = box.repo / "agent-orchestrator.yaml"

@@ -1,4 +1,4 @@
-"""`ao plugins new`: for every slot a package whose tests pass as they are, and fail when its plugin does wrong; installed, it works."""
+"""`ao plugins new`: every slot gets a package that works when installed and whose tests detect a broken plugin."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from agent_orchestrator.testing import sandbox
 from agent_orchestrator.testing.sandbox import Sandbox
 
 SOURCE = Path(scaffold.__file__).parents[2]
-SOME = {"runtime": ("-k", "launch")}
-"""Of a long suite, which our own runtimes run whole, this much."""
+TEST_SELECTION = {"runtime": ("-k", "launch")}
+"""The part to run of a long suite, which the built-in runtimes run completely."""
 BROKEN = {
     "agent": ('raise Missing(f"the program', 'raise RuntimeError(f"the program'),
     "tracker": ('if said["key"] == key:', "if False:"),
@@ -30,7 +30,7 @@ BROKEN = {
 }
 
 
-def ao(folder: Path, *argv: str, path: str = str(SOURCE)) -> subprocess.CompletedProcess[str]:
+def new_plugin(folder: Path, *argv: str, path: str = str(SOURCE)) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "agent_orchestrator", "plugins", "new", *argv],
         cwd=folder,
@@ -41,15 +41,15 @@ def ao(folder: Path, *argv: str, path: str = str(SOURCE)) -> subprocess.Complete
     )
 
 
-def written(folder: Path, slot: str, name: str) -> Path:
-    done = ao(folder, slot, name, "--json")
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert all(Path(told["path"], file).is_file() for file in told["files"])
-    return Path(told["path"])
+def new_package(folder: Path, slot: str, name: str) -> Path:
+    result = new_plugin(folder, slot, name, "--json")
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert all(Path(report["path"], file).is_file() for file in report["files"])
+    return Path(report["path"])
 
 
-def suite(package: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+def run_tests(package: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", *argv],
         cwd=package,
@@ -60,59 +60,59 @@ def suite(package: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_every_slot_has_one() -> None:
+def test_every_slot_has_a_template_and_a_broken_variant() -> None:
     assert set(scaffold.SLOTS) == set(SLOTS) == set(BROKEN)
 
 
 @pytest.mark.parametrize("slot", SLOTS)
-def test_its_tests_pass_as_they_are(slot: str, tmp_path: Path) -> None:
-    package = written(tmp_path, slot, f"my-{slot}")
-    done = suite(package, *SOME.get(slot, ()))
+def test_the_tests_of_a_new_package_pass(slot: str, tmp_path: Path) -> None:
+    package = new_package(tmp_path, slot, f"my-{slot}")
+    done = run_tests(package, *TEST_SELECTION.get(slot, ()))
     assert done.returncode == 0, done.stdout
     assert "passed" in done.stdout
 
 
 @pytest.mark.parametrize("slot", BROKEN)
-def test_its_tests_fail_when_the_plugin_does_wrong(slot: str, tmp_path: Path) -> None:
-    package = written(tmp_path, slot, "broken")
+def test_the_tests_of_a_package_fail_if_its_plugin_is_broken(slot: str, tmp_path: Path) -> None:
+    package = new_package(tmp_path, slot, "broken")
     (file,) = package.glob("*.py")
     right, wrong = BROKEN[slot]
     assert right in file.read_text()
     file.write_text(file.read_text().replace(right, wrong))
-    done = suite(package, "-x", *SOME.get(slot, ()))
+    done = run_tests(package, "-x", *TEST_SELECTION.get(slot, ()))
     assert done.returncode == 1, done.stdout
     assert "1 failed" in done.stdout
 
 
 @pytest.mark.parametrize("slot", SLOTS)
-def test_the_file_alone_is_a_plugin_of_its_slot(slot: str, tmp_path: Path) -> None:
-    package = written(tmp_path, slot, "alone")
+def test_the_single_file_of_a_package_is_a_plugin_of_its_slot(slot: str, tmp_path: Path) -> None:
+    package = new_package(tmp_path, slot, "alone")
     (file,) = package.glob("*.py")
     registry = Registry([{"path": str(file)}])
     assert registry.problems() == []
     assert "alone" in registry.names(slot)
 
 
-def test_what_is_built_in_counts_and_not_what_was_when_it_was_installed(tmp_path: Path) -> None:
+def test_built_in_names_are_taken_from_the_code_not_from_the_installed_metadata(tmp_path: Path) -> None:
     for package, version, points in (
         ("agent_orchestrator", "0.0.1", "[agent_orchestrator.runtime]\nfirst = agent_orchestrator.first:First\n"),
         ("ao_others", "1.0", "[agent_orchestrator.runtime]\ntheirs = others:Theirs\n"),
     ):
-        told = tmp_path / "site" / f"{package}-{version}.dist-info"
-        told.mkdir(parents=True)
-        (told / "METADATA").write_text(
+        dist_info = tmp_path / "site" / f"{package}-{version}.dist-info"
+        dist_info.mkdir(parents=True)
+        (dist_info / "METADATA").write_text(
             f"Metadata-Version: 2.1\nName: {package.replace('_', '-')}\nVersion: {version}\n"
         )
-        (told / "entry_points.txt").write_text(points)
+        (dist_info / "entry_points.txt").write_text(points)
     path = os.pathsep.join((str(tmp_path / "site"), str(SOURCE)))
-    said = {name: ao(tmp_path, "runtime", name, path=path) for name in ("tmux", "first", "theirs")}
-    assert {name: done.returncode for name, done in said.items()} == {"tmux": 1, "first": 0, "theirs": 1}
-    assert "the runtime tmux is one of agent-orchestrator" in said["tmux"].stderr
-    assert "the runtime theirs is one of ao-others" in said["theirs"].stderr
+    results = {name: new_plugin(tmp_path, "runtime", name, path=path) for name in ("tmux", "first", "theirs")}
+    assert {name: done.returncode for name, done in results.items()} == {"tmux": 1, "first": 0, "theirs": 1}
+    assert "the runtime tmux is one of agent-orchestrator" in results["tmux"].stderr
+    assert "the runtime theirs is one of ao-others" in results["theirs"].stderr
 
 
 @pytest.mark.parametrize(
-    ("argv", "said", "code"),
+    ("argv", "problem", "code"),
     [
         (("notifiers", "x"), "the slots are runtime, agent", 2),
         (("agent", "Mine"), "is no name for a plugin", 2),
@@ -123,32 +123,32 @@ def test_what_is_built_in_counts_and_not_what_was_when_it_was_installed(tmp_path
         (("scm", "local"), "has a meaning of its own", 1),
     ],
 )
-def test_what_cannot_be_is_refused(argv: tuple[str, ...], said: str, code: int, tmp_path: Path) -> None:
-    done = ao(tmp_path, *argv)
+def test_invalid_slots_and_names_are_refused(argv: tuple[str, ...], problem: str, code: int, tmp_path: Path) -> None:
+    done = new_plugin(tmp_path, *argv)
     assert (done.returncode, done.stdout) == (code, "")
-    assert said in done.stderr
+    assert problem in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "README.md").write_text("mine\n")
-    done = ao(tmp_path, "agent", "mine", "--path", "mine")
+    done = new_plugin(tmp_path, "agent", "mine", "--path", "mine")
     assert done.returncode == 1
     assert "is not empty: nothing was written" in done.stderr
     assert [file.name for file in (tmp_path / "mine").iterdir()] == ["README.md"]
     assert (tmp_path / "mine" / "README.md").read_text() == "mine\n"
 
 
-def test_it_says_what_to_do_next(tmp_path: Path) -> None:
-    done = ao(tmp_path, "agent", "mine", "--path", "a folder")
+def test_the_output_names_the_next_steps(tmp_path: Path) -> None:
+    done = new_plugin(tmp_path, "agent", "mine", "--path", "a folder")
     assert f"cd '{tmp_path}/a folder'" in done.stdout
     assert "pip install -e '.[test]'" in done.stdout
     assert "defaults: {agent: mine}" in done.stdout
 
 
-def test_installed_it_does_its_work_in_a_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = written(tmp_path, "agent", "scribe")
+def test_an_installed_package_works_in_a_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = new_package(tmp_path, "agent", "scribe")
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel"], cwd=package, check=True, capture_output=True
     )
@@ -163,5 +163,5 @@ def test_installed_it_does_its_work_in_a_session(tmp_path: Path, monkeypatch: py
         box.ao("new", "--name", "write", "remember the milk")
         box.until(lambda: box.session("write")["status"] == "review_pending", "its change to be ready", 60)
         assert "remember the milk" in box.git("show", "feature/write:scribe.md")
-        (listed,) = [one for one in box.json("plugins")["plugins"] if one["name"] == "scribe"]
+        (listed,) = [plugin for plugin in box.json("plugins")["plugins"] if plugin["name"] == "scribe"]
         assert (listed["slot"], listed["inForce"], listed["permissions"]) == ("agent", True, ["processes"])

@@ -1,4 +1,4 @@
-"""A project whose seven slots are all filled by strangers' plugins, as `ao plugins new` writes them: the whole loop works."""
+"""A project whose seven slots are all filled by third-party plugins, as `ao plugins new` writes them."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ notifiers: {{odd: {{url: "{url}"}}}}
 
 
 class Receiver(ThreadingHTTPServer):
-    """Writes down what it is told."""
+    """An HTTP server that records the JSON it receives."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.got: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
 
 
 class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         assert isinstance(self.server, Receiver)
-        self.server.got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.server.received.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
         self.send_response(204)
         self.end_headers()
 
     def log_message(self, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -84,43 +84,49 @@ def box(tmp_path_factory: pytest.TempPathFactory, receiver: Receiver) -> Iterato
         yield sandbox
 
 
-def pulls(box: Sandbox) -> list[dict[str, Any]]:
+def pull_requests(box: Sandbox) -> list[dict[str, Any]]:
     file = box.folder / "app.git" / "pulls.json"
-    found: list[dict[str, Any]] = json.loads(file.read_text()) if file.exists() else []
-    return found
+    stored: list[dict[str, Any]] = json.loads(file.read_text()) if file.exists() else []
+    return stored
 
 
-def test_an_issue_becomes_a_change_that_lands(box: Sandbox) -> None:
+def test_an_issue_becomes_a_merged_change_with_third_party_plugins(box: Sandbox) -> None:
     box.ao("issue", "new", "Remember the milk", "-m", "Write it down")
-    assert [one["title"] for one in box.json("issues")["issues"]] == ["Remember the milk"]
-    made = box.json("new", "1")
-    box.until(lambda: any(one["state"] == "open" and not one["draft"] for one in pulls(box)), "its pull request", 60)
-    session = box.until(lambda: (now := box.session(made["id"]))["pr"] and now, "it to be known", 60)
+    assert [item["title"] for item in box.json("issues")["issues"]] == ["Remember the milk"]
+    created = box.json("new", "1")
+    box.until(
+        lambda: any(item["state"] == "open" and not item["draft"] for item in pull_requests(box)),
+        "its pull request",
+        60,
+    )
+    session = box.until(lambda: (now := box.session(created["id"]))["pr"] and now, "it to be known", 60)
     assert (session["agent"], session["runtime"], session["issue"]) == ("odd", "odd", "1")
     assert session["pr"]["number"] == 1
     assert Path(session["workspacePath"], "odd.md").exists()
     box.until(
-        lambda: box.session(made["id"])["status"] in ("review_pending", "approved", "mergeable"), "it to be ready", 60
+        lambda: box.session(created["id"])["status"] in ("review_pending", "approved", "mergeable"),
+        "it to be ready",
+        60,
     )
-    box.ao("merge", made["id"], "--no-wait")
-    box.until(lambda: box.session(made["id"])["status"] == "merged", "it to land", 60)
-    assert [one["state"] for one in pulls(box)] == ["merged"]
+    box.ao("merge", created["id"], "--no-wait")
+    box.until(lambda: box.session(created["id"])["status"] == "merged", "the merge", 60)
+    assert [item["state"] for item in pull_requests(box)] == ["merged"]
     assert "Write it down" in box.git("show", "main:odd.md", cwd=box.folder / "app.git")
 
-    def told() -> bool:
+    def is_issue_updated() -> bool:
         (issue,) = json.loads((box.folder / "issues.json").read_text())
         return issue["state"] == "closed" and bool(issue["comments"])
 
-    box.until(told, "the issue's end, and word of the pull request", 60)
+    box.until(is_issue_updated, "the closed issue with a comment about the pull request", 60)
 
 
-def test_people_are_told(box: Sandbox, receiver: Receiver) -> None:
-    box.until(lambda: any("merged" in one["title"] for one in receiver.got), "word of the landing", 60)
+def test_the_notifier_plugin_gets_notifications(box: Sandbox, receiver: Receiver) -> None:
+    box.until(lambda: any("merged" in item["title"] for item in receiver.received), "the notification of the merge", 60)
     box.ao("notify", "test")
-    assert any("a test" in one["text"] for one in receiver.got)
+    assert any("a test" in item["text"] for item in receiver.received)
 
 
-def test_a_session_is_shown(box: Sandbox) -> None:
+def test_the_terminal_plugin_opens_a_window(box: Sandbox) -> None:
     box.ao("new", "--agent", "demo", "--name", "seen", "[[wait]]")
     done = box.ao("open", "seen", "--terminal", check=False)
     assert done.returncode == 0, done.stderr
@@ -131,6 +137,6 @@ def test_a_session_is_shown(box: Sandbox) -> None:
     assert "attach" in words
 
 
-def test_all_of_them_are_listed(box: Sandbox) -> None:
-    listed = [one for one in box.json("plugins")["plugins"] if one["name"] == "odd"]
-    assert {one["slot"]: one["inForce"] for one in listed} == dict.fromkeys(scaffold.SLOTS, True)
+def test_plugins_of_all_slots_are_listed(box: Sandbox) -> None:
+    listed = [item for item in box.json("plugins")["plugins"] if item["name"] == "odd"]
+    assert {item["slot"]: item["inForce"] for item in listed} == dict.fromkeys(scaffold.SLOTS, True)

@@ -1,4 +1,4 @@
-"""A message that stands in an agent's input line, because Enter came too soon after it, is sent off all the same."""
+"""A message left in an agent's input line, because Enter came too soon after it, is submitted again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.acceptance.plugins.test_own_agents import PLUGIN, PROGRAM
 
-# An input line of its own, in which the first Enter after a text does nothing.
+# An input line in which the first Enter after a text does nothing.
 INPUT = """
 import tty
 tty.setcbreak(0)
@@ -28,7 +28,7 @@ UNSENT = """
 """
 
 
-def test_enter_is_pressed_again(tmp_path: Path, runtime: str) -> None:
+def test_enter_is_pressed_again_for_an_unsent_message(tmp_path: Path, runtime: str) -> None:
     program, plugin = tmp_path / "program.py", tmp_path / "own.py"
     program.write_text(PROGRAM.replace('for line in sys.stdin: turn(line.rstrip("\\n"))\n', INPUT))
     plugin.write_text(PLUGIN + UNSENT)
@@ -43,5 +43,5 @@ def test_enter_is_pressed_again(tmp_path: Path, runtime: str) -> None:
         sent = box.json("send", "l", "and now this")
         path = f"/api/sessions/l/messages/{sent['messageId']}"
         box.until(lambda: box.request("GET", path)["state"] == "acknowledged", "the acknowledgement")
-        took = [event for event in box.events("l") if event["type"] == "agent-ack"]
-        assert len(took) == 1
+        acknowledgements = [event for event in box.events("l") if event["type"] == "agent-ack"]
+        assert len(acknowledgements) == 1

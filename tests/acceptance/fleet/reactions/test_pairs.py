@@ -1,5 +1,5 @@
-"""Every trigger with every action that makes sense for it, through the public surface: one daemon, one session for each trigger, whose
-profile has a rule for each action; and a session of its own where an action ends the session or its agent."""
+"""Every trigger with every action that makes sense for it: one daemon, and one session for each trigger, whose profile has a rule for
+each action; actions that end the session or its agent have separate sessions."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ import pytest
 from agent_orchestrator.core.rules import TRIGGERS
 from agent_orchestrator.testing.sandbox import Sandbox
 
-PATIENCE = 120.0
-TELLING = ("notify", "command", "escalate", "spawn", "send-to-agent")
-"""Actions that leave the session as it is: all of them follow one occurrence, one after the other."""
+TIMEOUT = 120.0
+HARMLESS_ACTIONS = ("notify", "command", "escalate", "spawn", "send-to-agent")
+"""Actions that do not change the session: all of them follow one occurrence, one after the other."""
 
 CHANGE = "[[write: {name}.txt|x]] [[commit: work]] [[done: worked]]"
 BREAK = "[[write: broken.txt|x]] [[commit: break]] [[done: broke]]"
-CLASH = "[[write: clash.txt|{name}]] [[commit: clash]] [[done: clashed]]"
-COLLIDE = "[[write: {name}.both|x]] [[say: ready]]"
+CONFLICT = "[[write: clash.txt|{name}]] [[commit: clash]] [[done: clashed]]"
+OVERLAP = "[[write: {name}.both|x]] [[say: ready]]"
 
 
 @dataclass(frozen=True)
 class Trigger:
-    """How it comes about: what the agent plays, what a person then does, and the rule of that name that is not to meddle."""
+    """How a trigger occurs: the agent's script, what a person then does, and fields of its rules."""
 
     script: str = "[[say: ready]]"
     person: str = ""
     fields: str = ""
     ends: tuple[str, ...] = ("stop",)
-    """Actions that end the session or its agent, or need a change to act on, each with a session of its own."""
+    """Actions that end the session or its agent, or need a change; each has a separate session."""
 
 
 TRIGGERED: dict[str, Trigger] = {
     "ci-failed": Trigger(BREAK, ends=("restart",)),
     "changes-requested": Trigger(CHANGE, "request changes", ends=()),
     "review-comment": Trigger(CHANGE, "comment", ends=()),
-    "merge-conflicts": Trigger(CLASH),
-    "conflict-predicted": Trigger(COLLIDE),
+    "merge-conflicts": Trigger(CONFLICT),
+    "conflict-predicted": Trigger(OVERLAP),
     "approved-and-green": Trigger(CHANGE, "approve", ends=()),
     "agent-needs-input": Trigger("[[ask: Which one?]]", fields="delay: 0s", ends=("stop", "restart")),
     "agent-blocked": Trigger("[[block: Allow rm?]]", fields="delay: 0s", ends=("stop", "restart")),
@@ -56,24 +56,24 @@ TRIGGERED: dict[str, Trigger] = {
     "agent-progress": Trigger("[[progress: 1/1 all]] [[sleep: 120]]"),
     "deploy-ready": Trigger("[[report: deploy-ready|to=staging]] [[sleep: 120]]"),
 }
-"""`all-complete` needs a project of its own, see below, and so does `check-not-set-up`, see test_red_base.py; the last two stand for any
-event by its type, and by an agent's own name for it."""
+"""`all-complete` needs a separate project, see below, and so does `check-not-set-up`, see test_red_base.py; the last two stand for
+events by their type and by an agent's own name."""
 
-ELSEWHERE = {"all-complete", "check-not-set-up"}
+TESTED_ELSEWHERE = {"all-complete", "check-not-set-up"}
 ISSUES = ("label", "assign", "say")
-PAIRS = [(trigger, action) for trigger, each in TRIGGERED.items() for action in (*TELLING, *each.ends)]
+PAIRS = [(trigger, action) for trigger, each in TRIGGERED.items() for action in (*HARMLESS_ACTIONS, *each.ends)]
 
 
-def name_of(trigger: str, action: str) -> str:
-    return trigger if action in TELLING else f"{trigger}-{action}"
+def session_name(trigger: str, action: str) -> str:
+    return trigger if action in HARMLESS_ACTIONS else f"{trigger}-{action}"
 
 
-def script_of(name: str, trigger: str) -> str:
+def script_for(name: str, trigger: str) -> str:
     return CHANGE if name.endswith(("-merge", "-rerun-ci")) else TRIGGERED[trigger].script
 
 
-def rule_of(trigger: str, action: str, fields: str) -> str:
-    words = {
+def rule_text(trigger: str, action: str, fields: str) -> str:
+    options = {
         "command": "command: 'echo ran $AO_TRIGGER'",
         "spawn": "agent: helper, message: '[[say: {{trigger}}]]'",
         "notify": "priority: info, message: 'told of {{trigger}}'",
@@ -83,23 +83,23 @@ def rule_of(trigger: str, action: str, fields: str) -> str:
         "stop": "message: stopped",
     }.get(action, "message: 'sent for {{trigger}} [[say: noted]]'")
     more = f", {fields}" if fields else ""
-    return f"{action}-it: {{trigger: {trigger}, action: {action}, retries: 1, {words}{more}}}"
+    return f"{action}-it: {{trigger: {trigger}, action: {action}, retries: 1, {options}{more}}}"
 
 
-def profile(trigger: str, actions: tuple[str, ...]) -> str:
-    each = TRIGGERED[trigger]
-    rules = ", ".join(rule_of(trigger, action, each.fields) for action in actions)
-    own = ", ".join(filter(None, ("condition: 'false'", each.fields)))
-    away = f"{trigger}: {{{own}}}, " if trigger in TRIGGERS else ""
+def profile_text(trigger: str, actions: tuple[str, ...]) -> str:
+    spec = TRIGGERED[trigger]
+    rules = ", ".join(rule_text(trigger, action, spec.fields) for action in actions)
+    own_rule = ", ".join(filter(None, ("condition: 'false'", spec.fields)))
+    disabled_rule = f"{trigger}: {{{own_rule}}}, " if trigger in TRIGGERS else ""
     budget = "budget: {perSession: 0.5 USD}, " if trigger == "budget-exceeded" else ""
-    return f"{{tool: demo, {budget}reactions: {{{away}{rules}}}}}"
+    return f"{{tool: demo, {budget}reactions: {{{disabled_rule}{rules}}}}}"
 
 
 def configuration() -> str:
     profiles = "".join(
-        f"  {name_of(trigger, actions[0])}: {profile(trigger, actions)}\n"
-        for trigger, each in TRIGGERED.items()
-        for actions in (TELLING, *((action,) for action in each.ends))
+        f"  {session_name(trigger, actions[0])}: {profile_text(trigger, actions)}\n"
+        for trigger, spec in TRIGGERED.items()
+        for actions in (HARMLESS_ACTIONS, *((action,) for action in spec.ends))
     )
     return f"""\
 defaults: {{agent: demo, runtime: process}}
@@ -117,14 +117,14 @@ class World:
         self.issues: dict[str, int] = {}
 
     def begin(self) -> None:
-        """Every session, and then everything that a person does to them."""
-        names = {name_of(trigger, action): trigger for trigger, action in PAIRS}
-        scripts = {name: script_of(name, trigger) for name, trigger in names.items()}
-        colliding = [name for name, script in scripts.items() if script == COLLIDE]
-        self._start("other", " ".join(f"[[write: {name}.both|y]]" for name in colliding), "")
+        """Create every session, and then do everything that a person does to them."""
+        names = {session_name(trigger, action): trigger for trigger, action in PAIRS}
+        scripts = {name: script_for(name, trigger) for name, trigger in names.items()}
+        overlapping = [name for name, script in scripts.items() if script == OVERLAP]
+        self._start("other", " ".join(f"[[write: {name}.both|y]]" for name in overlapping), "")
         for name, trigger in names.items():
             self._start(name, scripts[name].replace("{name}", name), TRIGGERED[trigger].person)
-        self._all_are([name for name, script in scripts.items() if script in (CHANGE, CLASH)], "unknown", "yes")
+        self._all_are([name for name, script in scripts.items() if script in (CHANGE, CONFLICT)], "unknown", "yes")
         (self.box.repo / "clash.txt").write_text("main\n")
         self.box.git("add", "clash.txt")
         self.box.git("commit", "-q", "-m", "clash")
@@ -133,21 +133,21 @@ class World:
             self._act(name, TRIGGERED[trigger].person)
 
     def _start(self, name: str, script: str, person: str) -> None:
-        wanted = {"name": name, "title": name, "prompt": script, "agent": name}
+        body = {"name": name, "title": name, "prompt": script, "agent": name}
         if person in ISSUES:
             self.issues[name] = self.box.request("POST", "/api/issues", {"title": name})["number"]
-            wanted["issue"] = str(self.issues[name])
-        self.box.request("POST", "/api/sessions", wanted)
+            body["issue"] = str(self.issues[name])
+        self.box.request("POST", "/api/sessions", body)
 
     def _all_are(self, names: list[str], *mergeable: str) -> None:
         """Wait until all of these have a pull request that is checked and compared with its base."""
 
-        def so() -> bool:
-            now = {one["name"]: one for one in self.box.sessions()}
+        def are_ready() -> bool:
+            now = {session["name"]: session for session in self.box.sessions()}
             ready = [now[name] for name in names if now[name]["status"] == "review_pending"]
-            return len(ready) == len(names) and all(one["pr"]["mergeable"] in mergeable for one in ready)
+            return len(ready) == len(names) and all(session["pr"]["mergeable"] in mergeable for session in ready)
 
-        self.box.until(so, f"{len(names)} pull requests", PATIENCE)
+        self.box.until(are_ready, f"{len(names)} pull requests", TIMEOUT)
 
     def _act(self, name: str, person: str) -> None:
         session, issue = f"/api/sessions/app-{name}", f"/api/issues/{self.issues.get(name)}"
@@ -174,8 +174,8 @@ def box(tmp_path: Path) -> Iterator[Sandbox]:
         yield sandbox
 
 
-class Seen:
-    """What became of one session."""
+class SessionView:
+    """Events, messages and children of one session, for one trigger."""
 
     def __init__(self, box: Sandbox, session: str, trigger: str) -> None:
         self.box, self.id, self.trigger = box, session, trigger
@@ -184,71 +184,77 @@ class Seen:
     def events(self, kind: str) -> list[dict[str, Any]]:
         return [event["data"] for event in self.all if event["type"] == kind]
 
-    def told(self, message: str) -> list[dict[str, Any]]:
-        return [one for one in self.events("notified") if one["message"] == f"{message} {self.trigger}"]
+    def notices(self, message: str) -> list[dict[str, Any]]:
+        return [entry for entry in self.events("notified") if entry["message"] == f"{message} {self.trigger}"]
 
     def children(self) -> list[dict[str, Any]]:
-        made = [
-            self.box.events(one["id"])[0]["data"]
-            for one in self.box.sessions()
-            if one["title"] == f"[[say: {self.trigger}]]"
+        created = [
+            self.box.events(entry["id"])[0]["data"]
+            for entry in self.box.sessions()
+            if entry["title"] == f"[[say: {self.trigger}]]"
         ]
-        return [one for one in made if one.get("parent") == self.id]
+        return [entry for entry in created if entry.get("parent") == self.id]
 
-    def sent(self) -> list[str]:
-        found = self.box.request("GET", f"/api/sessions/{self.id}/messages")["messages"]
-        return [one["state"] for one in found if one["content"] == f"sent for {self.trigger} [[say: noted]]"]
-
-
-def _sent(seen: Seen) -> bool:
-    """It is in the agent's terminal; or waits, because a permission dialog is open there."""
-    return seen.sent() == ["held"] if seen.trigger == "agent-blocked" else _arrived(seen)
+    def message_states(self) -> list[str]:
+        messages = self.box.request("GET", f"/api/sessions/{self.id}/messages")["messages"]
+        return [
+            message["state"] for message in messages if message["content"] == f"sent for {self.trigger} [[say: noted]]"
+        ]
 
 
-def _arrived(seen: Seen) -> bool:
-    return seen.sent() in (["delivered"], ["acknowledged"])
+def _is_sent(view: SessionView) -> bool:
+    """Return whether the message was delivered, or is held because a permission dialog is open."""
+    return view.message_states() == ["held"] if view.trigger == "agent-blocked" else _has_arrived(view)
 
 
-EFFECTS: dict[str, Callable[[Seen], object]] = {
-    "notify": lambda seen: [one.get("level", "info") for one in seen.told("told of")] == ["info"],
-    "command": lambda seen: (
-        [(one["code"], one["output"]) for one in seen.events("command-finished")] == [(0, f"ran {seen.trigger}")]
+def _has_arrived(view: SessionView) -> bool:
+    return view.message_states() in (["delivered"], ["acknowledged"])
+
+
+EFFECTS: dict[str, Callable[[SessionView], object]] = {
+    "notify": lambda view: [entry.get("level", "info") for entry in view.notices("told of")] == ["info"],
+    "command": lambda view: (
+        [(entry["code"], entry["output"]) for entry in view.events("command-finished")] == [(0, f"ran {view.trigger}")]
     ),
-    "escalate": lambda seen: [one["level"] for one in seen.told("called for")] == ["urgent"],
-    "spawn": lambda seen: (
-        [(one["profile"], one["prompt"]) for one in seen.children()] == [("helper", f"[[say: {seen.trigger}]]")]
+    "escalate": lambda view: [entry["level"] for entry in view.notices("called for")] == ["urgent"],
+    "spawn": lambda view: (
+        [(entry["profile"], entry["prompt"]) for entry in view.children()] == [("helper", f"[[say: {view.trigger}]]")]
     ),
-    "send-to-agent": _sent,
-    "stop": lambda seen: len(seen.events("session-stopped")) == 1,
-    "restart": lambda seen: len(seen.events("agent-launched")) == 2 and _arrived(seen),
-    "merge": lambda seen: [one["strategy"] for one in seen.events("merge-requested")] == ["rebase"],
-    "rerun-ci": lambda seen: len(seen.events("checks-requested")) == 1,
+    "send-to-agent": _is_sent,
+    "stop": lambda view: len(view.events("session-stopped")) == 1,
+    "restart": lambda view: len(view.events("agent-launched")) == 2 and _has_arrived(view),
+    "merge": lambda view: [entry["strategy"] for entry in view.events("merge-requested")] == ["rebase"],
+    "rerun-ci": lambda view: len(view.events("checks-requested")) == 1,
 }
 
 
-def test_no_trigger_and_no_action_is_left_out() -> None:
-    assert set(TRIGGERS) <= {*TRIGGERED, *ELSEWHERE}
+def test_every_trigger_and_every_action_is_covered() -> None:
+    assert set(TRIGGERS) <= {*TRIGGERED, *TESTED_ELSEWHERE}
     assert set(EFFECTS) == {action for _, action in PAIRS}
 
 
 def test_every_action_follows_every_trigger_once(box: Sandbox) -> None:
     def missing() -> list[str]:
-        return [f"{trigger} → {action}" for trigger, action in PAIRS if not came(trigger, action)]
+        return [f"{trigger} → {action}" for trigger, action in PAIRS if not has_happened(trigger, action)]
 
-    def came(trigger: str, action: str) -> bool:
-        session = f"app-{name_of(trigger, action)}"
-        if (session, action) not in seen and EFFECTS[action](Seen(box, session, trigger)):
-            done = [one for one in Seen(box, session, trigger).events("reacted") if one["action"] == action]
-            assert [(one["trigger"], one["rule"]) for one in done] == [(trigger, f"{action}-it")]
-            seen.add((session, action))
-        return (session, action) in seen
+    def has_happened(trigger: str, action: str) -> bool:
+        session = f"app-{session_name(trigger, action)}"
+        if (session, action) not in confirmed and EFFECTS[action](SessionView(box, session, trigger)):
+            reactions = [
+                reaction
+                for reaction in SessionView(box, session, trigger).events("reacted")
+                if reaction["action"] == action
+            ]
+            assert [(reaction["trigger"], reaction["rule"]) for reaction in reactions] == [(trigger, f"{action}-it")]
+            confirmed.add((session, action))
+        return (session, action) in confirmed
 
-    seen: set[tuple[str, str]] = set()
+    confirmed: set[tuple[str, str]] = set()
     try:
-        box.until(lambda: not missing(), "every action", PATIENCE)
+        box.until(lambda: not missing(), "every action", TIMEOUT)
     except TimeoutError:
         assert missing() == []
-    the_end_of_all_work(box)
+    check_all_complete(box)
 
 
 ALL_COMPLETE = """\
@@ -256,15 +262,15 @@ defaults: {agent: demo, runtime: process}
 agents: {helper: {tool: demo}}
 reactions:
   all-complete: {condition: 'false'}
-""" + "".join(f"  {rule_of('all-complete', action, '')}\n" for action in TELLING)
+""" + "".join(f"  {rule_text('all-complete', action, '')}\n" for action in HARMLESS_ACTIONS)
 
 
-def the_end_of_all_work(box: Sandbox) -> None:
+def check_all_complete(box: Sandbox) -> None:
     box.repository("small", config=ALL_COMPLETE)
     box.request("POST", "/api/sessions", {"name": "one", "title": "one", "prompt": "[[done: done]]"})
 
-    def came() -> bool:
-        seen = Seen(box, "small-one", "all-complete")
-        return all(EFFECTS[action](seen) for action in TELLING)
+    def have_happened() -> bool:
+        view = SessionView(box, "small-one", "all-complete")
+        return all(EFFECTS[action](view) for action in HARMLESS_ACTIONS)
 
-    box.until(came, "every action at the end of all work", PATIENCE)
+    box.until(have_happened, "every action at the end of all work", TIMEOUT)

@@ -1,4 +1,4 @@
-"""Every first reaction, through the public surface: what happens, what the agent is sent, when a person is called."""
+"""The default reactions: their effects, the messages to agents and the notifications to people."""
 
 from __future__ import annotations
 
@@ -32,103 +32,104 @@ def box(tmp_path: Path) -> Iterator[Sandbox]:
         yield sandbox
 
 
-def start(box: Sandbox, name: str, script: str) -> None:
+def create_session(box: Sandbox, name: str, script: str) -> None:
     box.request("POST", "/api/sessions", {"name": name, "title": name, "prompt": script})
 
 
-def told(box: Sandbox, name: str, trigger: str) -> list[dict[str, Any]]:
-    found = [event["data"] for event in box.events(f"app-{name}") if event["type"] == "notified"]
-    return [data for data in found if data["trigger"] == trigger]
+def notices(box: Sandbox, name: str, trigger: str) -> list[dict[str, Any]]:
+    all_notices = [event["data"] for event in box.events(f"app-{name}") if event["type"] == "notified"]
+    return [data for data in all_notices if data["trigger"] == trigger]
 
 
-def sent(box: Sandbox, name: str) -> list[str]:
+def rule_messages(box: Sandbox, name: str) -> list[str]:
     messages = box.request("GET", f"/api/sessions/app-{name}/messages")["messages"]
     return [message["content"] for message in messages if message["sender"].startswith("rule ")]
 
 
-def is_status(box: Sandbox, name: str, status: str) -> bool:
+def has_status(box: Sandbox, name: str, status: str) -> bool:
     return bool(box.session(name)["status"] == status)
 
 
-def test_ci_failures_go_back_until_the_attempts_are_used_up_then_a_person_is_called(box: Sandbox) -> None:
+def test_ci_failures_are_sent_to_the_agent_until_the_retries_are_used_up(box: Sandbox) -> None:
     again = "[[wait]] [[edit: more.txt|x]] [[commit: try]] [[done: tried]]"
-    start(box, "bad", f"[[write: broken.txt|x]] [[commit: break]] [[done: broke]] {again} {again} [[wait]]")
-    box.until(lambda: told(box, "bad", "ci-failed"), "a person to be called", 60)
-    assert [text.partition(" ")[0] for text in sent(box, "bad")] == ["MEND", "MEND"]
-    assert "broken.txt" in sent(box, "bad")[0] and sent(box, "bad")[1].endswith("ATTEMPT 2")
+    create_session(box, "bad", f"[[write: broken.txt|x]] [[commit: break]] [[done: broke]] {again} {again} [[wait]]")
+    box.until(lambda: notices(box, "bad", "ci-failed"), "a person to be notified", 60)
+    assert [text.partition(" ")[0] for text in rule_messages(box, "bad")] == ["MEND", "MEND"]
+    assert "broken.txt" in rule_messages(box, "bad")[0] and rule_messages(box, "bad")[1].endswith("ATTEMPT 2")
     now = box.session("bad")
     assert (now["status"], now["column"], now["attempts"]["ci-failed"]) == ("ci_failed", "Needs you", 2)
-    assert told(box, "bad", "ci-failed")[0]["level"] == "urgent"
+    assert notices(box, "bad", "ci-failed")[0]["level"] == "urgent"
 
 
-def test_an_agent_that_says_it_has_mended_and_committed_nothing_is_told_again_then_a_person_is_called(
+def test_an_agent_that_reports_a_fix_without_a_commit_is_sent_the_failure_again(
     box: Sandbox,
 ) -> None:
     idle = "[[wait]] [[done: it passes now]]"
-    start(box, "words", f"[[write: broken.txt|x]] [[commit: break]] [[done: broke]] {idle} {idle} [[wait]]")
-    box.until(lambda: told(box, "words", "ci-failed"), "a person to be called", 60)
-    assert sent(box, "words")[1].endswith("ATTEMPT 2") and len(sent(box, "words")) == 2
+    create_session(box, "words", f"[[write: broken.txt|x]] [[commit: break]] [[done: broke]] {idle} {idle} [[wait]]")
+    box.until(lambda: notices(box, "words", "ci-failed"), "a person to be notified", 60)
+    assert rule_messages(box, "words")[1].endswith("ATTEMPT 2") and len(rule_messages(box, "words")) == 2
     now = box.session("words")
     assert (now["status"], now["column"], now["waitingFor"]) == ("ci_failed", "Needs you", "you")
 
 
-def test_a_mended_check_ends_the_episode(box: Sandbox) -> None:
-    start(
+def test_a_fixed_check_ends_the_episode(box: Sandbox) -> None:
+    create_session(
         box,
         "mend",
         "[[write: broken.txt|x]] [[commit: break]] [[done: a]] [[wait]] [[sh: rm broken.txt]] [[commit: mend]] [[done: b]]",
     )
-    box.until(lambda: sent(box, "mend"), "word of the check that fails")
-    box.until(lambda: is_status(box, "mend", "review_pending"), "the check to be mended", 60)
-    assert len(sent(box, "mend")) == 1
+    box.until(lambda: rule_messages(box, "mend"), "the message about the failing check")
+    box.until(lambda: has_status(box, "mend", "review_pending"), "the check to be fixed", 60)
+    assert len(rule_messages(box, "mend")) == 1
     box.until(lambda: box.session("mend")["attempts"] == {}, "the episode to end")
 
 
-def test_a_review_comment_is_sent_and_changes_asked_for_too_long_call_a_person(box: Sandbox) -> None:
-    start(box, "rev", "[[edit: a.txt|x]] [[commit: a]] [[done: a]] [[wait]] [[wait]]")
-    box.until(lambda: is_status(box, "rev", "review_pending"), "the pull request")
-    said = {"verdict": "commented", "comments": [{"path": "a.txt", "line": 1, "body": "why x?"}]}
-    box.request("POST", "/api/sessions/app-rev/review", said)
+def test_reviews_are_sent_to_the_agent_and_a_late_response_notifies_a_person(box: Sandbox) -> None:
+    create_session(box, "rev", "[[edit: a.txt|x]] [[commit: a]] [[done: a]] [[wait]] [[wait]]")
+    box.until(lambda: has_status(box, "rev", "review_pending"), "the pull request")
+    review = {"verdict": "commented", "comments": [{"path": "a.txt", "line": 1, "body": "why x?"}]}
+    box.request("POST", "/api/sessions/app-rev/review", review)
     box.until(
-        lambda: any("a.txt:1" in text and "why x?" in text for text in sent(box, "rev")), "the comment to be sent"
+        lambda: any("a.txt:1" in text and "why x?" in text for text in rule_messages(box, "rev")),
+        "the comment to be sent",
     )
     box.request("POST", "/api/sessions/app-rev/review", {"verdict": "changes_requested", "body": "make it y"})
-    box.until(lambda: any("make it y" in text for text in sent(box, "rev")), "the review to be sent")
-    box.until(lambda: told(box, "rev", "changes-requested"), "a person to be called by the clock")
+    box.until(lambda: any("make it y" in text for text in rule_messages(box, "rev")), "the review to be sent")
+    box.until(lambda: notices(box, "rev", "changes-requested"), "the notification after the timeout")
 
 
-def test_what_an_agent_runs_into_is_told(box: Sandbox) -> None:
-    start(box, "asks", "[[ask: Which one?]]")
-    start(box, "blocked", "[[block: Allow rm?]]")
-    start(box, "stuck", "[[stuck]]")
-    start(box, "dies", "[[exit: 3]]")
+def test_questions_blocks_stuck_agents_and_exits_are_notified(box: Sandbox) -> None:
+    create_session(box, "asks", "[[ask: Which one?]]")
+    create_session(box, "blocked", "[[block: Allow rm?]]")
+    create_session(box, "stuck", "[[stuck]]")
+    create_session(box, "dies", "[[exit: 3]]")
     for name, trigger in (("asks", "needs-input"), ("blocked", "blocked"), ("stuck", "stuck"), ("dies", "exited")):
-        box.until(lambda name=name, trigger=trigger: told(box, name, f"agent-{trigger}"), f"{trigger} to be told")  # type: ignore[misc]
+        box.until(lambda name=name, trigger=trigger: notices(box, name, f"agent-{trigger}"), f"{trigger} to be sent")  # type: ignore[misc]
     levels = {
-        name: told(box, name, f"agent-{trigger}")[0]["level"]
+        name: notices(box, name, f"agent-{trigger}")[0]["level"]
         for name, trigger in (("asks", "needs-input"), ("dies", "exited"))
     }
     assert levels == {"asks": "urgent", "dies": "warning"}
-    assert is_status(box, "stuck", "stuck")
+    assert has_status(box, "stuck", "stuck")
 
 
-def test_what_is_approved_and_green_is_offered_and_by_a_rule_lands_by_itself(box: Sandbox) -> None:
-    start(box, "one", "[[edit: one.txt|x]] [[commit: one]] [[done: one]]")
-    box.until(lambda: is_status(box, "one", "review_pending"))
+def test_an_approved_change_is_offered_for_merge_or_merged_by_a_rule(box: Sandbox) -> None:
+    create_session(box, "one", "[[edit: one.txt|x]] [[commit: one]] [[done: one]]")
+    box.until(lambda: has_status(box, "one", "review_pending"))
     box.request("POST", "/api/sessions/app-one/review", {"verdict": "approved"})
-    box.until(lambda: is_status(box, "one", "mergeable"), "it to be mergeable")
-    box.until(lambda: told(box, "one", "approved-and-green"), "the offer")
+    box.until(lambda: has_status(box, "one", "mergeable"), "it to be mergeable")
+    box.until(lambda: notices(box, "one", "approved-and-green"), "the offer")
     box.ao("config", "set", "reactions.approved-and-green.auto", "true")
-    start(box, "two", "[[edit: two.txt|x]] [[commit: two]] [[done: two]]")
-    box.until(lambda: is_status(box, "two", "review_pending"))
+    create_session(box, "two", "[[edit: two.txt|x]] [[commit: two]] [[done: two]]")
+    box.until(lambda: has_status(box, "two", "review_pending"))
     box.request("POST", "/api/sessions/app-two/review", {"verdict": "approved"})
-    box.until(lambda: is_status(box, "two", "merged"), "it to land by itself")
+    box.until(lambda: has_status(box, "two", "merged"), "the automatic merge")
     assert (box.repo / "two.txt").exists() and not (box.repo / "one.txt").exists()
 
 
-def test_of_two_people_who_answer_at_once_one_is_told_so(box: Sandbox) -> None:
-    start(box, "q", "[[ask: Which one?]] [[write: answer.txt|{answer}]]")
-    box.until(lambda: is_status(box, "q", "needs_input"))
+def test_of_two_simultaneous_answers_to_a_question_one_is_refused(box: Sandbox) -> None:
+    create_session(box, "q", "[[ask: Which one?]] [[write: answer.txt|{answer}]]")
+    box.until(lambda: has_status(box, "q", "needs_input"))
 
     def answer(text: str) -> str:
         try:
@@ -141,11 +142,11 @@ def test_of_two_people_who_answer_at_once_one_is_told_so(box: Sandbox) -> None:
         results = sorted(pool.map(answer, ("first", "second")))
     assert "refused" in results and results != ["refused", "refused"]
     file = Path(box.session("q")["workspacePath"]) / "answer.txt"
-    box.until(lambda: file.exists() and file.read_text().endswith("\n"), "the answer to be taken up")
+    box.until(lambda: file.exists() and file.read_text().endswith("\n"), "the answer to be used")
     assert file.read_text().strip() in results
 
 
-def test_a_label_on_its_issue_sends_what_the_rule_says_if_its_condition_holds(box: Sandbox) -> None:
+def test_a_label_on_the_issue_sends_the_rules_message_if_its_condition_holds(box: Sandbox) -> None:
     file = box.repo / "agent-orchestrator.yaml"
     rule = "  label-added: {condition: \"label == 'needs-tests'\", action: send-to-agent, message: Please add tests for this change}\n"
     file.write_text(CONFIG + rule)
@@ -154,5 +155,5 @@ def test_a_label_on_its_issue_sends_what_the_rule_says_if_its_condition_holds(bo
     box.until(lambda: box.session("labelled")["activity"] == "idle")
     box.ao("issue", "label", str(number), "later")
     box.ao("issue", "label", str(number), "needs-tests")
-    box.until(lambda: sent(box, "labelled"), "the rule's message")
-    assert sent(box, "labelled") == ["Please add tests for this change"]
+    box.until(lambda: rule_messages(box, "labelled"), "the rule's message")
+    assert rule_messages(box, "labelled") == ["Please add tests for this change"]

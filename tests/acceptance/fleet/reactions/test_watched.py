@@ -1,4 +1,4 @@
-"""`unlessWatched`: who looks at a session's terminal is not told what he sees there, and is told when he has gone."""
+"""`unlessWatched`: a person attached to a session's terminal is notified only after detaching."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ reactions:
   agent-needs-input: {{delay: 0s}}
   by-event: {{trigger: agent-ask, action: notify, message: all the same}}
 """
-ASKS = "[[wait]] [[ask: Which one?]]"
+SCRIPT = "[[wait]] [[ask: Which one?]]"
 
 
 @pytest.fixture
@@ -27,18 +27,18 @@ def box(tmp_path: Path, runtime: str) -> Iterator[Sandbox]:
         sandbox.repository(config=CONFIG.format(runtime=runtime))
         sandbox.start()
         for name in ("seen", "unseen"):
-            sandbox.request("POST", "/api/sessions", {"name": name, "title": name, "prompt": ASKS})
-        sandbox.until(lambda: all(one["activity"] == "idle" for one in sandbox.sessions()), "both to wait")
+            sandbox.request("POST", "/api/sessions", {"name": name, "title": name, "prompt": SCRIPT})
+        sandbox.until(lambda: all(session["activity"] == "idle" for session in sandbox.sessions()), "both to wait")
         yield sandbox
 
 
-def told(box: Sandbox, name: str, trigger: str = "agent-needs-input") -> bool:
+def is_notified(box: Sandbox, name: str, trigger: str = "agent-needs-input") -> bool:
     events = [event["data"] for event in box.events(f"app-{name}") if event["type"] == "notified"]
     return any(data["trigger"] == trigger for data in events)
 
 
-def test_a_person_who_looks_is_told_when_he_has_gone(box: Sandbox) -> None:
-    async def look() -> None:
+def test_an_attached_person_is_notified_after_detaching(box: Sandbox) -> None:
+    async def watch() -> None:
         environment = [f"{name}={value}" for name, value in box.env.items()]
         ao = ["env", "-i", *environment, "TERM=xterm-256color", sys.executable, "-m", "agent_orchestrator"]
         person = PersonsTerminal([*ao, "attach", "app-seen"])
@@ -46,12 +46,12 @@ def test_a_person_who_looks_is_told_when_he_has_gone(box: Sandbox) -> None:
             await eventually(lambda: b"demo agent on" in person.output)
             for name in ("seen", "unseen"):
                 box.request("POST", f"/api/sessions/app-{name}/message", {"content": "go on"})
-            await eventually(lambda: told(box, "unseen"))
-            await eventually(lambda: told(box, "seen", "agent-ask"))
-            await asyncio.sleep(1.5)  # it is looked again, and the person is still there
-            assert box.session("seen")["status"] == "needs_input" and not told(box, "seen")
+            await eventually(lambda: is_notified(box, "unseen"))
+            await eventually(lambda: is_notified(box, "seen", "agent-ask"))
+            await asyncio.sleep(1.5)  # rechecked meanwhile: the person is still attached
+            assert box.session("seen")["status"] == "needs_input" and not is_notified(box, "seen")
         finally:
             await person.close()
-        await eventually(lambda: told(box, "seen"))
+        await eventually(lambda: is_notified(box, "seen"))
 
-    asyncio.run(look())
+    asyncio.run(watch())
