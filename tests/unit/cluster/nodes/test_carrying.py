@@ -11,6 +11,7 @@ import pytest
 
 from agent_orchestrator.cluster.nodes.conversations import ConversationCopier
 from agent_orchestrator.core.facts import Launch, SessionFacts
+from agent_orchestrator.testing.plugins import MemoryAgent
 from tests.parts import make_core
 from tests.unit.core.test_facts_properties import begun
 
@@ -65,7 +66,7 @@ async def test_it_goes_along_and_never_replaces_what_is_there(tmp_path: Path) ->
 
 
 async def test_one_that_keeps_its_conversations_to_itself_begins_anew_elsewhere(tmp_path: Path) -> None:
-    made = carrying(tmp_path, object(), {"n1": Machine(), "n2": Machine()})
+    made = carrying(tmp_path, MemoryAgent(), {"n1": Machine(), "n2": Machine()})
     await made.save(on("n1"))
     assert await made.restore(on("n1")) and not await made.restore(on("n2"))
     assert await made.restore(on("n2", None)) and await made.restore(replace(on("n2"), launch=None))

@@ -35,7 +35,7 @@ async def test_a_turn(tmp_path: Path) -> None:
         chat = transcripts / "c1/c1.jsonl"
         launch.visible = " ⬢ Working\n ctrl+c to stop"
         began = await launch.after(chat, record("user", "<user_query>\nFix it\n</user_query>"))
-        assert kinds(began) == ["Conversation", "Took", "active"]
+        assert kinds(began) == ["Conversation", "MessageTaken", "active"]
         assert (began[0].conversation, began[1].text) == ("c1", "Fix it")
         launch.visible = "Run this command?\n Run (once) (y)"
         assert kinds(await launch.after(prints=".")) == ["blocked"]

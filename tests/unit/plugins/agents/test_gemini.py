@@ -70,7 +70,7 @@ async def test_a_turn(tmp_path: Path, chat: Path) -> None:
         assert await launch.after(chat, HEAD, SET_UP, prints=READY) == []
         took = await launch.after(chat, user("Fix it"), prints=WORKING)
         assert took[0] == r.MessageTakenReport("Fix it", took[0].time)
-        assert kinds(took) == ["Took", "active"]
+        assert kinds(took) == ["MessageTaken", "active"]
         call = {"id": "c", "name": "run_shell_command", "args": {"command": "ls"}}
         assert kinds(await launch.after(chat, gemini("", 1))) == ["Usage"]
         assert await launch.after(chat, gemini("", 1, toolCalls=[call])) == []

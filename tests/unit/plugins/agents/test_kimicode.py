@@ -56,7 +56,7 @@ async def test_a_turn(tmp_path: Path) -> None:
     wire = wire_of(tmp_path)
     async with play(tmp_path) as launch:
         began = await launch.after(wire, record("metadata"), prompt("Fix it"))
-        assert kinds(began) == ["Conversation", "Took", "active"]
+        assert kinds(began) == ["Conversation", "MessageTaken", "active"]
         assert (began[0].conversation, began[1].text) == (SESSION, "Fix it")
         (used,) = await launch.after(wire, step("step.begin"), USED, said("I look."), step("tool.call", name="Bash"))
         assert (used.model, used.input, used.output, used.cache_read, used.cache_write) == ("gpt-5", 1200, 50, 300, 20)
@@ -130,7 +130,7 @@ async def test_a_restored_one_is_idle_when_its_prompt_is_there(tmp_path: Path) -
     async with later:
         later.visible = READY
         assert kinds(await later.after()) == ["idle"]
-        assert kinds(await later.after(wire, prompt("Again"))) == ["Took", "active"]
+        assert kinds(await later.after(wire, prompt("Again"))) == ["MessageTaken", "active"]
 
 
 # -- launching ---------------------------------------------------------------------------------------------------------
@@ -217,4 +217,4 @@ async def test_of_sessions_without_end_the_latest_are_looked_at(context: AgentCo
 async def test_a_session_that_began_in_another_folder_is_heard(tmp_path: Path) -> None:
     elsewhere = tmp_path / "home/sessions/wd_other" / SESSION / "agents/main/wire.jsonl"
     async with replace(play(tmp_path), conversation=SESSION) as launch:
-        assert kinds(await launch.after(elsewhere, prompt("Fix it"))) == ["Took", "active"]
+        assert kinds(await launch.after(elsewhere, prompt("Fix it"))) == ["MessageTaken", "active"]

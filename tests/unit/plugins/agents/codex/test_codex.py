@@ -61,7 +61,7 @@ async def test_a_turn_is_told_from_its_rollout(world: c.World) -> None:
     world.rollout([*lines, c.answered("1"), c.used(), c.complete("All done.")])
     listening = c.Listening(world, world.run())
     told = await listening.settle()
-    assert kinds(told) == ["Conversation", "Activity", "Took", "Progress", "Usage", "Usage", "Turn"]
+    assert kinds(told) == ["Conversation", "Activity", "MessageTaken", "Progress", "Usage", "Usage", "Turn"]
     assert told[0] == r.ConversationReport(c.thread_id(1))
     took, progress, usage, turn = told[2], told[3], told[4], told[6]
     assert isinstance(took, r.MessageTakenReport) and took.text == "Fix it"
@@ -70,7 +70,7 @@ async def test_a_turn_is_told_from_its_rollout(world: c.World) -> None:
     assert (usage.model, usage.input, usage.cache_read, usage.output) == ("gpt-5.5", 1200, 300, 50)
     assert turn.text == "All done." and turn.time is not None and turn.time.timestamp() > c.BEGIN
     world.rollout([c.started(), c.said("again")])
-    assert kinds(await listening.step()) == ["Activity", "Took"]
+    assert kinds(await listening.step()) == ["Activity", "MessageTaken"]
     world.rollout([c.complete("Said at its very end")])
     assert kinds(await listening.end()) == ["Turn"]
 
@@ -86,7 +86,9 @@ async def test_only_its_own_conversations_are_followed(world: c.World, tmp_path:
     world.rollout([plan, *turn], c.thread_id(6), session_id=c.thread_id(5), source=parent, thread_source="subagent")
     listening = c.Listening(world, world.run())
     told = await listening.settle()
-    assert kinds(told) == ["Conversation", "Activity", "Took", "Usage"], "an agent's agent only counts what it used"
+    assert kinds(told) == ["Conversation", "Activity", "MessageTaken", "Usage"], (
+        "an agent's agent only counts what it used"
+    )
     world.rollout(turn[:2], c.thread_id(7))
     assert (await listening.step())[0] == r.ConversationReport(c.thread_id(7)), "/new begins another one"
     await listening.end()
@@ -172,7 +174,7 @@ async def test_what_a_conversation_said_before_it_was_taken_over_is_not_told(wor
     world.rollout([c.started(), c.said("taken over"), c.complete("I see.")])
     rollouts.remember_start(world.private, world.home, c.thread_id(1), c.BEGIN + 90)  # a launch may be tried twice
     listening = c.Listening(world, world.run(conversation=c.thread_id(1)))
-    assert kinds(await listening.settle()) == ["Activity", "Took", "Turn"]
+    assert kinds(await listening.settle()) == ["Activity", "MessageTaken", "Turn"]
     await listening.end()
 
 
@@ -316,12 +318,12 @@ async def test_words_about_reconnecting_are_no_retry(world: c.World) -> None:
 async def test_it_is_idle_when_it_waits_for_its_first_message(world: c.World) -> None:
     waits = {"home": str(world.home), "log": "0", "waits": "1"}
     world.prints(c.status("idle"))
-    listening = c.Listening(world, world.run(memo=waits))
+    listening = c.Listening(world, world.run(plugin_data=waits))
     assert states(await listening.settle()) == [("idle", "")]
     await listening.end()
     world.prints(c.status("working") + c.status("idle"))
     before = len(world.heard)
-    again = c.Listening(world, world.run(memo=waits))
+    again = c.Listening(world, world.run(plugin_data=waits))
     await again.settle()
     assert world.reports(before) == [], "a question that was asked since must stay"
     await again.end()
