@@ -1,4 +1,4 @@
-"""How much is done, whatever the machine."""
+"""Count the work that is done, independent of the machine's speed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def calls(work: Any) -> int:
-    """Calls of our own functions that a piece of work makes."""
+    """Return the number of calls of our own functions during some work."""
     count = 0
 
     def trace(frame: FrameType, event: str, _argument: object) -> None:

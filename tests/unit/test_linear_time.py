@@ -1,6 +1,6 @@
-"""Nothing that strangers or agents write holds a reader up: it takes as long as the text is, not as its square.
+"""Parsers of untrusted text take time proportional to its length, not to its square.
 
-Each takes a part of a second; with a pattern that begins anew at every sign, many seconds or minutes.
+Each takes a fraction of a second; with a pattern that restarts at every character it would take many seconds or minutes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ READERS: dict[str, tuple[Callable[[str], object], int, tuple[str, ...]]] = {
 @pytest.mark.parametrize(
     ("reader", "unit"), [(reader, unit) for reader, (_, _, units) in READERS.items() for unit in units]
 )
-def test_no_text_holds_a_reader_up(reader: str, unit: str) -> None:
+def test_parsing_takes_linear_time(reader: str, unit: str) -> None:
     read, size, _ = READERS[reader]
     text = unit * (size // len(unit))
     begun = time.thread_time()
@@ -65,12 +65,12 @@ def test_no_text_holds_a_reader_up(reader: str, unit: str) -> None:
     assert time.thread_time() - begun < 8
 
 
-def test_our_mark_is_read_as_before() -> None:
+def test_our_mark_is_split_from_a_comment() -> None:
     assert split_mark("said \n\n<!-- ao:a%20b --> \n") == ("said", "a b")
     assert split_mark("a <!-- ao:x --> b") == ("a <!-- ao:x --> b", "")
 
 
-def test_a_fence_that_nothing_closes_is_text() -> None:
+def test_an_unclosed_fence_is_text() -> None:
     assert question_in("```py\nx = 1\n```\nShall I go on?") == "Shall I go on?"
     assert question_in("Shall I go on?\n\n```py\nx = 1\n```") == "Shall I go on?"
     assert question_in("```py\nShall I go on?**") == "```py\nShall I go on?**"

@@ -1,4 +1,4 @@
-"""The bugs that `tests/faults/mutations.py` and its likes plant still fit the source: what they replace is there, once."""
+"""The bugs planted by `tests/faults/mutations.py` and others still match the source."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ PLANTED = {**mutations.PLANTED, **rescue.PLANTED}
 
 
 @pytest.mark.parametrize("name", sorted(PLANTED))
-def test_a_planted_bug_fits(name: str) -> None:
+def test_a_planted_bug_matches_the_source(name: str) -> None:
     for file, before, _ in PLANTED[name].edits:
-        assert before in (PACKAGE / file).read_text(), f"{file} has changed: write down anew what {name} replaces"
+        assert before in (PACKAGE / file).read_text(), f"{file} has changed: update what {name} replaces"

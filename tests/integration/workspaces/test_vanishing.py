@@ -21,7 +21,7 @@ from agent_orchestrator.views.story import Timelines
 from tests.integration.merge.world import write
 from tests.integration.rescue.world import git, make_repository
 from tests.parts import make_core
-from tests.unit.core.drawn import created
+from tests.unit.core.event_strategies import created
 
 pytestmark = pytest.mark.anyio
 

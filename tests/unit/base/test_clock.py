@@ -1,4 +1,4 @@
-"""The daemon's time never goes back, and is never far from the machine's for good."""
+"""The daemon's clock: it never goes backwards and catches up with the machine's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agent_orchestrator.core.fold.sessions import reduce
 from agent_orchestrator.core.pull_request import Episode
 
 
-def test_it_is_the_machines_time_and_goes_on_when_that_is_put_back() -> None:
+def test_the_clock_follows_the_machine_and_continues_when_it_is_set_back() -> None:
     wall, steady = 1000.0, 5.0
     clock = SystemClock(lambda: wall, lambda: steady)
     assert clock() == 1000.0
@@ -37,7 +37,7 @@ def test_the_machines_clock_catches_up() -> None:
     assert now == wall
 
 
-def test_it_is_never_before_what_is_known() -> None:
+def test_the_clock_resumes_no_earlier_than_the_last_recorded_time() -> None:
     clock = SystemClock(lambda: 100.0, lambda: 0.0)
     assert clock.resume(300.0) == 0.0
     assert clock() == 300.0
@@ -45,13 +45,13 @@ def test_it_is_never_before_what_is_known() -> None:
     assert clock() == 300.0
 
 
-def test_a_clock_that_was_grossly_wrong_is_not_gone_on_from() -> None:
+def test_a_recorded_time_far_in_the_future_is_ignored() -> None:
     clock = SystemClock(lambda: 100.0, lambda: 0.0)
     assert clock.resume(100.0 + 86400.0) == 86400.0
     assert clock() == 100.0
 
 
-def test_what_was_known_by_a_wrong_clock_is_outdated_by_the_next_word() -> None:
+def test_facts_from_a_wrong_clock_are_outdated_by_the_next_report() -> None:
     year = 365 * 86400.0
     facts: SessionFacts | None = None
     for seq, (body, time, generation) in enumerate(

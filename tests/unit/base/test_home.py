@@ -1,4 +1,4 @@
-"""The folder of everything: whose it must be."""
+"""The home folder of the daemon: its owner, permissions and sockets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agent_orchestrator.base.home import Home
 from agent_orchestrator.daemon.__main__ import locked
 
 
-def test_a_folder_that_everybody_may_write_is_refused(tmp_path: Path) -> None:
+def test_a_home_that_everybody_may_write_is_refused(tmp_path: Path) -> None:
     home = Home(tmp_path / "ao")
     home.path.mkdir()
     home.path.chmod(0o777)
@@ -22,12 +22,12 @@ def test_a_folder_that_everybody_may_write_is_refused(tmp_path: Path) -> None:
     home.make()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
-def test_a_symlink_of_another_users_leads_it_nowhere(tmp_path: Path) -> None:
-    mine = tmp_path / "mine"
-    mine.mkdir()
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the owner")
+def test_a_home_that_is_another_users_symlink_is_refused(tmp_path: Path) -> None:
+    own_folder = tmp_path / "mine"
+    own_folder.mkdir()
     home = Home(tmp_path / "ao")
-    home.path.symlink_to(mine)
+    home.path.symlink_to(own_folder)
     os.chown(home.path, 65534, 65534, follow_symlinks=False)
     with pytest.raises(PermissionError, match="another user"):
         home.make()
@@ -35,7 +35,7 @@ def test_a_symlink_of_another_users_leads_it_nowhere(tmp_path: Path) -> None:
     home.make()
 
 
-def test_nobody_else_can_hold_the_lock_of_a_folder_that_others_may_enter(tmp_path: Path) -> None:
+def test_the_lock_file_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
     home = Home(tmp_path / "ao")
     home.path.mkdir()
     home.path.chmod(0o755)
@@ -45,21 +45,19 @@ def test_nobody_else_can_hold_the_lock_of_a_folder_that_others_may_enter(tmp_pat
         assert home.lock.stat().st_mode & 0o777 == 0o600
 
 
-def test_sockets_are_in_no_folder_that_a_symlink_leads_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = tmp_path / "mine"
-    mine.mkdir(mode=0o700)
+def test_a_socket_folder_that_is_a_symlink_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own_folder = tmp_path / "mine"
+    own_folder.mkdir(mode=0o700)
     with tempfile.TemporaryDirectory(prefix="ao-") as common:
         monkeypatch.setattr("tempfile.gettempdir", lambda: common)
         home = Home(tmp_path / ("x" * 80))
-        home.socket("x").parent.symlink_to(mine)
+        home.socket("x").parent.symlink_to(own_folder)
         assert home.socket("x").is_relative_to(common)
         with pytest.raises(PermissionError, match="is a symlink"):
             home.make()
 
 
-def test_a_socket_has_a_path_that_the_kernel_takes_wherever_temporary_files_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_socket_path_is_short_enough_for_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     long = tmp_path / ("a-long-name-for-a-folder-" * 4)
     monkeypatch.setattr(tempfile, "tempdir", str(long / "tmp"))
     assert len(str(Home(long).socket("daemon.sock"))) < 104

@@ -1,4 +1,4 @@
-"""The machine as we use it, with real processes."""
+"""The local host: running, streaming and watching real processes."""
 
 from __future__ import annotations
 
@@ -26,14 +26,16 @@ def host() -> LocalHost:
     return LocalHost()
 
 
-def _ended(pid: int) -> bool:
+def _has_ended(pid: int) -> bool:
     return LocalHost().process(pid) is None
 
 
-async def test_run_gives_back_what_a_program_said(host: LocalHost, tmp_path: Path) -> None:
+async def test_run_returns_code_output_and_errors(host: LocalHost, tmp_path: Path) -> None:
     script = 'cat; echo "$A $PWD"; echo one >&2; echo two >&2; exit 3'
-    done = await host.run(["sh", "-c", script], cwd=tmp_path, env={"A": "x", "PATH": os.environ["PATH"]}, input=b"in ")
-    assert (done.code, done.text, done.error) == (3, f"in x {tmp_path}\n", "two")
+    completed = await host.run(
+        ["sh", "-c", script], cwd=tmp_path, env={"A": "x", "PATH": os.environ["PATH"]}, input=b"in "
+    )
+    assert (completed.code, completed.text, completed.error) == (3, f"in x {tmp_path}\n", "two")
 
 
 async def test_run_starts_no_thread(host: LocalHost) -> None:
@@ -52,7 +54,7 @@ async def test_run_takes_large_input_and_output(host: LocalHost) -> None:
     assert (await host.run(["cat"], input=data)).out == data
 
 
-async def test_a_program_that_does_not_read_its_input_is_no_error(host: LocalHost) -> None:
+async def test_a_program_that_ignores_its_input_is_no_error(host: LocalHost) -> None:
     assert (await host.run(["true"], input=b"x" * 1_000_000)).code == 0
 
 
@@ -85,22 +87,24 @@ async def test_time_out_ends_grandchildren_too(host: LocalHost, tmp_path: Path, 
         if pids.exists() and pids.read_text():
             break
     for pid in map(int, pids.read_text().split()):
-        await eventually(lambda: _ended(pid))  # noqa: B023 - awaited here
+        await eventually(lambda: _has_ended(pid))  # noqa: B023 - awaited here
 
 
-async def test_cancelling_ends_what_was_started(host: LocalHost, tmp_path: Path) -> None:
+async def test_cancelling_a_run_ends_its_process(host: LocalHost, tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     running = asyncio.create_task(host.run(["sh", "-c", f"echo $$ >{pid}; exec sleep 60"]))
     await eventually(lambda: pid.exists() and pid.read_text())
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert _ended(int(pid.read_text()))
+    assert _has_ended(int(pid.read_text()))
 
 
 @pytest.mark.parametrize("fails", [False, True])
-async def test_one_whose_words_nobody_reads_ends_with_the_block(host: LocalHost, tmp_path: Path, fails: bool) -> None:
-    """Also when so many came already that no more were asked of it."""
+async def test_a_program_whose_output_is_not_read_ends_with_the_block(
+    host: LocalHost, tmp_path: Path, fails: bool
+) -> None:
+    """Reading is paused because more output has arrived than was consumed."""
     async with asyncio.timeout(60):
         try:
             async with host.pipe(["yes"], log=tmp_path / "err") as process:
@@ -110,7 +114,7 @@ async def test_one_whose_words_nobody_reads_ends_with_the_block(host: LocalHost,
                     raise Temporary("enough")
         except Temporary:
             assert fails
-    assert _ended(process.pid)
+    assert _has_ended(process.pid)
 
 
 async def test_stream_reports_each_line_while_the_program_runs(host: LocalHost, tmp_path: Path) -> None:
@@ -124,7 +128,7 @@ async def test_stream_reports_each_line_while_the_program_runs(host: LocalHost, 
     assert lines == ["one", "two", "three"]
 
 
-async def test_stream_stands_an_endless_line(host: LocalHost) -> None:
+async def test_stream_passes_on_an_endless_line_in_pieces(host: LocalHost) -> None:
     lines: list[str] = []
     assert await host.stream(["sh", "-c", "head -c 5000000 /dev/zero | tr '\\0' x"], lines.append) == 0
     assert sum(map(len, lines)) == 5_000_000
@@ -135,7 +139,7 @@ async def test_stream_ends_at_its_time_limit(host: LocalHost) -> None:
         await host.stream(["sleep", "60"], lambda _: None, timeout=0.1)
 
 
-async def test_what_is_spawned_has_a_session_of_its_own_and_leaves_no_zombie(host: LocalHost, tmp_path: Path) -> None:
+async def test_a_spawned_process_has_its_own_session_and_leaves_no_zombie(host: LocalHost, tmp_path: Path) -> None:
     threads = threading.active_count()
     log = tmp_path / "log"
     pid = await host.spawn(["sh", "-c", "echo said; exec sleep 60"], cwd=tmp_path, log=log)
@@ -153,22 +157,22 @@ def test_closing_the_loop_over_a_spawned_program_is_silent(tmp_path: Path) -> No
     os.waitpid(pid, 0)
 
 
-async def test_the_end_of_a_process_is_pushed(host: LocalHost, tmp_path: Path) -> None:
-    took: list[float] = []
-    while not took or (took[-1] >= 0.5 and len(took) < 7):  # a busy machine may take longer, but not each time
+async def test_the_end_of_a_process_is_reported_at_once(host: LocalHost, tmp_path: Path) -> None:
+    delays: list[float] = []
+    while not delays or (delays[-1] >= 0.5 and len(delays) < 7):  # a busy machine may take longer, but not each time
         pid = await host.spawn(["sleep", "60"], cwd=tmp_path)
         process = host.process(pid)
         assert process is not None
         waiting = [asyncio.create_task(host.exited(process)) for _ in range(3)]
-        done, _ = await asyncio.wait(waiting, timeout=0.05)
-        assert not done
+        completed, _ = await asyncio.wait(waiting, timeout=0.05)
+        assert not completed
         began = time.monotonic()
         assert host.kill(process, signal.SIGKILL)
         await asyncio.gather(*waiting)
-        took.append(time.monotonic() - began)
+        delays.append(time.monotonic() - began)
         await host.exited(process)
         assert not host.kill(process, signal.SIGKILL)
-    assert took[-1] < 0.5, took
+    assert delays[-1] < 0.5, delays
 
 
 async def test_a_cancelled_wait_is_cancelled(host: LocalHost) -> None:
@@ -179,7 +183,7 @@ async def test_a_cancelled_wait_is_cancelled(host: LocalHost) -> None:
             await host.exited(own)
 
 
-async def test_a_pid_used_again_is_another_process(host: LocalHost) -> None:
+async def test_a_reused_pid_is_another_process(host: LocalHost) -> None:
     stranger = ProcessId(os.getpid(), "1")
     await host.exited(stranger)
     assert not host.kill(stranger, signal.SIGKILL)
@@ -193,7 +197,7 @@ async def test_a_group_can_be_signalled(host: LocalHost, tmp_path: Path) -> None
     process = host.process(pid)
     assert process is not None
     host.kill(process, signal.SIGKILL, group=True)
-    await eventually(lambda: _ended(pid) and _ended(int(pids.read_text())))
+    await eventually(lambda: _has_ended(pid) and _has_ended(int(pids.read_text())))
 
 
 async def test_a_family_is_the_session_and_all_descendants(host: LocalHost, tmp_path: Path) -> None:
@@ -213,7 +217,7 @@ async def test_a_family_is_the_session_and_all_descendants(host: LocalHost, tmp_
             host.kill(member, signal.SIGKILL)
 
 
-async def test_one_that_was_started_by_a_family_is_none_of_it_nor_is_what_it_started(host: LocalHost) -> None:
+async def test_a_caller_within_a_family_and_its_children_do_not_belong_to_it(host: LocalHost) -> None:
     ask = (
         "import os, subprocess, sys; from agent_orchestrator.base.host import LocalHost; "
         "own = subprocess.Popen(['sleep', '60'], start_new_session=True); host = LocalHost(); "
@@ -222,11 +226,13 @@ async def test_one_that_was_started_by_a_family_is_none_of_it_nor_is_what_it_sta
     )
     script = '"$@" & wait'
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = await host.run(["sh", "-c", script, "sh", sys.executable, "-c", f"import os; os.setsid(); {ask}"], env=env)
-    assert done.text.split() == ["True", "False", "False"], done.error
+    completed = await host.run(
+        ["sh", "-c", script, "sh", sys.executable, "-c", f"import os; os.setsid(); {ask}"], env=env
+    )
+    assert completed.text.split() == ["True", "False", "False"], completed.error
 
 
-async def test_users_of_a_folder_are_those_in_it_or_with_a_file_of_it_open(host: LocalHost, tmp_path: Path) -> None:
+async def test_users_of_a_folder_have_it_as_cwd_or_a_file_of_it_open(host: LocalHost, tmp_path: Path) -> None:
     inside, beside = tmp_path / "inside", tmp_path / "inside-not"
     for folder in (inside, beside):
         folder.mkdir()
@@ -251,7 +257,7 @@ def test_another_boot_can_be_simulated(host: LocalHost, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("turns", range(8))
 def test_a_loop_ends_while_programs_are_being_started(turns: int) -> None:
-    """Whatever stage of its start a program is in when everything ends."""
+    """The loop ends while a program is at any stage of its start."""
     script = f"""
 import asyncio
 from agent_orchestrator.base.host import LocalHost, run_and_end_tasks
@@ -263,12 +269,12 @@ async def main():
 
 asyncio.run(run_and_end_tasks(main()))
 """
-    _ends(script)
+    _assert_exits(script)
 
 
 @pytest.mark.parametrize("turns", range(8))
-def test_a_loop_ends_while_what_ends_starts_a_program(turns: int) -> None:
-    """As one does that tidies up when it is cancelled, and another one for it, which nobody waits for."""
+def test_a_loop_ends_while_a_cancelled_task_starts_a_program(turns: int) -> None:
+    """A cancelled task starts a program in its cleanup, in a task that is not awaited."""
     script = f"""
 import asyncio
 from agent_orchestrator.base.host import LocalHost, run_and_end_tasks
@@ -289,9 +295,9 @@ async def main():
 
 asyncio.run(run_and_end_tasks(main()))
 """
-    _ends(script)
+    _assert_exits(script)
 
 
-def _ends(script: str) -> None:
-    done = subprocess.run([sys.executable, "-c", script], timeout=55, check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+def _assert_exits(script: str) -> None:
+    completed = subprocess.run([sys.executable, "-c", script], timeout=55, check=False, capture_output=True, text=True)
+    assert completed.returncode == 0, completed.stderr

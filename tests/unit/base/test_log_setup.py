@@ -1,4 +1,4 @@
-"""The daemon's log: one form for all that is said, with the session that it is about, and without secrets."""
+"""The daemon's log: one format for all entries, with their session and without secrets."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ except ZeroDivisionError:
 
 
 @pytest.fixture(scope="module")
-def told() -> list[dict[str, str]]:
+def entries() -> list[dict[str, str]]:
     ran = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     return [fields(line) for line in ran.stdout.splitlines()]
 
 
-def test_every_entry_is_one_line_of_fields(told: list[dict[str, str]]) -> None:
-    assert [entry["event"] for entry in told] == ["tried again", "of another one", "of none", "a library says no"]
-    assert all(entry["timestamp"].endswith("Z") and len(entry["timestamp"]) == 27 for entry in told)
-    assert [entry["level"] for entry in told] == ["warning", "warning", "info", "error"]
-    assert told[0]["error"] == "two\nlines"
-    assert told[3]["logger"] == "lib" and "ZeroDivisionError" in told[3]["exception"]
+def test_every_entry_is_one_line_of_fields(entries: list[dict[str, str]]) -> None:
+    assert [entry["event"] for entry in entries] == ["tried again", "of another one", "of none", "a library says no"]
+    assert all(entry["timestamp"].endswith("Z") and len(entry["timestamp"]) == 27 for entry in entries)
+    assert [entry["level"] for entry in entries] == ["warning", "warning", "info", "error"]
+    assert entries[0]["error"] == "two\nlines"
+    assert entries[3]["logger"] == "lib" and "ZeroDivisionError" in entries[3]["exception"]
 
 
-def test_what_an_effect_says_names_its_session(told: list[dict[str, str]]) -> None:
-    assert [entry.get("session") for entry in told] == ["app-a", "app-b", None, None]
+def test_a_line_logged_within_an_effect_names_its_session(entries: list[dict[str, str]]) -> None:
+    assert [entry.get("session") for entry in entries] == ["app-a", "app-b", None, None]
 
 
-TURNING = """
+ROTATING_PROGRAM = """
 import os, sys, threading
 from pathlib import Path
 from agent_orchestrator.base import log_setup as logs
@@ -64,10 +64,10 @@ os.write(2, b"last words\\n")
 """
 
 
-def test_a_log_that_is_full_is_turned_over_and_no_line_is_torn_or_lost(tmp_path: Path) -> None:
+def test_a_full_log_is_rotated_without_torn_or_lost_lines(tmp_path: Path) -> None:
     path = tmp_path / "daemon.log"
-    with path.open("a") as other:  # somebody else who has it open
-        subprocess.run([sys.executable, "-c", TURNING, str(path)], check=True)
+    with path.open("a") as other:  # another process that has it open
+        subprocess.run([sys.executable, "-c", ROTATING_PROGRAM, str(path)], check=True)
         other.write("said by another\n")
     files = [tmp_path / f"daemon.log.{number}" for number in (3, 2, 1)] + [path]
     assert {each.name for each in tmp_path.iterdir()} == {each.name for each in files}
@@ -75,20 +75,20 @@ def test_a_log_that_is_full_is_turned_over_and_no_line_is_torn_or_lost(tmp_path:
     assert all(each.stat().st_size >= 2000 for each in files[:-1]), "none was turned over twice"
     lines = [line for each in files for line in each.read_text().splitlines()]
     assert lines.pop() == "last words"
-    told = [fields(line) for line in lines]
-    assert {entry["event"] for entry in told} == {"said"}
-    for who in "0123":  # the oldest are gone, and of the rest each is there
-        numbers = [int(entry["number"]) for entry in told if entry["who"] == who]
+    entries = [fields(line) for line in lines]
+    assert {entry["event"] for entry in entries} == {"said"}
+    for who in "0123":  # the oldest are gone, all later ones are there
+        numbers = [int(entry["number"]) for entry in entries if entry["who"] == who]
         assert numbers == list(range(40))[40 - len(numbers) :]
-    assert len(told) > 40
+    assert len(entries) > 40
 
 
-def said(folder: Path) -> dict[str, list[str]]:
-    """What is told in each file."""
+def events_by_file(folder: Path) -> dict[str, list[str]]:
+    """Return the events logged in each file."""
     return {each.name: [fields(line)["event"] for line in each.read_text().splitlines()] for each in folder.iterdir()}
 
 
-def test_who_keeps_no_descriptor_free_goes_on_in_the_old_file(tmp_path: Path) -> None:
+def test_without_a_free_descriptor_the_old_file_is_used_on(tmp_path: Path) -> None:
     path = tmp_path / "daemon.log"
     program = """
 import resource, sys
@@ -106,10 +106,10 @@ log.info("three")
 log.info("four")
 """
     subprocess.run([sys.executable, "-c", program, str(path)], check=True)
-    assert said(tmp_path) == {"daemon.log.1": ["one", "two", "three"], "daemon.log": ["four"]}
+    assert events_by_file(tmp_path) == {"daemon.log.1": ["one", "two", "three"], "daemon.log": ["four"]}
 
 
-def test_a_file_of_somebody_else_in_its_place_is_not_turned_over(tmp_path: Path) -> None:
+def test_another_file_at_the_logs_path_is_not_rotated(tmp_path: Path) -> None:
     path = tmp_path / "daemon.log"
     program = """
 import sys
@@ -123,10 +123,10 @@ logs.get_logger().info("one", more="x" * 100)
 logs.get_logger().info("two")
 """
     subprocess.run([sys.executable, "-c", program, str(path)], check=True)
-    assert said(tmp_path) == {"away": ["one"], "daemon.log": ["of another", "two"]}
+    assert events_by_file(tmp_path) == {"away": ["one"], "daemon.log": ["of another", "two"]}
 
 
-def test_a_log_that_cannot_be_written_stops_nobody() -> None:
+def test_a_log_that_cannot_be_written_does_not_stop_the_program() -> None:
     program = (
         "from agent_orchestrator.base import log_setup as logs; logs.set_up(open('/dev/full', 'w')); import logging\n"
     )

@@ -1,4 +1,4 @@
-"""The watchdog of the event loop: what it counts, what it says, and that it sleeps when nothing happens."""
+"""The watchdog of the event loop: what it counts and logs, and that it sleeps while the loop waits."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Times:
     def __init__(self) -> None:
         self.now, self.computed = 100.0, 5.0
 
-    def turn(self, watchdog: Watchdog, seconds: float, own: float, *, looked_at: bool = True) -> None:
+    def turn(self, watchdog: Watchdog, seconds: float, own: float, *, sampled: bool = True) -> None:
         watchdog.begin()
         self.now += seconds
         self.computed += own
-        if looked_at:
+        if sampled:
             watchdog.look()
         watchdog.rest()
 
@@ -37,7 +37,7 @@ def watchdog(times: Times) -> Watchdog:
     return Watchdog(lambda: times.now, lambda: times.computed)
 
 
-def test_turns_that_take_long_are_counted_by_what_they_took_it_for(times: Times, watchdog: Watchdog) -> None:
+def test_long_turns_are_counted_as_work_or_as_waiting(times: Times, watchdog: Watchdog) -> None:
     times.turn(watchdog, STALL_SECONDS * 0.9, STALL_SECONDS * 0.9)
     times.turn(watchdog, 0.08, 0.07)
     times.turn(watchdog, 0.3, 0.01)
@@ -47,25 +47,25 @@ def test_turns_that_take_long_are_counted_by_what_they_took_it_for(times: Times,
     assert "1× by its own work and 1× by waiting" in stalls.told()
 
 
-def test_nothing_is_said_of_a_loop_that_was_never_held_up(watchdog: Watchdog) -> None:
+def test_a_loop_without_stalls_is_summarized_as_such(watchdog: Watchdog) -> None:
     watchdog.rest()
     assert watchdog.stalls.told() == "never held up for more than 50 ms"
 
 
-def test_what_was_running_is_known_if_somebody_looked_while_it_was(times: Times, watchdog: Watchdog) -> None:
+def test_a_stall_has_a_stack_only_if_it_was_sampled(times: Times, watchdog: Watchdog) -> None:
     times.turn(watchdog, 0.08, 0.08)
-    times.turn(watchdog, 0.08, 0.08, looked_at=False)
-    seen, unseen = watchdog.stalls.recent
-    assert any("Times.turn" in one for one in seen.stack) and "test_loop_watchdog.py" in " ".join(seen.stack)
-    assert unseen.stack == ()
+    times.turn(watchdog, 0.08, 0.08, sampled=False)
+    sampled, unsampled = watchdog.stalls.recent
+    assert any("Times.turn" in frame for frame in sampled.stack) and "test_loop_watchdog.py" in " ".join(sampled.stack)
+    assert unsampled.stack == ()
 
 
-def test_the_log_tells_of_one_place_once_a_minute(times: Times, watchdog: Watchdog) -> None:
+def test_a_stall_at_one_location_is_logged_once_a_minute(times: Times, watchdog: Watchdog) -> None:
     with capture_logs() as lines:
         for _ in range(3):
             times.turn(watchdog, 0.08, 0.08)
         watchdog.look()
-        assert not lines, "nothing is told of a daemon that does not serve yet"
+        assert not lines, "nothing is logged before the daemon serves"
         watchdog.telling = True
         watchdog.look()
         times.now += LOG_INTERVAL_SECONDS
@@ -83,29 +83,29 @@ def blocks() -> None:
 
 
 def computes() -> None:
-    end = time.thread_time() + STALL_SECONDS * 6  # long enough to be looked at, on a busy machine too
+    end = time.thread_time() + STALL_SECONDS * 6  # long enough to be sampled, on a busy machine too
     while time.thread_time() < end:
         pass
 
 
-def test_a_real_loop_says_who_held_it_and_is_left_alone_while_it_waits() -> None:
+def test_stalls_of_a_real_loop_have_stacks_and_an_idle_loop_is_not_sampled() -> None:
     watchdog = Watchdog()
-    looks = []
+    checks = []
 
     async def work() -> None:
         blocks()
         await asyncio.sleep(0)
         computes()
         await asyncio.sleep(STALL_SECONDS * 4)
-        looks.append(watchdog.looks)
+        checks.append(watchdog.looks)
         await asyncio.sleep(STALL_SECONDS * 8)
-        looks.append(watchdog.looks)
+        checks.append(watchdog.looks)
 
     with asyncio.Runner(loop_factory=watchdog.loop) as runner:
         runner.run(work())
     watchdog.close()
-    by = {one.stack[0].split()[1]: one for one in watchdog.stalls.recent if one.stack}
+    by = {stall.stack[0].split()[1]: stall for stall in watchdog.stalls.recent if stall.stack}
     assert by["computes"].by_work and by["computes"].own >= STALL_SECONDS * 2
-    waited = next(one for one in watchdog.stalls.recent if "work" in " ".join(one.stack) and not one.by_work)
+    waited = next(stall for stall in watchdog.stalls.recent if "work" in " ".join(stall.stack) and not stall.by_work)
     assert waited.seconds >= STALL_SECONDS * 4 and any("blocks" in line for line in waited.stack)
-    assert looks[1] - looks[0] <= 3, "the thread looks on although the loop only waits"
+    assert checks[1] - checks[0] <= 3, "the thread checks on although the loop only waits"

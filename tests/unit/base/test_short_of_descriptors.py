@@ -1,4 +1,4 @@
-"""Where no file can be opened any more, nothing is taken for gone that merely cannot be looked at."""
+"""Without free file descriptors: what cannot be read raises a temporary error and counts neither as missing nor as ended."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def sleeper() -> Iterator[ProcessId]:
     child.wait()
 
 
-def test_a_process_that_cannot_be_looked_at_is_not_said_to_have_ended(sleeper: ProcessId) -> None:
+def test_a_process_that_cannot_be_probed_has_not_ended(sleeper: ProcessId) -> None:
     host = LocalHost()
     with no_descriptors(), pytest.raises(Temporary, match="open files"):
         host.process(sleeper.pid)
     assert host.process(sleeper.pid) == sleeper
 
 
-async def test_its_end_is_waited_for_all_the_same(sleeper: ProcessId) -> None:
+async def test_the_end_of_such_a_process_is_still_awaited(sleeper: ProcessId) -> None:
     host = LocalHost()
     with no_descriptors():
         waiting = asyncio.create_task(host.exited(sleeper))
@@ -74,7 +74,7 @@ async def test_its_end_is_waited_for_all_the_same(sleeper: ProcessId) -> None:
     await asyncio.wait_for(waiting, 60)
 
 
-async def test_a_terminal_that_cannot_be_looked_at_is_not_gone(sleeper: ProcessId, tmp_path: Path) -> None:
+async def test_a_terminal_that_cannot_be_probed_is_not_gone(sleeper: ProcessId, tmp_path: Path) -> None:
     runtime = Process({"home": str(tmp_path)}, LocalHost())
     address = {name: str(tmp_path / name) for name in ("socket", "private", "log")}
     holder = {"holder": str(sleeper.pid), "holderStarted": sleeper.started}
@@ -90,7 +90,7 @@ async def test_a_terminal_that_cannot_be_looked_at_is_not_gone(sleeper: ProcessI
             await runtime.watched(handle)
 
 
-def test_a_repository_that_cannot_be_read_is_not_said_to_be_empty(tmp_path: Path) -> None:
+def test_a_repository_that_cannot_be_read_is_not_empty(tmp_path: Path) -> None:
     for argv in (
         ["init", "-q"],
         ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x"],
@@ -103,7 +103,7 @@ def test_a_repository_that_cannot_be_read_is_not_said_to_be_empty(tmp_path: Path
     assert read_head(layout.git_dir)
 
 
-def test_what_an_agent_said_is_read_once_there_is_room(tmp_path: Path) -> None:
+def test_a_spool_is_read_once_descriptors_are_free(tmp_path: Path) -> None:
     spool = tmp_path / "spool"
     spool.write_text("{}\n")
     reader = SpoolReader(spool)
@@ -112,7 +112,7 @@ def test_what_an_agent_said_is_read_once_there_is_room(tmp_path: Path) -> None:
     assert reader.read() == [(0, b"{}")]
 
 
-def test_files_of_ours_that_cannot_be_opened_are_not_said_to_be_broken(tmp_path: Path) -> None:
+def test_our_files_that_cannot_be_opened_are_not_reported_as_broken(tmp_path: Path) -> None:
     spec = WorkspaceSpec("s", tmp_path, tmp_path / "w", None, tmp_path, "feature/s", "main")
     write_record(spec, Record(str(spec.path), spec.branch, "main", "0" * 40, "0" * 40, made_branch=True))
     home = Home(tmp_path / "home")
@@ -130,23 +130,21 @@ def test_files_of_ours_that_cannot_be_opened_are_not_said_to_be_broken(tmp_path:
     assert read_record(spec) and tokens.list() and load(file, {})
 
 
-async def test_a_base_that_cannot_be_looked_at_is_looked_at_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_base_branch_that_cannot_be_read_is_read_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     git_in(tmp_path, "init", "-q", "-b", "main")
     git_in(tmp_path, "commit", "-q", "--allow-empty", "-m", "first")
     monkeypatch.setattr(branch_watch, "RETRY_AFTER", 0.01)
-    told: list[Event] = []
+    recorded: list[Event] = []
 
     async def append(*events: Event) -> None:
-        told.extend(events)
+        recorded.extend(events)
 
-    pull = SimpleNamespace(state="open", base="main")
+    pull_request = SimpleNamespace(state="open", base="main")
     spec = SimpleNamespace(repo=str(tmp_path), scm="local")
     facts = SimpleNamespace(
         id="app-x",
         project="app",
-        pr=pull,
+        pr=pull_request,
         spec=spec,
         branch="feature/x",
         base_head="",
@@ -161,6 +159,6 @@ async def test_a_base_that_cannot_be_looked_at_is_looked_at_later(
     with no_descriptors():
         branch_watch.BranchWatch(core).start()
         await asyncio.sleep(0.03)
-        assert not told
-    await eventually(lambda: bool(told))
-    assert told[0].body == BaseMoved(git_in(tmp_path, "rev-parse", "main"))
+        assert not recorded
+    await eventually(lambda: bool(recorded))
+    assert recorded[0].body == BaseMoved(git_in(tmp_path, "rev-parse", "main"))

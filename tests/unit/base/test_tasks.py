@@ -1,4 +1,4 @@
-"""What runs in the background of a part ends with it, whatever begins meanwhile."""
+"""Background tasks: all end when their owner closes, also those begun meanwhile."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agent_orchestrator.base.tasks import Tasks
 pytestmark = pytest.mark.anyio
 
 
-async def test_what_begins_when_another_is_cancelled_is_cancelled_too() -> None:
+async def test_a_task_begun_while_another_is_cancelled_is_cancelled_too() -> None:
     tasks, ended = Tasks(), list[str]()
 
     async def wait(name: str) -> None:
@@ -38,7 +38,7 @@ async def test_what_begins_when_another_is_cancelled_is_cancelled_too() -> None:
     assert sorted(ended) == ["begun after it", "by one that ended", "first"]
 
 
-async def test_one_that_fails_keeps_no_other_from_being_finished() -> None:
+async def test_a_failing_task_does_not_keep_others_from_finishing() -> None:
     tasks, ended = Tasks(), list[str]()
 
     async def fail() -> None:

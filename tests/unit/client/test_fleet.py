@@ -1,4 +1,4 @@
-"""What a program's handlers are called with, and in which order."""
+"""The fleet client: handlers and their order, and waiting for idle sessions."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ pytestmark = pytest.mark.anyio
 
 
 class _Slow:
-    """A daemon whose first answer comes after its second."""
+    """A daemon whose first response arrives after its second."""
 
     def __init__(self, session: Json) -> None:
         self.session = session
-        self.asked = 0
+        self.requests = 0
         self.second = asyncio.Event()
 
     async def look(self, _path: str) -> Any:
-        self.asked += 1
-        if self.asked == 1:
+        self.requests += 1
+        if self.requests == 1:
             with_patience = asyncio.wait_for(self.second.wait(), 0.2)
             await asyncio.gather(with_patience, return_exceptions=True)
         self.second.set()
@@ -48,23 +48,23 @@ class _Slow:
 
 
 async def test_a_handler_is_called_in_the_order_of_events() -> None:
-    seen: list[str] = []
+    steps: list[str] = []
     fleet = Fleet(cast("Link", _Slow({"id": "app-a", "status": "working", "activity": "active"})), "app", 0)
 
     async def handler(event: Event) -> None:
-        seen.append(event.data["step"])
+        steps.append(event.data["step"])
         await asyncio.sleep(0)
 
     fleet.on("agent-progress", None, handler)
     async with asyncio.timeout(60):
-        while len(seen) < 3:
+        while len(steps) < 3:
             await asyncio.sleep(0.01)
     await fleet.close(report=True)
-    assert seen == ["one", "two", "three"]
+    assert steps == ["one", "two", "three"]
 
 
 class _Waiting:
-    """A daemon with a session that waits for somebody, and what was said to it."""
+    """A daemon with an idle session and messages in the given states."""
 
     def __init__(self, *states: str) -> None:
         self.session = {"id": "app-a", "status": "pr_open", "activity": "idle", "column": "Working", "waitingFor": None}
@@ -73,7 +73,7 @@ class _Waiting:
         self.news: asyncio.Queue[Json | None] = asyncio.Queue()
 
     async def look(self, path: str) -> Any:
-        return {"messages": [{"state": one} for one in self.states]} if path.endswith("/messages") else self.session
+        return {"messages": [{"state": state} for state in self.states]} if path.endswith("/messages") else self.session
 
     async def get(self, path: str, _query: object = None) -> Any:
         return {"events": []} if path.endswith("/events") else self.session
@@ -81,7 +81,7 @@ class _Waiting:
     async def sequence(self) -> int:
         return 0
 
-    async def follow(self, _after: int, **_of: str) -> AsyncGenerator[Json | None, None]:
+    async def follow(self, _after: int, **_filters: str) -> AsyncGenerator[Json | None, None]:
         yield None
         while True:
             yield await self.news.get()
@@ -105,14 +105,14 @@ class _Waiting:
 
 @pytest.fixture(params=["session", "fleet"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Who waits; and what is waited for takes a moment."""
+    """Return which object waits, with a short settling time."""
     for module in (sessions, fleets):
         monkeypatch.setattr(module, "SETTLES", 0.02)
     return str(request.param)
 
 
 @pytest.mark.parametrize("states", [("queued",), ("acknowledged", "queued"), ("acknowledged", "held", "delivered")])
-async def test_who_has_not_taken_up_what_was_said_is_not_idle(way: str, states: tuple[str, ...]) -> None:
+async def test_a_session_with_unread_messages_is_not_idle(way: str, states: tuple[str, ...]) -> None:
     daemon = _Waiting(*states)
     with pytest.raises(TimedOut):
         await daemon.idle(way, 0.3)
@@ -125,17 +125,17 @@ async def test_who_has_not_taken_up_what_was_said_is_not_idle(way: str, states: 
 @pytest.mark.parametrize(
     "states", [(), ("delivered",), ("acknowledged", "held"), ("delivered", "acknowledged"), ("acknowledged", "failed")]
 )
-async def test_who_has_is(way: str, states: tuple[str, ...]) -> None:
+async def test_a_session_whose_messages_were_read_is_idle(way: str, states: tuple[str, ...]) -> None:
     await _Waiting(*states).idle(way, 60.0)
 
 
-async def test_what_is_never_taken_up_is_not_waited_for_without_end(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unread_message_is_awaited_for_a_limited_time(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (sessions, fleets):
         monkeypatch.setattr(module, "TAKEN_UP_WITHIN", 0.1)
     await _Waiting("acknowledged", "delivered").idle(way, 60.0)
 
 
-async def test_what_a_handler_said_counts_before_any_event_tells_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_handlers_message_counts_before_its_event_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleets, "SETTLES", 0.02)
     daemon = _Waiting()
     fleet = Fleet(cast("Link", daemon), "app", 0)

@@ -1,4 +1,4 @@
-"""The Python API has the names it promises, typed, and without `async` the same ones."""
+"""The public names of the Python API: documented, typed, and the same without `async`."""
 
 from __future__ import annotations
 
@@ -36,58 +36,64 @@ PARAMETERS = {
 ONLY_ASYNC = {"open"}
 
 
-def of(name: str) -> Any:
-    found: Any = agent_orchestrator
+def api_object(name: str) -> Any:
+    resolved: Any = agent_orchestrator
     for part in name.split("."):
-        found = getattr(found, part)
-    return found
+        resolved = getattr(resolved, part)
+    return resolved
 
 
 @pytest.mark.parametrize("kind", PROMISED)
-def test_promised_methods_are_there(kind: str) -> None:
-    assert [name for name in PROMISED[kind].split() if not callable(getattr(of(kind), name, None))] == []
+def test_documented_methods_exist(kind: str) -> None:
+    assert [name for name in PROMISED[kind].split() if not callable(getattr(api_object(kind), name, None))] == []
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_promised_parameters_are_there(name: str) -> None:
-    assert [one for one in PARAMETERS[name].split() if one not in inspect.signature(of(name)).parameters] == []
+def test_documented_parameters_exist(name: str) -> None:
+    assert [
+        parameter
+        for parameter in PARAMETERS[name].split()
+        if parameter not in inspect.signature(api_object(name)).parameters
+    ] == []
 
 
-def test_promised_fields_are_there() -> None:
-    assert {"id", "title", "description", "dependencies", "estimated_effort"} <= {one.name for one in fields(Task)}
-    wanted = {"agent", "state", "current_task", "branch", "workspace_path", "last_activity"}
-    assert wanted <= {one.name for one in fields(SessionStatus)}
+def test_documented_fields_exist() -> None:
+    assert {"id", "title", "description", "dependencies", "estimated_effort"} <= {field.name for field in fields(Task)}
+    expected = {"agent", "state", "current_task", "branch", "workspace_path", "last_activity"}
+    assert expected <= {field.name for field in fields(SessionStatus)}
     assert Notification("title", "message", "info", "app-fix").session_id == "app-fix"
 
 
 @pytest.mark.parametrize("kind", ["Orchestrator", "SessionManager", "Session"])
-def test_without_async_it_is_the_same(kind: str) -> None:
-    one, other = of(kind), getattr(sync, kind)
-    names = [name for name in vars(one) if not name.startswith("_") and name not in ONLY_ASYNC]
-    assert [name for name in names if not hasattr(other, name)] == []
+def test_the_blocking_api_has_the_same_methods_and_parameters(kind: str) -> None:
+    asynchronous, blocking = api_object(kind), getattr(sync, kind)
+    names = [name for name in vars(asynchronous) if not name.startswith("_") and name not in ONLY_ASYNC]
+    assert [name for name in names if not hasattr(blocking, name)] == []
     for name in names:
-        if inspect.isfunction(getattr(one, name)) and name != "close":
-            given, here = (list(inspect.signature(getattr(each, name)).parameters) for each in (one, other))
-            assert given == here, name
+        if inspect.isfunction(getattr(asynchronous, name)) and name != "close":
+            expected, actual = (
+                list(inspect.signature(getattr(kind_of, name)).parameters) for kind_of in (asynchronous, blocking)
+            )
+            assert expected == actual, name
 
 
 @pytest.mark.parametrize("kind", [Orchestrator, SessionManager, Session, sync.Orchestrator, sync.SessionManager])
-def test_everything_public_is_typed_and_explained(kind: type[Any]) -> None:
+def test_every_public_method_has_a_docstring_and_annotations(kind: type[Any]) -> None:
     for name, value in vars(kind).items():
         if inspect.isfunction(value) and not name.startswith("_"):
             assert value.__doc__, name
             assert {*inspect.signature(value).parameters, "return"} - {"self"} <= set(value.__annotations__), name
 
 
-def test_type_checkers_are_told_of_every_name() -> None:
+def test_every_name_is_imported_for_type_checkers() -> None:
     folder = Path(agent_orchestrator.__file__).parent
     assert (folder / "py.typed").exists()
     tree = ast.parse((folder / "__init__.py").read_text())
-    told = {
+    imported = {
         alias.asname
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
         if alias.asname
     }
-    assert told == {name for names in agent_orchestrator._HOMES.values() for name in names}
+    assert imported == {name for names in agent_orchestrator._HOMES.values() for name in names}

@@ -1,4 +1,4 @@
-"""Tasks in the order that their dependencies ask for, and what the package shows of its API."""
+"""The order of tasks by their dependencies, conversion of records, and the package's lazy imports."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from agent_orchestrator.errors import UsageError
 
 @st.composite
 def graphs(draw: st.DrawFn) -> list[Task]:
-    """Tasks that depend on others by id or title, without a circle, in any order."""
+    """Draw tasks that depend on others by id or title, without a cycle, in any order."""
     tasks = []
     for number in range(draw(st.integers(1, 12))):
         before = draw(st.lists(st.sampled_from(range(number)), unique=True)) if number else []
-        names = [f"t{one}" if draw(st.booleans()) else f"Title {one}" for one in before]
+        names = [f"t{earlier}" if draw(st.booleans()) else f"Title {earlier}" for earlier in before]
         tasks.append(Task(f"t{number}", f"Title {number}", dependencies=names))
     return draw(st.permutations(tasks))
 
 
 @given(graphs())
-def test_each_comes_after_those_it_depends_on(tasks: list[Task]) -> None:
+def test_each_task_follows_its_dependencies(tasks: list[Task]) -> None:
     ordered = in_order(tasks, {})
     assert sorted(task.id for task in ordered) == sorted(task.id for task in tasks)
-    seen: set[str] = set()
+    done: set[str] = set()
     for task in ordered:
-        assert set(task.dependencies) <= seen
-        seen |= {task.id, task.title}
+        assert set(task.dependencies) <= done
+        done |= {task.id, task.title}
 
 
-def test_what_has_a_session_counts_and_others_are_refused() -> None:
+def test_dependencies_may_be_sessions_and_invalid_ones_are_refused() -> None:
     late = Task("b", "B", dependencies=["gone"])
     assert in_order([late], {"gone": "app-gone"}) == [late]
     with pytest.raises(UsageError, match="depends on 'gone', which is no task"):
@@ -50,24 +50,26 @@ def test_what_has_a_session_counts_and_others_are_refused() -> None:
         in_order([Task("a", "A"), Task("a", "B")], {})
 
 
-def test_records_take_what_they_know() -> None:
+def test_json_is_converted_into_records() -> None:
     pull = record(
         PullRequest, {"number": 3, "url": None, "state": "open", "checks": [{"name": "x", "state": "success"}]}
     )
     assert pull.checks[0].name == "x" and pull.review == "none"
     status = {"state": "idle", "status": "idle", "activity": "idle", "currentTask": "t", "branch": "b", "agent": "a"}
-    told = record(SessionStatus, {**status, "lastActivity": "2026-11-15T18:00:00Z", "workspacePath": "/w", "new": 1})
-    assert told.last_activity is not None and told.last_activity.isoformat() == "2026-11-15T18:00:00+00:00"
+    converted = record(
+        SessionStatus, {**status, "lastActivity": "2026-11-15T18:00:00Z", "workspacePath": "/w", "new": 1}
+    )
+    assert converted.last_activity is not None and converted.last_activity.isoformat() == "2026-11-15T18:00:00+00:00"
     assert snake("workspacePath") == "workspace_path" and camel("group_limit") == "groupLimit"
 
 
-def test_the_package_is_cheap_until_it_is_used() -> None:
+def test_importing_the_package_imports_nothing_else() -> None:
     code = (
         "import sys, agent_orchestrator; print([name for name in sys.modules if name.startswith(('agent_', 'typing'))])"
     )
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}; {code}"],
+    completed = subprocess.run([sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}; {code}"],
                           capture_output=True, text=True, check=True)  # fmt: skip
-    assert done.stdout.strip() == "['agent_orchestrator']"
+    assert completed.stdout.strip() == "['agent_orchestrator']"
     for name in dir(agent_orchestrator):
         getattr(agent_orchestrator, name)
     with pytest.raises(AttributeError, match="no attribute 'Orchestratr'"):
@@ -80,11 +82,15 @@ def test_the_package_is_cheap_until_it_is_used() -> None:
     ids=["Orchestrator", "SessionManager", "Session"],
 )
 def test_the_blocking_classes_have_the_same_methods(plain: type, blocking: type) -> None:
-    own = {name for name, one in inspect.getmembers(plain, callable) if not name.startswith("_")}
-    there = {name for name, one in inspect.getmembers(blocking, callable) if not name.startswith("_")}
-    assert own - there <= {"open", "at"}
-    for name in own & there:
-        wanted = list(inspect.signature(getattr(plain, name)).parameters)
-        given = inspect.signature(getattr(blocking, name)).parameters
-        rest = any(one.kind == one.VAR_KEYWORD for one in given.values())
-        assert [one for one in wanted if one not in given and not rest] in ([], ["follow"], ["report"])
+    own = {name for name, member in inspect.getmembers(plain, callable) if not name.startswith("_")}
+    blocking_names = {name for name, member in inspect.getmembers(blocking, callable) if not name.startswith("_")}
+    assert own - blocking_names <= {"open", "at"}
+    for name in own & blocking_names:
+        expected = list(inspect.signature(getattr(plain, name)).parameters)
+        parameters = inspect.signature(getattr(blocking, name)).parameters
+        takes_any = any(member.kind == member.VAR_KEYWORD for member in parameters.values())
+        assert [member for member in expected if member not in parameters and not takes_any] in (
+            [],
+            ["follow"],
+            ["report"],
+        )

@@ -1,4 +1,4 @@
-"""Changing a file keeps what the user wrote; the first file is one that loads."""
+"""Editing a configuration file keeps the user's text; an initial file loads."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def test_setting_keeps_everything_else(file: Path) -> None:
     assert list(file.parent.iterdir()) == [file]
 
 
-def test_setting_takes_the_files_own_spelling(file: Path) -> None:
+def test_setting_uses_the_spelling_of_the_file(file: Path) -> None:
     set_value(file, "projects.app.defaultBranch", "dev", {})
     assert "default_branch: dev" in file.read_text()
     assert "# snake" in file.read_text()
 
 
-def test_setting_makes_what_is_not_there(file: Path, tmp_path: Path) -> None:
+def test_setting_creates_missing_sections_and_files(file: Path, tmp_path: Path) -> None:
     set_value(file, "projects.app.ci.command", "make test", {})
     set_value(file, "defaults.notifiers", "[desktop, slack]", {})
     config = load(file, {}).config
@@ -58,7 +58,7 @@ def test_setting_makes_what_is_not_there(file: Path, tmp_path: Path) -> None:
     assert load(new, {}).config.port == 4000
 
 
-def test_setting_through_a_symlink(file: Path, tmp_path: Path) -> None:
+def test_setting_keeps_a_symlink(file: Path, tmp_path: Path) -> None:
     link = tmp_path / "link.yaml"
     link.symlink_to(file)
     set_value(link, "port", "4000", {})
@@ -87,7 +87,7 @@ def test_a_symlink_is_followed_within_its_repository_only(file: Path, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "what"),
+    ("key", "value", "message"),
     [
         ("defaults.runtme", "x", 'did you mean "runtime"'),
         ("port", "many", "whole number"),
@@ -96,8 +96,8 @@ def test_a_symlink_is_followed_within_its_repository_only(file: Path, tmp_path: 
         ("", "y", "no key"),
     ],
 )
-def test_a_wrong_change_changes_nothing(file: Path, key: str, value: str, what: str) -> None:
-    with pytest.raises(UsageError, match=what):
+def test_an_invalid_change_leaves_the_file_unchanged(file: Path, key: str, value: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         set_value(file, key, value, {})
     assert file.read_text() == TEXT
 
@@ -109,7 +109,7 @@ def test_a_broken_file_is_not_changed(file: Path) -> None:
     assert file.read_text() == "a: ["
 
 
-def test_getting(file: Path) -> None:
+def test_values_can_be_read_by_key(file: Path) -> None:
     set_value(file, "notifiers.slack.webhookUrl", "${SECRET}", {"SECRET": "s"})
     assert get_value(file, "defaults.runtime", {}) == "tmux"
     assert get_value(file, "projects.app.defaultBranch", {}) == "main"
@@ -132,17 +132,19 @@ def test_getting(file: Path) -> None:
         ("nas", "srv/git/app", None),
     ],
 )
-def test_a_repository_is_written_with_its_host(tmp_path: Path, host: str, name: str, repo: str | None) -> None:
+def test_a_repository_is_written_with_its_host_unless_it_is_github(
+    tmp_path: Path, host: str, name: str, repo: str | None
+) -> None:
     text = initial_text("app", Detected("main", name, host))
     assert load_text(text, tmp_path / "x.yaml", {}).config.projects["app"].repo == repo
     assert name in text
 
 
-def test_the_first_file_loads(tmp_path: Path) -> None:
-    found = Detected(
+def test_an_initial_file_loads(tmp_path: Path) -> None:
+    detected = Detected(
         "trunk", "owner/app", "github.com", ("uv sync", "echo '#'"), "make test: all", commands=("make lint",)
     )
-    config = load_text(initial_text("my-app", found, "codex", "app"), tmp_path / "x.yaml", {}).config
+    config = load_text(initial_text("my-app", detected, "codex", "app"), tmp_path / "x.yaml", {}).config
     project = config.projects["my-app"]
     assert (project.path, project.repo, project.default_branch) == (".", "owner/app", "trunk")
     assert (project.session_prefix, project.ci["default"].command) == ("app", "make test: all")
@@ -154,7 +156,7 @@ def test_the_first_file_loads(tmp_path: Path) -> None:
     assert {name: check.command for name, check in two.projects["x"].ci.items()} == {"test": "a", "lint": "b ${c}: #"}
 
 
-def test_detection(tmp_path: Path) -> None:
+def test_branch_remote_and_test_command_are_detected(tmp_path: Path) -> None:
     assert detect(tmp_path) == Detected()
     git = tmp_path / ".git"
     (git / "refs" / "remotes" / "origin").mkdir(parents=True)
@@ -169,7 +171,7 @@ def test_detection(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "found"),
+    ("name", "content", "commands"),
     [
         ("Makefile", "lint:\n\truff\nbuild: x\nformat := no\n", ("make lint", "make build")),
         (
@@ -183,14 +185,16 @@ def test_detection(tmp_path: Path) -> None:
         ("pyproject.toml", "[tool", ()),
     ],
 )
-def test_what_lints_and_builds(tmp_path: Path, name: str, content: str, found: tuple[str, ...]) -> None:
+def test_lint_and_build_commands_are_detected(
+    tmp_path: Path, name: str, content: str, commands: tuple[str, ...]
+) -> None:
     (tmp_path / name).write_text(content)
-    assert detect(tmp_path).commands == found
+    assert detect(tmp_path).commands == commands
     config = load_text(initial_text("app", detect(tmp_path)), tmp_path / "x.yaml", {}).config
-    assert config.projects["app"].commands == found
+    assert config.projects["app"].commands == commands
 
 
-def test_detection_in_a_worktree(tmp_path: Path) -> None:
+def test_the_remote_is_detected_in_a_worktree(tmp_path: Path) -> None:
     main = tmp_path / "main" / ".git"
     (main / "worktrees" / "w").mkdir(parents=True)
     (main / "worktrees" / "w" / "commondir").write_text("../..\n")
@@ -215,5 +219,5 @@ def test_detection_in_a_worktree(tmp_path: Path) -> None:
         ("", (None, None)),
     ],
 )
-def test_remotes(url: str, expected: tuple[str | None, str | None]) -> None:
+def test_remote_urls_are_parsed(url: str, expected: tuple[str | None, str | None]) -> None:
     assert parse_remote(url) == expected

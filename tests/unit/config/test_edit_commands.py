@@ -1,4 +1,4 @@
-"""Writing `postCreate` and `ci` into a file: in their place, comments kept."""
+"""Writing `postCreate` and `ci` into a file: at their usual position, with comments kept."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def changed(tmp_path: Path, text: str, set_up: list[str] | None, checks: dict[st
     return file.read_text()
 
 
-def test_new_keys_stand_behind_those_that_usually_come_before(tmp_path: Path) -> None:
+def test_new_keys_follow_those_that_usually_precede_them(tmp_path: Path) -> None:
     text = changed(tmp_path, WITH_COMMENTS, ["npm ci"], {"test": "npm test", "lint": "npm run lint"})
     keys = "    postCreate: [npm ci]\n    ci:\n      test: {command: npm test}\n      lint: {command: npm run lint}\n"
     assert text == WITH_COMMENTS.replace("    copy: [.env]\n", f"    copy: [.env]\n{keys}")
 
 
-def test_a_comment_behind_the_last_key_stays_behind_it(tmp_path: Path) -> None:
+def test_a_comment_after_the_last_key_stays_after_it(tmp_path: Path) -> None:
     text = "projects:\n  app:\n    path: .\n    # ci: later\n\n# end\nreactions: {}\n"
-    wanted = text.replace("    path: .\n", "    path: .\n    ci: {command: make test}\n")
-    assert changed(tmp_path, text, None, {"default": "make test"}) == wanted
+    expected = text.replace("    path: .\n", "    path: .\n    ci: {command: make test}\n")
+    assert changed(tmp_path, text, None, {"default": "make test"}) == expected
 
 
-def test_keys_that_are_there_are_replaced_and_others_stay(tmp_path: Path) -> None:
+def test_existing_keys_are_replaced_and_others_stay(tmp_path: Path) -> None:
     first = changed(tmp_path, WITH_COMMENTS, ["npm ci"], {"test": "npm test", "lint": "npm run lint"})
     assert (
         changed(tmp_path, first, None, {"default": "make"}).count("postCreate: [npm ci]\n    ci: {command: make}\n")
@@ -56,13 +56,13 @@ def test_keys_that_are_there_are_replaced_and_others_stay(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "text", ["", "defaults: {agent: demo}\n", "project: {path: .}\n", "projects: {app: {path: .}}\n"]
 )
-def test_a_section_that_is_only_implied_is_made(tmp_path: Path, text: str) -> None:
+def test_a_missing_section_is_created(tmp_path: Path, text: str) -> None:
     config = load_text(changed(tmp_path, text, ["npm ci"], {"default": "npm test"}), tmp_path / "x.yaml", {}).config
     project = config.project or config.projects["app"]
     assert (project.post_create, project.ci["default"].command) == (("npm ci",), "npm test")
 
 
-def test_nothing_is_filled_in_from_the_environment(tmp_path: Path) -> None:
+def test_variables_in_commands_are_not_expanded(tmp_path: Path) -> None:
     command = "echo ${HOME} $PATH"
     loaded = load_text(changed(tmp_path, "", [command], {"default": command}), tmp_path / "x.yaml", {"HOME": "/h"})
     project = loaded.config.projects["app"]

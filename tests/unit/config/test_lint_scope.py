@@ -1,4 +1,4 @@
-"""The lint command that is written checks what the project's own checks, and not the environment that the set-up makes."""
+"""The written lint command checks the same files as the project's own, without the virtual environment of the set-up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What agents used, priced by list where they do not say it themselves."""
+"""Prices of models, used where an agent does not report its cost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def own(tmp_path: Path) -> Path:
     return tmp_path / "prices.json"
 
 
-def test_the_longest_name_that_fits_has_the_price(own: Path) -> None:
+def test_the_price_of_the_longest_matching_name_is_used(own: Path) -> None:
     prices = Prices(own)
     assert prices.usd("gpt-5-mini-2025-08-07", 1_000_000, 0, 0, 0) == pytest.approx(0.25)
     assert prices.usd("openai/gpt-5", 1_000_000, 0, 0, 0) == pytest.approx(1.25)
@@ -23,7 +23,7 @@ def test_the_longest_name_that_fits_has_the_price(own: Path) -> None:
     assert prices.usd("somebody-s-own-model", 1, 1, 1, 1) is None
 
 
-def test_the_users_own_file_goes_before_and_is_taken_up_when_it_changes(own: Path) -> None:
+def test_the_users_own_file_has_precedence_and_is_reread_when_it_changes(own: Path) -> None:
     prices = Prices(own)
     assert prices.usd("my-model", 1_000_000, 0, 0, 0) is None
     own.write_text(json.dumps({"models": {"my-model": {"input": 2, "output": 4}, "gpt-5": {"input": 9, "output": 9}}}))
@@ -35,6 +35,6 @@ def test_the_users_own_file_goes_before_and_is_taken_up_when_it_changes(own: Pat
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"models": {"m": {"input": 1}}}', '{"models": {"m": 3}}'])
-def test_a_broken_file_does_not_count(own: Path, text: str) -> None:
+def test_a_broken_file_is_ignored(own: Path, text: str) -> None:
     own.write_text(text)
     assert Prices(own).usd("gpt-5", 1_000_000, 0, 0, 0) == pytest.approx(1.25)

@@ -1,4 +1,4 @@
-"""Where configuration and files differ, and what a proposal is known by."""
+"""Proposals: differences between configuration and detected commands, and digests of proposals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def project(root: Path, **keys: Any) -> ProjectConfig:
 
 
 @pytest.mark.parametrize(
-    ("keys", "files", "found", "said"),
+    ("keys", "files", "detected", "expected"),
     [
         ({"postCreate": ["npm ci"], "ci": {"test": {"command": "x"}}}, ("package-lock.json",), [NPM], []),
         ({}, (), [], []),
@@ -44,26 +44,26 @@ def project(root: Path, **keys: Any) -> ProjectConfig:
         ({"postCreate": ["npm ci"], "ci": {"test": {"command": "x"}}}, ("package-lock.json",), [PNPM, NPM], []),
     ],
 )
-def test_drift(
-    tmp_path: Path, keys: dict[str, Any], files: tuple[str, ...], found: list[Commands], said: list[str]
+def test_differences_from_the_detected_commands_are_described(
+    tmp_path: Path, keys: dict[str, Any], files: tuple[str, ...], detected: list[Commands], expected: list[str]
 ) -> None:
     for name in files:
         (tmp_path / name).touch()
-    sentences = drift(project(tmp_path, **keys), found, tmp_path)
-    assert len(sentences) == len(said), sentences
-    assert all(sentence.startswith(begin) for sentence, begin in zip(sentences, said, strict=True)), sentences
+    sentences = drift(project(tmp_path, **keys), detected, tmp_path)
+    assert len(sentences) == len(expected), sentences
+    assert all(sentence.startswith(begin) for sentence, begin in zip(sentences, expected, strict=True)), sentences
 
 
-def test_the_keys_that_are_not_set(tmp_path: Path) -> None:
+def test_missing_keys_are_listed(tmp_path: Path) -> None:
     assert missing_keys(project(tmp_path)) == ("postCreate", "ci")
     assert missing_keys(project(tmp_path, copy=["node_modules"], ci={"test": {"command": "x"}})) == ()
 
 
-def test_a_proposal_is_known_by_its_commands_and_its_file(tmp_path: Path) -> None:
+def test_a_proposals_digest_depends_on_its_commands_and_its_file(tmp_path: Path) -> None:
     powers = {"projects": {"app": {"ci": {"default": "make test"}, "repo": "a/b"}}}
-    known = proposal_digest(powers, tmp_path / "x.yaml")
-    assert known == proposal_digest({"projects": {"app": {"ci": {"default": "make test"}}}}, tmp_path / "x.yaml")
-    assert known != proposal_digest(powers, tmp_path / "y.yaml")
-    assert known != proposal_digest({"projects": {"app": {"ci": {"default": "make"}}}}, tmp_path / "x.yaml")
+    first = proposal_digest(powers, tmp_path / "x.yaml")
+    assert first == proposal_digest({"projects": {"app": {"ci": {"default": "make test"}}}}, tmp_path / "x.yaml")
+    assert first != proposal_digest(powers, tmp_path / "y.yaml")
+    assert first != proposal_digest({"projects": {"app": {"ci": {"default": "make"}}}}, tmp_path / "x.yaml")
     assert proposal_digest({"projects": {"app": {"repo": "a/b"}}}, tmp_path / "x.yaml") == ""
     assert candidates_digest([NPM, PNPM], tmp_path) != candidates_digest([NPM], tmp_path)

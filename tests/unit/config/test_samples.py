@@ -1,4 +1,4 @@
-"""Every sample configuration loads as written, and says what it is meant to say."""
+"""The sample configurations: each loads without warnings and has the intended values."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def rules_of(name: str, tmp_path: Path, project: str = "shop") -> dict[str, Rule
 
 
 @pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.yaml")), ids=lambda p: p.stem)
-def test_loads_without_a_warning(path: Path) -> None:
+def test_samples_load_without_a_warning(path: Path) -> None:
     assert load(path, ENVIRON).warnings == ()
 
 
-def test_there_are_samples() -> None:
+def test_all_samples_are_tested() -> None:
     assert len(list(SAMPLES.glob("*.yaml"))) == 5
 
 
-def test_event_routing(tmp_path: Path) -> None:
+def test_the_event_routing_sample_has_its_rules(tmp_path: Path) -> None:
     config = sample("event-routing").config
     assert (config.defaults.runtime, config.defaults.agent) == ("tmux", "claude-code")
     assert config.orchestrator.max_parallel_agents == 10
@@ -51,7 +51,7 @@ def test_event_routing(tmp_path: Path) -> None:
     assert review.message == "Address review comments: {{comments}}"
 
 
-def test_first_run(tmp_path: Path) -> None:
+def test_the_first_run_sample_has_its_project_and_rules(tmp_path: Path) -> None:
     file = tmp_path / "agent-orchestrator.yaml"
     file.write_bytes((SAMPLES / "first-run.yaml").read_bytes())
     configs = ConfigSet(tmp_path / "home" / "config.yaml", ENVIRON, started_with=file, trust=TrustsEverything())
@@ -69,7 +69,7 @@ def test_first_run(tmp_path: Path) -> None:
     assert rules["changes-requested"].escalate_after_seconds == 1800.0
 
 
-def test_multi_project() -> None:
+def test_the_multi_project_sample_has_its_projects() -> None:
     projects = sample("multi-project").config.projects
     assert {name: p.session_prefix for name, p in projects.items()} == {
         "frontend": "fe",
@@ -79,7 +79,7 @@ def test_multi_project() -> None:
     assert projects["backend"].default_branch == "develop"
 
 
-def test_reactions(tmp_path: Path) -> None:
+def test_the_reactions_sample_has_its_rules(tmp_path: Path) -> None:
     config = sample("reactions").config
     assert config.defaults.tracker.plugin == "github"
     assert config.defaults.notifiers == ("desktop", "slack")
@@ -90,7 +90,7 @@ def test_reactions(tmp_path: Path) -> None:
     assert (label.trigger, label.action, label.condition) == ("label-added", "send-to-agent", "label == 'needs-tests'")
 
 
-def test_specialists(tmp_path: Path) -> None:
+def test_the_specialists_sample_has_its_profiles_and_rules(tmp_path: Path) -> None:
     config = sample("specialists").config
     front, back = config.agents["frontend-specialist"], config.agents["backend-specialist"]
     assert (front.tool, front.runtime, front.skills) == ("claude-code", "tmux", ("react-development", "css-styling"))

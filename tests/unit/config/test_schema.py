@@ -1,4 +1,4 @@
-"""What the models tell of themselves."""
+"""The schema, help text and reference page generated from the configuration models."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agent_orchestrator.core.rules import DEFAULT_RULES, TEMPLATE_VARIABLES
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "configuration.md"
 
 
-def test_the_default_rules() -> None:
+def test_the_default_rules_have_the_documented_values() -> None:
     rules = {rule.trigger: rule for rule in DEFAULT_RULES}
     ci = rules["ci-failed"]
     assert (ci.action, ci.retries, ci.backoff, ci.escalate_after_count) == ("send-to-agent", 2, (30, 600), 2)
@@ -35,7 +35,7 @@ def test_the_default_rules() -> None:
     assert {rules[t].action for t in ("pr-closed", "all-complete", "conflict-predicted")} == {"notify"}
 
 
-def test_the_default_rules_are_sound() -> None:
+def test_the_messages_of_the_default_rules_are_valid() -> None:
     for rule in DEFAULT_RULES:
         check(rule.message, TEMPLATE_VARIABLES)
     assert len({rule.name for rule in DEFAULT_RULES}) == len(DEFAULT_RULES)
@@ -54,7 +54,7 @@ def test_every_key_has_a_description_and_is_in_the_help() -> None:
         assert key.path.rpartition(".")[2] in text
 
 
-def test_the_schema_speaks_canonically() -> None:
+def test_the_schema_uses_the_canonical_keys() -> None:
     schema = json_schema()
     assert json.loads(json.dumps(schema)) == schema
     assert {"port", "projects", "agents", "reactions", "notificationRouting", "$schema"} <= set(schema["properties"])
@@ -68,11 +68,11 @@ def test_the_schema_speaks_canonically() -> None:
 
 def test_the_reference_page_is_current() -> None:
     assert PAGE.read_text() == reference_markdown(), (
-        "write it anew: python -c 'from agent_orchestrator.config.schema import *; print(reference_markdown(), end=\"\")'"
+        "rewrite it: python -c 'from agent_orchestrator.config.schema import *; print(reference_markdown(), end=\"\")'"
     )
 
 
-def test_the_schema_for_editors_is_kept_current(tmp_path: Path) -> None:
+def test_an_outdated_schema_file_for_editors_is_rewritten(tmp_path: Path) -> None:
     file = tmp_path / "schema.json"
     keep_schema(file)
     text = file.read_text()

@@ -1,4 +1,4 @@
-"""Several files in force at once: whose word counts, what a change does, what a broken file does."""
+"""Several configuration files at once: precedence, reloading and broken files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.parts import TrustsBy, TrustsEverything
 
 
 class World:
-    """A home, some repositories, and the files in force."""
+    """A home folder, repositories, and the set of loaded files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -37,7 +37,7 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def test_a_project_takes_the_nearest_word(world: World) -> None:
+def test_a_projects_own_value_has_precedence(world: World) -> None:
     world.home.write_text(
         "defaults: {runtime: process, agent: codex, agentConfig: {permissions: plan, model: m}, notifiers: [slack]}\n"
         "agents: {fast: {tool: aider, model: small}}\nreactions: {ci-failed: {retries: 9, priority: info}}\n"
@@ -65,7 +65,7 @@ def test_a_project_takes_the_nearest_word(world: World) -> None:
     assert (rule.retries, rule.priority, rule.backoff, rule.action) == (4, "info", (5.0, 5.0), "send-to-agent")
 
 
-def test_a_profiles_reactions_come_last(world: World) -> None:
+def test_a_profiles_reactions_have_precedence(world: World) -> None:
     world.configs.add(
         world.file(
             "shop", "reactions: {ci-failed: {retries: 4}}\nagents: {x: {reactions: {ci-failed: {retries: 1}}}}\n"
@@ -75,7 +75,7 @@ def test_a_profiles_reactions_come_last(world: World) -> None:
     assert retries == {None: 4, "x": 1}
 
 
-def test_rules_are_merged_once_until_the_configuration_is_another(world: World) -> None:
+def test_merged_rules_are_cached_until_the_configuration_changes(world: World) -> None:
     file = world.file("shop", "reactions: {ci-failed: {retries: 4}}\n")
     world.configs.add(file)
     first = world.configs.rules("shop")
@@ -85,7 +85,7 @@ def test_rules_are_merged_once_until_the_configuration_is_another(world: World) 
     assert next(r.retries for r in world.configs.rules("shop") if r.name == "ci-failed") == 5
 
 
-def test_what_an_agents_name_comes_to(world: World) -> None:
+def test_an_agents_name_resolves_to_its_profile_or_tool(world: World) -> None:
     world.configs.add(
         world.file(
             "shop",
@@ -110,7 +110,7 @@ def test_what_an_agents_name_comes_to(world: World) -> None:
     assert (other.tool, other.model, other.permissions, dict(other.options)) == ("aider", None, "plan", {})
 
 
-def test_a_tracker_of_another_kind_takes_no_options_over(world: World) -> None:
+def test_a_tracker_of_another_plugin_inherits_no_options(world: World) -> None:
     world.home.write_text("defaults: {tracker: {plugin: linear, teamId: T}}")
     world.configs.load_home()
     world.configs.add(world.file("shop", "project: {tracker: github}"))
@@ -121,7 +121,7 @@ def test_a_tracker_of_another_kind_takes_no_options_over(world: World) -> None:
     assert (blog.tracker.plugin, blog.tracker.options) == ("linear", {"teamId": "T", "states": "x"})
 
 
-def test_a_file_without_projects_is_about_its_repository(world: World) -> None:
+def test_a_file_without_projects_describes_its_repository(world: World) -> None:
     file = world.file("My Shop", "reactions: {}\n")
     world.configs.add(file)
     project = world.configs.project("my-shop")
@@ -137,7 +137,7 @@ def test_a_file_without_projects_is_about_its_repository(world: World) -> None:
     assert [p.id for p in world.configs.projects()] == ["my-shop", "x"]
 
 
-def test_what_concerns_the_daemon_counts_in_its_own_files_only(world: World) -> None:
+def test_settings_of_the_daemon_count_in_its_own_files_only(world: World) -> None:
     world.home.write_text("port: 4000\nhost: 0.0.0.0\n")
     started = world.file("a", "port: 5000\n")
     configs = ConfigSet(world.home, world.environ, started_with=started, trust=TrustsEverything())
@@ -169,7 +169,7 @@ def test_a_project_belongs_to_one_file(world: World) -> None:
     assert [p.id for p in world.configs.projects()] == ["other", "shop"]
 
 
-def test_a_changed_file_takes_effect_and_says_what_changed(world: World) -> None:
+def test_a_changed_file_is_reloaded_and_its_changed_keys_are_returned(world: World) -> None:
     file = world.file("shop", "defaults: {runtime: tmux}\nprojects: {shop: {path: .}, old: {path: x}}\n")
     world.configs.add(file)
     file.write_text("defaults: {runtime: process}\nprojects: {shop: {path: ., ci: make test}}\n")
@@ -181,7 +181,7 @@ def test_a_changed_file_takes_effect_and_says_what_changed(world: World) -> None
     assert world.configs.reload(file) == []
 
 
-def test_a_broken_file_leaves_the_last_good_one_in_force(world: World) -> None:
+def test_a_broken_file_leaves_the_last_valid_version_in_effect(world: World) -> None:
     file = world.file("shop", "projects: {shop: {path: ., runtime: process}}\n")
     world.configs.add(file)
     file.write_text("projects: {shop: {path: ., runtme: tmux}}\n")
@@ -197,7 +197,7 @@ def test_a_broken_file_leaves_the_last_good_one_in_force(world: World) -> None:
 
 
 class Trap(dict[str, str]):
-    """An environment in which nobody foresaw what one name does."""
+    """An environment in which reading one name raises an unexpected error."""
 
     def get(self, name: str, default: object = None) -> object:  # type: ignore[override]
         if name == "TRAP":
@@ -205,19 +205,21 @@ class Trap(dict[str, str]):
         return super().get(name, default)
 
 
-@pytest.mark.parametrize("when", ["read", "judged", "put in force"])
-def test_what_nobody_foresaw_is_that_files_alone(world: World, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+@pytest.mark.parametrize("when", ["read", "trust check", "put in force"])
+def test_an_unexpected_error_affects_only_its_own_file(
+    world: World, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
     def trusts(loaded: Loaded) -> bool:
-        if when == "judged" and "odd" in str(loaded.path):
+        if when == "trust check" and "odd" in str(loaded.path):
             raise LookupError("a trap\nof two lines")
         return True
 
-    def worked_out(name: str, *given: Any) -> ProjectConfig:
+    def resolve_project(name: str, *args: Any) -> ProjectConfig:
         if when == "put in force" and name == "odd":
             raise LookupError("a trap\nof two lines")
-        return project_config(name, *given)
+        return project_config(name, *args)
 
-    monkeypatch.setattr("agent_orchestrator.config.scope.project_config", worked_out)
+    monkeypatch.setattr("agent_orchestrator.config.scope.project_config", resolve_project)
     world.configs = ConfigSet(world.home, Trap(world.environ), trust=TrustsBy(trusts))
     world.configs.add(world.file("shop", "port: 1\n"))
     name = '"${TRAP}"' if when == "read" else "x"
@@ -228,16 +230,16 @@ def test_what_nobody_foresaw_is_that_files_alone(world: World, monkeypatch: pyte
                 ConfigError, match=r'odd/agent-orchestrator.yaml cannot be used \("LookupError: a trap of two lines"'
             ):
                 world.configs.add(odd)
-    assert [bool(one["exc_info"]) for one in logged] == [True]
+    assert [bool(line["exc_info"]) for line in logged] == [True]
     assert list(world.configs.broken) == [odd] and "\n" not in world.configs.broken[odd]
     assert [project.id for project in world.configs.projects()] == ["shop"] and world.configs.loaded(odd) is None
     odd.write_text("port: 2\n")
-    when = "mended"
+    when = "fixed"
     world.configs.add(odd)
     assert world.configs.broken == {} and [project.id for project in world.configs.projects()] == ["odd", "shop"]
 
 
-def test_the_users_own_file_reloads_for_all(world: World) -> None:
+def test_the_users_own_file_is_reloaded_for_all_projects(world: World) -> None:
     world.configs.load_home()
     world.configs.add(world.file("shop", ""))
     world.home.write_text("defaults: {agent: codex}")
@@ -252,14 +254,14 @@ def test_the_users_own_file_reloads_for_all(world: World) -> None:
     assert shop.agent == "claude-code"
 
 
-def test_the_users_own_file_is_about_no_repository(world: World) -> None:
+def test_the_users_own_file_may_not_describe_a_repository(world: World) -> None:
     world.home.write_text("runtime: process\nci: make test\n")
     with pytest.raises(ConfigError, match="ci, runtime belongs to a project"):
         world.configs.load_home()
     assert list(world.configs.broken) == [world.home]
 
 
-def test_removing(world: World) -> None:
+def test_removed_projects_and_files_stay_removed(world: World) -> None:
     file = world.file("a", "projects: {x: {path: x}, y: {path: y}}")
     world.configs.add(file)
     world.configs.remove_project("x")
@@ -269,15 +271,15 @@ def test_removing(world: World) -> None:
     assert (world.configs.projects(), world.configs.files) == ((), ())
 
 
-def test_repositories_without_a_file(world: World) -> None:
-    made = world.configs.add_adhoc("lone", world.folder / "lone")
-    assert (made.file, made.path, made.agent) == (None, world.folder / "lone", "claude-code")
+def test_a_repository_without_a_file_can_be_added(world: World) -> None:
+    adhoc = world.configs.add_adhoc("lone", world.folder / "lone")
+    assert (adhoc.file, adhoc.path, adhoc.agent) == (None, world.folder / "lone", "claude-code")
     world.configs.add_adhoc("lone", world.folder / "lone")
     with pytest.raises(ConfigError, match="another id"):
         world.configs.add_adhoc("lone", world.folder / "elsewhere")
 
 
-def test_limits(world: World) -> None:
+def test_limits_are_collected_from_all_files(world: World) -> None:
     world.home.write_text("orchestrator: {maxParallelAgents: 9}")
     world.configs.load_home()
     world.configs.add(
@@ -293,15 +295,15 @@ def test_limits(world: World) -> None:
     ]
 
 
-def test_limits_of_profiles_and_machines(world: World) -> None:
+def test_limits_of_profiles_and_machines_are_collected(world: World) -> None:
     world.home.write_text("cluster: {maxParallelAgents: 5}\nagents: {any: {maxParallelAgents: 6}}")
     world.configs.load_home()
     world.configs.add(
         world.file("a", "agents: {ui: {maxParallelAgents: 2}, api: {}}\nprojects: {x: {path: x}, y: {path: y}}")
     )
     world.configs.add_adhoc("z", world.folder / "z")
-    found = [(sorted(one.projects), one.count, one.profile, one.machine) for one in world.configs.limits()]
-    assert found == [
+    limits = [(sorted(limit.projects), limit.count, limit.profile, limit.machine) for limit in world.configs.limits()]
+    assert limits == [
         (["x", "y", "z"], 6, "any", False),
         (["x", "y"], 2, "ui", False),
         (["x", "y", "z"], 5, None, True),
@@ -310,7 +312,7 @@ def test_limits_of_profiles_and_machines(world: World) -> None:
     assert sorted(world.configs.limits()[1].projects) == ["x"], "they follow the projects"
 
 
-def test_folders_and_paths(world: World) -> None:
+def test_paths_are_resolved_relative_to_the_file(world: World) -> None:
     world.configs.add(
         world.file("a", "projects: {x: {path: ~/x, worktreeDir: ../trees}, y: {path: sub/y, agentRulesFile: R.md}}")
     )
@@ -327,5 +329,5 @@ def test_folders_and_paths(world: World) -> None:
     ("name", "expected"),
     [("My App", "my-app"), ("..", "project"), ("Größe_2", "groe-2"), ("-x-", "x"), ("日本", "project")],
 )
-def test_slugs(name: str, expected: str) -> None:
+def test_project_ids_are_derived_from_names(name: str, expected: str) -> None:
     assert slug(name) == expected

@@ -1,4 +1,4 @@
-"""What a file would run or open of the user's: every key is decided about, and what nobody trusts is out of force."""
+"""Trust: every key that runs programs or opens access is recognized, and has no effect in an untrusted file."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def loaded(text: str, environ: dict[str, str] | None = None) -> Loaded:
     return load_text(text, Path("/repo/ao.yaml"), environ or {})
 
 
-def found(text: str, own: str = "") -> dict[str, Any]:
+def powers_of(text: str, own: str = "") -> dict[str, Any]:
     return powers(loaded(text), TrustContext(Path("/repo"), loaded(own).config if own else m.Config()))
 
 
@@ -56,8 +56,8 @@ reactions:
 """
 
 
-def test_nothing_that_runs_or_opens_needs_no_trust() -> None:
-    assert found(HARMLESS) == {}
+def test_a_harmless_file_needs_no_trust() -> None:
+    assert powers_of(HARMLESS) == {}
     assert digest({}) == ""
     assert without_powers(loaded(HARMLESS)) == loaded(HARMLESS).config
 
@@ -143,23 +143,25 @@ POWERS = [
 
 
 @pytest.mark.parametrize("text", POWERS)
-def test_everything_that_runs_or_opens_is_told_and_out_of_force(text: str) -> None:
-    told = found(text)
-    assert told and json.loads(json.dumps(told)) == told and len(digest(told)) == 64
+def test_every_power_is_listed_and_has_no_effect_without_trust(text: str) -> None:
+    powers_found = powers_of(text)
+    assert powers_found and json.loads(json.dumps(powers_found)) == powers_found and len(digest(powers_found)) == 64
     file = loaded(text)
-    left = powers(Loaded(file.path, without_powers(file, TrustContext(Path("/repo")))), TrustContext(Path("/repo")))
-    assert left == {} or _only_guarded(left), f"still in force: {left}"
+    remaining = powers(
+        Loaded(file.path, without_powers(file, TrustContext(Path("/repo")))), TrustContext(Path("/repo"))
+    )
+    assert remaining == {} or _only_guarded(remaining), f"still in force: {remaining}"
 
 
-def _only_guarded(left: dict[str, Any]) -> bool:
-    """What stays is refused where it would be used: `Projects.check_trust`."""
-    names = {name for part in left.values() for name in _names(part)}
-    guarded = {_alias(section, key) for section, keys in KEYS.items() for key, told in keys.items() if _guarded(told)}
+def _only_guarded(remaining: dict[str, Any]) -> bool:
+    """Return whether the remaining powers are refused where they are used: `Projects.check_trust`."""
+    names = {name for part in remaining.values() for name in _names(part)}
+    guarded = {_alias(section, key) for section, keys in KEYS.items() for key, power in keys.items() if _guarded(power)}
     return names <= guarded | {"docker", "default", "hosts", "projects", "project", "team", "a", "fix"}
 
 
-def _guarded(told: str | Power) -> bool:
-    return isinstance(told, Power) and told.guarded
+def _guarded(power: str | Power) -> bool:
+    return isinstance(power, Power) and power.guarded
 
 
 def _alias(section: type[BaseModel], key: str) -> str:
@@ -170,14 +172,14 @@ def _names(part: Any) -> list[str]:
     return [name for key, inner in part.items() for name in (key, *_names(inner))] if isinstance(part, dict) else []
 
 
-def test_every_key_is_decided_about() -> None:
-    """A new key of the models is nobody's until somebody says what it can do."""
-    seen: set[type[BaseModel]] = set()
+def test_every_key_is_classified() -> None:
+    """A new key of the models must be classified."""
+    sections: set[type[BaseModel]] = set()
 
     def walk(section: type[BaseModel]) -> None:
-        if section in seen or section in (m.Check, m.Ports, m.Screen, m.Budget, m.FleetBudget, m.Routing):
+        if section in sections or section in (m.Check, m.Ports, m.Screen, m.Budget, m.FleetBudget, m.Routing):
             return
-        seen.add(section)
+        sections.add(section)
         if section not in (m.Reaction, m.Plugin, m.Notifier, m.PluginFile, m.Tls, m.Cluster, m.Power, m.Resources):
             assert set(KEYS[section]) == set(section.model_fields), section
         for field in section.model_fields.values():
@@ -185,7 +187,7 @@ def test_every_key_is_decided_about() -> None:
                 walk(inner)
 
     walk(m.Config)
-    assert {m.Project, m.Profile, m.Docker, m.Coordinator, m.AgentConfig} <= seen
+    assert {m.Project, m.Profile, m.Docker, m.Coordinator, m.AgentConfig} <= sections
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:
@@ -224,7 +226,7 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
         ),
     ],
 )
-def test_walls_that_a_file_no_longer_puts_up_are_known(before: str, after: str, gone: str) -> None:
+def test_a_restriction_removed_from_a_file_is_recognized(before: str, after: str, gone: str) -> None:
     put_up = walls(loaded(before))
     assert put_up[gone]
     assert not walls(loaded(after), m.Config())[gone]
@@ -232,46 +234,48 @@ def test_walls_that_a_file_no_longer_puts_up_are_known(before: str, after: str, 
     assert all(still[wall] for wall, held in put_up.items() if held)
 
 
-def test_walls_that_the_users_own_file_puts_up_need_no_other() -> None:
+def test_restrictions_of_the_users_own_file_suffice() -> None:
     own = loaded("defaults: {runtime: docker, agentConfig: {permissions: plan}}").config
     assert not any(walls(loaded("{}")).values()), "a file that never had any is asked about none"
     held = walls(loaded("{}"), own)
     assert held["runtime: docker"] and held["permissions: plan"] and held["permissions: default"]
 
 
-def test_trust_holds_for_content() -> None:
+def test_trust_depends_on_the_content() -> None:
     text = "projects: {a: {path: x, postCreate: [npm ci], ci: make test}, b: {path: y, ci: tox}}"
-    one = found(text)
+    original = powers_of(text)
     same = (
         "projects: {b: {path: z, ci: {command: tox, timeout: 5m}}, a: {path: q, ci: make test, postCreate: [npm ci]}}"
     )
-    assert digest(one) == digest(found(same))
-    assert digest(one) != digest(found(text.replace("npm ci", "npm ci; evil")))
-    resumed = [found(f"agents: {{a: {{command: [cli], resume: [{word}]}}}}") for word in ("x", "y")]
+    assert digest(original) == digest(powers_of(same))
+    assert digest(original) != digest(powers_of(text.replace("npm ci", "npm ci; evil")))
+    resumed = [powers_of(f"agents: {{a: {{command: [cli], resume: [{word}]}}}}") for word in ("x", "y")]
     assert digest(resumed[0]) != digest(resumed[1])
     rule = (
         "reactions: {take: {trigger: label-added, action: spawn, auto: false, condition: label == 'agent', message: a}}"
     )
     for before, after in (("auto: false", "auto: true"), ("'agent'", "'bug'"), ("label-added", "issue-assigned")):
-        assert digest(found(rule)) != digest(found(rule.replace(before, after)))
-    assert digest(found(rule)) == digest(found(rule.replace("message: a", "message: b")))
+        assert digest(powers_of(rule)) != digest(powers_of(rule.replace(before, after)))
+    assert digest(powers_of(rule)) == digest(powers_of(rule.replace("message: a", "message: b")))
     for over in ("project: {reactions: {take: {auto: true}}}", "agents: {a: {reactions: {take: {agent: codex}}}}"):
-        assert digest(found(rule)) != digest(found(f"{rule}\n{over}"))
+        assert digest(powers_of(rule)) != digest(powers_of(f"{rule}\n{over}"))
 
 
-def test_less_than_the_users_own_file_wants_needs_trust() -> None:
-    assert found("defaults: {agentConfig: {permissions: auto-edit}}") == {}
-    assert found("defaults: {agentConfig: {permissions: auto-edit}}", "defaults: {agentConfig: {permissions: default}}")
-    assert found("defaults: {runtime: process}") == {}
-    assert found("defaults: {runtime: process}", "defaults: {runtime: docker}")
-    assert found("agents: {a: {runtime: tmux}}", "defaults: {runtime: docker}")
-    assert found("defaults: {notifiers: [chat]}", "notifiers: {chat: {plugin: slack}}") == {}
-    assert found("defaults: {agent: mine}", "agents: {mine: {tool: codex}}") == {}
-    assert found("defaults: {agent: mine}", WALLED) == found("project: {agent: mine}", BOUNDED) == {}
+def test_a_weaker_restriction_than_the_users_own_needs_trust() -> None:
+    assert powers_of("defaults: {agentConfig: {permissions: auto-edit}}") == {}
+    assert powers_of(
+        "defaults: {agentConfig: {permissions: auto-edit}}", "defaults: {agentConfig: {permissions: default}}"
+    )
+    assert powers_of("defaults: {runtime: process}") == {}
+    assert powers_of("defaults: {runtime: process}", "defaults: {runtime: docker}")
+    assert powers_of("agents: {a: {runtime: tmux}}", "defaults: {runtime: docker}")
+    assert powers_of("defaults: {notifiers: [chat]}", "notifiers: {chat: {plugin: slack}}") == {}
+    assert powers_of("defaults: {agent: mine}", "agents: {mine: {tool: codex}}") == {}
+    assert powers_of("defaults: {agent: mine}", WALLED) == powers_of("project: {agent: mine}", BOUNDED) == {}
     walled = "{tool: claude-code, runtime: docker, permissions: plan}"
-    assert found(f"defaults: {{agent: theirs}}\nagents: {{theirs: {walled}}}", WALLED) == {}
-    assert found("agents: {theirs: {tool: codex}}\ndefaults: {agent: theirs}", "defaults: {runtime: docker}") == {}
-    assert found("defaults: {agent: demo}\nreactions: {ci-failed: {message: 'see [1], [2]'}}", "") == {}
+    assert powers_of(f"defaults: {{agent: theirs}}\nagents: {{theirs: {walled}}}", WALLED) == {}
+    assert powers_of("agents: {theirs: {tool: codex}}\ndefaults: {agent: theirs}", "defaults: {runtime: docker}") == {}
+    assert powers_of("defaults: {agent: demo}\nreactions: {ci-failed: {message: 'see [1], [2]'}}", "") == {}
 
 
 WALLED = "defaults: {agent: mine}\nagents: {mine: {tool: codex, runtime: docker, permissions: plan}}"
@@ -330,9 +334,9 @@ BOUNDED = "defaults: {agent: mine}\nagents: {mine: {tool: codex, budget: {perDay
         ("reactions: {approved-and-green: {auto: false}}", "reactions: {approved-and-green: {auto: true}}"),
     ],
 )
-def test_what_the_users_own_file_says_of_an_agent_or_a_rule_is_changed_by_trust_alone(own: str, text: str) -> None:
+def test_overriding_the_users_own_agents_or_rules_needs_trust(own: str, text: str) -> None:
     mine = loaded(own).config
-    assert found(text, own)
+    assert powers_of(text, own)
     around = TrustContext(Path("/repo"), mine)
     left = Loaded(Path("/repo/ao.yaml"), without_powers(loaded(text), around))
     assert powers(left, around) == {}
@@ -340,26 +344,33 @@ def test_what_the_users_own_file_says_of_an_agent_or_a_rule_is_changed_by_trust_
         assert rules(mine.reactions, reactions) == rules(mine.reactions)
 
 
-def test_a_profile_lands_nothing_unseen_by_a_rule_of_its_files_project() -> None:
-    land = "reactions: {land: {trigger: approved-and-green, action: merge}}"
+def test_a_profile_turning_a_projects_rule_into_a_merge_needs_trust() -> None:
+    merge_rule = "reactions: {land: {trigger: approved-and-green, action: merge}}"
     over = "agents: {a: {reactions: {land: {trigger: conflicts-seen}}}}"
-    assert found(f"project: {{{land}}}") == {} == found(f"project: {{{land.replace('land:', 'other:')}}}\n{over}")
-    for text in (f"project: {{{land}}}\n{over}", f"projects: {{b: {{path: x, {land}}}, c: {{path: y}}}}\n{over}"):
-        assert found(text)["agents"]["a"]["reactions"] == {"land": {"trigger": "conflicts-seen"}}
+    assert (
+        powers_of(f"project: {{{merge_rule}}}")
+        == {}
+        == powers_of(f"project: {{{merge_rule.replace('land:', 'other:')}}}\n{over}")
+    )
+    for text in (
+        f"project: {{{merge_rule}}}\n{over}",
+        f"projects: {{b: {{path: x, {merge_rule}}}, c: {{path: y}}}}\n{over}",
+    ):
+        assert powers_of(text)["agents"]["a"]["reactions"] == {"land": {"trigger": "conflicts-seen"}}
         assert without_powers(loaded(text)).agents["a"].reactions == {}
 
 
-def test_words_for_an_agent_or_a_rule_of_the_users_are_in_force_at_once() -> None:
+def test_messages_for_the_users_own_agents_and_rules_need_no_trust() -> None:
     own = "agents: {mine: {tool: codex, permissions: plan}}\nreactions: {take: {trigger: label-added, action: spawn}}"
-    assert found("agents: {mine: {rules: Be kind.}}\nreactions: {take: {message: Look at it.}}", own) == {}
-    assert found("reactions: {usage-limit: {priority: urgent, trigger: usage-limit, action: notify}}") == {}
-    assert found("reactions: {budget-exceeded: {action: notify}}") == {}
-    told = "reactions: {budget-exceeded: {auto: true, action: stop, priority: warning}}"
-    assert found(told, "orchestrator: {budget: {perDay: 5 USD}}") == {}
+    assert powers_of("agents: {mine: {rules: Be kind.}}\nreactions: {take: {message: Look at it.}}", own) == {}
+    assert powers_of("reactions: {usage-limit: {priority: urgent, trigger: usage-limit, action: notify}}") == {}
+    assert powers_of("reactions: {budget-exceeded: {action: notify}}") == {}
+    text = "reactions: {budget-exceeded: {auto: true, action: stop, priority: warning}}"
+    assert powers_of(text, "orchestrator: {budget: {perDay: 5 USD}}") == {}
 
 
 @pytest.mark.parametrize(
-    ("origin", "repo", "asked"),
+    ("origin", "repo", "needs_trust"),
     [
         ("git@github.com:o/a.git", "o/a", False),
         ("https://github.com/O/A", "https://github.com/o/a", False),
@@ -372,34 +383,36 @@ def test_words_for_an_agent_or_a_rule_of_the_users_are_in_force_at_once() -> Non
         ("git@github-work:o/a.git", "o/a", False),
     ],
 )
-def test_a_repository_that_is_not_the_checkouts_own_needs_trust(
-    tmp_path: Path, origin: str, repo: str, asked: bool
+def test_a_repository_other_than_the_checkouts_own_needs_trust(
+    tmp_path: Path, origin: str, repo: str, needs_trust: bool
 ) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "config").write_text(f'[remote "origin"]\n\turl = {origin}\n')
     file = load_text(f"project: {{repo: '{repo}'}}", tmp_path / "ao.yaml", {})
-    assert bool(powers(file)) == asked
+    assert bool(powers(file)) == needs_trust
     tracked = load_text(f"project: {{tracker: {{plugin: github, repo: '{repo}'}}}}", tmp_path / "ao.yaml", {})
-    assert bool(powers(tracked)) == asked
+    assert bool(powers(tracked)) == needs_trust
 
 
-def test_a_repository_is_looked_for_where_its_forge_is(tmp_path: Path) -> None:
+def test_a_repository_is_compared_on_the_host_of_its_forge(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
 
-    def asked(origin: str, text: str, own: str = "{}") -> bool:
+    def needs_trust(origin: str, text: str, own: str = "{}") -> bool:
         (tmp_path / ".git" / "config").write_text(f'[remote "origin"]\n\turl = {origin}\n')
         file = load_text(text, tmp_path / "ao.yaml", {})
         return bool(powers(file, TrustContext(tmp_path, loaded(own).config)))
 
     ours = "defaults: {scm: {plugin: github, apiUrl: 'https://git.example.com/api/v3'}}"
-    assert not asked("git@git.example.com:o/a.git", "project: {repo: o/a}", ours)
-    assert not asked("git@gitlab.com:o/a.git", "defaults: {scm: gitlab}\nproject: {repo: o/a}")
-    assert not asked("git@gitlab.com:o/a.git", "project: {repo: o/a, scm: gitlab, tracker: gitlab}")
-    assert asked("git@gitlab.com:o/a.git", "project: {repo: o/a, scm: gitlab, tracker: github}")
-    assert asked("git@github.com:o/a.git", "project: {scm: {plugin: github, apiUrl: 'https://github.com/'}}", ours)
+    assert not needs_trust("git@git.example.com:o/a.git", "project: {repo: o/a}", ours)
+    assert not needs_trust("git@gitlab.com:o/a.git", "defaults: {scm: gitlab}\nproject: {repo: o/a}")
+    assert not needs_trust("git@gitlab.com:o/a.git", "project: {repo: o/a, scm: gitlab, tracker: gitlab}")
+    assert needs_trust("git@gitlab.com:o/a.git", "project: {repo: o/a, scm: gitlab, tracker: github}")
+    assert needs_trust(
+        "git@github.com:o/a.git", "project: {scm: {plugin: github, apiUrl: 'https://github.com/'}}", ours
+    )
     theirs, jira = "project: {tracker: {plugin: jira, project: APP}}", "{plugin: jira, url: 'https://j.example'"
-    assert not asked("", theirs, f"defaults: {{tracker: {jira}, project: APP}}}}")
-    assert asked("", theirs, f"defaults: {{tracker: {jira}, project: HR}}}}")
+    assert not needs_trust("", theirs, f"defaults: {{tracker: {jira}, project: APP}}}}")
+    assert needs_trust("", theirs, f"defaults: {{tracker: {jira}, project: HR}}}}")
 
 
 STEERING = (
@@ -410,18 +423,18 @@ STEERING = (
 
 
 @pytest.mark.parametrize("name", STEERING.split())
-def test_variables_that_have_programs_run_others_need_trust(name: str) -> None:
-    assert found(f"project: {{env: {{{name}: x}}}}") and found(f"agents: {{a: {{env: {{{name}: x}}}}}}")
+def test_variables_that_make_programs_run_others_need_trust(name: str) -> None:
+    assert powers_of(f"project: {{env: {{{name}: x}}}}") and powers_of(f"agents: {{a: {{env: {{{name}: x}}}}}}")
 
 
-def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(tmp_path: Path) -> None:
+def test_a_pipe_in_place_of_a_project_file_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name in ("Makefile", "package.json", "plugin.py"):
         (tmp_path / name).symlink_to("pipe")
-    looking = threading.Thread(target=lambda: (detect(tmp_path), code_digest(tmp_path / "plugin.py")), daemon=True)
-    looking.start()
-    looking.join(60)
-    assert not looking.is_alive()
+    reading = threading.Thread(target=lambda: (detect(tmp_path), code_digest(tmp_path / "plugin.py")), daemon=True)
+    reading.start()
+    reading.join(60)
+    assert not reading.is_alive()
 
 
 def test_code_too_long_to_be_read_is_never_trusted(tmp_path: Path) -> None:
@@ -432,22 +445,22 @@ def test_code_too_long_to_be_read_is_never_trusted(tmp_path: Path) -> None:
     assert code_digest(tmp_path / "link") != code_digest(tmp_path / "link")
 
 
-def test_what_is_filled_in_from_the_environment_needs_trust() -> None:
+def test_values_from_the_environment_need_trust() -> None:
     text = "project: {agentRules: 'Say ${SECRET}'}\nreactions: {agent-idle: {action: send-to-agent, message: 'x ${SECRET}'}}"
     file = loaded(text, {"SECRET": "hunter2"})
     assert powers(file) == {"variables": ["SECRET"]}
-    assert "hunter2" not in str(without_powers(file).reactions), "a running agent is not told"
+    assert "hunter2" not in str(without_powers(file).reactions), "a running agent does not get it"
     assert loaded("project: {agentRules: '$${SECRET}'}", {"SECRET": "x"}).variables == ()
     assert loaded("project: {agentRules: '${SECRET:-none}'}").variables == ()
 
 
-def test_what_concerns_the_whole_daemon_is_asked_about_by_itself() -> None:
+def test_settings_of_the_daemon_are_listed_separately() -> None:
     file = loaded("host: 0.0.0.0\ndatabase: postgresql://evil.example/x\nport: 4000\n")
     assert powers(file) == {}
     assert set(daemon_settings(file)) == {"host", "database"}
 
 
-def test_a_committed_file_has_no_say_in_what_concerns_the_daemon(tmp_path: Path) -> None:
+def test_a_committed_file_cannot_set_settings_of_the_daemon(tmp_path: Path) -> None:
     file = tmp_path / "agent-orchestrator.yaml"
     file.write_text("host: 0.0.0.0\ntls: {own: true}\ndatabase: postgresql://evil.example/x\nport: 4000\n")
     for foreign, host in ((False, "0.0.0.0"), (True, "127.0.0.1")):
@@ -457,7 +470,7 @@ def test_a_committed_file_has_no_say_in_what_concerns_the_daemon(tmp_path: Path)
         assert config.daemon.database.startswith("postgresql" if not foreign else "sqlite")
 
 
-def test_code_is_trusted_with_its_content(tmp_path: Path) -> None:
+def test_trust_in_code_depends_on_its_content(tmp_path: Path) -> None:
     plugin, file = tmp_path / "p.py", tmp_path / "ao.yaml"
     plugin.write_text("x = 1")
     named = load_text("plugins: [./p.py]\nproject: {docker: {dockerfile: ci/Dockerfile}}", file, {})
@@ -467,20 +480,20 @@ def test_code_is_trusted_with_its_content(tmp_path: Path) -> None:
     assert code_digest(plugin) != before != code_digest(tmp_path / "ci" / "Dockerfile")
 
 
-def test_projects_elsewhere_are_not_taken_before_trust(tmp_path: Path) -> None:
+def test_projects_outside_the_repository_are_ignored_without_trust(tmp_path: Path) -> None:
     (tmp_path / "repo").mkdir()
     file = tmp_path / "repo" / "ao.yaml"
     file.write_text("projects: {mine: {path: .}, yours: {path: ../private, agentRules: Push it.}}")
     trusted = False
     config = ConfigSet(tmp_path / "home.yaml", {}, trust=TrustsBy(lambda _loaded: trusted))
     config.add(file)
-    assert [one.id for one in config.projects()] == ["mine"]
+    assert [project.id for project in config.projects()] == ["mine"]
     trusted = True
     config.reload(file)
-    assert [one.id for one in config.projects()] == ["mine", "yours"]
+    assert [project.id for project in config.projects()] == ["mine", "yours"]
 
 
-def test_without_trust_nobody_sees_the_powers(tmp_path: Path) -> None:
+def test_powers_have_no_effect_without_trust(tmp_path: Path) -> None:
     file = tmp_path / "ao.yaml"
     file.write_text(
         "project: {trustedAuthors: [mallory], commands: [x], env: {A_URL: b}, scm: {plugin: github, webhook: {secret: s}}, sandbox: none}\n"
@@ -491,20 +504,25 @@ def test_without_trust_nobody_sees_the_powers(tmp_path: Path) -> None:
     trusted = False
     config = ConfigSet(tmp_path / "home.yaml", {}, trust=TrustsBy(lambda _loaded: trusted))
     config.add(file)
-    [one] = config.projects()
-    assert (one.trusted_authors, one.commands, one.env, one.plugins) == ((), (), {}, ())
-    assert (one.scm.plugin, one.scm.options, one.unsandboxed, one.coordinator.may) == ("github", {}, False, ())
-    assert set(one.notifiers) == {"desktop"}
-    assert not any(rule.command for rule in config.rules(one.id))
+    [project] = config.projects()
+    assert (project.trusted_authors, project.commands, project.env, project.plugins) == ((), (), {}, ())
+    assert (project.scm.plugin, project.scm.options, project.unsandboxed, project.coordinator.may) == (
+        "github",
+        {},
+        False,
+        (),
+    )
+    assert set(project.notifiers) == {"desktop"}
+    assert not any(rule.command for rule in config.rules(project.id))
     trusted = True
     config.trust_changed()
-    [one] = config.projects()
-    assert (one.trusted_authors, one.commands, one.env) == (("mallory",), ("x",), {"A_URL": "b"})
-    assert any(rule.command for rule in config.rules(one.id))
+    [project] = config.projects()
+    assert (project.trusted_authors, project.commands, project.env) == (("mallory",), ("x",), {"A_URL": "b"})
+    assert any(rule.command for rule in config.rules(project.id))
 
 
 @pytest.mark.skipif(os.name != "posix", reason="owners and modes")
-def test_a_file_that_others_could_have_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_others_may_write_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "agent-orchestrator.yaml"
     file.write_text(HARMLESS)
     load(file, {})

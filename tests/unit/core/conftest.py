@@ -1,4 +1,4 @@
-"""A store that fails is tried again at once: nobody waits here."""
+"""Writes to a failing store are retried at once, without pauses."""
 
 from __future__ import annotations
 

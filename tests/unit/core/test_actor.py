@@ -1,4 +1,4 @@
-"""On whose behalf something is recorded: it holds for what is begun meanwhile, and no longer."""
+"""The actor of recorded events: inherited by tasks begun within a request, and by nothing afterwards."""
 
 from __future__ import annotations
 
@@ -20,78 +20,78 @@ from tests.unit.core.world import Time
 pytestmark = pytest.mark.anyio
 
 
-def told(key: str, source: str = "person", session: str | None = None) -> Event:
+def stopped_event(key: str, source: str = "person", session: str | None = None) -> Event:
     return Event(e.DaemonStopped(key), 1.0, source, key, session=session)
 
 
-async def started() -> Flow:
+async def start_flow() -> Flow:
     flow = Flow(MemoryStore(), Time(100.0), lambda _project, _profile: ())
     await flow.start()
     return flow
 
 
-async def recorded(flow: Flow) -> dict[str, tuple[str, int | None]]:
-    return {one.key: (one.actor, one.cause) for one in await flow.store.events()}
+async def actors_by_key(flow: Flow) -> dict[str, tuple[str, int | None]]:
+    return {event.key: (event.actor, event.cause) for event in await flow.store.events()}
 
 
-async def test_it_holds_for_tasks_begun_within_and_ends_with_the_request() -> None:
-    flow = await started()
+async def test_tasks_begun_within_a_request_inherit_its_actor() -> None:
+    flow = await start_flow()
     ended = asyncio.Event()
 
     async def within() -> None:
-        await flow.append(told("within"))
+        await flow.append(stopped_event("within"))
 
     async def later() -> None:
         await ended.wait()
-        await flow.append(told("later"))
+        await flow.append(stopped_event("later"))
 
     with acting_as("token ci", 7) as behalf:
         await asyncio.create_task(within())
         outliving = asyncio.create_task(later())
-        await flow.append(told("mine"))
+        await flow.append(stopped_event("mine"))
         assert behalf.told == 2
     assert current() is None
     ended.set()
     await outliving
-    assert await recorded(flow) == {"within": ("token ci", 7), "mine": ("token ci", 7), "later": ("person", None)}
+    assert await actors_by_key(flow) == {"within": ("token ci", 7), "mine": ("token ci", 7), "later": ("person", None)}
     await flow.stop()
 
 
-async def test_each_of_those_who_share_a_commit_keeps_his_own_name() -> None:
-    flow = await started()
+async def test_events_sharing_a_commit_keep_their_own_actors() -> None:
+    flow = await start_flow()
 
-    async def ask(name: str) -> None:
+    async def append_as(name: str) -> None:
         with acting_as(f"token {name}"):
-            await flow.append(told(name))
+            await flow.append(stopped_event(name))
 
-    await asyncio.gather(*(ask(name) for name in "abc"))
-    assert await recorded(flow) == {name: (f"token {name}", None) for name in "abc"}
+    await asyncio.gather(*(append_as(name) for name in "abc"))
+    assert await actors_by_key(flow) == {name: (f"token {name}", None) for name in "abc"}
     await flow.stop()
 
 
-async def test_what_an_effect_records_is_the_rules_or_the_daemons_because_of_the_event() -> None:
-    flow = await started()
+async def test_an_effects_events_name_its_rule_or_the_daemon_and_their_cause() -> None:
+    flow = await start_flow()
 
     async def run(intent: Intent, _attempts: int) -> Sequence[Event]:
-        await flow.append(told(f"{intent.key}:on-the-way", "github"))
-        return [told(f"{intent.key}:done")]
+        await flow.append(stopped_event(f"{intent.key}:on-the-way", "github"))
+        return [stopped_event(f"{intent.key}:done")]
 
     Runner(flow, {"x": Effect(run)}).start([])
     rows = [Row(Intent("x", key, "", args=args), 41, 1, 0.0) for key, args in (("r", {"rule": "ci-failed"}), ("d", {}))]
     await flow.append(rows=rows)
     while len(await flow.store.events()) < 4:
         await asyncio.sleep(0)
-    found = await recorded(flow)
-    assert found["r:on-the-way"] == found["r:done"] == ("rule ci-failed", 41)
-    assert found["d:on-the-way"] == found["d:done"] == ("daemon", 41)
+    actors = await actors_by_key(flow)
+    assert actors["r:on-the-way"] == actors["r:done"] == ("rule ci-failed", 41)
+    assert actors["d:on-the-way"] == actors["d:done"] == ("daemon", 41)
     await flow.stop()
 
 
-async def test_a_node_that_tells_of_an_agent_does_not_take_its_place() -> None:
-    flow = await started()
+async def test_a_node_reporting_for_an_agent_does_not_become_the_actor() -> None:
+    flow = await start_flow()
     with acting_as("node far"):
-        await flow.append(told("said", "spool", "app-x"), told("joined", "node"))
-    assert await recorded(flow) == {"said": ("agent app-x", None), "joined": ("node far", None)}
+        await flow.append(stopped_event("said", "spool", "app-x"), stopped_event("joined", "node"))
+    assert await actors_by_key(flow) == {"said": ("agent app-x", None), "joined": ("node far", None)}
     await flow.stop()
 
 
@@ -106,5 +106,5 @@ async def test_a_node_that_tells_of_an_agent_does_not_take_its_place() -> None:
         ("github", "github"),
     ],
 )
-def test_who_it_was_as_far_as_the_source_tells(source: str, actor: str) -> None:
+def test_the_actor_is_derived_from_the_source(source: str, actor: str) -> None:
     assert actor_of_source(source, "app-x") == actor

@@ -1,4 +1,4 @@
-"""Status and decisions for any facts: always one of the known, never more than one step at a time."""
+"""Status and intents for any facts: always a defined status, and at most one lifecycle step at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.reactions import decide, lifecycle_intents, still_needed
 from agent_orchestrator.core.rules import DEFAULT_RULES
 from agent_orchestrator.core.status import STUCK_AFTER, derive
-from tests.unit.core.drawn import SESSION, events
+from tests.unit.core.event_strategies import SESSION, events
 from tests.unit.core.test_facts_properties import begun, step
 
 ALL = settings(max_examples=120, derandomize=True, deadline=None, database=None)
@@ -34,7 +34,9 @@ COLUMNS = {
 
 @ALL
 @given(SEQUENCES, st.sampled_from([NOW, NOW + 599, NOW + 5000]))
-def test_a_status_is_known_rests_on_evidence_and_claims_no_work_without(sequence: list[Event], now: float) -> None:
+def test_every_status_is_defined_has_evidence_and_is_working_only_with_a_live_agent(
+    sequence: list[Event], now: float
+) -> None:
     facts = begun()
     for event in sequence:
         facts = step(facts, event)
@@ -56,7 +58,7 @@ def test_a_status_is_known_rests_on_evidence_and_claims_no_work_without(sequence
 
 @ALL
 @given(SEQUENCES)
-def test_one_step_at_a_time_each_under_a_key_of_its_own(sequence: list[Event]) -> None:
+def test_one_lifecycle_step_at_a_time_each_under_its_own_key(sequence: list[Event]) -> None:
     facts = begun()
     recorded: dict[str, str] = {}
     for event in sequence:
@@ -82,60 +84,62 @@ def test_one_step_at_a_time_each_under_a_key_of_its_own(sequence: list[Event]) -
             assert intents == []
         if facts.wanted == "stop":
             assert set(kinds) <= {"stop", "clean-up"}
-        lifecycle = [one for one in decide(before, facts, DEFAULT_RULES, NOW) if one.kind not in ("react", "escalate")]
-        assert {one.key for one in lifecycle} == set(keys) - {
-            one.key for one in lifecycle_intents(before, DEFAULT_RULES)
+        lifecycle = [
+            change for change in decide(before, facts, DEFAULT_RULES, NOW) if change.kind not in ("react", "escalate")
+        ]
+        assert {change.key for change in lifecycle} == set(keys) - {
+            change.key for change in lifecycle_intents(before, DEFAULT_RULES)
         }
         again = decide(facts, facts, DEFAULT_RULES, facts.updated_at)
         assert again == []
 
 
-def told(body: e.Body, at: float, key: str, source: str = "spool") -> Event:
+def agent_event(body: e.Body, at: float, key: str, source: str = "spool") -> Event:
     return Event(body, at, source, key, "app", SESSION, 1)
 
 
-def test_silence_in_a_turn_is_notified_once_when_its_time_has_come() -> None:
-    facts = step(begun(), told(e.AgentActivity("active"), 1000.0, "a"))
-    stuck = step(facts, told(e.TimerDue("silence"), 1600.0, "t", "daemon"))
+def test_silence_during_a_turn_is_notified_once() -> None:
+    facts = step(begun(), agent_event(e.AgentActivity("active"), 1000.0, "a"))
+    stuck = step(facts, agent_event(e.TimerDue("silence"), 1600.0, "t", "daemon"))
     first = decide(facts, stuck, DEFAULT_RULES, 1600.0)
-    assert [(one.kind, one.args["trigger"]) for one in first] == [("react", "agent-stuck")]
-    later = step(stuck, told(e.AgentUsage("m", 1, 1), 1650.0, "u", "hook"))
+    assert [(intent.kind, intent.args["trigger"]) for intent in first] == [("react", "agent-stuck")]
+    later = step(stuck, agent_event(e.AgentUsage("m", 1, 1), 1650.0, "u", "hook"))
     assert decide(stuck, later, DEFAULT_RULES, 1700.0) == []
 
 
-def test_a_sign_of_life_is_no_silence() -> None:
-    facts = step(begun(), told(e.AgentActivity("active"), 1000.0, "a"))
+def test_output_or_progress_ends_the_silence() -> None:
+    facts = step(begun(), agent_event(e.AgentActivity("active"), 1000.0, "a"))
     assert derive(facts, 1600.0).name == "stuck"
-    assert derive(step(facts, told(e.AgentOutput(), 1300.0, "o", "daemon")), 1600.0).name == "working"
-    assert derive(step(facts, told(e.AgentProgress(1, 2), 1300.0, "p")), 1600.0).name == "working"
+    assert derive(step(facts, agent_event(e.AgentOutput(), 1300.0, "o", "daemon")), 1600.0).name == "working"
+    assert derive(step(facts, agent_event(e.AgentProgress(1, 2), 1300.0, "p")), 1600.0).name == "working"
 
 
-def test_a_turn_that_somebody_interrupts_is_no_exit_and_a_lost_process_is() -> None:
-    facts = step(begun(), told(e.AgentActivity("active"), 1000.0, "a"))
-    esc = step(facts, told(e.AgentActivity("interrupted"), 1001.0, "i"))
+def test_an_interrupted_turn_is_no_exit_but_a_lost_process_is() -> None:
+    facts = step(begun(), agent_event(e.AgentActivity("active"), 1000.0, "a"))
+    esc = step(facts, agent_event(e.AgentActivity("interrupted"), 1001.0, "i"))
     assert derive(esc, 1002.0).name == "interrupted" and decide(facts, esc, DEFAULT_RULES, 1002.0) == []
-    lost = step(facts, told(e.AgentLost("the machine was started anew"), 1001.0, "x", "daemon"))
+    lost = step(facts, agent_event(e.AgentLost("the machine was started anew"), 1001.0, "x", "daemon"))
     assert derive(lost, 1002.0).name == "interrupted"
-    assert [one.args["trigger"] for one in decide(facts, lost, DEFAULT_RULES, 1002.0)] == ["agent-exited"]
+    assert [intent.args["trigger"] for intent in decide(facts, lost, DEFAULT_RULES, 1002.0)] == ["agent-exited"]
 
 
-def test_a_limit_met_again_is_waited_for_again() -> None:
-    limit = told(e.AgentLimit(1500.0), 1010.0, "l1")
+def test_a_limit_reached_again_is_awaited_again() -> None:
+    limit = agent_event(e.AgentLimit(1500.0), 1010.0, "l1")
     facts = step(begun(), limit)
-    key = next(one.key for one in lifecycle_intents(facts) if one.kind == "limit")
-    free = step(facts, told(e.AgentActivity("active"), 1020.0, "a"))
-    assert key not in [one.key for one in lifecycle_intents(free)]
-    again = step(free, told(e.AgentLimit(1500.0), 1030.0, "l2"))
-    assert key in [one.key for one in decide(free, again, DEFAULT_RULES, 1030.0)]
+    key = next(intent.key for intent in lifecycle_intents(facts) if intent.kind == "limit")
+    free = step(facts, agent_event(e.AgentActivity("active"), 1020.0, "a"))
+    assert key not in [intent.key for intent in lifecycle_intents(free)]
+    again = step(free, agent_event(e.AgentLimit(1500.0), 1030.0, "l2"))
+    assert key in [intent.key for intent in decide(free, again, DEFAULT_RULES, 1030.0)]
 
 
-def test_messages_go_one_after_the_other_the_oldest_first_and_the_task_before_all() -> None:
+def test_messages_are_delivered_in_order_and_the_task_first() -> None:
     facts = begun()
     for name in ("first", "second"):
-        facts = step(facts, told(e.MessageQueued(name, name), 1001.0, name, "person"))
-    assert [one.args["message"] for one in lifecycle_intents(facts) if one.kind == "deliver"] == ["first"]
-    facts = step(facts, told(e.MessageQueued("task", "do it", task=True), 1002.0, "task", "daemon"))
-    assert [one.args["message"] for one in lifecycle_intents(facts) if one.kind == "deliver"] == ["task"]
+        facts = step(facts, agent_event(e.MessageQueued(name, name), 1001.0, name, "person"))
+    assert [intent.args["message"] for intent in lifecycle_intents(facts) if intent.kind == "deliver"] == ["first"]
+    facts = step(facts, agent_event(e.MessageQueued("task", "do it", task=True), 1002.0, "task", "daemon"))
+    assert [intent.args["message"] for intent in lifecycle_intents(facts) if intent.kind == "deliver"] == ["task"]
     for name in ("task", "first"):
-        facts = step(facts, told(e.MessageDelivered(name), 1003.0, f"d:{name}", "daemon"))
-    assert [one.args["message"] for one in lifecycle_intents(facts) if one.kind == "deliver"] == ["second"]
+        facts = step(facts, agent_event(e.MessageDelivered(name), 1003.0, f"d:{name}", "daemon"))
+    assert [intent.args["message"] for intent in lifecycle_intents(facts) if intent.kind == "deliver"] == ["second"]

@@ -1,4 +1,4 @@
-"""The engine in single situations: each was, or could have been, a message lost or doubled, or a session that hangs."""
+"""The engine in single situations that could lose or duplicate a message or leave a session hanging."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def states(world: World) -> list[str]:
     return [message.state for message in world.flow.sessions[SESSION].messages]
 
 
-async def test_a_message_that_cannot_be_delivered_is_told_and_holds_nobody_back(world: World) -> None:
+async def test_an_undeliverable_message_fails_and_does_not_delay_the_next(world: World) -> None:
     await world.settle()
     world.faults["deliver"] = ["fatal"]
     await world.send()
@@ -57,13 +57,13 @@ async def test_a_message_sent_before_a_pasted_prompt_follows_it(world: World) ->
     assert states(world) == ["delivered", "delivered"]
 
 
-async def test_a_stop_while_the_agent_is_being_launched_comes_to_its_end(world: World) -> None:
+async def test_a_stop_during_the_launch_is_completed(world: World) -> None:
     world.faults["launch"] = ["after"]
     for _ in range(200):
         await world.steps(1)
         if world.terminals:
             break
-    await world.tell(world.event(e.StopRequested()))
+    await world.append_or_skip(world.event(e.StopRequested()))
     await world.settle()
     assert world.flow.sessions[SESSION].stopped
 
@@ -82,15 +82,15 @@ async def test_a_restore_after_a_failed_launch_launches_again_and_may_fail_again
 async def test_a_restore_after_a_stop_before_the_launch_launches(world: World) -> None:
     world.faults["launch"] = ["again"]
     await world.steps(60)
-    await world.tell(world.event(e.StopRequested()))
+    await world.append_or_skip(world.event(e.StopRequested()))
     await world.settle()
     await world.restore()
     await world.settle()
     assert world.flow.sessions[SESSION].live
 
 
-async def test_what_was_written_but_not_recorded_is_not_written_again_by_the_next_launch(world: World) -> None:
-    """The disk is full when a delivery is to be recorded, and the terminal is lost before it can be."""
+async def test_a_message_whose_delivery_was_not_recorded_is_not_written_twice(world: World) -> None:
+    """The disk is full when a delivery is recorded, and the terminal is lost before the retry."""
     await world.settle()
     await world.send()
     for _ in range(200):
@@ -104,7 +104,7 @@ async def test_what_was_written_but_not_recorded_is_not_written_again_by_the_nex
     assert list(world.written.values()) == [1]
 
 
-async def test_the_next_launch_waits_until_it_is_known_whether_a_message_was_written(world: World) -> None:
+async def test_the_next_launch_waits_for_the_result_of_a_pending_delivery(world: World) -> None:
     await world.settle()
     world.faults["deliver"] = ["after", "before", "before", "before"]
     await world.send()
@@ -115,7 +115,7 @@ async def test_the_next_launch_waits_until_it_is_known_whether_a_message_was_wri
 
 
 @pytest.mark.parametrize(("faults", "doubt"), [(["after", *["before"] * 9], True), (["fatal"], False)])
-async def test_a_delivery_that_was_tried_in_vain_says_whether_it_may_have_come(
+async def test_a_failed_delivery_says_whether_the_message_may_have_arrived(
     world: World, faults: list[str], doubt: bool
 ) -> None:
     await world.settle()
@@ -131,83 +131,83 @@ async def test_an_intent_needed_again_while_its_drop_is_recorded_is_not_lost(wor
     world.kill_agent(e.AgentExited(0))
     await world.steps(20)
     world.faults["launch"] = ["before"]
-    await world.tell(world.event(e.MessageQueued("first", "first")))
+    await world.append_or_skip(world.event(e.MessageQueued("first", "first")))
     await world.steps(20)
-    await world.tell(world.event(e.MessageFailed("first", "taken back")))
+    await world.append_or_skip(world.event(e.MessageFailed("first", "taken back")))
     world.time.advance(60.0)
     await asyncio.sleep(0)
-    await world.tell(world.event(e.MessageQueued("second", "second")))
+    await world.append_or_skip(world.event(e.MessageQueued("second", "second")))
     await world.settle()
     assert states(world) == ["failed", "delivered"]
 
 
-async def test_a_message_held_by_a_dialog_goes_when_the_dialog_closes_without_waiting_for_its_time(
+async def test_a_message_held_by_a_dialog_is_delivered_when_the_dialog_closes(
     world: World,
 ) -> None:
     await world.settle()
     blocked = world.event(e.AgentActivity("blocked"), generation=1, source="spool")
-    await world.tell(blocked)
+    await world.append_or_skip(blocked)
     await world.send()
     await world.steps(20)
     assert states(world) == ["queued"]
-    await world.tell(world.event(e.AgentActivity("active"), generation=1, source="spool"))
+    await world.append_or_skip(world.event(e.AgentActivity("active"), generation=1, source="spool"))
     await world.steps(20)
     assert states(world) == ["delivered"]
 
 
-async def test_a_dialog_that_closes_while_a_delivery_gives_way_to_it_is_not_missed(world: World) -> None:
+async def test_a_dialog_that_closes_while_a_delivery_is_postponed_is_noticed(world: World) -> None:
     await world.settle()
-    await world.tell(world.event(e.AgentActivity("blocked"), generation=1, source="spool"))
+    await world.append_or_skip(world.event(e.AgentActivity("blocked"), generation=1, source="spool"))
     queued = world.event(e.MessageQueued("m", "m"))
     active = world.event(e.AgentActivity("active"), generation=1, source="spool")
-    await world.tell(queued)
+    await world.append_or_skip(queued)
     for _ in range(200):
         await asyncio.sleep(0)
         if world.gave_way:  # which is being recorded now
             break
-    await world.tell(active)
+    await world.append_or_skip(active)
     await world.steps(40)
     assert states(world) == ["delivered"]
 
 
-async def test_what_is_recorded_between_a_start_and_the_first_effect_is_carried_out(world: World) -> None:
-    """A daemon finds the agent of a session gone that was being stopped, and records that before it begins to work."""
+async def test_events_between_the_start_and_the_first_effect_are_acted_on(world: World) -> None:
+    """A daemon finds the agent of a stopping session gone and records that before it runs effects."""
     await world.settle()
     world.faults["stop"] = ["again"]
-    await world.tell(world.event(e.StopRequested()))
+    await world.append_or_skip(world.event(e.StopRequested()))
     await world.steps(20)
     await world.end()
     world.store = world.store.clone()
     world.flow = Flow(world.store, world.time, lambda _project, _profile: DEFAULT_RULES)
     world.runner = Runner(world.flow, world.effects())
     pending = await world.flow.start()
-    await world.tell(world.event(e.AgentStopped(0), f"ended:{SESSION}:1", 1))
+    await world.append_or_skip(world.event(e.AgentStopped(0), f"ended:{SESSION}:1", 1))
     assert [row.intent.kind for row in pending if row.intent.kind != "silence"] == ["stop"]
     world.runner.start(pending)
     await world.settle()
     assert world.flow.sessions[SESSION].stopped
 
 
-async def test_the_same_thing_told_twice_is_stored_once(world: World) -> None:
+async def test_an_event_appended_twice_is_stored_once(world: World) -> None:
     event = world.event(e.AgentReport("x"), "once")
     both = await asyncio.gather(world.flow.append(event, event), world.flow.append(event))
     assert [len(stored) for stored in both] == [1, 0]
     assert await world.flow.append(event) == []
 
 
-async def test_appends_that_come_together_share_a_commit_and_keep_their_order() -> None:
+async def test_concurrent_appends_share_a_commit_and_keep_their_order() -> None:
     store = MemoryStore()
     flow = Flow(store, Time(5.0), lambda _project, _profile: DEFAULT_RULES)
     await flow.start()
     stored = await asyncio.gather(
         *(flow.append(Event(e.AgentReport(str(n)), 1.0, "test", f"k{n}", "app", SESSION)) for n in range(50))
     )
-    assert [one.seq for part in stored for one in part] == list(range(1, 51))
+    assert [event.seq for events in stored for event in events] == list(range(1, 51))
     assert store.commits < 5
     await flow.stop()
 
 
-async def test_a_failing_write_is_told_to_all_it_concerns_and_keeps_nothing() -> None:
+async def test_a_failed_write_raises_for_its_caller_and_stores_nothing() -> None:
     store = MemoryStore()
     flow = Flow(store, Time(5.0), lambda _project, _profile: DEFAULT_RULES)
     await flow.start()
@@ -219,7 +219,7 @@ async def test_a_failing_write_is_told_to_all_it_concerns_and_keeps_nothing() ->
     await flow.stop()
 
 
-async def test_what_nobody_would_say_again_is_written_as_soon_as_that_is_possible() -> None:
+async def test_events_without_a_waiting_caller_are_written_once_the_store_recovers() -> None:
     store = MemoryStore()
     flow = Flow(store, Time(5.0), lambda _project, _profile: DEFAULT_RULES)
     await flow.start()
@@ -230,20 +230,20 @@ async def test_what_nobody_would_say_again_is_written_as_soon_as_that_is_possibl
     await flow.stop()
 
 
-async def test_a_store_that_stays_away_keeps_nobody_from_ending() -> None:
+async def test_a_store_that_keeps_failing_does_not_block_the_stop() -> None:
     store = MemoryStore()
     flow = Flow(store, Time(5.0), lambda _project, _profile: DEFAULT_RULES)
     await flow.start()
     for write in range(1, 100_000):
         store.fail_at(write)
-    telling = asyncio.create_task(flow.append(created()))
+    appending = asyncio.create_task(flow.append(created()))
     await asyncio.sleep(0.01)
     await flow.stop()
     with pytest.raises(Temporary, match="full"):
-        await telling
+        await appending
 
 
-async def test_whatever_goes_wrong_while_it_is_told_that_a_write_failed_the_next_is_written(
+async def test_an_error_while_reporting_a_failed_write_does_not_block_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = MemoryStore()
@@ -262,7 +262,7 @@ async def test_whatever_goes_wrong_while_it_is_told_that_a_write_failed_the_next
     await flow.stop()
 
 
-async def test_what_cannot_be_recorded_harms_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_event_that_cannot_be_folded_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     flow = Flow(MemoryStore(), Time(5.0), lambda _project, _profile: DEFAULT_RULES)
     await flow.start()
     poison = Event(e.AgentReport("x"), 1.0, "test", "poison", "app", SESSION)
@@ -279,16 +279,16 @@ async def test_what_cannot_be_recorded_harms_nobody_else(monkeypatch: pytest.Mon
     await flow.stop()
 
 
-async def test_a_listener_that_fails_stops_neither_the_others_nor_the_writing(world: World) -> None:
+async def test_a_failing_listener_stops_neither_the_others_nor_the_writing(world: World) -> None:
     def broken(_changes: Sequence[Change]) -> None:
         raise RuntimeError("a listener's own fault")
 
-    told: list[Change] = []
+    changes: list[Change] = []
     world.flow.listeners.on(broken)
-    world.flow.listeners.on(told.extend)
+    world.flow.listeners.on(changes.extend)
     await world.flow.append(world.event(e.AgentReport("x")))
     await world.flow.append(world.event(e.AgentReport("y")))
-    assert len(told) == 2
+    assert len(changes) == 2
 
 
 async def test_nothing_is_accepted_once_the_flow_has_stopped() -> None:
@@ -300,7 +300,7 @@ async def test_nothing_is_accepted_once_the_flow_has_stopped() -> None:
             await flow.append(created())
 
 
-async def test_facts_that_could_not_be_saved_are_saved_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_facts_that_could_not_be_saved_are_in_the_next_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent_orchestrator.core.engine.SNAPSHOT_EVERY", 2)
     store = MemoryStore()
     flow = Flow(store, Time(5.0), lambda _project, _profile: DEFAULT_RULES)
@@ -316,7 +316,7 @@ async def test_facts_that_could_not_be_saved_are_saved_with_the_next(monkeypatch
     assert snapshot.sessions == flow.sessions
 
 
-async def test_facts_that_were_saved_in_part_when_the_daemon_died_are_folded_once(
+async def test_a_partly_saved_snapshot_folds_each_event_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("agent_orchestrator.core.engine.SNAPSHOT_EVERY", 6)
@@ -339,30 +339,30 @@ async def test_facts_that_were_saved_in_part_when_the_daemon_died_are_folded_onc
     assert again.home == flow.home
 
 
-async def test_an_event_that_cannot_be_folded_keeps_no_other_from_being_seen() -> None:
-    """A damaged record, or one that a newer version meant otherwise."""
+async def test_an_event_that_cannot_be_folded_is_skipped_on_start() -> None:
+    """The event is damaged, or of a newer version."""
     store = MemoryStore()
-    odd = Event(e.decode("agent-usage", {"input": "five"}), 2.0, "test", "odd", "app", "app-a", seq=2)
+    damaged = Event(e.decode("agent-usage", {"input": "five"}), 2.0, "test", "odd", "app", "app-a", seq=2)
     after = Event(e.AgentUsage(input=7), 3.0, "test", "after", "app", "app-a", seq=3)
     first = replace(created("app-a"), seq=1)
-    await store.write(lambda _known: (Batch([first, odd, after], []), None))
+    await store.write(lambda _keys: (Batch([first, damaged, after], []), None))
     flow = Flow(store, Time(5.0), lambda _project, _profile: DEFAULT_RULES)
-    with structlog.testing.capture_logs() as told:
+    with structlog.testing.capture_logs() as lines:
         await flow.follow()
     assert flow.sessions["app-a"].usage.input == 7
-    assert [(one["log_level"], one["seq"]) for one in told] == [("error", 2)]
+    assert [(line["log_level"], line["seq"]) for line in lines] == [("error", 2)]
 
 
 async def test_a_row_of_the_outbox_is_recorded_without_secrets(world: World) -> None:
     secret = "ghp_" + "a1B2" * 9
     intent = Intent("command", "k", SESSION, args={"variables": {"errors": f"E {secret}"}})
     await world.flow.append(rows=[Row(intent, 1, 1, 0.0, state="done", result=f"failed: {secret}")])
-    [row] = [one for one in await world.store.rows(SESSION) if one.intent.key == "k"]
+    [row] = [stored for stored in await world.store.rows(SESSION) if stored.intent.key == "k"]
     assert row.intent.args == {"variables": {"errors": "E [secret GitHub token]"}}
     assert row.result == "failed: [secret GitHub token]"
 
 
-async def test_what_is_told_while_facts_are_saved_does_not_wait_for_all_of_them(
+async def test_appends_do_not_wait_for_a_whole_snapshot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("agent_orchestrator.core.engine.SNAPSHOT_EVERY", 30)
@@ -391,8 +391,8 @@ async def test_what_is_told_while_facts_are_saved_does_not_wait_for_all_of_them(
     assert order.index("written", 1) < order.index("saved 2") + 5
 
 
-async def test_a_landing_that_is_tried_no_more_is_told_so_and_waited_for_by_nobody(world: World) -> None:
-    async def land(_intent: object, _attempts: int) -> list[Event]:
+async def test_a_merge_that_fails_for_good_is_refused_with_its_error(world: World) -> None:
+    async def merge(_intent: object, _attempts: int) -> list[Event]:
         raise IndexError("list index out of range")
 
     async def nothing(_intent: object, _attempts: int) -> list[Event]:
@@ -401,7 +401,7 @@ async def test_a_landing_that_is_tried_no_more_is_told_so_and_waited_for_by_nobo
     await world.settle()
     world.runner.effects = {
         **world.effects(),
-        "land": Effect(land),
+        "land": Effect(merge),
         "check": Effect(nothing),
         "compare": Effect(nothing),
     }
@@ -420,14 +420,14 @@ async def test_a_landing_that_is_tried_no_more_is_told_so_and_waited_for_by_nobo
     ],
     ids=["disk", "project"],
 )
-async def test_what_nothing_would_ask_for_again_waits_for_a_full_disk_and_is_done_after_it(
+async def test_an_effect_is_retried_until_a_full_disk_or_missing_project_recovers(
     world: World, hindrance: Exception
 ) -> None:
-    tried: list[str] = []
+    attempts: list[str] = []
 
     async def check(_intent: object, _attempts: int) -> list[Event]:
-        tried.append("check")
-        if len(tried) < 20:
+        attempts.append("check")
+        if len(attempts) < 20:
             raise hindrance
         return [world.event(e.ChecksSettled("c1"))]
 
@@ -445,7 +445,7 @@ async def test_what_nothing_would_ask_for_again_waits_for_a_full_disk_and_is_don
         await world.steps(30)
         world.time.advance(301.0)
     pr = world.flow.sessions[SESSION].pr
-    assert len(tried) == 20 and pr is not None and pr.settled == "c1"
-    told = [event.body for event in await world.store.events(0, 1000) if isinstance(event.body, e.EffectDelayed)]
-    assert [one.intent for one in told] == ["check"], "once, however long it lasts"
-    assert told[0].error in str(hindrance)
+    assert len(attempts) == 20 and pr is not None and pr.settled == "c1"
+    delays = [event.body for event in await world.store.events(0, 1000) if isinstance(event.body, e.EffectDelayed)]
+    assert [delay.intent for delay in delays] == ["check"], "once, however long it lasts"
+    assert delays[0].error in str(hindrance)

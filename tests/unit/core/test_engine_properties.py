@@ -1,4 +1,4 @@
-"""The engine under arbitrary schedules of messages, failures and kills: nothing is lost, nothing is doubled."""
+"""The engine under arbitrary schedules of messages, failures and kills: no message is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ async def perform(world: World, operation: tuple[object, ...]) -> None:
             await world.send()
         case ("activity", str(state)):
             generation = world.flow.sessions[SESSION].generation
-            await world.tell(world.event(e.AgentActivity(state), generation=generation, source="spool"))
+            await world.append_or_skip(world.event(e.AgentActivity(state), generation=generation, source="spool"))
         case ("exit",):
             world.kill_agent(e.AgentExited(0))
         case ("lost",):
             world.kill_agent(e.AgentLost("tmux was killed"))
         case ("stop",):
-            await world.tell(world.event(e.StopRequested()))
+            await world.append_or_skip(world.event(e.StopRequested()))
         case ("restore",):
             await world.restore()
         case ("fault", str(kind), str(name), int(times)):
@@ -74,16 +74,16 @@ async def run(operations: list[tuple[object, ...]], *, paste: bool, defer: bool)
     for operation in operations:
         await perform(world, operation)
     world.faults.clear()
-    world.store.crash()  # one last kill: what is left must be enough for the next daemon
+    world.store.crash()  # one last kill: the store must be enough for the next daemon
     await world.steps(1)
     await world.settle()
     if world.flow.sessions[SESSION].failure:
         await world.restore()
     facts = world.flow.sessions[SESSION]
-    await world.tell(world.event(e.AgentActivity("active"), generation=facts.generation, source="spool"))
+    await world.append_or_skip(world.event(e.AgentActivity("active"), generation=facts.generation, source="spool"))
     await world.settle()
     await check_at_rest(world)
-    await world.tell(world.event(e.StopRequested()))
+    await world.append_or_skip(world.event(e.StopRequested()))
     await world.settle()
     await check_the_end(world)
     await world.end()

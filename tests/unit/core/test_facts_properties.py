@@ -1,4 +1,4 @@
-"""Facts under any sequence of events: nonsense does no harm, what rose does not fall, what ended stays ended."""
+"""Facts under any sequence of events: invalid ones are ignored, counters do not fall, what ended stays ended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agent_orchestrator.core.fold.sessions import reduce
 from agent_orchestrator.core.fold.usage import MAX_MODELS_PER_DAY
 from agent_orchestrator.core.status import COLUMNS, derive
 from agent_orchestrator.core.store import codec
-from tests.unit.core.drawn import ANY_BODY, LIKELY, MESSAGES, created, events, launched
+from tests.unit.core.event_strategies import ANY_BODY, LIKELY, MESSAGES, created, events, launched
 
 ALL = settings(max_examples=120, derandomize=True, deadline=None, database=None)
 SEQUENCES = st.lists(events(), max_size=25)
@@ -67,7 +67,7 @@ def test_no_sequence_of_events_breaks_the_fold(with_session: bool, sequence: lis
 
 @ALL
 @given(SEQUENCES)
-def test_what_rose_does_not_fall_and_what_ended_stays_ended(sequence: list[Event]) -> None:
+def test_counters_do_not_fall_and_what_ended_stays_ended(sequence: list[Event]) -> None:
     facts = begun()
     for event in sequence:
         before, facts = facts, step(facts, event)
@@ -86,7 +86,7 @@ def test_what_rose_does_not_fall_and_what_ended_stays_ended(sequence: list[Event
 
 @ALL
 @given(SEQUENCES, events(LIKELY.filter(lambda body: isinstance(body, OF_ONE_LAUNCH))), st.sampled_from([-1, 1]))
-def test_a_word_of_another_launch_changes_nothing(sequence: list[Event], late: Event, difference: int) -> None:
+def test_an_event_of_another_launch_changes_nothing(sequence: list[Event], late: Event, difference: int) -> None:
     facts = begun()
     for event in sequence:
         facts = step(facts, event)
@@ -97,43 +97,51 @@ def test_a_word_of_another_launch_changes_nothing(sequence: list[Event], late: E
 
 @ALL
 @given(SEQUENCES)
-def test_usage_adds_up(sequence: list[Event]) -> None:
+def test_usage_is_the_sum_of_all_reports(sequence: list[Event]) -> None:
     facts = begun()
-    told = [event.body for event in sequence if isinstance(event.body, e.AgentUsage)]
+    bodies = [event.body for event in sequence if isinstance(event.body, e.AgentUsage)]
     for event in sequence:
         facts = step(facts, event)
-    assert facts.usage.input == sum(body.input for body in told)
-    assert facts.usage.output == sum(body.output for body in told)
-    known = [body.usd for body in told if body.usd is not None]
-    assert facts.usage.usd == (sum(known) if known else None)
+    assert facts.usage.input == sum(body.input for body in bodies)
+    assert facts.usage.output == sum(body.output for body in bodies)
+    costs = [body.usd for body in bodies if body.usd is not None]
+    assert facts.usage.usd == (sum(costs) if costs else None)
 
 
 @ALL
 @given(SEQUENCES, st.integers(0, 25))
-def test_a_snapshot_and_the_rest_of_the_log_are_the_whole_log(sequence: list[Event], cut: int) -> None:
+def test_a_snapshot_plus_later_events_equals_the_full_log(sequence: list[Event], cut: int) -> None:
     numbered = [replace(event, seq=number) for number, event in enumerate(sequence, 1)]
     facts = begun()
     for event in numbered[:cut]:
         facts = step(facts, event)
-    again: SessionFacts = codec.load(SessionFacts, json.loads(json.dumps(codec.dump(facts))))
-    assert again == facts
+    restored: SessionFacts = codec.load(SessionFacts, json.loads(json.dumps(codec.dump(facts))))
+    assert restored == facts
     for event in numbered[cut:]:
-        facts, again = step(facts, event), step(again, event)
-    assert again == facts
+        facts, restored = step(facts, event), step(restored, event)
+    assert restored == facts
 
 
 @ALL
 @given(SEQUENCES, SEQUENCES)
-def test_independent_sources_meet_in_any_order(spool: list[Event], git: list[Event]) -> None:
-    """What the agent says and where HEAD is do not depend on who was heard first."""
-    said = [replace(one, source="spool", generation=1) for one in spool if isinstance(one.body, OF_ONE_LAUNCH)]
-    moved = [replace(one, source="git", generation=0) for one in git if isinstance(one.body, e.HeadMoved)]
-    one = other = begun()
-    for event in [*said, *moved]:
-        one = step(one, event)
-    for event in [*moved, *said]:
-        other = step(other, event)
-    assert one == other
+def test_events_of_independent_sources_commute(spool: list[Event], git: list[Event]) -> None:
+    """The agent's reports and HEAD do not depend on the order of the sources."""
+    reported = [
+        replace(spool_first, source="spool", generation=1)
+        for spool_first in spool
+        if isinstance(spool_first.body, OF_ONE_LAUNCH)
+    ]
+    moved = [
+        replace(spool_first, source="git", generation=0)
+        for spool_first in git
+        if isinstance(spool_first.body, e.HeadMoved)
+    ]
+    spool_first = git_first = begun()
+    for event in [*reported, *moved]:
+        spool_first = step(spool_first, event)
+    for event in [*moved, *reported]:
+        git_first = step(git_first, event)
+    assert spool_first == git_first
 
 
 @ALL
@@ -150,10 +158,10 @@ def test_a_messages_state_only_rises(sequence: list[Event]) -> None:
             assert (new.delivered_at is None) == (new.state not in ("delivered", "acknowledged"))
 
 
-def test_a_report_of_a_fast_agent_counts_although_it_is_older_than_our_guess() -> None:
+def test_an_agents_report_replaces_a_later_guess_of_its_process() -> None:
     guess = Event(e.AgentActivity("active"), 1000.5, "process", "p", "app", "app-x", 1)
-    asked = Event(e.AgentAsk("which?"), 1000.0, "spool", "spool:app-x:1:0:30", "app", "app-x", 1)
-    facts = step(step(begun(), guess), asked)
+    question = Event(e.AgentAsk("which?"), 1000.0, "spool", "spool:app-x:1:0:30", "app", "app-x", 1)
+    facts = step(step(begun(), guess), question)
     assert (facts.activity.state, facts.question) == ("waiting_input", "which?")
     older = Event(e.AgentActivity("active"), 999.0, "spool", "spool:app-x:1:30:60", "app", "app-x", 1)
     assert step(facts, older).activity == facts.activity
@@ -175,10 +183,10 @@ def test_only_the_oldest_settled_messages_are_forgotten() -> None:
     assert sum(message.pending for message in facts.messages) == 125
 
 
-def test_models_without_end_are_counted_together() -> None:
+def test_usage_of_too_many_models_is_summed_under_one_name() -> None:
     facts = begun()
     for number in range(2 * MAX_MODELS_PER_DAY):
         body = e.AgentUsage(f"m{number}" + "x" * 1000, 1, 2, usd=0.5)
         facts = step(facts, Event(body, 1001.0, "spool", f"u{number}", "app", facts.id, facts.generation))
-    assert facts.usage.input == sum(one.input for one in facts.spent.values()) == 2 * MAX_MODELS_PER_DAY
+    assert facts.usage.input == sum(usage.input for usage in facts.spent.values()) == 2 * MAX_MODELS_PER_DAY
     assert len(facts.spent) == MAX_MODELS_PER_DAY + 1 and max(map(len, facts.spent)) < 300

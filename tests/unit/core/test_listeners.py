@@ -1,4 +1,4 @@
-"""Who is called after a commit: by type of event, by kind of signal, until the subscription ends."""
+"""Listeners: called after a commit by type of event or signal, until the subscription ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def change(body: e.Body) -> Change:
 
 def test_a_listener_gets_only_the_types_that_it_named() -> None:
     listeners, received = Listeners(), list[list[str]]()
-    listeners.on(lambda changes: received.append([found.event.type for found in changes]), e.PrReady, e.PrClosed)
+    listeners.on(lambda changes: received.append([change.event.type for change in changes]), e.PrReady, e.PrClosed)
     listeners.notify([change(e.PrReady()), change(e.AgentOutput()), change(e.PrClosed("x"))])
     listeners.notify([change(e.AgentOutput())])
     assert received == [["pr-ready", "pr-closed"]]

@@ -1,4 +1,4 @@
-"""What checks say about a change: green, red, or nothing."""
+"""The checks of a pull request: green, failing, red or undecided."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ OPENED = e.PrOpened(1, "x", "main", draft=False)
         (CheckRun("t", HEAD, "queued"), False, False, False),
     ],
 )
-def test_only_what_is_known_to_be_good_is_green(run: CheckRun, green: bool, failing: bool, red: bool) -> None:
+def test_only_checks_without_unexplained_failures_are_green(
+    run: CheckRun, green: bool, failing: bool, red: bool
+) -> None:
     pr = PullRequest(1, "x", "main", checks={"t": run}, settled=HEAD)
     assert (pr.green(HEAD), bool(pr.failing(HEAD)), bool(pr.red(HEAD))) == (green, failing, red)
     assert not pr.green("c2"), "of another commit nothing is known"
@@ -48,7 +50,7 @@ def test_only_what_is_known_to_be_good_is_green(run: CheckRun, green: bool, fail
         ([e.CheckFinished("t", "c0", "success"), e.ChecksSettled("c0")], "ci_running"),
     ],
 )
-def test_nobody_is_asked_for_a_review_while_the_checks_are_still_to_come(then: list[e.Body], status: str) -> None:
+def test_a_review_is_requested_only_after_the_checks(then: list[e.Body], status: str) -> None:
     facts = begun()
     for number, body in enumerate([e.AgentActivity("idle"), e.HeadMoved(HEAD), OPENED, *then]):
         facts = step(facts, Event(body, 1001.0, "test", f"t{number}", "app", facts.id, facts.generation))

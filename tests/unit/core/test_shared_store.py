@@ -1,4 +1,4 @@
-"""Several homes on one store: nothing is done while it is uncertain whose turn it is, and nobody touches another home's sessions."""
+"""Several homes on one store: no effect runs while leadership is uncertain, and each home runs only its own sessions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Scene:
         self.runner.start(await self.flow.start())
 
     async def rest(self) -> None:
-        """Until nothing is under way."""
+        """Wait until nothing is under way."""
         for _ in range(50):
             await self.flow.append()
 
@@ -40,7 +40,7 @@ def admitted(home: str) -> tuple[Event, Event]:
     return created(home=home), Event(e.SessionAdmitted(), 1000.0, "scheduler", "admit", "app", SESSION)
 
 
-async def test_nothing_is_carried_out_while_the_turn_is_uncertain() -> None:
+async def test_no_effect_runs_while_leadership_is_uncertain() -> None:
     away = True
 
     async def confirm() -> None:
@@ -62,7 +62,7 @@ async def test_nothing_is_carried_out_while_the_turn_is_uncertain() -> None:
     await scene.flow.stop()
 
 
-async def test_another_homes_intents_stay_until_that_home_is_active() -> None:
+async def test_intents_of_another_home_wait_for_that_home() -> None:
     store = MemoryStore()
     here = Scene(store, "one:/ao")
     await here.start()
@@ -82,7 +82,7 @@ async def test_another_homes_intents_stay_until_that_home_is_active() -> None:
     await there.flow.stop()
 
 
-async def test_who_follows_folds_each_event_once_and_starts_from_there() -> None:
+async def test_a_follower_folds_each_event_once_and_continues_from_there() -> None:
     store = MemoryStore()
     first, second = Scene(store, ""), Scene(store, "")
     await first.start()
@@ -98,6 +98,6 @@ async def test_who_follows_folds_each_event_once_and_starts_from_there() -> None
     second.flow.store = store.clone()
     await second.start()
     stored = await second.flow.append(Event(e.SessionWaiting("y"), 1002.0, "scheduler", "wait2", "app", SESSION))
-    assert [one.seq for one in stored] == [4]
+    assert [event.seq for event in stored] == [4]
     await second.runner.drain()
     await second.flow.stop()

@@ -1,4 +1,4 @@
-"""A small world for the engine: a clock that is moved by hand, terminals that outlive crashes, effects that fail as told."""
+"""A simulated environment for the engine: a manual clock, terminals that outlive crashes, effects that fail on demand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIFECYCLE = ("prepare", "launch", "deliver", "stop", "clean-up")
 
 
 def created(session: str = SESSION, at: float = 1000.0, **more: object) -> Event:
-    """A session is to be made."""
+    """Return the event that creates a session."""
     spec: dict[str, object] = {
         "task": "T1",
         "name": session.removeprefix("app-"),
@@ -69,12 +69,12 @@ class Time:
         return timer
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, and everything come that is due on the way."""
+        """Advance the time and call the timers that become due."""
         end = self.now + seconds
         while due := sorted(
-            (one for one in self.timers if not one.cancelled and one.at <= end), key=lambda one: one.at
+            (timer for timer in self.timers if not timer.cancelled and timer.at <= end), key=lambda timer: timer.at
         ):
-            self.timers = [one for one in self.timers if one is not due[0] and not one.cancelled]
+            self.timers = [timer for timer in self.timers if timer is not due[0] and not timer.cancelled]
             self.now = max(self.now, due[0].at)
             due[0].call()
         self.now = end
@@ -82,7 +82,7 @@ class Time:
 
 @dataclass
 class Terminal:
-    """What a launched process was told."""
+    """A launched process: whether it runs, and how it ended."""
 
     alive: bool = True
     end: e.Body | None = None
@@ -90,7 +90,7 @@ class Terminal:
 
 @dataclass
 class World:
-    """What is outside of the daemon: survives its death."""
+    """Everything outside of the daemon, which survives its death."""
 
     time: Time = field(default_factory=Time)
     paste: bool = False
@@ -108,7 +108,7 @@ class World:
     # -- the daemon ----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """A daemon on what the last one left."""
+        """Start a daemon on the store of the previous one."""
         self.time.timers.clear()
         self.store = self.store.clone()
         self.flow = Flow(self.store, self.time, lambda _project, _profile: DEFAULT_RULES)
@@ -120,13 +120,13 @@ class World:
         return Runner(self.flow, self.effects())
 
     async def end(self) -> None:
-        """The daemon is gone; the store keeps what was committed."""
+        """Kill the daemon; the store keeps what was committed."""
         self.store.crash()
         await self.runner.drain(0.0)
         await self.flow.stop()
 
     async def steps(self, count: int) -> None:
-        """Let the daemon do a little; start it again if it died."""
+        """Run the daemon for some steps of the loop; restart it if it died."""
         for _ in range(count):
             if self.store.dead:
                 await self.end()
@@ -135,7 +135,7 @@ class World:
             await asyncio.sleep(0)
 
     async def settle(self) -> None:
-        """Until nothing happens any more, however much time that takes."""
+        """Advance the time until nothing is pending."""
         for _ in range(400):
             await self.steps(30)
             if not self.runner._busy and not self.flow._jobs:
@@ -146,46 +146,50 @@ class World:
                 self.time.advance(70.0)
         raise AssertionError(f"never at rest: {await self.store.pending()}")
 
-    # -- what others tell ----------------------------------------------------------------------------------------------
+    # -- events of observers -------------------------------------------------------------------------------------------
 
     def event(self, body: e.Body, key: str = "", generation: int = 0, source: str = "test") -> Event:
         self.keys += 1
         return Event(body, self.time.now, source, key or f"k{self.keys}", "app", SESSION, generation)
 
-    async def tell(self, *events: Event) -> list[Event] | None:
-        """Append as an observer does: what was not recorded is told again by its own means."""
+    async def append_or_skip(self, *events: Event) -> list[Event] | None:
+        """Append events as an observer does, and ignore errors: observers repeat what was not recorded."""
         try:
             return await self.flow.append(*events)
         except AoError:
             return None
 
     async def observe(self) -> None:
-        """Admit who waits; tell the end of what ended."""
+        """Admit a waiting session; append the end of an agent that ended."""
         facts = self.flow.sessions.get(SESSION)
         if facts is None or self.store.dead:
             return
         if not facts.admitted and facts.wanted == "run" and not facts.stopped:
-            await self.tell(self.event(e.SessionAdmitted(), f"admitted:{facts.id}:{facts.run}", source="scheduler"))
+            await self.append_or_skip(
+                self.event(e.SessionAdmitted(), f"admitted:{facts.id}:{facts.run}", source="scheduler")
+            )
         terminal = self.terminals.get((facts.id, facts.generation))
         if facts.live and terminal and terminal.end:
-            await self.tell(self.event(terminal.end, f"ended:{facts.id}:{facts.generation}", facts.generation))
+            await self.append_or_skip(
+                self.event(terminal.end, f"ended:{facts.id}:{facts.generation}", facts.generation)
+            )
 
     async def send(self) -> None:
-        """A person's message; accepted once it is recorded."""
+        """Queue a person's message; it is accepted once it is recorded."""
         facts = self.flow.sessions[SESSION]
         if facts.stopped or facts.wanted == "stop" or (facts.failure and not facts.live):
             return
         self.keys += 1
         name = f"m{self.keys}"
-        if await self.tell(self.event(e.MessageQueued(name, name), f"message:{name}")):
+        if await self.append_or_skip(self.event(e.MessageQueued(name, name), f"message:{name}")):
             self.accepted.add(name)
 
     async def restore(self) -> None:
-        """As the service allows it."""
+        """Request a restore where the service would allow it."""
         facts = self.flow.sessions[SESSION]
         starting = not facts.stopped and facts.failure is None and facts.launched_run != facts.run
         if not (facts.live or starting or (facts.wanted == "stop" and not facts.stopped)):
-            await self.tell(self.event(e.RestoreRequested()))
+            await self.append_or_skip(self.event(e.RestoreRequested()))
 
     def kill_agent(self, end: e.Body) -> None:
         facts = self.flow.sessions.get(SESSION)
@@ -234,7 +238,9 @@ class World:
         facts = self._facts(intent)
         message = facts.next_message if facts.launch or not facts.spec.prompt else None
         await self._fault("launch")
-        if others := [key for key, one in self.terminals.items() if one.alive and key != (SESSION, intent.generation)]:
+        if others := [
+            key for key, terminal in self.terminals.items() if terminal.alive and key != (SESSION, intent.generation)
+        ]:
             self.wrong.append(f"launched {intent.generation} beside {others}")
         if (SESSION, intent.generation) not in self.terminals:
             self.terminals[SESSION, intent.generation] = Terminal()
@@ -252,7 +258,7 @@ class World:
 
     async def deliver(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         facts = self._facts(intent)
-        message = next((one for one in facts.messages if one.id == intent.args["message"]), None)
+        message = next((queued for queued in facts.messages if queued.id == intent.args["message"]), None)
         if message is None or not message.pending:
             return []
         if facts.live and facts.generation == intent.generation and facts.activity.state == "blocked":
@@ -278,7 +284,7 @@ class World:
 
     async def clean_up(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         await self._fault("clean-up")
-        for key in [key for key, one in self.terminals.items() if one.alive]:
-            del self.terminals[key]  # started, but the daemon died before it was told
+        for key in [key for key, terminal in self.terminals.items() if terminal.alive]:
+            del self.terminals[key]  # started, but the daemon died before it recorded that
         await self._fault("clean-up", after=True)
         return [self.event(e.SessionStopped(), f"{intent.key}:done")]

@@ -1,4 +1,4 @@
-"""What goes wrong in the daemon where nobody waits for it."""
+"""Handling of exceptions that no task awaits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agent_orchestrator.errors import Temporary
 
 
 class Loop:
-    """As much of a loop as it uses."""
+    """The part of an event loop that the handler uses."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -26,32 +26,32 @@ class Loop:
         self.faults.append(context)
 
 
-def told(loop: Loop, handler: _UnhandledErrors, error: BaseException | None) -> list[str]:
+def lines_logged(loop: Loop, handler: _UnhandledErrors, error: BaseException | None) -> list[str]:
     with capture_logs() as logs:
         handler(loop, {"message": "a task", "exception": error})  # type: ignore[arg-type]
-    return [f"{one['log_level']} {one['error']}" for one in logs]
+    return [f"{line['log_level']} {line['error']}" for line in logs]
 
 
 @pytest.mark.parametrize("error", [OSError(24, "Too many open files"), OSError(28, "No space left on device")])
-def test_what_the_machine_lacks_is_one_line_and_not_again_and_again(error: OSError) -> None:
+def test_a_lack_of_resources_is_logged_in_one_line_and_not_repeated(error: OSError) -> None:
     loop, handler = Loop(), _UnhandledErrors()
-    (line,) = told(loop, handler, error)
+    (line,) = lines_logged(loop, handler, error)
     assert line.startswith(f"warning {error.strerror}")
-    assert told(loop, handler, error) == []
-    assert len(told(loop, handler, Temporary("something else"))) == 1
+    assert lines_logged(loop, handler, error) == []
+    assert len(lines_logged(loop, handler, Temporary("something else"))) == 1
     loop.now += LOG_AGAIN_AFTER + 1
-    assert len(told(loop, handler, error)) == 1
+    assert len(lines_logged(loop, handler, error)) == 1
     assert loop.faults == []
 
 
 @pytest.mark.parametrize("error", [ValueError("a fault of ours"), OSError(2, "No such file"), None])
-def test_a_fault_of_ours_is_told_in_full(error: Exception | None) -> None:
+def test_a_bug_is_logged_with_its_traceback(error: Exception | None) -> None:
     loop, handler = Loop(), _UnhandledErrors()
-    assert told(loop, handler, error) == []
-    assert [one["exception"] for one in loop.faults] == [error]
+    assert lines_logged(loop, handler, error) == []
+    assert [fault["exception"] for fault in loop.faults] == [error]
 
 
-def test_it_is_what_the_daemons_loop_uses() -> None:
+def test_the_handler_works_in_an_event_loop() -> None:
     async def forget() -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(_UnhandledErrors())
@@ -60,7 +60,7 @@ def test_it_is_what_the_daemons_loop_uses() -> None:
 
     with capture_logs() as logs:
         asyncio.run(forget())
-    assert [one["error"] for one in logs] == ["No space left on device: free some disk space"]
+    assert [line["error"] for line in logs] == ["No space left on device: free some disk space"]
 
 
 async def _full() -> None:

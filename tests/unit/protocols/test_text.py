@@ -1,4 +1,4 @@
-"""Text from outside as plain text: by whichever door it comes, and as whatever it is shown."""
+"""External text is cleaned wherever it enters and wherever it is shown."""
 
 from __future__ import annotations
 
@@ -32,33 +32,37 @@ from tests.acceptance.changes.test_hostile_text import NAMES, TEXTS, control_cha
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_whatever_a_forge_tells_is_plain_text(name: str) -> None:
+def test_every_text_of_a_forge_is_cleaned(name: str) -> None:
     text = TEXTS[name]
     who = Author(text)
     pull = PullState(1, "p", text, text, "open", False, "b", "h", "main", "m", blocked=text, labels=(text,))
     check = PullCheck("1", text, "failure", text, text)
-    told = [who.name, pull.title, pull.url, pull.blocked, *pull.labels, check.name, check.url or "", check.summary]
-    told += [PullReview("1", "commented", who, text, "h", 0.0).body, PullComment("1", text, who, 0.0).body]
+    texts = [who.name, pull.title, pull.url, pull.blocked, *pull.labels, check.name, check.url or "", check.summary]
+    texts += [PullReview("1", "commented", who, text, "h", 0.0).body, PullComment("1", text, who, 0.0).body]
     issue = Issue("1", text, text, text, labels=(text,), assignee=text, author=who, attachments=(text,))
-    told += [issue.title, issue.body, issue.url or "", *issue.labels, issue.assignee or "", *issue.attachments]
-    told += [TrackerComment("1", who, text, 0.0).body, MessageQueued("m", text).text, plain(text), out.clean(text)]
-    assert [one for one in told if control_characters(one)] == []
-    assert not [one for one in (who.name, pull.title, check.name, issue.title, *issue.labels) if "\n" in one]
+    texts += [issue.title, issue.body, issue.url or "", *issue.labels, issue.assignee or "", *issue.attachments]
+    texts += [TrackerComment("1", who, text, 0.0).body, MessageQueued("m", text).text, plain(text), out.clean(text)]
+    assert [text_field for text_field in texts if control_characters(text_field)] == []
+    assert not [
+        text_field
+        for text_field in (who.name, pull.title, check.name, issue.title, *issue.labels)
+        if "\n" in text_field
+    ]
     assert not any((pull.url, check.url, issue.url)), "what is no address is none"
 
 
-def test_a_text_without_an_end_is_cut() -> None:
+def test_a_very_long_text_is_cut() -> None:
     long, who = "a" * (LONGEST_TEXT + 1), Author("somebody")
-    told = [Issue("1", "t", long, None, author=who).body, TrackerComment("1", who, long, 0.0).body]
-    told += [PullComment("1", long, who, 0.0).body, PullReview("1", "commented", who, long, "h", 0.0).body]
-    assert {len(one) for one in told} == {LONGEST_TEXT + len("\n\n… (cut)")}
+    texts = [Issue("1", "t", long, None, author=who).body, TrackerComment("1", who, long, 0.0).body]
+    texts += [PullComment("1", long, who, 0.0).body, PullReview("1", "commented", who, long, "h", 0.0).body]
+    assert {len(value) for value in texts} == {LONGEST_TEXT + len("\n\n… (cut)")}
     assert Issue("1", "t", long[1:], None, author=who).body == long[1:]
 
 
 @given(st.text())
-def test_nothing_that_a_terminal_obeys_is_left(text: str) -> None:
-    for shown in (clean_text(text), out.clean(clean_text(text)), plain(text).encode(errors="replace").decode()):
-        assert control_characters(shown) == []
+def test_cleaned_text_has_no_control_characters(text: str) -> None:
+    for cleaned in (clean_text(text), out.clean(clean_text(text)), plain(text).encode(errors="replace").decode()):
+        assert control_characters(cleaned) == []
     assert clean_text(clean_text(text)) == clean_text(text)
     line = one_line(text)
     assert "\n" not in line and control_characters(line) == []
@@ -73,14 +77,14 @@ def test_a_quotation_cannot_be_ended_from_inside(text: str) -> None:
 
 
 @given(st.text(min_size=1))
-def test_a_files_name_is_one_word(name: str) -> None:
-    shown = file_name(name)
-    assert "\n" not in shown and control_characters(shown.encode(errors="replace").decode()) == []
-    assert shown == name or json.loads(shown) == name[:500] + ("…" if len(name) > 500 else "")
+def test_a_file_name_is_shown_as_one_word(name: str) -> None:
+    quoted = file_name(name)
+    assert "\n" not in quoted and control_characters(quoted.encode(errors="replace").decode()) == []
+    assert quoted == name or json.loads(quoted) == name[:500] + ("…" if len(name) > 500 else "")
 
 
 @given(st.text())
-def test_a_checks_name_is_no_path(name: str) -> None:
+def test_a_checks_log_stays_in_its_folder(name: str) -> None:
     folder = Path("/home/sessions/x/checks")
     file = folder / f"{_file_of(name)}-12345678.log"
     assert file.parent == folder and file.resolve().parent == folder
@@ -89,12 +93,12 @@ def test_a_checks_name_is_no_path(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["../../../../../home/user/.ssh/x", "/etc/cron.d/x", "build / test (3.11)", "..", ".", ""]
 )
-def test_names_of_checks_that_look_like_paths(name: str) -> None:
+def test_names_of_checks_with_slashes_are_escaped(name: str) -> None:
     assert "/" not in _file_of(name) and ".." not in _file_of(name)
 
 
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
-def test_what_becomes_a_ref_is_one_that_git_takes(name: str) -> None:
+def test_derived_branch_names_are_valid_for_git(name: str) -> None:
     for make in (checked_branch, suggested_branch):
         try:
             branch = make(name)
@@ -128,7 +132,7 @@ def test_what_becomes_a_ref_is_one_that_git_takes(name: str) -> None:
         ),
     ],
 )
-def test_words_that_we_hand_to_a_forge_order_nothing(text: str) -> None:
+def test_commands_in_text_for_a_forge_are_neutralized(text: str) -> None:
     handed = without_orders(text)
     assert handed != text and handed.replace("\u200c", "") == text
 
@@ -146,5 +150,5 @@ def test_words_that_we_hand_to_a_forge_order_nothing(text: str) -> None:
         "[a ci]",
     ],
 )
-def test_plain_words_stay(text: str) -> None:
+def test_text_without_commands_is_unchanged(text: str) -> None:
     assert without_orders(text) == text

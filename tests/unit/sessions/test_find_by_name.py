@@ -1,4 +1,4 @@
-"""Which session is meant by a name, and that an id is found without a look at the others."""
+"""Finding a session by name, and by id without reading the other sessions."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def session(project: str, name: str, *, stopped: bool = False, id: str = "") -> 
     return SimpleNamespace(id=id or f"{project}-{name}", name=name, project=project, stopped=stopped)
 
 
-class Counted(dict[str, SimpleNamespace]):
-    looks = 0
+class CountingSessions(dict[str, SimpleNamespace]):
+    scans = 0
 
     def values(self) -> Any:
-        self.looks += 1
+        self.scans += 1
         return super().values()
 
 
@@ -32,8 +32,8 @@ ALL = (
 )
 
 
-def found(name: str, project: str | None = None, only: str | None = None) -> str:
-    flow = SimpleNamespace(sessions=Counted({one.id: one for one in ALL}))
+def find_id(name: str, project: str | None = None, only: str | None = None) -> str:
+    flow = SimpleNamespace(sessions=CountingSessions({item.id: item for item in ALL}))
     return Sessions.find(cast("Sessions", SimpleNamespace(flow=flow)), name, project, only).id
 
 
@@ -53,26 +53,26 @@ def found(name: str, project: str | None = None, only: str | None = None) -> str
         ("app-store-2", None, "app-old-2"),
     ],
 )
-def test_whom_a_name_means(name: str, project: str | None, expected: str) -> None:
-    assert found(name, project) == expected
+def test_a_name_or_prefix_finds_its_session(name: str, project: str | None, expected: str) -> None:
+    assert find_id(name, project) == expected
 
 
-def test_a_name_that_may_mean_several_is_refused_with_these() -> None:
+def test_an_ambiguous_name_is_refused_with_the_matches() -> None:
     with pytest.raises(UsageError, match="store may be app-store, web-store"):
-        found("store")
+        find_id("store")
 
 
 @pytest.mark.parametrize("name", ["app-store", "story", "sto"])
-def test_sessions_of_other_projects_are_not_there_for_one_who_sees_but_his_own(name: str) -> None:
+def test_sessions_of_other_projects_are_hidden_from_a_restricted_caller(name: str) -> None:
     if name == "sto":
-        assert found(name, only="web") == "web-store"
+        assert find_id(name, only="web") == "web-store"
     else:
         with pytest.raises(NotFound, match=f"no session {name}"):
-            found(name, only="web")
+            find_id(name, only="web")
 
 
-def test_an_id_is_found_without_a_look_at_the_others() -> None:
-    sessions = Counted({one.id: one for one in ALL})
-    by = cast("Sessions", SimpleNamespace(flow=SimpleNamespace(sessions=sessions)))
-    assert Sessions.find(by, "app-story").id == "app-story"
-    assert sessions.looks == 0
+def test_a_session_is_found_by_id_without_a_scan() -> None:
+    sessions = CountingSessions({item.id: item for item in ALL})
+    service = cast("Sessions", SimpleNamespace(flow=SimpleNamespace(sessions=sessions)))
+    assert Sessions.find(service, "app-story").id == "app-story"
+    assert sessions.scans == 0

@@ -1,4 +1,4 @@
-"""After the machine slept nobody is called stuck for a silence that was the machine's, and nothing comes in a storm."""
+"""Detection of suspended machines: time asleep counts as no silence, and due timers run once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SleepingTime(Time):
 
 
 class Asleep(World):
-    """A world whose silence is looked at as the daemon does it, and whose machine may sleep."""
+    """A world with the daemon's silence check, whose machine may sleep."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -62,7 +62,7 @@ class Asleep(World):
         return Runner(self.flow, self.effects(), self.waking.settle)
 
     async def sleep(self, seconds: float) -> None:
-        """Timers of a sleeping machine stand still."""
+        """Suspend the machine: its timers stand still."""
         self.machine.slept += seconds
         self.time.now += seconds
         for timer in self.time.timers:
@@ -85,41 +85,43 @@ async def world(tmp_path: Path) -> AsyncIterator[Asleep]:
         await world.end()
 
 
-async def in_a_turn(world: Asleep) -> None:
-    await world.tell(world.event(e.AgentActivity("active"), generation=world.flow.sessions[SESSION].generation))
+async def begin_turn(world: Asleep) -> None:
+    await world.append_or_skip(
+        world.event(e.AgentActivity("active"), generation=world.flow.sessions[SESSION].generation)
+    )
     await world.steps(20)
     assert derive(world.flow.sessions[SESSION], world.time.now).name == "working"
 
 
 async def test_a_night_asleep_is_no_silence(world: Asleep) -> None:
-    await in_a_turn(world)
+    await begin_turn(world)
     await world.awake(300)
     await world.sleep(NIGHT)
     await world.awake(STUCK_AFTER - 120)
     assert derive(world.flow.sessions[SESSION], world.time.now).name == "working"
     assert world.reacted == []
-    told = await world.store.events(kind="machine-woke")
-    assert [one.session for one in told] == [SESSION]
+    events = await world.store.events(kind="machine-woke")
+    assert [event.session for event in events] == [SESSION]
 
 
-async def test_who_is_silent_for_long_after_it_is_stuck_all_the_same(world: Asleep) -> None:
-    await in_a_turn(world)
+async def test_a_long_silence_after_sleep_is_stuck(world: Asleep) -> None:
+    await begin_turn(world)
     await world.sleep(NIGHT)
     await world.awake(2 * STUCK_AFTER)
     assert derive(world.flow.sessions[SESSION], world.time.now).name == "stuck"
     assert world.reacted == ["agent-stuck"]
 
 
-async def test_who_rests_is_not_woken(world: Asleep) -> None:
-    await in_a_turn(world)
-    await world.tell(world.event(e.AgentActivity("idle"), generation=world.flow.sessions[SESSION].generation))
+async def test_an_idle_session_records_no_wake_up(world: Asleep) -> None:
+    await begin_turn(world)
+    await world.append_or_skip(world.event(e.AgentActivity("idle"), generation=world.flow.sessions[SESSION].generation))
     await world.sleep(NIGHT)
     await world.waking.settle()
     assert await world.store.events(kind="machine-woke") == []
 
 
-async def test_a_moment_is_no_sleep_and_a_clock_put_back_none_either(world: Asleep) -> None:
-    await in_a_turn(world)
+async def test_a_short_pause_or_a_clock_set_back_is_no_sleep(world: Asleep) -> None:
+    await begin_turn(world)
     await world.sleep(MIN_SLEEP - 1)
     await world.waking.settle()
     await world.sleep(-NIGHT)
@@ -127,16 +129,16 @@ async def test_a_moment_is_no_sleep_and_a_clock_put_back_none_either(world: Asle
     assert await world.store.events(kind="machine-woke") == []
 
 
-async def test_a_full_disk_does_not_lose_it(world: Asleep) -> None:
-    await in_a_turn(world)
+async def test_a_full_disk_does_not_lose_the_wake_up(world: Asleep) -> None:
+    await begin_turn(world)
     await world.sleep(NIGHT)
     world.store.fail_at(1)
     await world.waking.settle()
     assert len(await world.store.events(kind="machine-woke")) == 1
 
 
-async def test_what_became_due_comes_once(world: Asleep) -> None:
-    await in_a_turn(world)
+async def test_effects_that_became_due_during_sleep_run_once(world: Asleep) -> None:
+    await begin_turn(world)
     runs: list[str] = []
 
     async def remind(intent: Intent, _attempts: int) -> Sequence[Event]:

@@ -1,4 +1,4 @@
-"""The board's stream: all of it once, then what changed; whoever was away misses nothing, whatever happened and however long it took."""
+"""The board's stream: first everything, then changes; a reconnecting viewer misses nothing."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from agent_orchestrator.testing.memory import MemoryStore
 from agent_orchestrator.views import board as module
 from agent_orchestrator.views.board import BACKLOG, LiveState, last_line
 from tests.parts import make_core, make_flow
-from tests.unit.core.drawn import LIKELY
+from tests.unit.core.event_strategies import LIKELY
 from tests.unit.core.world import Time, created
 
 SESSIONS = ("app-x", "app-y", "app-z")
-COLLIDING = st.one_of(
+CONFLICTS = st.one_of(
     st.builds(e.ConflictPredicted, st.sampled_from(SESSIONS), st.just(("a.py",)), st.just("text")),
     st.builds(e.ConflictCleared, st.sampled_from(SESSIONS)),
 )
 STEPS = st.one_of(
-    st.tuples(st.sampled_from(SESSIONS), LIKELY | COLLIDING),
+    st.tuples(st.sampled_from(SESSIONS), LIKELY | CONFLICTS),
     st.tuples(st.just("wait"), st.sampled_from([1.0, 61.0, 700.0])),
     st.tuples(st.sampled_from(["flush", "cut", "cut unread", "restart"]), st.none()),
 )
 
 
 class Quiet:
-    """A queue in which nobody is, an overview that counts frames of events."""
+    """An empty queue, and an overview that counts sessions that need a person."""
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
@@ -62,23 +62,23 @@ class Quiet:
 
 
 class Viewer:
-    """Keeps a board as the dashboard does."""
+    """A viewer that keeps a board as the dashboard does."""
 
     def __init__(self) -> None:
         self.sessions: dict[str, Any] = {}
         self.parts: dict[str, Any] = {}
-        self.seen: int | None = None
+        self.last_seq: int | None = None
         self.frames: list[dict[str, Any]] = []
         self.bytes: list[bytes] = []
         self._line: AsyncGenerator[bytes, None] | None = None
         self._next: asyncio.Future[bytes] | None = None
 
     async def open(self, live: LiveState) -> None:
-        self._line = cast(AsyncGenerator[bytes, None], live.follow(self.seen))
+        self._line = cast(AsyncGenerator[bytes, None], live.follow(self.last_seq))
         self._take(await anext(self._line))
 
     async def read(self, live: LiveState) -> None:
-        """Everything that was handed out so far."""
+        """Read all frames sent so far."""
         assert self._line is not None
         live.flush()
         while True:
@@ -105,7 +105,7 @@ class Viewer:
         assert kind == "event: live"
         frame = json.loads(data.removeprefix("data: "))
         assert number == f"id: {frame['seq']}"
-        self.seen = frame["seq"]
+        self.last_seq = frame["seq"]
         self.frames.append(frame)
         if frame["complete"]:
             self.sessions = {}
@@ -114,7 +114,7 @@ class Viewer:
 
 
 class Stage:
-    """A flow, its views and its stream, with a clock that is moved by hand."""
+    """A flow, its views and its stream, with a manual clock."""
 
     def __init__(self, folder: Path) -> None:
         self.time = Time()
@@ -128,8 +128,8 @@ class Stage:
         await self.flow.start()
         core = make_core(self.folder, self.flow)
         self.views = Views(core, Health())
-        nobody = cast(Any, None)
-        inbox = Inbox(core, nobody, nobody, nobody, self.views)
+        unused = cast(Any, None)
+        inbox = Inbox(core, unused, unused, unused, self.views)
         quiet = cast(Any, Quiet(self.flow))
         self.live = LiveState(core, self.views, inbox, quiet, quiet)
         self.live.start()
@@ -138,7 +138,7 @@ class Stage:
         await self.live.close()
         await self.flow.stop()
 
-    async def tell(self, session: str, *bodies: Body, generation: int = 0) -> None:
+    async def append_bodies(self, session: str, *bodies: Body, generation: int = 0) -> None:
         for body in bodies:
             self.number += 1
             launch = self.number if isinstance(body, e.AgentLaunched) else generation
@@ -146,11 +146,11 @@ class Stage:
             await self.flow.append(event)
 
     def now(self) -> dict[str, Any]:
-        """The sessions as everybody else sees them."""
+        """Return the sessions by id, as the list shows them."""
         return {session["id"]: session for session in json.loads(self.views.body(None))["sessions"]}
 
 
-def shown(viewer: Viewer) -> dict[str, Any]:
+def without_last_lines(viewer: Viewer) -> dict[str, Any]:
     return {
         name: {key: value for key, value in session.items() if key != "says"}
         for name, session in viewer.sessions.items()
@@ -171,27 +171,27 @@ async def play(steps: list[tuple[str, Any]], folder: Path) -> None:
     await stage.start()
     await stage.flow.append(*(created(session) for session in SESSIONS))
     await viewer.open(stage.live)
-    for what, more in steps:
-        if what == "wait":
-            stage.time.now += more
-        elif what == "flush":
+    for step, argument in steps:
+        if step == "wait":
+            stage.time.now += argument
+        elif step == "flush":
             stage.live.flush()
-        elif what == "restart":
+        elif step == "restart":
             await viewer.close()
             await stage.end()
             await stage.start()
             await stage.flow.append(Event(e.DaemonStarted("1"), stage.time.now, "daemon", f"d{stage.time.now}"))
             await viewer.open(stage.live)
-        elif what.startswith("cut"):
-            if what == "cut":
+        elif step.startswith("cut"):
+            if step == "cut":
                 await viewer.read(stage.live)
             await viewer.close()
             await viewer.open(stage.live)
         else:
-            await stage.tell(what, more)
+            await stage.append_bodies(step, argument)
     await viewer.read(stage.live)
     await other.open(stage.live)
-    assert shown(viewer) == stage.now()
+    assert without_last_lines(viewer) == stage.now()
     assert viewer.parts == other.parts and viewer.sessions == other.sessions
     await viewer.close()
     await other.close()
@@ -200,7 +200,7 @@ async def play(steps: list[tuple[str, Any]], folder: Path) -> None:
 
 @settings(max_examples=150)
 @given(st.lists(STEPS, max_size=25), st.sampled_from([4, 5000]))
-def test_a_viewer_that_comes_and_goes_sees_the_board_as_it_is(steps: list[tuple[str, Any]], memory: int) -> None:
+def test_a_reconnecting_viewer_sees_the_current_board(steps: list[tuple[str, Any]], memory: int) -> None:
     with remembering(memory):
         asyncio.run(play(steps, Path("/nonexistent")))
 
@@ -219,11 +219,11 @@ BEGUN = (e.SessionAdmitted(), e.WorkspaceCreated("/w", "b", "main", "c0", "c0", 
 pytestmark = pytest.mark.anyio
 
 
-async def test_all_of_it_comes_first_and_then_only_what_changed(stage: Stage) -> None:
+async def test_the_first_frame_is_complete_and_later_ones_hold_changes(stage: Stage) -> None:
     viewer = Viewer()
     await viewer.open(stage.live)
     assert viewer.frames[0]["complete"] and set(viewer.sessions) == {"app-x", "app-y"}
-    await stage.tell("app-x", *BEGUN, e.AgentAsk("Which database?\nThis one?"))
+    await stage.append_bodies("app-x", *BEGUN, e.AgentAsk("Which database?\nThis one?"))
     await viewer.read(stage.live)
     frame = viewer.frames[-1]
     assert (frame["complete"], [session["id"] for session in frame["sessions"]]) == (False, ["app-x"])
@@ -234,25 +234,25 @@ async def test_all_of_it_comes_first_and_then_only_what_changed(stage: Stage) ->
     await viewer.close()
 
 
-async def test_whoever_has_seen_everything_gets_nothing_twice(stage: Stage) -> None:
+async def test_a_viewer_that_is_up_to_date_gets_nothing_twice(stage: Stage) -> None:
     viewer = Viewer()
     await viewer.open(stage.live)
     await viewer.close()
     await viewer.open(stage.live)
     last = viewer.frames[-1]
     assert (last["complete"], last["sessions"], last["touched"]) == (False, [], {})
-    assert last["questions"] == last["queue"] == [] and last["overview"], "these are told in any case"
+    assert last["questions"] == last["queue"] == [] and last["overview"], "these are always sent"
 
 
-async def test_a_number_that_no_frame_had_gives_all_of_it(stage: Stage) -> None:
+async def test_an_unknown_sequence_number_gets_a_complete_frame(stage: Stage) -> None:
     viewer = Viewer()
-    viewer.seen = 99_999
+    viewer.last_seq = 99_999
     await viewer.open(stage.live)
     assert viewer.frames[0]["complete"] and len(viewer.sessions) == 2
     await viewer.close()
 
 
-async def test_who_was_away_hears_whom_something_happened_to_or_gets_all_of_it(tmp_path: Path) -> None:
+async def test_a_viewer_that_was_away_gets_the_touched_sessions_or_everything(tmp_path: Path) -> None:
     with remembering(3):
         stage, viewer = Stage(tmp_path), Viewer()
         await stage.start()
@@ -260,7 +260,7 @@ async def test_who_was_away_hears_whom_something_happened_to_or_gets_all_of_it(t
         await viewer.open(stage.live)
         for count in (2, 4):
             await viewer.close()
-            await stage.tell("app-x", *(e.AgentUsage(input=1) for _ in range(count)))
+            await stage.append_bodies("app-x", *(e.AgentUsage(input=1) for _ in range(count)))
             await viewer.open(stage.live)
     assert (viewer.frames[1]["complete"], viewer.frames[1]["touched"]) == (False, {"app-x": ["agent-usage"]})
     assert viewer.frames[2]["complete"], "what happened is not known any more"
@@ -268,7 +268,7 @@ async def test_who_was_away_hears_whom_something_happened_to_or_gets_all_of_it(t
     await stage.end()
 
 
-async def test_a_burst_is_one_frame_and_its_first_change_goes_out_at_once(
+async def test_a_burst_is_one_frame_and_its_first_change_is_sent_at_once(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "GATHER_SECONDS", 1800.0)
@@ -280,31 +280,31 @@ async def test_a_burst_is_one_frame_and_its_first_change_goes_out_at_once(
     stage.live.flush()
     line = cast(Any, viewer)._line
     ahead.append(1800.0)
-    await stage.tell("app-x", e.SessionAdmitted())
+    await stage.append_bodies("app-x", e.SessionAdmitted())
     async with asyncio.timeout(60):
         viewer._take(await anext(line))
-    await stage.tell("app-x", *(e.AgentUsage(input=number + 1) for number in range(20)))
+    await stage.append_bodies("app-x", *(e.AgentUsage(input=number + 1) for number in range(20)))
     ahead.append(1800.0)
     viewer._take(await anext(line))
     assert viewer.frames[-1]["sessions"][0]["usage"]["input"] == sum(range(21))
     await viewer.close()
 
 
-async def test_everybody_gets_the_same_bytes(stage: Stage) -> None:
-    one, two = Viewer(), Viewer()
-    await one.open(stage.live)
-    await two.open(stage.live)
-    await stage.tell("app-x", *BEGUN)
-    for viewer in (one, two):
+async def test_all_viewers_get_the_same_bytes(stage: Stage) -> None:
+    first, second = Viewer(), Viewer()
+    await first.open(stage.live)
+    await second.open(stage.live)
+    await stage.append_bodies("app-x", *BEGUN)
+    for viewer in (first, second):
         await viewer.read(stage.live)
-    assert len(one.bytes) == 2
-    assert all(mine is theirs for mine, theirs in zip(one.bytes, two.bytes, strict=True)), "written once"
-    await one.close()
-    await two.close()
+    assert len(first.bytes) == 2
+    assert all(mine is theirs for mine, theirs in zip(first.bytes, second.bytes, strict=True)), "written once"
+    await first.close()
+    await second.close()
 
 
-async def test_silence_that_becomes_stuck_is_told_by_the_clock_alone(stage: Stage) -> None:
-    await stage.tell("app-x", *BEGUN, e.AgentActivity("active"))
+async def test_a_session_becomes_stuck_by_the_clock_alone(stage: Stage) -> None:
+    await stage.append_bodies("app-x", *BEGUN, e.AgentActivity("active"))
     viewer = Viewer()
     await viewer.open(stage.live)
     assert viewer.sessions["app-x"]["status"] == "working"
@@ -322,35 +322,37 @@ async def test_silence_that_becomes_stuck_is_told_by_the_clock_alone(stage: Stag
     assert viewer.sessions["app-x"]["status"] == "stuck"
     assert viewer.frames[-1]["touched"] == {}
     await viewer.close()
-    seen = viewer.seen
+    last_seq = viewer.last_seq
     await viewer.open(stage.live)
-    assert [one["status"] for one in viewer.frames[-1]["sessions"]] == ["stuck"], f"no event tells of it after {seen}"
+    assert [session["status"] for session in viewer.frames[-1]["sessions"]] == ["stuck"], (
+        f"there is no event after {last_seq}"
+    )
     await viewer.close()
 
 
-async def test_a_collision_is_told_of_both(stage: Stage) -> None:
+async def test_a_predicted_conflict_updates_both_sessions(stage: Stage) -> None:
     viewer = Viewer()
     await viewer.open(stage.live)
-    await stage.tell("app-y", e.ConflictPredicted("app-x", ("a.py",), "text"))
+    await stage.append_bodies("app-y", e.ConflictPredicted("app-x", ("a.py",), "text"))
     await viewer.read(stage.live)
-    assert [one["id"] for one in viewer.frames[-1]["sessions"]] == ["app-x", "app-y"]
+    assert [session["id"] for session in viewer.frames[-1]["sessions"]] == ["app-x", "app-y"]
     assert viewer.sessions["app-x"]["collides"] == [{"session": "app-y", "kind": "text", "files": ["a.py"]}]
     await viewer.close()
 
 
-async def test_a_sign_of_life_touches_nobody(stage: Stage) -> None:
-    await stage.tell("app-x", *BEGUN)
+async def test_output_of_an_agent_touches_no_session(stage: Stage) -> None:
+    await stage.append_bodies("app-x", *BEGUN)
     viewer = Viewer()
     await viewer.open(stage.live)
     stage.time.now += 5
-    await stage.tell("app-x", e.AgentOutput())
+    await stage.append_bodies("app-x", e.AgentOutput())
     await viewer.read(stage.live)
     assert viewer.frames[-1]["touched"] == {}
     await viewer.close()
 
 
-async def test_what_is_fleeting_is_told_with_a_pause_between(stage: Stage) -> None:
-    stage.flow.listeners.emit(PlanProgressed())  # nobody looks
+async def test_progress_signals_are_sent_with_pauses_between(stage: Stage) -> None:
+    stage.flow.listeners.emit(PlanProgressed())  # without a viewer
     viewer = Viewer()
     await viewer.open(stage.live)
     progress = Progress(lambda: stage.flow.listeners.emit(PlanProgressed()))
@@ -367,12 +369,12 @@ async def test_what_is_fleeting_is_told_with_a_pause_between(stage: Stage) -> No
     await viewer.close()
 
 
-async def test_a_viewer_that_does_not_read_is_cut_off_and_the_others_go_on(stage: Stage) -> None:
+async def test_a_slow_viewer_is_disconnected_and_the_others_continue(stage: Stage) -> None:
     slow, quick = Viewer(), Viewer()
     await slow.open(stage.live)
     await quick.open(stage.live)
     for number in range(BACKLOG + 2):
-        await stage.tell("app-x", e.AgentUsage(input=number + 1))
+        await stage.append_bodies("app-x", e.AgentUsage(input=number + 1))
         await quick.read(stage.live)
     await quick.read(stage.live)
     assert quick.sessions["app-x"]["usage"]["input"] == sum(range(BACKLOG + 3))
@@ -385,23 +387,23 @@ async def test_a_viewer_that_does_not_read_is_cut_off_and_the_others_go_on(stage
     await quick.close()
 
 
-async def test_nothing_is_worked_out_while_nobody_looks(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    of = stage.live.inbox.questions_of
+async def test_nothing_is_rendered_without_a_viewer(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    rendered: list[str] = []
+    original = stage.live.inbox.questions_of
 
     def questions_of(facts: SessionFacts) -> list[dict[str, Any]]:
-        asked.append(facts.id)
-        return of(facts)
+        rendered.append(facts.id)
+        return original(facts)
 
     monkeypatch.setattr(stage.live.inbox, "questions_of", questions_of)
-    await stage.tell("app-x", *BEGUN, e.AgentAsk("why?"))
+    await stage.append_bodies("app-x", *BEGUN, e.AgentAsk("why?"))
     await asyncio.sleep(module.GATHER_SECONDS * 2)
-    assert asked == []
+    assert rendered == []
     viewer = Viewer()
     await viewer.open(stage.live)
-    await stage.tell("app-y", e.SessionAdmitted())
+    await stage.append_bodies("app-y", e.SessionAdmitted())
     await viewer.read(stage.live)
-    assert asked == ["app-x", "app-y", "app-y"], "only of sessions that something happened to"
+    assert rendered == ["app-x", "app-y", "app-y"], "only of sessions that something happened to"
     await viewer.close()
 
 
@@ -415,5 +417,5 @@ async def test_nothing_is_worked_out_while_nobody_looks(stage: Stage, monkeypatc
         ("x" * 300, "x" * 199 + "…"),
     ],
 )
-def test_what_an_agent_says_is_one_line(text: str, line: str | None) -> None:
+def test_the_last_line_of_an_agents_output_is_shown(text: str, line: str | None) -> None:
     assert last_line(text) == line

@@ -1,4 +1,4 @@
-"""The fleet's figures: how many may work at once, and how the work goes day by day."""
+"""The fleet's figures: the total limit of agents, and counts per day."""
 
 from __future__ import annotations
 
@@ -29,13 +29,15 @@ def limit(count: int, *projects: str) -> Limit:
         ((limit(2, "a", "b"), limit(9, "a")), ["a", "b", "c"], None),
     ],
 )
-def test_how_many_agents_may_work_at_once_in_all(limits: tuple[Limit, ...], projects: list[str], count: int) -> None:
+def test_the_total_limit_of_agents_is_computed_from_all_limits(
+    limits: tuple[Limit, ...], projects: list[str], count: int
+) -> None:
     assert limit_of_all(limits, projects) == count
 
 
-def test_days_are_added_up_by_project() -> None:
+def test_figures_per_day_are_summed_by_project() -> None:
     tally = Tally()
-    told: list[tuple[e.Body, float, str]] = [
+    events: list[tuple[e.Body, float, str]] = [
         (e.PrOpened(1, "x", "main"), 0.0, "a"),
         (e.PrMerged("c", "b", "h"), DAY + 10.0, "a"),
         (e.PrOpened(2, "y", "main"), DAY, "b"),
@@ -44,10 +46,10 @@ def test_days_are_added_up_by_project() -> None:
         (e.Reacted("ci-failed", "ci-failed", "o", "send-to-agent", 2), DAY, "a"),
         (e.Reacted("agent-stuck", "agent-stuck", "o", "notify"), DAY, "a"),
     ]
-    for body, at, project in told:
+    for body, at, project in events:
         tally.add(Event(body, at, "t", "k", project, f"{project}-x"))
     first, second = tally.of(None, "1970-01-01"), tally.of(None, "1970-01-02")
     assert (first.opened, first.landed, second.opened, second.landed) == (1, 0, 1, 2)
     assert sorted(second.took) == [30.0, DAY + 10.0]
-    assert second.retries == {"ci-failed": 2}, "telling somebody is no retry"
+    assert second.retries == {"ci-failed": 2}, "a notification is no retry"
     assert tally.of("b", "1970-01-02").took == [30.0]

@@ -1,4 +1,4 @@
-"""What the doctor makes of facts: each that is bad has a remedy, and none that is good is complained of."""
+"""Findings of the doctor: every problem has a remedy."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ HOME = Path("/home/anna")
         (Watches(524_288, 16, 100), "warning", "max_user_instances"),
     ],
 )
-def test_file_watches(facts: Watches | None, state: str, remedy: str | None) -> None:
-    found = findings.of_watches(facts)
-    assert found["state"] == state and (remedy in found["remedy"] if remedy else found["remedy"] is None)
+def test_too_few_file_watches_are_a_warning(facts: Watches | None, state: str, remedy: str | None) -> None:
+    finding = findings.of_watches(facts)
+    assert finding["state"] == state and (remedy in finding["remedy"] if remedy else finding["remedy"] is None)
 
 
-def test_open_files() -> None:
+def test_too_few_file_descriptors_are_a_warning() -> None:
     assert findings.of_descriptors(Descriptors(20, 8192))["state"] == "ok"
     for facts in (Descriptors(20, 256), Descriptors(1000, 1024)):
-        found = findings.of_descriptors(facts)
-        assert found["state"] == "warning" and "ulimit" in found["remedy"]
+        finding = findings.of_descriptors(facts)
+        assert finding["state"] == "warning" and "ulimit" in finding["remedy"]
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,9 @@ def test_open_files() -> None:
         ({"GitHub": 3600.0}, "failed", "webhooks are refused"),
     ],
 )
-def test_the_clock(skews: Mapping[str, float], state: str, text: str) -> None:
-    found = findings.of_clock(skews)
-    assert found["state"] == state and text in found["detail"] and bool(found["remedy"]) == (state != "ok")
+def test_clock_skew_is_reported_by_its_size(skews: Mapping[str, float], state: str, text: str) -> None:
+    finding = findings.of_clock(skews)
+    assert finding["state"] == state and text in finding["detail"] and bool(finding["remedy"]) == (state != "ok")
 
 
 @pytest.mark.parametrize(
@@ -64,17 +64,17 @@ def test_the_clock(skews: Mapping[str, float], state: str, text: str) -> None:
         ("demo", {}, (), ""),
     ],
 )
-def test_how_an_agent_is_signed_in(tool: str, env: dict[str, str], files: tuple[str, ...], login: str | None) -> None:
-    there = {HOME / name for name in files}
-    assert findings.login_of(tool, env, HOME, there.__contains__, "linux") == login
+def test_an_agents_login_is_detected(tool: str, env: dict[str, str], files: tuple[str, ...], login: str | None) -> None:
+    existing = {HOME / name for name in files}
+    assert findings.login_of(tool, env, HOME, existing.__contains__, "linux") == login
 
 
-def test_a_keychain_cannot_be_looked_into() -> None:
+def test_the_macos_keychain_counts_as_a_possible_login() -> None:
     assert findings.login_of("claude-code", {}, HOME, lambda _: False, "darwin") == ""
     assert findings.login_of("codex", {}, HOME, lambda _: False, "darwin") is None
 
 
-def test_every_agent_with_secrets_has_a_place_to_sign_in() -> None:
+def test_every_agent_with_secrets_has_login_files() -> None:
     assert findings.LOGIN_FILES.keys() == AGENT_SECRETS.keys()
 
 
@@ -89,7 +89,7 @@ def agent(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def test_an_agent_that_nobody_uses_need_not_be_there() -> None:
+def test_an_unused_agent_may_be_missing() -> None:
     absent = agent(found=False, path=None, version=None)
     assert findings.of_agent(absent, None, used=False)["state"] == "ok"
     assert findings.of_agent(absent, None, used=True)["state"] == "warning"
@@ -100,14 +100,14 @@ def test_an_agent_that_nobody_uses_need_not_be_there() -> None:
     assert out["state"] == "warning" and "OPENAI_API_KEY" in out["remedy"]
 
 
-def test_nodes() -> None:
+def test_unreachable_nodes_are_warnings() -> None:
     def node(state: str, reason: str = "") -> dict[str, Any]:
         return {"name": "n", "state": state, "reason": reason, "cpus": 8.0}
 
     states = {
         state: findings.of_nodes([node(state, "no route")])[0] for state in ("ready", "draining", "unreachable", "gone")
     }
-    assert {state: one["state"] for state, one in states.items()} == {
+    assert {state: finding["state"] for state, finding in states.items()} == {
         "ready": "ok",
         "draining": "ok",
         "unreachable": "warning",
@@ -117,13 +117,13 @@ def test_nodes() -> None:
     assert findings.of_nodes([]) == []
 
 
-def test_where_it_listens() -> None:
+def test_another_port_than_configured_is_a_warning() -> None:
     assert findings.of_address("http://127.0.0.1:3000", None)["state"] == "ok"
     moved = findings.of_address("http://127.0.0.1:3001", "port 3000 is taken, so this is port 3001")
     assert moved["state"] == "warning" and "port 3000 is taken" in moved["detail"] and moved["remedy"]
 
 
-def test_this_machine_is_read() -> None:
+def test_limits_of_this_machine_can_be_read() -> None:
     descriptors = findings.read_descriptors()
     assert descriptors is not None and 0 < descriptors.used < descriptors.most
     watches = findings.read_watches()
@@ -131,7 +131,7 @@ def test_this_machine_is_read() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_damaged_database_is_seen(tmp_path: Path) -> None:
+async def test_a_damaged_database_is_detected(tmp_path: Path) -> None:
     file = tmp_path / "ao.db"
     store = Database.sqlite(file)
     await store.open()
@@ -139,8 +139,8 @@ async def test_a_damaged_database_is_seen(tmp_path: Path) -> None:
     await store.close()
     with closing(sqlite3.connect(file)) as database:
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        found = database.execute("SELECT rootpage FROM sqlite_master WHERE type='index' AND tbl_name='outbox'")
-        page, size = found.fetchone()[0], database.execute("PRAGMA page_size").fetchone()[0]
+        rows = database.execute("SELECT rootpage FROM sqlite_master WHERE type='index' AND tbl_name='outbox'")
+        page, size = rows.fetchone()[0], database.execute("PRAGMA page_size").fetchone()[0]
     with file.open("r+b") as damaged:
         damaged.seek((page - 1) * size)
         damaged.write(b"\xff" * size)
@@ -150,9 +150,9 @@ async def test_a_damaged_database_is_seen(tmp_path: Path) -> None:
     await store.close()
 
 
-def test_whose_commits_agents_make() -> None:
+def test_a_missing_git_identity_is_a_warning() -> None:
     assert findings.of_identity([])["state"] == "ok"
     assert "who you are: agents" in findings.of_identity([""])["detail"]
-    found = findings.of_identity(["app", "web"])
-    assert found["state"] == "warning" and "user.email" in found["remedy"]
-    assert "in app and 1 more" in found["detail"]
+    finding = findings.of_identity(["app", "web"])
+    assert finding["state"] == "warning" and "user.email" in finding["remedy"]
+    assert "in app and 1 more" in finding["detail"]

@@ -1,4 +1,4 @@
-"""What happened while nobody looked: short, the most important first, and only what is true now."""
+"""The recap of an absence: short, most important first, and only what still holds."""
 
 from __future__ import annotations
 
@@ -29,57 +29,57 @@ def facts(name: str, state: str = "working", *, live: bool = True) -> SessionFac
         base="main",
     )
     launch = Launch(1, {}, 0.0, ended=not live)
-    made = SessionFacts(f"app-{name}", "app", spec, 0.0, 0.0, base="main", launch=launch)
-    return replace(made, activity=ActivityFact(state))
+    session_facts = SessionFacts(f"app-{name}", "app", spec, 0.0, 0.0, base="main", launch=launch)
+    return replace(session_facts, activity=ActivityFact(state))
 
 
-SESSIONS = {one.id: one for one in (facts("a"), facts("b", "waiting_input"), facts("c", live=False), facts("d"))}
+SESSIONS = {item.id: item for item in (facts("a"), facts("b", "waiting_input"), facts("c", live=False), facts("d"))}
 
 
-def night(*told: tuple[str | None, Body, str]) -> list[Event]:
+def events_of_night(*entries: tuple[str | None, Body, str]) -> list[Event]:
     return [
         Event(body, NOW - 8 * HOUR + number * HOUR, "t", str(number), "app", session, seq=number, actor=actor)
-        for number, (session, body, actor) in enumerate(told, 1)
+        for number, (session, body, actor) in enumerate(entries, 1)
     ]
 
 
 def texts(*happened: tuple[str | None, Body, str]) -> dict[str, str]:
-    return {line.kind: line.text for line in recap_lines(night(*happened), SESSIONS, NOW)}
+    return {line.kind: line.text for line in recap_lines(events_of_night(*happened), SESSIONS, NOW)}
 
 
-def test_what_landed_says_who_let_it() -> None:
+def test_merged_changes_name_who_requested_the_merge() -> None:
     merged = e.PrMerged("c", "b", "h")
-    found = texts(
+    lines = texts(
         ("app-a", e.MergeRequested(), "local anna"),
         ("app-b", e.MergeRequested(), "rule approved-and-green"),
         ("app-a", merged, "daemon"),
         ("app-b", merged, "daemon"),
         ("app-c", merged, "daemon"),
     )
-    assert found["merged"] == "3 landed: app-a by anna; app-b by rule approved-and-green; app-c by the forge"
+    assert lines["merged"] == "3 landed: app-a by anna; app-b by rule approved-and-green; app-c by the forge"
 
 
-def test_who_was_answered_waits_no_more() -> None:
-    found = texts(("app-a", e.AgentAsk("x?"), ""), ("app-b", e.AgentAsk("y?"), ""), ("app-b", e.AgentAsk("z?"), ""))
-    assert found == {"asked": "app-b asked you and waits: ao answer (1 more answered)"}
+def test_an_answered_question_is_not_listed_as_waiting() -> None:
+    lines = texts(("app-a", e.AgentAsk("x?"), ""), ("app-b", e.AgentAsk("y?"), ""), ("app-b", e.AgentAsk("z?"), ""))
+    assert lines == {"asked": "app-b asked you and waits: ao answer (1 more answered)"}
     assert texts(("app-a", e.AgentAsk("x?"), ""))["asked"] == "app-a asked, and was answered"
 
 
-def test_what_a_rule_allowed_was_asked_of_nobody() -> None:
+def test_a_permission_allowed_by_a_rule_is_not_listed() -> None:
     ask = e.PermissionAsked("Bash", "git commit")
     by_rule, by_person = (e.PermissionAnswered("allow", by=who) for who in ("it is Git on its own branch", "person"))
     assert "asked" not in texts(("app-a", ask, ""), ("app-a", by_rule, ""))
-    found = texts(("app-a", ask, ""), ("app-a", by_rule, ""), ("app-a", ask, ""), ("app-a", by_person, ""))
-    assert found["asked"] == "app-a asked, and was answered"
+    lines = texts(("app-a", ask, ""), ("app-a", by_rule, ""), ("app-a", ask, ""), ("app-a", by_person, ""))
+    assert lines["asked"] == "app-a asked, and was answered"
     assert texts(("app-b", ask, ""))["asked"] == "app-b asked you and waits: ao answer"
 
 
-def test_an_action_that_a_rule_offers_is_no_failure() -> None:
+def test_an_offered_action_is_no_failure() -> None:
     assert "failed" not in texts(("app-a", e.Escalated("approved-and-green", "approved-and-green", e.OFFERED), ""))
     assert "no luck" in texts(("app-a", e.Escalated("ci-failed", "ci-failed", "no luck"), ""))["failed"]
 
 
-def test_a_limit_that_was_met_and_is_over() -> None:
+def test_usage_limits_are_summarized_with_their_end() -> None:
     met = e.AccountHeld("claude", NOW - HOUR)
     assert texts((None, met, ""), (None, e.AccountReleased("claude"), "")) == {
         "limits": "limits: claude met and over, work went on 6 h ago"
@@ -91,7 +91,7 @@ def test_a_limit_that_was_met_and_is_over() -> None:
     }
 
 
-def test_a_restart_of_the_machine_is_told_apart_from_one_of_the_daemon() -> None:
+def test_a_restart_of_the_machine_is_distinguished_from_one_of_the_daemon() -> None:
     started = (None, e.DaemonStarted("1"), "daemon")
     lost = [("app-a", e.AgentLost(RESTARTED), ""), ("app-c", e.AgentLost(RESTARTED), "")]
     assert texts(*lost, started)["restarted"] == (
@@ -100,51 +100,54 @@ def test_a_restart_of_the_machine_is_told_apart_from_one_of_the_daemon() -> None
     assert texts(started, started)["restarted"] == "the daemon was started 2 times, last 6 h ago"
 
 
-def test_failures_say_why_and_the_last_reason_counts() -> None:
-    found = texts(
+def test_failures_are_listed_with_their_last_reason() -> None:
+    lines = texts(
         ("app-a", e.SessionFailed("prepare", "no such branch"), ""),
         ("app-a", e.SessionFailed("launch", "no such agent"), ""),
         ("app-b", e.LandingFailed("a conflict in x.py", "conflict"), ""),
         ("app-c", e.LandingFailed("taken back", "called-off"), ""),
         (None, e.ReadingFailed("github", "no route", "wait", 0.0), ""),
     )
-    assert found == {
+    assert lines == {
         "failed": "3 failed: app-a (launch: no such agent); app-b (could not land: a conflict in x.py); and 1 more"
     }
 
 
-def test_what_was_mended_since_or_landed_after_all_has_not_failed() -> None:
+def test_fixed_or_merged_sessions_are_not_listed_as_failed() -> None:
     refused = e.LandingFailed("a conflict in x.py", "conflict")
-    called = e.Escalated("ci-failed", "ci-failed", "2 attempts did not settle it")
-    happened = night(
-        ("app-a", refused, ""), ("app-b", refused, ""), ("app-d", called, ""), ("app-d", e.PrMerged("c", "b", "h"), "")
+    escalated = e.Escalated("ci-failed", "ci-failed", "2 attempts did not settle it")
+    happened = events_of_night(
+        ("app-a", refused, ""),
+        ("app-b", refused, ""),
+        ("app-d", escalated, ""),
+        ("app-d", e.PrMerged("c", "b", "h"), ""),
     )
-    mended = replace(SESSIONS["app-a"], pr=PullRequest(1, "x", "main"))
+    reopened = replace(SESSIONS["app-a"], pr=PullRequest(1, "x", "main"))
     waits = replace(SESSIONS["app-b"], pr=PullRequest(2, "y", "main", refused="a conflict in x.py"))
-    lines = recap_lines(happened, {**SESSIONS, "app-a": mended, "app-b": waits}, NOW)
+    lines = recap_lines(happened, {**SESSIONS, "app-a": reopened, "app-b": waits}, NOW)
     assert [line.text for line in lines if line.kind == "failed"] == [
         "1 failed: app-b (could not land: a conflict in x.py)"
     ]
 
 
-def test_the_base_moved_is_counted_by_heads_not_by_sessions() -> None:
+def test_moves_of_the_base_are_counted_by_head() -> None:
     moved = [(f"app-{name}", e.BaseMoved(head), "") for head in ("1", "2") for name in "abd"]
     assert texts(*moved)["bases"] == "base moved: main of app (2 times), for 3 sessions"
 
 
-def test_neither_where_it_began_nor_its_own_landing_moved_the_base_under_it() -> None:
+def test_the_initial_base_and_the_own_merge_are_no_moves() -> None:
     begun = replace(SESSIONS["app-a"], place=Workspace("/w", "1", "/w/.git"))
-    happened = night(
+    happened = events_of_night(
         ("app-a", e.BaseMoved("1"), ""),
         ("app-a", e.BaseMoved("2"), ""),
         ("app-a", e.PrMerged("2", "1", "h"), "daemon"),
     )
     assert [line.kind for line in recap_lines(happened, {begun.id: begun}, NOW)] == ["merged"]
-    others = [*happened, *night(("app-d", e.BaseMoved("2"), ""))]
+    others = [*happened, *events_of_night(("app-d", e.BaseMoved("2"), ""))]
     assert recap_lines(others, {**SESSIONS, begun.id: begun}, NOW)[-1].text == "base moved: main of app, for 1 session"
 
 
-def test_it_is_short_whatever_happened() -> None:
+def test_the_recap_is_short_whatever_happened() -> None:
     everything: list[tuple[str | None, Body, str]] = [
         ("app-a", e.PrMerged("c", "b", "h"), "local anna"),
         ("app-b", e.AgentAsk("x?"), ""),
@@ -156,7 +159,7 @@ def test_it_is_short_whatever_happened() -> None:
         ("app-d", e.PrOpened(1, "t", "main"), ""),
         ("app-d", e.MachineWoke(7200.0), ""),
     ]
-    lines = recap_lines(night(*everything), SESSIONS, NOW)
+    lines = recap_lines(events_of_night(*everything), SESSIONS, NOW)
     assert len(lines) == LINES and [line.kind for line in lines][:3] == ["merged", "asked", "failed"]
     assert max(len(line.text) for line in lines) < 140
     assert recap_lines([], SESSIONS, NOW) == []

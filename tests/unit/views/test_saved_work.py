@@ -1,4 +1,4 @@
-"""Is the work safe: said in one sentence, and never said when it is not."""
+"""The sentence that says where a session's work is saved."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from agent_orchestrator.core.facts import SessionFacts, Workspace
 from agent_orchestrator.core.fold.sessions import reduce
 from agent_orchestrator.core.pull_request import PullRequest
 from agent_orchestrator.views.saved_work import WorkState, saved_work_sentence
-from tests.unit.core.drawn import created
+from tests.unit.core.event_strategies import created
 
 HEAD = "abc1234def"
 
 
 def facts(**more: object) -> SessionFacts:
-    made = reduce(None, created())
-    assert made is not None
-    place = Workspace("/w", "c0", "/g")
-    return replace(made, place=place, head=HEAD, **more)  # type: ignore[arg-type]
+    session_facts = reduce(None, created())
+    assert session_facts is not None
+    workspace = Workspace("/w", "c0", "/g")
+    return replace(session_facts, place=workspace, head=HEAD, **more)  # type: ignore[arg-type]
 
 
 HERE = WorkState(present=True, ahead=2)
 LOOSE = WorkState(present=True, uncommitted=("a", "b"), ahead=2)
 NOTHING = WorkState(present=True, ahead=0)
 CLONE = Workspace("/w", "c0", "/g", shared=False)
-LANDED = PullRequest(1, "x", "main", state="merged", landed="fed4321abc")
+MERGED_PULL_REQUEST = PullRequest(1, "x", "main", state="merged", landed="fed4321abc")
 
 
 @pytest.mark.parametrize(
-    ("session", "found", "words"),
+    ("session", "work", "expected"),
     [
         (facts(pushed=HEAD), LOOSE, "work safe: pushed abc1234, 2 files uncommitted"),
         (facts(pushed=HEAD), HERE, "work safe: pushed abc1234"),
@@ -53,7 +53,7 @@ LANDED = PullRequest(1, "x", "main", state="merged", landed="fed4321abc")
         ),
         (replace(facts(), head="c0"), NOTHING, "no work yet: nothing committed, nothing changed"),
         (replace(facts(), place=None, head=None), WorkState(), "no work yet: its workspace is not made"),
-        (facts(pr=LANDED), WorkState(), "work safe: landed on main as fed4321"),
+        (facts(pr=MERGED_PULL_REQUEST), WorkState(), "work safe: landed on main as fed4321"),
         (
             facts(pushed=HEAD, rescues=("refs/ao/rescue/app-x",)),
             WorkState(ahead=2),
@@ -61,5 +61,5 @@ LANDED = PullRequest(1, "x", "main", state="merged", landed="fed4321abc")
         ),
     ],
 )
-def test_where_the_work_is(session: SessionFacts, found: WorkState, words: str) -> None:
-    assert saved_work_sentence(session, found) == words
+def test_the_sentence_names_where_the_work_is_saved(session: SessionFacts, work: WorkState, expected: str) -> None:
+    assert saved_work_sentence(session, work) == expected

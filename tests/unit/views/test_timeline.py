@@ -1,4 +1,4 @@
-"""A session's story: events in words, in the order in which a person thinks of them, and how it stands in one sentence."""
+"""The timeline of a session: its entries, and its state in one sentence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agent_orchestrator.core.reactions import message_id
 from agent_orchestrator.core.rules import DEFAULT_RULES
 from agent_orchestrator.core.status import derive
 from agent_orchestrator.views.timeline import TYPES_WITH_ENTRY, TYPES_WITHOUT_ENTRY, Timeline, entry_json, sentence
-from tests.unit.core.drawn import ANY_BODY, created, launched
+from tests.unit.core.event_strategies import ANY_BODY, created, launched
 
 RETRIES = {"ci-failed": 2}
 HEAD = "abc1234def"
@@ -42,55 +42,55 @@ SENT: list[tuple[e.Body, str, str]] = [
     (e.Reacted("ci-failed", "ci-failed", f"{HEAD}:0:lint", "send-to-agent", 1), "rule ci-failed", f"{KEY}:1"),
 ]
 DELIVERED: list[tuple[e.Body, str, str]] = [(e.MessageDelivered(MESSAGE), "daemon", "d")]
-TAKEN: list[tuple[e.Body, str, str]] = [(e.AgentAck(), "spool", "t")]
+ACKNOWLEDGED: list[tuple[e.Body, str, str]] = [(e.AgentAck(), "spool", "t")]
 
 
-def log(*told: tuple[e.Body, str, str]) -> list[Event]:
-    later = [Event(body, 1060.0, source, key, "app", "app-x") for body, source, key in told]
+def event_log(*entries: tuple[e.Body, str, str]) -> list[Event]:
+    later = [Event(body, 1060.0, source, key, "app", "app-x") for body, source, key in entries]
     return [replace(event, seq=number) for number, event in enumerate([*BEGUN, *later], 1)]
 
 
-def story(*told: tuple[e.Body, str, str]) -> Timeline:
-    made = Timeline()
-    for event in log(*told):
-        made.add(event, RETRIES)
-    return made
+def timeline_of(*entries: tuple[e.Body, str, str]) -> Timeline:
+    timeline = Timeline()
+    for event in event_log(*entries):
+        timeline.add(event, RETRIES)
+    return timeline
 
 
-def said(*told: tuple[e.Body, str, str]) -> str:
+def sentence_for(*bodies: tuple[e.Body, str, str]) -> str:
     facts: SessionFacts | None = None
-    for event in log(*told):
+    for event in event_log(*bodies):
         facts = reduce(facts, event)
     assert facts is not None
-    entries = story(*told).entries
-    return sentence(facts, derive(facts, 1100.0), entries, DEFAULT_RULES, lambda at: f"at {at:g}")
+    timeline_entries = timeline_of(*bodies).entries
+    return sentence(facts, derive(facts, 1100.0), timeline_entries, DEFAULT_RULES, lambda at: f"at {at:g}")
 
 
-def test_a_failed_check_is_seen_decided_on_sent_and_acknowledged() -> None:
-    found = story(*FAILED, *SENT, *DELIVERED, *TAKEN).entries[-5:]
-    assert [(one.kind, one.title, one.message) for one in found] == [
+def test_a_failed_check_has_entries_from_detection_to_acknowledgement() -> None:
+    last_entries = timeline_of(*FAILED, *SENT, *DELIVERED, *ACKNOWLEDGED).entries[-5:]
+    assert [(entry.kind, entry.title, entry.message) for entry in last_entries] == [
         ("seen", "CI failed on lint", ""),
         ("decided", "Rule ci-failed: send-to-agent, attempt 1 of 2", MESSAGE),
         ("sent", "Message queued for the agent", MESSAGE),
         ("sent", "Message delivered", MESSAGE),
         ("acknowledged", "The agent took the message up", MESSAGE),
     ]
-    assert {one.trigger for one in found} == {"ci-failed"}, "one can see what belongs together"
-    assert (found[0].detail, found[2].detail) == ("line 3 is long", "mend it")
+    assert {entry.trigger for entry in last_entries} == {"ci-failed"}, "entries of one problem share their trigger"
+    assert (last_entries[0].detail, last_entries[2].detail) == ("line 3 is long", "mend it")
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("entries", "expected"),
     [
         ([], "CI failed on lint; nothing was sent to the agent yet"),
         (SENT, "CI failed on lint; log waits to be sent, attempt 1 of 2"),
         ([*SENT, *DELIVERED], "CI failed on lint; log sent at 1060, attempt 1 of 2"),
         (
-            [*SENT, *DELIVERED, *TAKEN],
+            [*SENT, *DELIVERED, *ACKNOWLEDGED],
             "CI failed on lint; log sent at 1060, acknowledged at 1060, attempt 1 of 2",
         ),
         (
-            [*SENT, *DELIVERED, *TAKEN, (e.AgentActivity("active"), "spool", "g")],
+            [*SENT, *DELIVERED, *ACKNOWLEDGED, (e.AgentActivity("active"), "spool", "g")],
             "CI failed on lint; log sent at 1060, acknowledged at 1060, attempt 1 of 2",
         ),
         (
@@ -103,11 +103,11 @@ def test_a_failed_check_is_seen_decided_on_sent_and_acknowledged() -> None:
         ),
     ],
 )
-def test_the_sentence_tells_how_far_a_trouble_is(told: list[tuple[e.Body, str, str]], words: str) -> None:
-    assert said(*FAILED, *told) == words
+def test_the_sentence_shows_the_progress_of_a_problem(entries: list[tuple[e.Body, str, str]], expected: str) -> None:
+    assert sentence_for(*FAILED, *entries) == expected
 
 
-def test_a_message_that_came_to_an_agent_which_was_lost_is_called_that() -> None:
+def test_a_message_to_a_lost_agent_is_described_as_such() -> None:
     later = [
         (e.AgentAck("other"), 1),
         (e.MessageDelivered(MESSAGE), 1),
@@ -115,18 +115,18 @@ def test_a_message_that_came_to_an_agent_which_was_lost_is_called_that() -> None
         (e.AgentLaunched({}), 2),
         (e.AgentActivity("idle"), 2),
     ]
-    told = [Event(body, 1060.0, "spool", body.type, "app", "app-x", number) for body, number in later]
+    later_events = [Event(body, 1060.0, "spool", body.type, "app", "app-x", number) for body, number in later]
     facts: SessionFacts | None = None
-    for event in [*log(*FAILED, *SENT), *told]:
+    for event in [*event_log(*FAILED, *SENT), *later_events]:
         facts = reduce(facts, event)
     assert facts is not None
-    entries = story(*FAILED, *SENT).entries
+    entries = timeline_of(*FAILED, *SENT).entries
     words = sentence(facts, derive(facts, 1100.0), entries, DEFAULT_RULES, lambda at: f"at {at:g}")
     assert "log sent at 1060, but its agent was lost (node n1 is lost) before it said" in words
 
 
-def test_without_trouble_the_sentence_is_the_status() -> None:
-    assert said((e.AgentAsk("Which database?"), "spool", "q")) == "Asks: Which database?"
+def test_without_a_problem_the_sentence_is_the_status() -> None:
+    assert sentence_for((e.AgentAsk("Which database?"), "spool", "q")) == "Asks: Which database?"
 
 
 @pytest.mark.parametrize(
@@ -153,42 +153,42 @@ def test_without_trouble_the_sentence_is_the_status() -> None:
         ),
     ],
 )
-def test_each_kind_has_its_words(body: e.Body, source: str, kind: str, title: str, by: str) -> None:
-    last = story((body, source, "k")).entries[-1]
+def test_each_kind_of_event_has_its_title(body: e.Body, source: str, kind: str, title: str, by: str) -> None:
+    last = timeline_of((body, source, "k")).entries[-1]
     assert (last.kind, last.title, last.by) == (kind, title, by)
 
 
-def test_checks_are_told_of_once_all_of_them_passed() -> None:
+def test_passed_checks_are_one_entry_once_all_have_passed() -> None:
     passed: list[tuple[e.Body, str, str]] = [
         (e.CheckFinished("lint", HEAD, "success"), "checks", "1"),
         (e.CheckFinished("unit", HEAD, "flaky"), "checks", "2"),
         (e.ChecksSettled(HEAD), "checks", "3"),
     ]
-    titles = [one.title for one in story(*passed).entries[-2:]]
+    titles = [entry.title for entry in timeline_of(*passed).entries[-2:]]
     assert titles == ["unit is flaky: it failed, and passed on the same commit", "Checks passed at abc1234"]
-    assert "passed" not in story(*FAILED).entries[-1].title
+    assert "passed" not in timeline_of(*FAILED).entries[-1].title
 
 
-def test_a_step_that_is_told_again_is_told_once() -> None:
+def test_a_repeated_step_has_one_entry() -> None:
     steps: list[tuple[e.Body, str, str]] = [
         (e.AgentProgress(1, 3, "reading"), "spool", "1"),
         (e.AgentProgress(2, 3, "reading"), "spool", "2"),
         (e.AgentProgress(3, 3, "writing"), "spool", "3"),
     ]
-    assert [one.title for one in story(*steps).entries if one.kind == "said"] == ["reading", "writing"]
+    assert [entry.title for entry in timeline_of(*steps).entries if entry.kind == "said"] == ["reading", "writing"]
 
 
-def test_every_kind_of_event_is_told_or_left_out_on_purpose() -> None:
+def test_every_kind_of_event_is_classified() -> None:
     assert not TYPES_WITHOUT_ENTRY & TYPES_WITH_ENTRY
     assert set(e.KINDS.values()) - TYPES_WITHOUT_ENTRY == TYPES_WITH_ENTRY
 
 
 @given(st.lists(st.tuples(ANY_BODY, st.sampled_from(["spool", "person", "rule x"]), st.text(max_size=5)), max_size=6))
-def test_no_event_is_without_words_for_it(told: list[Any]) -> None:
+def test_every_event_has_an_entry_and_a_sentence(bodies: list[Any]) -> None:
     facts: SessionFacts | None = None
-    for event in log(*told):
+    for event in event_log(*bodies):
         facts = reduce(facts, event)
-    entries = story(*told).entries
+    entries = timeline_of(*bodies).entries
     assert facts is not None
     assert sentence(facts, derive(facts, 1100.0), entries, DEFAULT_RULES, str)
     for entry in entries:

@@ -1,4 +1,4 @@
-"""Traces: from the event to what came of it, one trace for each event that something was done about."""
+"""Traces: one for each event that had an effect, from the event to its result."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SECRET = "the text of the task"
 
 
 class Ticking(Time):
-    """A clock that moves on whenever it is asked."""
+    """A clock that advances whenever it is read."""
 
     def __call__(self) -> float:
         self.now += 0.25
@@ -43,7 +43,7 @@ class Ticking(Time):
 
 
 class World:
-    """A flow with one effect, and the spans that came of it."""
+    """A flow with one effect, and its exported spans."""
 
     def __init__(self, folder: Path) -> None:
         self.time = Ticking(100.0)
@@ -77,50 +77,50 @@ class World:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    made = World(tmp_path)
-    yield made
-    await made.runner.drain()
-    await made.flow.stop()
-    await made.flow.store.close()
+    scene = World(tmp_path)
+    yield scene
+    await scene.runner.drain()
+    await scene.flow.stop()
+    await scene.flow.store.close()
 
 
 async def test_a_trace_runs_from_the_event_to_its_result(world: World) -> None:
-    found = await world.run()
+    spans = await world.run()
     chain = ["event session-admitted", "decide", "intent prepare", "effect prepare", "event workspace-created"]
-    assert found[chain[0]].parent is None
+    assert spans[chain[0]].parent is None
     for above, below in pairwise(chain):
-        assert found[below].parent.span_id == found[above].context.span_id, (above, below)
-        assert found[below].context.trace_id == found[above].context.trace_id
-        assert found[below].start_time >= found[above].start_time
-    effect = found["effect prepare"]
+        assert spans[below].parent.span_id == spans[above].context.span_id, (above, below)
+        assert spans[below].context.trace_id == spans[above].context.trace_id
+        assert spans[below].start_time >= spans[above].start_time
+    effect = spans["effect prepare"]
     assert effect.end_time - effect.start_time > 5_000_000_000
     assert effect.attributes["ao.session"] == "app-x" and effect.attributes["ao.state"] == "done"
-    assert found[chain[0]].attributes["ao.seq"] == effect.attributes["ao.cause"] == 2
+    assert spans[chain[0]].attributes["ao.seq"] == effect.attributes["ao.cause"] == 2
 
 
-async def test_what_comes_of_a_result_is_a_trace_of_its_own_and_linked(world: World) -> None:
-    found = await world.run()
+async def test_the_effect_of_a_result_is_a_separate_linked_trace(world: World) -> None:
+    spans = await world.run()
     roots = [span for span in world.spans.get_finished_spans() if span.parent is None]
     second = next(span for span in roots if span.name == "event workspace-created")
-    first = found["event session-admitted"]
+    first = spans["event session-admitted"]
     assert second.context.trace_id != first.context.trace_id
     assert [link.context.span_id for link in second.links] == [first.context.span_id]
 
 
-async def test_a_failure_is_one(world: World) -> None:
+async def test_a_failed_effect_has_an_error_status(world: World) -> None:
     world.fails = True
-    found = await world.run()
-    status = found["effect prepare"].status
+    spans = await world.run()
+    status = spans["effect prepare"].status
     assert status.status_code is StatusCode.ERROR and status.description == "no room"
-    assert found["event session-failed"].parent.span_id == found["effect prepare"].context.span_id
+    assert spans["event session-failed"].parent.span_id == spans["effect prepare"].context.span_id
 
 
-async def test_nothing_that_was_said_is_sent(world: World) -> None:
+async def test_traces_contain_no_texts(world: World) -> None:
     await world.run()
     assert SECRET not in str([(span.name, dict(span.attributes or {})) for span in world.spans.get_finished_spans()])
 
 
-async def test_an_event_that_nothing_comes_of_makes_no_trace(world: World) -> None:
+async def test_an_event_without_an_effect_makes_no_trace(world: World) -> None:
     await world.run()
     before = len(world.spans.get_finished_spans())
     await world.flow.append(Event(e.AgentProgress(1, 2), 3.0, "spool", "p", "app", "app-x"))

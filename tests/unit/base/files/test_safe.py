@@ -1,4 +1,4 @@
-"""Files where an agent writes too: what leads elsewhere, blocks, or has no end is not read."""
+"""Files in folders an agent may write: symlinks that leave, pipes and endless files are not read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMMIT = "1" * 40
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A folder of an agent's, beside one that is not."""
+    """Return an agent's folder; the folder beside it is not the agent's."""
     (tmp_path / "outside/deep").mkdir(parents=True)
     (tmp_path / "outside/secret").write_text("secret")
     (tmp_path / "outside/deep/secret").write_text("secret")
@@ -55,18 +55,18 @@ def test_a_plain_file_is_read(root: Path) -> None:
         ".",
     ],
 )
-def test_nothing_else_is(root: Path, name: str) -> None:
+def test_nothing_but_a_regular_file_inside_the_root_is_read(root: Path, name: str) -> None:
     with pytest.raises(safe.UnsafePath):
         safe.read(root, name)
 
 
 @pytest.mark.parametrize("name", ["a/file-link", "own-link", "pipe", "zero"])
-def test_nor_by_its_whole_name(root: Path, name: str) -> None:
+def test_symlinks_and_pipes_are_not_read_by_an_absolute_path_either(root: Path, name: str) -> None:
     with pytest.raises(OSError):
         safe.read_regular_file(root / name)
 
 
-def test_a_file_without_end_is_too_long(root: Path) -> None:
+def test_a_file_over_the_limit_is_refused(root: Path) -> None:
     os.truncate(root / "a/b/file", 1 << 40)
     with pytest.raises(safe.UnsafePath):
         safe.read(root, "a/b/file")
@@ -81,7 +81,7 @@ def test_making_a_file_follows_no_symlink(root: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "planted").exists() and (root / "mark").read_bytes() == b""
 
 
-def test_what_leads_out(root: Path) -> None:
+def test_paths_that_leave_the_root_are_recognized(root: Path) -> None:
     inside = ["a/b/file", "own-link", "a/b", "a/b/new", "new/deep/er", "a/b/*.py", ".", "HEAD~1", "main..x"]
     assert not any(safe.leads_out(root, name) for name in inside)
     outside = ["a/link", "a/link/x", "a/file-link", "a/link/*", "pipe", "zero", "a/../../outside/x", "a/link/../x"]
@@ -91,7 +91,7 @@ def test_what_leads_out(root: Path) -> None:
     assert safe.leads_out(root, "gitdir/config") and safe.leads_out(root, ".git/config")
 
 
-def test_a_second_name_of_a_file_is_not_written(root: Path, tmp_path: Path) -> None:
+def test_a_hard_link_counts_as_leading_out_when_writing(root: Path, tmp_path: Path) -> None:
     os.link(tmp_path / "outside/secret", root / "hard")
     assert safe.leads_out(root, "hard", writing=True) and not safe.leads_out(root, "hard")
 
@@ -116,7 +116,7 @@ def test_a_head_is_read(git_dir: Path) -> None:
 @pytest.mark.parametrize(
     "named", ["../secret", "refs/../../secret", "/etc/passwd", "refs/heads/../../../secret", "refs/heads/x\0"]
 )
-def test_a_head_that_names_another_file_is_none(git_dir: Path, named: str) -> None:
+def test_a_head_that_points_outside_refs_is_none(git_dir: Path, named: str) -> None:
     (git_dir / "HEAD").write_text(f"ref: {named}\n")
     assert (read_symbolic_head(git_dir), read_head(git_dir), read_ref(git_dir, named)) == (None, None, None)
 
@@ -132,25 +132,25 @@ def test_a_ref_that_is_no_object_is_none(git_dir: Path, tmp_path: Path) -> None:
     assert read_head(git_dir) is None
 
 
-def test_refs_that_name_each_other_come_to_nothing(git_dir: Path) -> None:
+def test_refs_in_a_cycle_are_none(git_dir: Path) -> None:
     (git_dir / "refs/heads/main").write_text("ref: refs/heads/main\n")
     assert read_head(git_dir) is None
 
 
 @pytest.mark.parametrize("name", ["HEAD", "refs/heads/main", "packed-refs", "commondir"])
-def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(git_dir: Path, name: str) -> None:
+def test_a_pipe_in_place_of_a_ref_file_does_not_block(git_dir: Path, name: str) -> None:
     (git_dir / name).unlink(missing_ok=True)
     os.mkfifo(git_dir / name)
     assert read_head(git_dir) in (None, COMMIT)
 
 
-def test_neither_does_one_in_the_place_of_a_pointer(tmp_path: Path) -> None:
+def test_a_pipe_in_place_of_the_git_file_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / ".git")
     assert find_layout(tmp_path) is None
 
 
 @pytest.mark.parametrize("content", ["\0", "a\0b", "x" * 5000, "../" * 3000])
-def test_nor_does_one_that_says_no_path(git_dir: Path, content: str) -> None:
+def test_an_invalid_commondir_is_ignored(git_dir: Path, content: str) -> None:
     (git_dir / "commondir").write_text(content)
     assert read_head(git_dir) in (None, COMMIT)
 
@@ -158,7 +158,7 @@ def test_nor_does_one_that_says_no_path(git_dir: Path, content: str) -> None:
 # -- copies and new files ------------------------------------------------------------------------------------------------
 
 
-def test_a_copy_has_the_times_and_the_holes_of_what_it_is_of(root: Path, tmp_path: Path) -> None:
+def test_a_copy_keeps_times_and_holes_of_its_source(root: Path, tmp_path: Path) -> None:
     source, target = root / "a/b/file", tmp_path / "copy"
     os.truncate(source, 64 << 20)
     with source.open("ab") as file:
@@ -175,13 +175,13 @@ def test_a_copy_has_the_times_and_the_holes_of_what_it_is_of(root: Path, tmp_pat
 
 
 @pytest.mark.parametrize("name", ["a/file-link", "pipe", "zero", "a"])
-def test_nothing_but_a_file_is_copied(root: Path, tmp_path: Path, name: str) -> None:
+def test_nothing_but_a_regular_file_is_copied(root: Path, tmp_path: Path, name: str) -> None:
     with pytest.raises(safe.UnsafePath):
         safe.copy_regular_file(root / name, tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
 
 
-def test_a_new_file_takes_the_place_of_whatever_was_there(root: Path, tmp_path: Path) -> None:
+def test_a_new_file_replaces_a_symlink_or_a_pipe(root: Path, tmp_path: Path) -> None:
     for name in ("a/file-link", "pipe"):
         with safe.new_file(root / name) as file:
             file.write(b"new")
@@ -189,18 +189,18 @@ def test_a_new_file_takes_the_place_of_whatever_was_there(root: Path, tmp_path: 
     assert (tmp_path / "outside/secret").read_text() == "secret"
 
 
-def test_some_of_a_folder_is_copied_and_nobody_is_waited_for(tmp_path: Path) -> None:
-    source, kept = tmp_path / "source", tmp_path / "kept"
+def test_a_tree_is_copied_within_limits_and_pipes_are_skipped(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "kept"
     (source / "below").mkdir(parents=True)
     (source / "below" / "small").write_text("small")
     (source / "large").write_bytes(bytes(2000))
     (source / "link").symlink_to("/etc")
     os.mkfifo(source / "pipe")
-    assert sorted(safe.copy_tree_limited(source, kept, 1000, 100)) == [source / "large", source / "pipe"]
-    assert (kept / "below" / "small").read_text() == "small" and (kept / "link").readlink() == Path("/etc")
-    assert [one.name for one in safe.copy_tree_limited(source, tmp_path / "few", 10_000, 0)] == ["…"]
+    assert sorted(safe.copy_tree_limited(source, target, 1000, 100)) == [source / "large", source / "pipe"]
+    assert (target / "below" / "small").read_text() == "small" and (target / "link").readlink() == Path("/etc")
+    assert [path.name for path in safe.copy_tree_limited(source, tmp_path / "few", 10_000, 0)] == ["…"]
     deep = tmp_path / "deep"
     deep.mkdir()
     nested(deep, 900)
-    [rest] = safe.copy_tree_limited(deep, tmp_path / "shallow", 10_000, 500)
-    assert len(rest.relative_to(deep).parts) == 501
+    [skipped] = safe.copy_tree_limited(deep, tmp_path / "shallow", 10_000, 500)
+    assert len(skipped.relative_to(deep).parts) == 501

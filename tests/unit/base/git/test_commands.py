@@ -1,4 +1,4 @@
-"""Names, layouts and commands of Git, held against Git itself."""
+"""Names, layouts and commands of Git, compared with Git itself."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PARTS = st.sampled_from(
 )
 
 
-def git_takes(name: str) -> bool:
+def git_accepts(name: str) -> bool:
     return (
         subprocess.run(
             ["git", "check-ref-format", "--branch", name], capture_output=True, check=False, cwd="/"
@@ -47,20 +47,20 @@ def git_takes(name: str) -> bool:
 
 @settings(max_examples=80, deadline=None, derandomize=True, database=None)
 @given(st.lists(PARTS, min_size=1, max_size=4).map("".join))
-def test_branch_names_are_judged_as_git_judges_them(name: str) -> None:
-    assert valid_branch(name) == (name != "@" and git_takes(name))
+def test_branch_names_are_valid_exactly_if_git_accepts_them(name: str) -> None:
+    assert valid_branch(name) == (name != "@" and git_accepts(name))
 
 
 @pytest.mark.parametrize(
     "name", ["HEAD", "-x", "a.lock/b", "a/.b", "a.", "a..b", "@{-1}", "x" * 10, "a/@/b", "@a", "a@"]
 )
-def test_branch_names_at_the_edge(name: str) -> None:
-    assert valid_branch(name) == git_takes(name)
+def test_unusual_branch_names_are_valid_exactly_if_git_accepts_them(name: str) -> None:
+    assert valid_branch(name) == git_accepts(name)
 
 
 @given(st.text(min_size=1, max_size=12))
 @settings(max_examples=100, derandomize=True, database=None)
-def test_any_session_has_a_ref(name: str) -> None:
+def test_any_session_name_can_be_escaped_into_a_branch_name(name: str) -> None:
     assert valid_branch("ao/" + escape_for_ref(name.encode(errors="replace").decode()))
 
 
@@ -107,7 +107,7 @@ async def test_a_folder_below_the_top_belongs_to_the_repository(repo: Path) -> N
     assert layout and layout.top == repo and layout.common == repo / ".git"
 
 
-async def test_names_and_commits(git: Git, repo: Path) -> None:
+async def test_refs_and_commits_are_resolved_created_and_deleted(git: Git, repo: Path) -> None:
     head = git_in(repo, "rev-parse", "HEAD")
     assert await git.resolve("main") == head and await git.resolve("nope") is None and await git.resolve("-x") is None
     assert await git.branch_exists("main") and not await git.branch_exists("nope")
@@ -125,7 +125,7 @@ async def test_names_and_commits(git: Git, repo: Path) -> None:
     assert not await git.branch_exists("two")
 
 
-async def test_diff_up_to_the_files_as_they_are(git: Git, repo: Path) -> None:
+async def test_a_diff_may_end_at_the_uncommitted_files(git: Git, repo: Path) -> None:
     git_in(repo, "checkout", "-q", "-b", "work")
     (repo / "committed").write_text("c\n")
     git_in(repo, "add", "committed")
@@ -142,8 +142,8 @@ async def test_diff_up_to_the_files_as_they_are(git: Git, repo: Path) -> None:
     assert (repo / ".git" / "index").read_bytes() == index
 
 
-class Elsewhere(LocalHost):
-    """Another machine: temporary files of programs there are its own."""
+class OtherMachine(LocalHost):
+    """Another machine, with its own folder for temporary files."""
 
     def __init__(self, temporary: Path) -> None:
         super().__init__()
@@ -157,16 +157,18 @@ class Elsewhere(LocalHost):
         return await super().run(argv, **more, env=env)
 
 
-async def test_what_a_diff_needs_is_made_where_the_workspace_is(repo: Path, tmp_path: Path) -> None:
-    there = Elsewhere(tmp_path / "there")
-    there.temporary.mkdir()
+async def test_the_temporary_index_of_a_diff_lies_on_the_workspaces_machine(repo: Path, tmp_path: Path) -> None:
+    other_machine = OtherMachine(tmp_path / "there")
+    other_machine.temporary.mkdir()
     (repo / "new").write_text("n\n")
-    assert "+n" in await Git(there, repo).diff("main")
-    assert there.indexes and all(index.is_relative_to(there.temporary) for index in there.indexes)
-    assert not list(there.temporary.iterdir())
+    assert "+n" in await Git(other_machine, repo).diff("main")
+    assert other_machine.indexes and all(
+        index.is_relative_to(other_machine.temporary) for index in other_machine.indexes
+    )
+    assert not list(other_machine.temporary.iterdir())
 
 
-async def test_of_a_branch_elsewhere_no_other_that_ends_alike_is_told(git: Git, repo: Path) -> None:
+async def test_a_remote_head_is_not_confused_with_a_branch_of_the_same_ending(git: Git, repo: Path) -> None:
     git_in(repo, "commit", "-q", "--allow-empty", "-m", "another")
     git_in(repo, "branch", "feature/x", "HEAD~1")
     git_in(repo, "branch", "a/refs/heads/feature/x", "HEAD")
@@ -180,9 +182,9 @@ async def test_status_names_every_file(git: Git, repo: Path) -> None:
     (repo / "a").write_text("changed\n")
     (repo / "d").mkdir()
     (repo / "d" / "new\nline").write_text("x")
-    found = await git.status()
-    assert [(change.xy, change.path) for change in found] == [(".M", "a"), ("??", "d/new\nline")]
-    assert found[0].blobs == (git_in(repo, "rev-parse", ":a"),) and found[1] == StatusEntry("??", "d/new\nline")
+    changes = await git.status()
+    assert [(change.xy, change.path) for change in changes] == [(".M", "a"), ("??", "d/new\nline")]
+    assert changes[0].blobs == (git_in(repo, "rev-parse", ":a"),) and changes[1] == StatusEntry("??", "d/new\nline")
 
 
 async def test_files_are_stored_byte_for_byte(git: Git, repo: Path, tmp_path: Path) -> None:
@@ -194,7 +196,7 @@ async def test_files_are_stored_byte_for_byte(git: Git, repo: Path, tmp_path: Pa
         assert (await git.run("cat-file", "blob", sha)).out == b"one\r\ntwo\n" + name.encode()
 
 
-async def test_configuration_is_the_users_not_ours(git: Git, repo: Path) -> None:
+async def test_configuration_is_the_users_and_not_ours(git: Git, repo: Path) -> None:
     git_in(repo, "config", "core.hooksPath", "mine")
     git_in(repo, "config", "--add", "x.y", "1")
     git_in(repo, "config", "--add", "x.y", "two\nlines")
@@ -203,7 +205,7 @@ async def test_configuration_is_the_users_not_ours(git: Git, repo: Path) -> None
     assert config.last("gc.auto") is None and not config.true("commit.gpgsign")
 
 
-async def test_waits_for_a_lock_that_somebody_holds(git: Git, repo: Path) -> None:
+async def test_a_ref_update_waits_for_a_lock(git: Git, repo: Path) -> None:
     lock = repo / ".git" / "refs" / "heads" / "x.lock"
     lock.touch()
     asyncio.get_running_loop().call_later(0.1, lock.unlink)
@@ -211,26 +213,28 @@ async def test_waits_for_a_lock_that_somebody_holds(git: Git, repo: Path) -> Non
     assert await git.branch_exists("x")
 
 
-async def test_a_lock_that_stays_is_named(git: Git, repo: Path) -> None:
+async def test_a_lock_that_stays_is_named_in_the_error(git: Git, repo: Path) -> None:
     (repo / ".git" / "refs" / "heads" / "x.lock").touch()
     with pytest.raises(Temporary, match=r"x\.lock"):
         await git.update_ref("refs/heads/x", git_in(repo, "rev-parse", "HEAD"))
 
 
-async def test_nobody_elses_variables_lead_us_astray(git: Git, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_gits_environment_variables_are_ignored(
+    git: Git, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "nowhere"))
     monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "nothing"))
     assert await git.resolve("main")
 
 
-async def test_one_lock_a_repository(repo: Path, tmp_path: Path) -> None:
+async def test_a_repository_has_one_lock_by_any_path(repo: Path, tmp_path: Path) -> None:
     (tmp_path / "alias").symlink_to(repo)
     lock = repository_lock(repo / ".git")
     assert repository_lock(tmp_path / "alias" / ".git") is lock and repository_lock(tmp_path) is not lock
 
 
 @pytest.mark.parametrize(
-    ("said", "later"),
+    ("stderr", "retryable"),
     [
         ("fatal: unable to write loose object file: No space left on device", True),
         ("fatal: cannot create directory at 'x': Read-only file system", True),
@@ -241,19 +245,19 @@ async def test_one_lock_a_repository(repo: Path, tmp_path: Path) -> None:
         ("fatal: not a valid object name HEAD", False),
     ],
 )
-def test_what_the_machine_lacks_may_be_there_later(said: str, later: bool) -> None:
-    assert GitFailed(["hash-object"], Path("repo"), Completed(128, b"", said.encode())).retryable is later
-    assert GitFailed(["hash-object"], Path("repo"), Completed(-9, b"", said.encode())).retryable
+def test_a_git_failure_for_lack_of_resources_is_retryable(stderr: str, retryable: bool) -> None:
+    assert GitFailed(["hash-object"], Path("repo"), Completed(128, b"", stderr.encode())).retryable is retryable
+    assert GitFailed(["hash-object"], Path("repo"), Completed(-9, b"", stderr.encode())).retryable
 
 
-class Lacking(LocalHost):
+class OutOfDescriptors(LocalHost):
     async def run(self, *_args: Any, **_options: Any) -> Completed:
         return Completed(128, b"", b"fatal: unable to open .git/HEAD: Too many open files\n")
 
 
-async def test_a_name_that_cannot_be_looked_up_just_now_is_not_said_to_be_none(repo: Path) -> None:
+async def test_a_name_that_cannot_be_resolved_for_lack_of_resources_raises(repo: Path) -> None:
     with pytest.raises(GitFailed) as failed:
-        await Git(Lacking(), repo).resolve("main")
+        await Git(OutOfDescriptors(), repo).resolve("main")
     assert failed.value.retryable
 
 
@@ -276,11 +280,11 @@ async def test_refs_are_read_as_git_reads_them(tmp_path: Path, packed: bool) -> 
         "refs/tags/v1",
         "refs/remotes/origin/HEAD",
     ]
-    said = await Git(LocalHost(), tmp_path).refs(*(name for name in names if name != "refs/heads/a"), "refs/heads/x/y")
-    assert len(said) == 6 and read_refs(tmp_path / ".git", names, "refs/heads/x/y") == said
+    refs = await Git(LocalHost(), tmp_path).refs(*(name for name in names if name != "refs/heads/a"), "refs/heads/x/y")
+    assert len(refs) == 6 and read_refs(tmp_path / ".git", names, "refs/heads/x/y") == refs
 
 
-def test_refs_that_are_kept_otherwise_are_left_to_git(tmp_path: Path) -> None:
+def test_refs_in_the_reftable_format_are_left_to_git(tmp_path: Path) -> None:
     git_in(tmp_path, "init", "-q", "-b", "main")
     (tmp_path / ".git" / "reftable").mkdir()
     assert read_refs(tmp_path / ".git", ["refs/heads/main"], "refs/heads/x") is None

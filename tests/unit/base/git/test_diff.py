@@ -1,4 +1,4 @@
-"""A change is shown within bounds, however large the files in it are."""
+"""Rendering a change: the size is limited, however large the files in it are."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def git(repo: Path) -> Git:
     return Git(LocalHost(), repo)
 
 
-async def test_what_is_small_is_shown_whole_and_can_be_applied(git: Git, repo: Path, tmp_path: Path) -> None:
+async def test_a_small_change_is_rendered_completely_and_can_be_applied(git: Git, repo: Path, tmp_path: Path) -> None:
     (repo / "b").rename(repo / "c")
     (repo / "a").write_text("changed\n")
     (repo / "data").write_bytes(bytes(range(256)) * 10)
-    shown = await render_change(git, "main", None)
-    assert shown.patch == await git.diff("main") and shown.stat == await git.diff("main", form="stat")
-    assert shown.files == ("a", "c", "data") and shown.omitted == ()
+    change = await render_change(git, "main", None)
+    assert change.patch == await git.diff("main") and change.stat == await git.diff("main", form="stat")
+    assert change.files == ("a", "c", "data") and change.omitted == ()
     copy = tmp_path / "copy"
     git_in(tmp_path, "clone", "-q", str(repo), str(copy))
-    subprocess.run(["git", "apply"], cwd=copy, input=shown.patch.encode(), check=True)
+    subprocess.run(["git", "apply"], cwd=copy, input=change.patch.encode(), check=True)
     assert (copy / "data").read_bytes() == (repo / "data").read_bytes()
 
 
@@ -61,20 +61,20 @@ async def test_attributes_hide_no_text(git: Git, repo: Path, tmp_path: Path, hid
     if head:
         git_in(repo, "add", ".")
         git_in(repo, "commit", "-qm", "second")
-    shown = await render_change(git, first, head)
-    assert {"-a", "+import os", "-b", "+evil", "+evil = '\ufffd'"} <= set(shown.patch.splitlines())
-    assert shown.patch.count("GIT binary patch") == 1, "what is no text is none"
-    assert shown.omitted == ()
+    change = await render_change(git, first, head)
+    assert {"-a", "+import os", "-b", "+evil", "+evil = '\ufffd'"} <= set(change.patch.splitlines())
+    assert change.patch.count("GIT binary patch") == 1, "what is no text is none"
+    assert change.omitted == ()
 
 
-async def test_what_is_hidden_behind_much_that_is_hidden_is_told_to_be_missing(git: Git, repo: Path) -> None:
+async def test_files_omitted_for_size_are_listed_also_if_attributes_hide_them(git: Git, repo: Path) -> None:
     (repo / ".gitattributes").write_text("* binary\n")
     for number in range(5):
         (repo / f"f{number}").write_text("x" * (3 << 20) + "\n")
     (repo / "z.py").write_text("evil\n")
-    shown = await render_change(git, "main", None)
-    assert "GIT binary patch" not in shown.patch and len(shown.patch) <= MAX_PATCH_BYTES
-    assert shown.omitted == ("f3", "f4", "z.py")
+    change = await render_change(git, "main", None)
+    assert "GIT binary patch" not in change.patch and len(change.patch) <= MAX_PATCH_BYTES
+    assert change.omitted == ("f3", "f4", "z.py")
 
 
 async def test_a_file_of_300_gb_is_not_opened(git: Git, repo: Path) -> None:
@@ -84,12 +84,14 @@ async def test_a_file_of_300_gb_is_not_opened(git: Git, repo: Path) -> None:
         file.truncate(300 << 30)
     (repo / "a").write_text("changed\n")
     async with asyncio.timeout(60):
-        shown = await render_change(git, "main", None)
-    assert shown.omitted == ("huge",) and set(shown.files) == {".gitattributes", "a", "b", "huge"}
-    assert "+changed" in shown.patch and "huge" not in shown.patch and "huge | too large to be compared" in shown.stat
+        change = await render_change(git, "main", None)
+    assert change.omitted == ("huge",) and set(change.files) == {".gitattributes", "a", "b", "huge"}
+    assert (
+        "+changed" in change.patch and "huge" not in change.patch and "huge | too large to be compared" in change.stat
+    )
 
 
-async def test_what_is_committed_counts_before_and_after(git: Git, repo: Path) -> None:
+async def test_the_committed_size_counts_before_and_after_the_change(git: Git, repo: Path) -> None:
     large = os.urandom(MAX_FILE_BYTES + 1)
     for name in ("was [large]", "is large"):
         (repo / name).write_bytes(large if name.startswith("was") else b"small")
@@ -101,32 +103,32 @@ async def test_what_is_committed_counts_before_and_after(git: Git, repo: Path) -
     (repo / "a").write_text("changed\n")
     git_in(repo, "commit", "-qam", "third")
     for head in ("work", None):
-        shown = await render_change(git, "main", head)
-        assert shown.omitted == ("is large", "was [large]") and shown.files == ("a", "is large", "was [large]")
-        assert "+changed" in shown.patch and "large" not in shown.patch
+        change = await render_change(git, "main", head)
+        assert change.omitted == ("is large", "was [large]") and change.files == ("a", "is large", "was [large]")
+        assert "+changed" in change.patch and "large" not in change.patch
 
 
-async def test_a_long_patch_ends_with_a_whole_file(git: Git, repo: Path) -> None:
+async def test_a_cut_patch_ends_with_a_complete_file(git: Git, repo: Path) -> None:
     for number in range(5):
         (repo / f"f{number}").write_text(f"{number}" * 79 + "\n" + "x" * (3 << 20) + "\n")
-    shown = await render_change(git, "main", None)
-    assert 6 << 20 < len(shown.patch) <= MAX_PATCH_BYTES
-    assert shown.files == ("f0", "f1", "f2", "f3", "f4") and shown.omitted == ("f3", "f4")
-    assert shown.patch.count("diff --git ") == 3 and shown.patch.endswith("x" * 9 + "\n")
+    change = await render_change(git, "main", None)
+    assert 6 << 20 < len(change.patch) <= MAX_PATCH_BYTES
+    assert change.files == ("f0", "f1", "f2", "f3", "f4") and change.omitted == ("f3", "f4")
+    assert change.patch.count("diff --git ") == 3 and change.patch.endswith("x" * 9 + "\n")
 
 
-async def test_where_very_many_are_too_large_none_is_compared(
+async def test_if_too_many_files_are_too_large_no_file_is_compared(
     git: Git, repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(diff, "_NAMED", 1)
     for name in ("one", "two"):
         with (repo / name).open("wb") as file:
             file.truncate(1 << 40)
-    shown = await render_change(git, "main", None)
-    assert shown.patch == "" and shown.omitted == shown.files == ("one", "two")
+    change = await render_change(git, "main", None)
+    assert change.patch == "" and change.omitted == change.files == ("one", "two")
 
 
-async def test_what_fails_fails_though_it_is_cut_off(git: Git) -> None:
+async def test_a_failure_is_raised_also_if_the_output_is_cut(git: Git) -> None:
     with pytest.raises(GitFailed, match="revision"):
         await git.run("diff", "nowhere", "--", most=100)
     assert len((await git.run("show", "--stat", "HEAD", most=10)).out) == 10

@@ -1,4 +1,4 @@
-"""Refs read from Git's files, among what agents put there: no link leads us away, nothing has no end, and a long list costs little."""
+"""Refs read from Git's files, to which agents may write: symlinks are not followed, reading is bounded, and long lists cost little."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def linked_below(folder: Path) -> None:
 
 def too_deep(folder: Path) -> None:
     folder.mkdir()
-    nested(folder, 100)  # and not a thousand: whoever removes it does so by recursion
+    nested(folder, 100)  # and not a thousand: removing it recurses
 
 
 def too_many(folder: Path) -> None:
@@ -51,7 +51,7 @@ def too_many(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("plant", [linked, linked_below, too_deep, too_many])
-def test_what_git_has_not_made_among_refs_is_told_and_not_entered(
+def test_unexpected_entries_among_refs_are_reported_and_not_entered(
     git_dir: Path, plant: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(git_dir / "refs/heads/feature/victim")
@@ -60,7 +60,7 @@ def test_what_git_has_not_made_among_refs_is_told_and_not_entered(
         read_refs(git_dir, ["refs/heads/main"], "refs/heads/feature/victim")
 
 
-def test_of_what_is_no_ref_nothing_is_told(git_dir: Path, tmp_path: Path) -> None:
+def test_files_that_are_no_refs_are_ignored(git_dir: Path, tmp_path: Path) -> None:
     below = git_dir / "refs/heads/feature/x"
     below.mkdir()
     (below / "long").write_text(f"{COMMIT}{' ' * 5000}\n")
@@ -70,11 +70,11 @@ def test_of_what_is_no_ref_nothing_is_told(git_dir: Path, tmp_path: Path) -> Non
     (below / "file").symlink_to(tmp_path / "commit")
     os.mkfifo(below / "pipe")
     (below / "one").write_text(f"{COMMIT}\n")
-    wanted = {"refs/heads/main": COMMIT, "refs/heads/feature/x/one": COMMIT}
-    assert read_refs(git_dir, ["refs/heads/main", "refs/heads/none"], "refs/heads/feature/x") == wanted
+    refs = {"refs/heads/main": COMMIT, "refs/heads/feature/x/one": COMMIT}
+    assert read_refs(git_dir, ["refs/heads/main", "refs/heads/none"], "refs/heads/feature/x") == refs
 
 
-def test_refs_that_cannot_be_looked_at_are_not_said_to_be_none(git_dir: Path) -> None:
+def test_refs_that_cannot_be_read_raise_a_temporary_error(git_dir: Path) -> None:
     (git_dir / "refs/heads/feature/x").mkdir()
     with no_descriptors(), pytest.raises(Temporary):
         read_refs(git_dir, [], "refs/heads/feature/x")
@@ -91,7 +91,7 @@ def bytes_read() -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="only Linux counts what a process reads")
-def test_of_a_long_list_little_is_read(git_dir: Path) -> None:
+def test_a_sorted_list_is_searched_without_reading_it_all(git_dir: Path) -> None:
     lines = (f"{number:040x} refs/heads/m{number:08}\n^{OTHER}\n" for number in range(200_000))
     (git_dir / "packed-refs").write_text(SORTED + "".join(lines))
     (git_dir / "refs/heads/main").write_text("ref: refs/heads/feature/a\n")
@@ -107,7 +107,7 @@ def test_of_a_long_list_little_is_read(git_dir: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="only Linux counts what a process reads")
-def test_one_that_is_not_sorted_is_read_once_and_only_if_it_is_short(git_dir: Path) -> None:
+def test_an_unsorted_list_is_read_once_and_only_if_short(git_dir: Path) -> None:
     packed = git_dir / "packed-refs"
     packed.write_text(f"{OTHER} refs/heads/z\n" + f"{COMMIT} refs/tags/none\n" * 100_000 + f"{COMMIT} refs/heads/b\n")
     for name, other in (("main", "a"), ("a", "c"), ("c", "b")):
@@ -125,21 +125,21 @@ NAMES = st.from_regex(r"[ab-]{1,3}(/[ab.-]{0,2}[ab]){0,2}", fullmatch=True)
 
 @settings(max_examples=40, deadline=None, derandomize=True, database=None)
 @given(st.lists(NAMES, max_size=12), st.lists(NAMES, min_size=1, max_size=4))
-def test_a_sorted_list_is_read_as_one_that_is_not(
-    tmp_path_factory: pytest.TempPathFactory, held: list[str], asked: list[str]
+def test_sorted_and_unsorted_lists_give_the_same_refs(
+    tmp_path_factory: pytest.TempPathFactory, packed: list[str], queried: list[str]
 ) -> None:
     git_dir = tmp_path_factory.mktemp("git")
-    refs = sorted({f"refs/heads/{name}".encode() for name in held if git_files.valid_branch(name)})
+    refs = sorted({f"refs/heads/{name}".encode() for name in packed if git_files.valid_branch(name)})
     entries = [f"{number:040x} {name.decode()}\n" + f"^{OTHER}\n" * (number % 2) for number, name in enumerate(refs)]
-    names, found = [f"refs/heads/{name}" for name in (*held, *asked)], []
+    names, results = [f"refs/heads/{name}" for name in (*packed, *queried)], []
     for head in (SORTED, "# pack-refs with: peeled \n"):
         (git_dir / "packed-refs").write_text(head + "".join(entries))
-        found.append((read_refs(git_dir, names, names[-1]), [read_ref(git_dir, name) for name in names]))
-    assert found[0] == found[1]
-    assert {name.encode() for name in found[0][0] or {}} <= set(refs) <= {name.encode() for name in names}
+        results.append((read_refs(git_dir, names, names[-1]), [read_ref(git_dir, name) for name in names]))
+    assert results[0] == results[1]
+    assert {name.encode() for name in results[0][0] or {}} <= set(refs) <= {name.encode() for name in names}
 
 
-def test_a_list_of_gits_own_is_a_sorted_one(tmp_path: Path) -> None:
+def test_gits_own_packed_refs_are_marked_sorted(tmp_path: Path) -> None:
     git_in(tmp_path, "init", "-q", "-b", "main")
     git_in(tmp_path, "commit", "-q", "--allow-empty", "-m", "one")
     git_in(tmp_path, "tag", "-am", "peeled", "v1")

@@ -1,4 +1,4 @@
-"""Secrets are taken out of text, and nothing else is: text without one is the same to the byte."""
+"""Redaction: secrets are removed from text, and text without one stays the same to the byte."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def redactor() -> Redactor:
 @pytest.mark.parametrize(
     "around", ["{}", "key={}", '"{}",', "Bearer {}\n", "({})", "> {}.", "+{}", "\x1b[31m{}\x1b[0m"]
 )
-def test_tokens_are_known_by_their_shape(kind: str, token: str, around: str) -> None:
+def test_tokens_are_recognized_by_their_shape(kind: str, token: str, around: str) -> None:
     clean = Redactor().text(around.format(token))
     assert token not in clean and f"[secret {kind}]" in clean
     assert clean.replace(f"[secret {kind}]", "").strip(".") in (around.format(""), around.format("").strip("."))
@@ -78,7 +78,7 @@ def test_tokens_are_known_by_their_shape(kind: str, token: str, around: str) -> 
         "[secret GITHUB_TOKEN] was here, https://u:[secret password]@host",
     ],
 )
-def test_what_only_looks_like_one_stays(redactor: Redactor, text: str) -> None:
+def test_text_that_only_resembles_a_secret_stays(redactor: Redactor, text: str) -> None:
     assert redactor.text(text) is text
     assert redactor.data(raw := text.encode()) is raw
 
@@ -128,11 +128,11 @@ def test_ordinary_values_are_never_secrets(value: str) -> None:
     "value",
     [PASSWORD, TOKEN, "hunter2-hunter2!", "correct-horse-battery-staple", "Tr0ub4dor&3", "0123456789abcdef01234567"],
 )
-def test_what_nobody_would_say_by_chance_is_one(value: str) -> None:
+def test_a_long_or_random_value_of_a_secret_variable_is_a_secret(value: str) -> None:
     assert Redactor({"DB_PASSWORD": value}).text(f"a {value} b") == "a [secret DB_PASSWORD] b"
 
 
-def test_a_value_is_found_as_json_and_addresses_write_it() -> None:
+def test_a_value_is_recognized_in_json_and_in_url_encoding() -> None:
     value = 'p"ä\\ß/7+xy z'
     redactor = Redactor({"ODD_SECRET": value})
     for form in (
@@ -144,15 +144,15 @@ def test_a_value_is_found_as_json_and_addresses_write_it() -> None:
         assert redactor.text(f"<{form}>") == "<[secret ODD_SECRET]>"
 
 
-def test_a_value_of_short_lines_is_one_however_it_is_shown() -> None:
+def test_a_multiline_value_is_redacted_in_any_notation() -> None:
     redactor = Redactor({"DB_PASSWORD": "hunter-2x\nother+pw99\n", "A_TOKEN": "long-enough-to-be-one\nshort-1x"})
-    for shown in (
+    for form in (
         "hunter-2x\nother+pw99",
         "+hunter-2x\n+other+pw99",
         json.dumps("hunter-2x\nother+pw99"),
         "other+pw99",
     ):
-        clean = redactor.text(shown)
+        clean = redactor.text(form)
         assert "hunter" not in clean and "pw99" not in clean, clean
     assert redactor.text("short-1x") == "short-1x"
 
@@ -162,25 +162,25 @@ def test_the_longer_of_two_values_goes_first() -> None:
     assert redactor.text(f"{TOKEN} {TOKEN[:16]}") == "[secret LONG_TOKEN] [secret SHORT_TOKEN]"
 
 
-def test_what_was_learned_is_not_forgotten(redactor: Redactor) -> None:
+def test_learned_values_are_added_to_the_previous_ones(redactor: Redactor) -> None:
     redactor.learn({"FORGE_TOKEN": "Zz8Yy7Xx6Ww5Vv4Uu3Tt2Ss1"})
     assert redactor.text(f"{TOKEN} Zz8Yy7Xx6Ww5Vv4Uu3Tt2Ss1") == "[secret FORGE_TOKEN] [secret FORGE_TOKEN]"
 
 
-def test_a_private_key_goes_line_by_line_so_that_a_diff_stays_one() -> None:
+def test_a_private_key_is_redacted_line_by_line() -> None:
     diff = "@@ -0,0 +1,7 @@\n" + "".join(f"+{line}\n" for line in ("before", *RSA.splitlines(), "after"))
     clean = Redactor().text(diff)
     assert "MII" not in clean and len(clean.splitlines()) == len(diff.splitlines())
     assert all(line.startswith(("+", "@")) for line in clean.splitlines())
     assert "+before" in clean and "+after" in clean and "-----BEGIN RSA PRIVATE KEY-----" in clean
-    known = Redactor({"DEPLOY_KEY": RSA})
-    assert "MII" not in known.text(json.dumps(RSA)) and "MII" not in known.text(RSA.splitlines()[2])
+    keyed = Redactor({"DEPLOY_KEY": RSA})
+    assert "MII" not in keyed.text(json.dumps(RSA)) and "MII" not in keyed.text(RSA.splitlines()[2])
     assert "MII" not in Redactor().text(json.dumps({"key": RSA}))
 
 
 @pytest.mark.parametrize("between", ["\n", "\r\n", "\r", "\\n", "\\r\\n", "\\r", "\\\\n", " ", ""])
 @pytest.mark.parametrize("slash", ["/", "\\/", "\\u002f", "\\\\/"])
-def test_nothing_of_a_private_key_is_left_however_it_is_written(between: str, slash: str) -> None:
+def test_a_private_key_is_redacted_in_any_notation(between: str, slash: str) -> None:
     key = between.join(f"MIIEp{slash}MIIBAAKC{slash}MIIEA7n5k" for _ in range(4))
     begin, end = "-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----"
     for text in (f"{begin}{key}{end}", f"{begin}{between}{key}{between}{end}", f"{begin} {key}{between}{end}"):
@@ -195,7 +195,7 @@ MODEL = re.compile(
     r"-----BEGIN (?P<kind>(?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----)(?P<key>.{40,20000}?)-----END (?P=kind)",
     re.DOTALL,
 )
-"""What a private key is, said in the shortest way, though by far not the quickest."""
+"""Matches a private key: the shortest definition, and by far not the fastest."""
 
 
 @given(
@@ -215,12 +215,12 @@ MODEL = re.compile(
 @example(f"-----BEGIN {KINDS[0]}-----{'k3y!' * 5_000}-----END {KINDS[0]}-----")
 @example(f"-----BEGIN {KINDS[0]}-----{'k3y!' * 10}-----END {KINDS[0]}-----")
 @example(f"-----BEGIN {KINDS[0]}-----{'x' * 39}-----END {KINDS[0]}-----{'k3y!' * 9}-----END {KINDS[0]}-----")
-def test_a_private_key_is_covered_from_its_beginning_to_the_first_end_of_its_kind(text: str) -> None:
-    assert Redactor().text(text) == MODEL.sub(lambda found: Redactor().text(found[0]), text)
+def test_a_private_key_is_redacted_up_to_the_first_end_of_its_kind(text: str) -> None:
+    assert Redactor().text(text) == MODEL.sub(lambda match: Redactor().text(match[0]), text)
 
 
 @pytest.mark.parametrize("between", ["\n", "\r\n", "\\n", "\n+"])
-def test_a_private_key_of_which_an_end_was_cut_off_is_covered_as_far_as_it_is_there(between: str) -> None:
+def test_a_private_key_without_its_begin_or_end_is_redacted_too(between: str) -> None:
     begin, *lines, end = RSA.split("\n")
     first, last = between.join(["see:", begin, *lines]), between.join([*lines, end, "see: above"])
     for text in (first, f"{first}{between}and so on", last, f"so: {last}"):
@@ -230,7 +230,7 @@ def test_a_private_key_of_which_an_end_was_cut_off_is_covered_as_far_as_it_is_th
         assert "see:" in Redactor().text(text)
 
 
-def test_two_keys_that_share_their_dashes_are_both_covered() -> None:
+def test_two_keys_that_share_their_dashes_are_both_redacted() -> None:
     kind, key = KINDS[1], "k3y!" * 20
     clean = Redactor().text(
         f"-----BEGIN {kind}-----{key}-----END {kind}-----BEGIN {kind}-----{key}-----END {kind}-----"
@@ -247,26 +247,26 @@ JOINED = {
 
 @pytest.mark.parametrize(("kind", "token"), JOINED.items())
 @pytest.mark.parametrize("before", ["-", "--", "_", "X-", "\x1b[0m", "\\n", "%0A", "a.b-", "eyJ.", ".", "+"])
-def test_a_long_token_is_found_in_the_midst_of_a_word(kind: str, token: str, before: str) -> None:
+def test_a_long_token_is_recognized_inside_a_word(kind: str, token: str, before: str) -> None:
     assert Redactor().text(f"{before}{token} {token}") == f"{before}[secret {kind}] [secret {kind}]"
-    shown = Redactor().stream().feed(f"{before}{token} \n".encode())
-    assert shown == before.encode() + b"*" * len(token) + b" \n"
+    covered = Redactor().stream().feed(f"{before}{token} \n".encode())
+    assert covered == before.encode() + b"*" * len(token) + b" \n"
 
 
-def test_answers_that_follow_each_other_are_all_covered() -> None:
+def test_adjacent_answer_tokens_are_all_redacted() -> None:
     answer = JOINED["token of ours"]
     assert Redactor().text(f"{answer}-{answer}/{answer}") == "{0}-{0}/{0}".format("[secret token of ours]")
 
 
-def test_a_long_text_is_covered_wherever_it_is_cut() -> None:
+def test_a_long_text_is_redacted_wherever_it_is_split() -> None:
     token, url = SHAPES["GitHub token"][0], "https://me:s3cr3t-p4ss@h/"
     clean = Redactor().text(f"{token} {url} word " * 4_000)
     assert clean == "[secret GitHub token] https://me:[secret password]@h/ word " * 4_000
 
 
-# -- what is written to hold us up ----------------------------------------------------------------------------------------
+# -- texts written to slow redaction down ---------------------------------------------------------------------------------------
 
-HELD_UP_BY = {
+SLOW_TEXTS = {
     **{f"beginnings of a key, {kind}": (f"-----BEGIN {kind}-----\n", "") for kind in KINDS},
     "beginnings and another's end": ("-----BEGIN PRIVATE KEY-----\n", "-----END RSA PRIVATE KEY-----"),
     "a key's words": ("-----BEGIN A1 A1 A1 ", "PRIVATE KEY"),
@@ -290,10 +290,10 @@ HELD_UP_BY = {
 }
 
 
-@pytest.mark.parametrize("name", HELD_UP_BY)
-def test_no_text_holds_it_up(name: str) -> None:
-    """Each takes a second at most; where work grows with the square of the length, many."""
-    unit, end = HELD_UP_BY[name]
+@pytest.mark.parametrize("name", SLOW_TEXTS)
+def test_redaction_time_is_bounded_for_any_text(name: str) -> None:
+    """Each text takes a second at most, and many seconds if the work grows with the square of the length."""
+    unit, end = SLOW_TEXTS[name]
     size = 4_000_000 if "PRIVATE KEY" in unit else 500_000  # a key has a greatest length, so that it takes more of them
     text = unit * (size // len(unit)) + end
     begun = time.thread_time()
@@ -301,9 +301,9 @@ def test_no_text_holds_it_up(name: str) -> None:
     assert time.thread_time() - begun < 8
 
 
-@pytest.mark.parametrize("name", HELD_UP_BY)
-def test_no_output_holds_a_terminal_up(name: str) -> None:
-    unit, end = HELD_UP_BY[name]
+@pytest.mark.parametrize("name", SLOW_TEXTS)
+def test_redaction_time_of_a_terminals_output_is_bounded(name: str) -> None:
+    unit, end = SLOW_TEXTS[name]
     data = (unit * (200_000 // len(unit)) + end).encode()
     stream = Redactor({"FORGE_TOKEN": TOKEN}).stream()
     begun = time.thread_time()
@@ -312,7 +312,7 @@ def test_no_output_holds_a_terminal_up(name: str) -> None:
     assert time.thread_time() - begun < 10
 
 
-def test_a_password_in_an_address_is_one() -> None:
+def test_a_password_in_a_url_is_a_secret() -> None:
     assert has_secret_format("https://me:s3cr3t@example.com/x.git") and not has_secret_format(
         "https://example.com/x.git"
     )
@@ -334,12 +334,12 @@ class Outer:
     data: dict[str, object] = field(default_factory=dict)
 
 
-def test_a_tree_is_changed_only_where_a_secret_is(redactor: Redactor) -> None:
+def test_dataclasses_are_copied_only_if_they_hold_a_secret(redactor: Redactor) -> None:
     clean = Outer(f"/{TOKEN}", Inner("plain"), ("a",), {"n": 1, "deep": [{"x": None}]})
     assert redactor.tree(clean, ("path",)) is clean
     dirty = Outer(f"/{TOKEN}", Inner(f"says {TOKEN}", 7), ("a", PASSWORD), {"n": 1, "deep": [{TOKEN: TOKEN}]})
-    found = redactor.tree(dirty, ("path",))
-    assert found == Outer(
+    redacted = redactor.tree(dirty, ("path",))
+    assert redacted == Outer(
         f"/{TOKEN}",
         Inner("says [secret FORGE_TOKEN]", 7),
         ("a", "[secret DB_PASSWORD]"),
@@ -390,17 +390,19 @@ def test_a_secret_is_found_between_any_words(before: str, after: str, secret: st
     st.sampled_from([PASSWORD, TOKEN, SHAPES["GitHub token"][0], SHAPES["API key"][0]]),
     st.integers(0, 2**32),
 )
-def test_a_terminal_shows_asterisks_however_its_output_is_cut(before: str, after: str, secret: str, seed: int) -> None:
+def test_a_secret_in_terminal_output_becomes_asterisks_wherever_it_is_split(
+    before: str, after: str, secret: str, seed: int
+) -> None:
     stream = Redactor({"DB_PASSWORD": PASSWORD, "FORGE_TOKEN": TOKEN}).stream()
     raw = f"{before} {secret}\n{after} ".encode(errors="replace")
-    cut, shown, at = random.Random(seed), b"", 0
+    chooser, output, at = random.Random(seed), b"", 0
     while at < len(raw):
-        step = cut.randint(1, 12)
-        shown += stream.feed(raw[at : at + step])
+        step = chooser.randint(1, 12)
+        output += stream.feed(raw[at : at + step])
         at += step
-    shown += stream.rest()
-    assert len(shown) == len(raw) and secret.encode() not in shown
-    assert all(there in (here, 0x2A) for here, there in zip(raw, shown, strict=True))
+    output += stream.rest()
+    assert len(output) == len(raw) and secret.encode() not in output
+    assert all(covered in (plain, 0x2A) for plain, covered in zip(raw, output, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -411,29 +413,29 @@ def test_a_terminal_shows_asterisks_however_its_output_is_cut(before: str, after
         "https://discord.com/api/webhooks/123456789012345678/" + "a1B2c" * 12,
     ],
 )
-def test_no_end_of_a_token_is_shown_wherever_a_terminals_output_is_cut(token: str) -> None:
+def test_the_end_of_a_token_stays_hidden_wherever_terminal_output_is_split(token: str) -> None:
     raw = f"it is {token} here\r\n".encode()
     for cut in range(len(raw)):
         stream = Redactor().stream()
-        shown = stream.feed(raw[:cut]) + stream.feed(raw[cut:]) + stream.rest()
-        assert len(shown) == len(raw) and token[-12:].encode() not in shown, shown
+        output = stream.feed(raw[:cut]) + stream.feed(raw[cut:]) + stream.rest()
+        assert len(output) == len(raw) and token[-12:].encode() not in output, output
 
 
 @pytest.mark.parametrize("between", ["\r\n", "\x1b[K\r\n", "\n    ", "\n+", "\n-", "\\n"])
 @pytest.mark.parametrize("headers", [(), ("Proc-Type: 4,ENCRYPTED", "DEK-Info: AES-128-CBC,0123456789ABCDEF", "")])
 @pytest.mark.parametrize("step", [1, 7, 64, 10_000])
-def test_a_private_key_is_covered_in_a_terminal_however_its_output_is_cut(
+def test_a_private_key_in_terminal_output_is_hidden_wherever_it_is_split(
     between: str, headers: tuple[str, ...], step: int
 ) -> None:
     begin, *lines, end = RSA.replace("5kM", "5k/").split("\n")
     raw = f"$ cat it{between}{between.join([begin, *headers, *lines, '/+' * 32, end])}\r\nroot@here:~$ what is next".encode()
     stream = Redactor().stream()
-    shown = b"".join(stream.feed(raw[at : at + step]) for at in range(0, len(raw), step)) + stream.rest()
-    assert len(shown) == len(raw) and b"MIIE" not in shown and b"/+/+" not in shown and b"Q" not in shown
-    assert begin.encode() in shown and shown.endswith(f"{end}\r\nroot@here:~$ what is next".encode())
+    output = b"".join(stream.feed(raw[at : at + step]) for at in range(0, len(raw), step)) + stream.rest()
+    assert len(output) == len(raw) and b"MIIE" not in output and b"/+/+" not in output and b"Q" not in output
+    assert begin.encode() in output and output.endswith(f"{end}\r\nroot@here:~$ what is next".encode())
 
 
-def test_words_about_private_keys_are_no_key(redactor: Redactor) -> None:
+def test_text_about_private_keys_is_not_redacted(redactor: Redactor) -> None:
     raw = b'a.py: if "-----BEGIN PRIVATE KEY-----" in text:\r\n-----BEGIN RSA PRIVATE KEY-----\r\nis how it begins\r\n'
     stream = redactor.stream()
     assert stream.feed(raw) + stream.rest() == raw
@@ -442,17 +444,17 @@ def test_words_about_private_keys_are_no_key(redactor: Redactor) -> None:
 @given(st.binary(max_size=200), st.integers(1, 20))
 def test_a_terminal_without_secrets_loses_nothing(raw: bytes, step: int) -> None:
     stream = Redactor({"DB_PASSWORD": PASSWORD}).stream()
-    shown = b"".join(stream.feed(raw[at : at + step]) for at in range(0, len(raw), step)) + stream.rest()
-    assert shown == raw
+    output = b"".join(stream.feed(raw[at : at + step]) for at in range(0, len(raw), step)) + stream.rest()
+    assert output == raw
 
 
-def test_a_value_that_a_narrow_screen_breaks_is_covered(redactor: Redactor) -> None:
+def test_a_value_that_a_narrow_screen_wraps_is_redacted(redactor: Redactor) -> None:
     stream = redactor.stream()
-    shown = stream.feed(f"x {TOKEN[:9]}\r\n\x1b[2;1H{TOKEN[9:15]}\x1b[1m{TOKEN[15:]} y".encode())
-    assert shown == b"x *********\r\n\x1b[2;1H******\x1b[1m" + b"*" * (len(TOKEN) - 15) + b" y"
+    output = stream.feed(f"x {TOKEN[:9]}\r\n\x1b[2;1H{TOKEN[9:15]}\x1b[1m{TOKEN[15:]} y".encode())
+    assert output == b"x *********\r\n\x1b[2;1H******\x1b[1m" + b"*" * (len(TOKEN) - 15) + b" y"
 
 
-def test_what_is_let_go_after_a_pause_is_remembered(redactor: Redactor) -> None:
+def test_the_beginning_released_after_a_pause_still_counts(redactor: Redactor) -> None:
     stream = redactor.stream()
     assert stream.feed(b"> " + TOKEN[:8].encode()) == b"> " and stream.holds
     assert stream.rest() == TOKEN[:8].encode() and not stream.holds

@@ -1,4 +1,4 @@
-"""Templates: values go in as they are, mistakes are named, and nothing runs away."""
+"""Templates: values are inserted unchanged, mistakes are named, and the work is limited."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_values_are_never_templates() -> None:
     assert render("a {{ text }}\n", {"text": hostile}) == f"a {hostile}\n"
 
 
-def test_what_messages_use() -> None:
+def test_loops_and_filters_of_messages_work() -> None:
     template = "{% for c in comments %}{{loop.index}}. {{c.path|default('?')}}: {{c.text|trim}}\n{% endfor %}{{ none }}"
     comments = [{"path": "a.py", "text": " x "}, {"text": "y"}]
     assert render(template, {"comments": comments, "none": None}) == "1. a.py: x\n2. ?: y\n"
@@ -32,7 +32,7 @@ def test_what_messages_use() -> None:
         ("'x' in labels or not labels", False),
     ],
 )
-def test_conditions(condition: str, expected: bool) -> None:
+def test_conditions_are_evaluated(condition: str, expected: bool) -> None:
     assert is_true(condition, {"label": "needs-tests", "count": 3, "labels": ["a"]}) is expected
 
 
@@ -85,7 +85,7 @@ def test_wrong_conditions_are_refused(condition: str) -> None:
         is_true(condition, {"a": 1})
 
 
-def test_unknown_variables_are_found_ahead_with_the_nearest_name() -> None:
+def test_unknown_variables_are_refused_with_the_nearest_name() -> None:
     check("{{prompt}} {% for x in errors %}{{x}}{% endfor %}", ["prompt", "errors"])
     check_condition("label == 'x'", ["label"])
     with pytest.raises(UsageError, match="unknown variable prmpt: did you mean prompt"):
@@ -96,7 +96,7 @@ def test_unknown_variables_are_found_ahead_with_the_nearest_name() -> None:
         check("{{prompt()}}", ["prompt"])
 
 
-def test_variables_of_a_template() -> None:
+def test_variables_of_a_template_are_listed() -> None:
     assert variables_of("--x={{ prompt|trim }}{{branch}}") == {"prompt", "branch"}
 
 

@@ -1,4 +1,4 @@
-"""What is read from raw terminal output: modes, scrollback, visible text, keys."""
+"""Reading raw terminal output: modes, scrollback, visible text, keys."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agent_orchestrator.views.inspection import SessionDetails
 from tests.parts import make_core
 
 
-def test_modes_are_seen_wherever_the_output_is_split() -> None:
+def test_modes_are_recognized_wherever_the_output_is_split() -> None:
     output = b"a\x1bM\x1b[?2004h\x1b[31mb\x1b[?1;1049hc\x1b[?25l\x1b[?1049l\x1b"
     for size in range(1, len(output) + 1):
         modes = Modes()
@@ -27,7 +27,7 @@ def test_modes_are_seen_wherever_the_output_is_split() -> None:
         assert set(modes.on) == {b"2004", b"1"}, size
 
 
-def test_scrollback_is_bounded_and_remembers_the_modes_of_what_it_forgot() -> None:
+def test_scrollback_is_bounded_and_keeps_the_modes_of_dropped_output() -> None:
     scrollback = Scrollback()
     scrollback.add(b"\x1b[?1049h")
     for number in range(20_000):
@@ -38,14 +38,14 @@ def test_scrollback_is_bounded_and_remembers_the_modes_of_what_it_forgot() -> No
     assert replay.endswith(b"line 19999 of the output, long enough\r\n")
 
 
-def test_scrollback_repeats_no_question() -> None:
+def test_scrollback_omits_terminal_queries() -> None:
     scrollback = Scrollback()
     scrollback.add(b"a\x1b[6nb\x1b[cc\x1b[>0qd")
     assert scrollback.replay() == b"abcd"
 
 
 @pytest.mark.parametrize(
-    ("keys", "left"),
+    ("keys", "remaining"),
     [
         (b"\x1b[12;5R", b""),
         (b"a\x1b[?62;22cb", b"ab"),
@@ -54,8 +54,8 @@ def test_scrollback_repeats_no_question() -> None:
         (b"\x1b[", b"\x1b["),
     ],
 )
-def test_a_terminals_own_answers_are_no_keystrokes(keys: bytes, left: bytes) -> None:
-    assert without_answers(keys) == left
+def test_a_terminals_own_answers_are_no_keystrokes(keys: bytes, remaining: bytes) -> None:
+    assert without_answers(keys) == remaining
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_keys_are_sent_as_tmux_would(key: str, sent: bytes) -> None:
 
 
 @pytest.mark.anyio
-async def test_what_an_emulator_trips_over_costs_no_text() -> None:
+async def test_unknown_sequences_lose_no_text() -> None:
     output = b"one\r\n\x1b[>4;2m\x1b[?4m\x1b[?1;2c\x1b[38;2;1;2;3mtwo\x1b]0;title\x07\r\n\xff\xfe three \x1b[999;999;999z\r\nfour"
     lines = (await visible_text(output, 40, 10)).splitlines()
     assert [lines[0], lines[1], lines[3]] == ["one", "two", "four"]
@@ -76,14 +76,14 @@ async def test_what_an_emulator_trips_over_costs_no_text() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("between", ["", "\x1b[m", "\x1b[0;31m"])
-async def test_accents_without_end_pile_up_on_no_character(between: str) -> None:
+async def test_the_number_of_accents_per_character_is_limited(between: str) -> None:
     for before in ("x\u0301", "x" * 40):
         output = f"{before}{(chr(0x301) + between) * 2000}\r\nnext".encode()
         lines = (await visible_text(output, 40, 10)).splitlines()
         assert "next" in lines and max(map(len, lines)) <= 40 + MAX_ACCENTS
 
 
-def test_few_of_them_are_even_tried() -> None:
+def test_excess_accents_are_dropped_before_rendering() -> None:
     assert len("".join(screen_text._with_few_marks(("a" + "\u0301" * 500) * 3))) == 3 * (1 + MAX_ACCENTS)
 
 
@@ -104,21 +104,21 @@ def test_a_screen_is_the_same_wherever_its_reading_begins(pieces: list[bytes]) -
     output = b"".join(pieces)
     begin = max(0, *(output.rfind(mark) for mark in screen_text._CLEARS))
     with pytest.MonkeyPatch.context() as patch:
-        found = screen_text._render(output, 12, 4)
+        screen = screen_text._render(output, 12, 4)
         patch.setattr(screen_text, "_beginning", lambda *_: begin)
-        assert found == screen_text._render(output, 12, 4)
+        assert screen == screen_text._render(output, 12, 4)
 
 
-def test_of_a_long_output_only_what_may_be_seen_is_emulated() -> None:
+def test_only_the_visible_end_of_a_long_output_is_emulated() -> None:
     output = b"".join(b"\x1b[32mline %d\x1b[0m\r\n" % number for number in range(10_000)) + b"\x1b[2Aabove\x1b[2B\r\n> "
     assert len(output) - screen_text._beginning(output, 40) < 4000
 
 
-def test_a_screen_that_was_read_leaves_no_cells_to_be_collected() -> None:
+def test_a_rendered_screen_leaves_no_cells_for_the_garbage_collector() -> None:
     from pyte.screens import StaticDefaultDict
 
     def cells() -> int:
-        return sum(isinstance(one, StaticDefaultDict) for one in gc.get_objects())
+        return sum(isinstance(value, StaticDefaultDict) for value in gc.get_objects())
 
     gc.collect()
     gc.disable()
@@ -131,12 +131,12 @@ def test_a_screen_that_was_read_leaves_no_cells_to_be_collected() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_line_without_an_end_is_shown_in_pieces(tmp_path: Path) -> None:
+async def test_a_very_long_line_is_streamed_in_pieces(tmp_path: Path) -> None:
     core, nothing = make_core(tmp_path), cast(Any, None)
     log = core.home.terminal_log("app-x")
     log.parent.mkdir(parents=True)
     log.write_bytes(b"x" * (5 << 20) + b"\nend\nno end")
     inspection = SessionDetails(core, nothing, nothing, nothing)
-    shown = [one async for one in inspection.log("app-x", raw=False, tail_lines=None, follow=False)]
-    assert b"".join(shown) == log.read_bytes()
-    assert max(map(len, shown)) <= 1 << 20
+    pieces = [piece async for piece in inspection.log("app-x", raw=False, tail_lines=None, follow=False)]
+    assert b"".join(pieces) == log.read_bytes()
+    assert max(map(len, pieces)) <= 1 << 20

@@ -1,6 +1,6 @@
-"""Linters, type checkers and compilers that are recorded.
+"""Linters, type checkers and compilers whose output is recorded.
 
-Each with a file that it finds an error in: once, twice, further down, and beside another.
+Each with cases of errors in its files: once, twice, further down, and in two files.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Linter:
-    """A linter with its project: `wrong` is what it complains of in the file `one`, `other` what it complains of in `two`."""
+    """A linter with its project: `wrong` is an error in `first_file`, `other` one in `second_file`."""
 
     name: str
     command: str
-    one: str
-    two: str
+    first_file: str
+    second_file: str
     wrong: str
     other: str
     again: str
@@ -24,12 +24,12 @@ class Linter:
     needs: str = ""
     more: Mapping[str, str] = field(default_factory=dict)
     right: str = "\n"
-    """Lines that it finds nothing in."""
+    """Lines without an error."""
     head: str = ""
-    """How each of the files begins."""
+    """The beginning of each file."""
 
     def cases(self) -> dict[str, dict[str, str]]:
-        """The files of each case."""
+        """Return the files of each case."""
         states = {
             "clean": (self.right, self.right),
             "one": (self.wrong, self.right),
@@ -38,8 +38,8 @@ class Linter:
             "two": (self.wrong, self.other),
         }
         return {
-            case: {**self.more, self.one: self.head + one, self.two: self.head + two}
-            for case, (one, two) in states.items()
+            case: {**self.more, self.first_file: self.head + first, self.second_file: self.head + second}
+            for case, (first, second) in states.items()
         }
 
 

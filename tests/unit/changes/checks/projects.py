@@ -1,4 +1,4 @@
-"""Small projects, one per kind of test runner: three tests in two files, and what may be wrong with them."""
+"""Small projects, one per kind of test runner: three tests in two files, and ways in which they fail."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def node_more(end: str, head: str = "", none: str = "") -> dict[str, tuple[Files
 
 
 def calls(head: str, skip: Callable[[str], str], body: str, end: str = "js") -> Callable[[str, str], Files]:
-    """Projects of runners without suites: `body` has NAME and ARGS."""
+    """Return a maker of projects for runners without suites: `body` has the placeholders NAME and ARGS."""
 
     def test(name: str, state: str, right: str, wrong: str) -> str:
         if state == GONE:

@@ -37,7 +37,7 @@ _ADVICE = re.compile(r"    Jest failed to parse a file\..*?    Details:\n", re.D
 
 
 def cases(runner: Runner) -> Iterator[tuple[str, Files, str]]:
-    """Each case's name, files and command."""
+    """Yield the name, files and command of each case."""
     for name, states in STATES.items():
         yield name, runner.files(*states), runner.command
     for name, (files, command) in runner.more.items():
@@ -46,7 +46,7 @@ def cases(runner: Runner) -> Iterator[tuple[str, Files, str]]:
 
 
 def record(name: str, case: str, files: Files, command: str, needs: str, tools: Path) -> None:
-    """Run one case and write down what it prints."""
+    """Run one case and store its output."""
     with tempfile.TemporaryDirectory() as folder:
         top = Path(folder).resolve() / "project"
         for path, text in files.items():
@@ -90,7 +90,7 @@ def record(name: str, case: str, files: Files, command: str, needs: str, tools: 
 
 
 def _bare(folder: Path, name: str, needs: str) -> Path:
-    """A PATH without the runner: Python alone, where it is what runs the runner."""
+    """Return a PATH without the runner; it has Python only if that starts the runner."""
     bare = folder / "bin"
     bare.mkdir()
     if needs.startswith("py") and not name.startswith("unittest"):

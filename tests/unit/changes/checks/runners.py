@@ -1,4 +1,4 @@
-"""The test runners that are recorded: their commands, their projects, and what they call the three tests."""
+"""The test runners whose output is recorded: their commands, projects, and names of the three tests."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ class Runner:
     command: str
     files: Callable[[str, str], Files]
     names: tuple[str, str, str]
-    """What it calls the tests `adds`, `subtracts` and `upper`."""
+    """Its names of the tests `adds`, `subtracts` and `upper`."""
     needs: str = ""
-    """The folder of tools that it needs, by name."""
+    """The name of the folder of tools that it needs."""
     more: Mapping[str, tuple[Files, str]] = field(default_factory=dict)
     """Further cases: files to change, and the command if it is another one."""
     names_passed: bool = True
-    """It names the tests that pass."""
+    """Whether it names the tests that pass."""
     names_skipped: bool = True
-    """It names the tests that are skipped."""
+    """Whether it names the tests that are skipped."""
 
 
 def _quiet(name: str, command: str, like: Runner) -> Runner:
-    """The same runner with options that name nothing but what fails."""
+    """Return the same runner with options under which only failures are named."""
     return Runner(name, command, like.files, like.names, like.needs, like.more, names_passed=False, names_skipped=False)
 
 
@@ -206,4 +206,4 @@ RUNNERS = (
     Runner("prove", "prove -r t", projects.prove, _PROVE_NAMES, names_passed=False, names_skipped=False),
     Runner("prove-v", "prove -v -r t", projects.prove, _PROVE_NAMES, names_passed=False, names_skipped=False),
 )
-"""Those with the same names beside each other read the same project."""
+"""All runners; neighbours with the same test names run the same project."""

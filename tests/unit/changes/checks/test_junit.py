@@ -1,4 +1,4 @@
-"""Reading JUnit XML that strangers wrote."""
+"""Reading untrusted JUnit XML."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def counts(*files: Path) -> TestCounts | None:
     return read_outcome("", files, exit_code=1).counts
 
 
-def test_cases_are_counted_not_what_suites_claim(tmp_path: Path) -> None:
+def test_cases_are_counted_instead_of_the_numbers_of_suites(tmp_path: Path) -> None:
     file = write(tmp_path / "junit.xml", REPORT)
     assert counts(file, file) == TestCounts(2, 4, 2, 8)
 
 
 @pytest.mark.parametrize("text", [LAUGHS, "<testsuite><testcase>", "<project/>", "", "no xml at all"])
-def test_what_is_no_report_or_declares_a_document_type_is_passed_over(tmp_path: Path, text: str) -> None:
+def test_invalid_reports_and_those_with_a_doctype_are_skipped(tmp_path: Path, text: str) -> None:
     bad = write(tmp_path / "junit.xml", text)
     assert counts(bad, tmp_path / "gone.xml") is None
     assert counts(bad, write(tmp_path / "TEST-a.xml", REPORT)) == TestCounts(1, 2, 1, 4)
@@ -49,7 +49,7 @@ def test_an_empty_report_is_a_report_of_no_tests(tmp_path: Path) -> None:
 
 
 def test_reports_are_found_by_name_by_folder_and_by_time(tmp_path: Path) -> None:
-    found = [
+    reports = [
         write(tmp_path / name, REPORT)
         for name in ("build/test-junit-1.xml", "target/surefire-reports/TEST-a.B.xml", "reports/unit/all.xml")
     ]
@@ -59,7 +59,7 @@ def test_reports_are_found_by_name_by_folder_and_by_time(tmp_path: Path) -> None
     os.utime(old, ns=(1_000, 1_000))
     elsewhere = write(tmp_path.parent / "junit-elsewhere.xml", REPORT)
     (tmp_path / "junit-link.xml").symlink_to(elsewhere)
-    assert sorted(junit.find_reports(tmp_path, 2_000)) == sorted(found)
+    assert sorted(junit.find_reports(tmp_path, 2_000)) == sorted(reports)
 
 
 def test_a_huge_report_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def test_a_huge_report_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert junit.find_reports(tmp_path, 0) == []
 
 
-def test_pytests_tests_of_a_class_that_another_module_imports_are_those_of_that_module(tmp_path: Path) -> None:
+def test_pytest_names_imported_test_classes_by_the_importing_module(tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests/__init__.py").touch()
     (tmp_path / "tests/test_a.py").write_text("class TestA:\n    def test_x(self):\n        pass\n")
@@ -82,7 +82,7 @@ def test_pytests_tests_of_a_class_that_another_module_imports_are_those_of_that_
     assert set(read_outcome("", [report], exit_code=0).passed) == expected
 
 
-def test_a_message_has_paths_as_in_the_repository(tmp_path: Path) -> None:
-    said = f'<failure message="cannot import x ({tmp_path}/shop/prices.py)"/>'
-    file = write(tmp_path / "junit.xml", f'<testsuite><testcase name="a">{said}</testcase></testsuite>')
+def test_paths_in_messages_are_relative_to_the_repository(tmp_path: Path) -> None:
+    failure = f'<failure message="cannot import x ({tmp_path}/shop/prices.py)"/>'
+    file = write(tmp_path / "junit.xml", f'<testsuite><testcase name="a">{failure}</testcase></testsuite>')
     assert read_outcome("", [file], exit_code=1, top=tmp_path).failures == {"a": "cannot import x (shop/prices.py)"}

@@ -1,4 +1,4 @@
-"""A check's output, whatever its length."""
+"""The log of a check: passed on by lines, and limited in size."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from agent_orchestrator.changes.checks.log import Log
 from agent_orchestrator.changes.checks.spec import Limits
 
 
-def kept(file: Path, head: int, tail: int, *chunks: bytes) -> tuple[str, list[str]]:
+def write_log(file: Path, head: int, tail: int, *chunks: bytes) -> tuple[str, list[str]]:
     lines: list[str] = []
     with Log(file, Limits(log_head=head, log_tail=tail), lines.append) as log:
         for chunk in chunks:
@@ -16,15 +16,15 @@ def kept(file: Path, head: int, tail: int, *chunks: bytes) -> tuple[str, list[st
     return file.read_text(), lines
 
 
-def test_lines_are_told_whole_however_they_come(tmp_path: Path) -> None:
-    text, lines = kept(tmp_path / "log", 1000, 1000, b"on", b"e\ntwo\r\nthr\xc3", b"\xa4e")
+def test_complete_lines_are_passed_on_however_the_output_is_split(tmp_path: Path) -> None:
+    text, lines = write_log(tmp_path / "log", 1000, 1000, b"on", b"e\ntwo\r\nthr\xc3", b"\xa4e")
     assert text == "one\ntwo\nthräe"
     assert lines == ["one", "two", "thräe"]
 
 
-def test_start_and_end_of_much_output_are_kept_and_it_says_what_is_missing(tmp_path: Path) -> None:
+def test_long_output_keeps_its_start_and_end_and_the_size_of_the_gap(tmp_path: Path) -> None:
     chunks = [f"{number:06d}\n".encode() for number in range(1_000_000 // 7)]
-    text, lines = kept(tmp_path / "log", 70, 70, *chunks)
+    text, lines = write_log(tmp_path / "log", 70, 70, *chunks)
     assert text.startswith("000000\n000001\n")
     assert text.endswith("142855\n142856\n")
     assert "1.0 MB of output left out here" in text
@@ -33,13 +33,13 @@ def test_start_and_end_of_much_output_are_kept_and_it_says_what_is_missing(tmp_p
     assert len(lines) == 11
 
 
-def test_what_fits_is_kept_whole(tmp_path: Path) -> None:
+def test_short_output_is_kept_completely(tmp_path: Path) -> None:
     data = b"".join(f"{number:03d}\n".encode() for number in range(40))
-    text, _ = kept(tmp_path / "log", 100, 80, data)
+    text, _ = write_log(tmp_path / "log", 100, 80, data)
     assert text == data.decode()
 
 
-def test_the_end_is_that_of_the_last_section(tmp_path: Path) -> None:
+def test_the_end_belongs_to_the_last_section(tmp_path: Path) -> None:
     with Log(tmp_path / "log", Limits(), lambda _: None) as log:
         log.write(b"set-up error")
         log.section()
@@ -49,7 +49,7 @@ def test_the_end_is_that_of_the_last_section(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text() == "set-up error\na\nbb\ncc\n"
 
 
-def test_no_more_than_the_end_is_held_in_memory(tmp_path: Path) -> None:
+def test_only_the_end_is_held_in_memory(tmp_path: Path) -> None:
     with Log(tmp_path / "log", Limits(log_head=100, log_tail=100), lambda _: None) as log:
         for _ in range(1000):
             log.write(b"0123456789")

@@ -1,4 +1,4 @@
-"""What a shell says of a program or an environment that is not there."""
+"""Shells' messages about missing programs and environments."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ from agent_orchestrator.changes.checks.outcome import Outcome
     ],
 )
 @pytest.mark.parametrize("shell", ["/bin/sh", "bash"])
-def test_what_is_missing(shell: str, command: str, lacks: str, tmp_path: Path) -> None:
+def test_a_missing_program_is_recognized_in_a_shells_message(
+    shell: str, command: str, lacks: str, tmp_path: Path
+) -> None:
     done = subprocess.run([shell, "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
-    found = missing_environment(done.stderr, Outcome(), exit_code=done.returncode)
-    assert lacks in found and bool(lacks) == bool(found), done.stderr
+    missing = missing_environment(done.stderr, Outcome(), exit_code=done.returncode)
+    assert lacks in missing and bool(lacks) == bool(missing), done.stderr

@@ -1,4 +1,4 @@
-"""How one run is compared with another, and what two runs of the same content agree on."""
+"""Comparing runs of tests, and the common result of two runs of the same content."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from agent_orchestrator.changes.checks.outcome import MORE, Outcome, TestCounts,
 from agent_orchestrator.changes.checks.runners import read_outcome
 
 
-def ran(passed: str = "", failed: str = "", skipped: str = "", *, unloaded: str = "", stopped: bool = False) -> Outcome:
+def outcome_of(
+    passed: str = "", failed: str = "", skipped: str = "", *, unloaded: str = "", stopped: bool = False
+) -> Outcome:
     names = [tuple(text.split()) for text in (passed, failed, skipped, unloaded)]
     counts = TestCounts(len(names[0]), len(names[1]) + len(names[3]), len(names[2]), sum(map(len, names)))
     failures = dict.fromkeys((*names[1], *names[3]), "it fails")
@@ -21,39 +23,61 @@ def ran(passed: str = "", failed: str = "", skipped: str = "", *, unloaded: str 
 @pytest.mark.parametrize(
     ("here", "base", "new", "vanished", "skipped"),
     [
-        (ran("a b", "c"), ran("a b", "c"), "", "", ""),
-        (ran("a", "b c"), ran("a b", "c"), "b", "", ""),
-        (ran("a", "c"), ran("a b", "c"), "", "b", ""),
-        (ran("a", "c", "b"), ran("a b", "c"), "", "", "b"),
-        (ran("a d"), ran("a", "b"), "", "", ""),  # a failing test may go
-        (ran("a"), ran("a", "", "b"), "", "", ""),  # and one that was skipped
-        (ran("x[1] x[3]"), ran("x[1] x[2]"), "", "", ""),  # other parameters
-        (ran("x[1]"), ran("x[1] x[2]"), "", "x[2]", ""),  # fewer parameters
-        (ran("", unloaded="t.py", stopped=True), ran("t.py::a u.py::b"), "t.py", "", ""),  # nothing was run
-        (ran("u.py::b", unloaded="t.py"), ran("t.py::a u.py::b"), "t.py", "", ""),
-        (ran("u.py::b", unloaded="t.py"), ran("t.py::a u.py::b v.py::c"), "t.py", "v.py::c", ""),
-        (ran("a", "b", stopped=True), ran("a b c"), "b", "", ""),  # -x: c comes after b
-        (ran("a", "b", stopped=True), ran("a c", "b", stopped=True), "", "c", ""),
-        (ran("p.TestB", "p.TestA/x"), ran("p.TestA p.TestB"), "p.TestA/x", "", ""),  # the test that a subtest is of
-        (ran("", "pkg.TestA"), ran("pkg other"), "pkg.TestA", "other", ""),  # a package that passed, a test of it fails
+        (outcome_of("a b", "c"), outcome_of("a b", "c"), "", "", ""),
+        (outcome_of("a", "b c"), outcome_of("a b", "c"), "b", "", ""),
+        (outcome_of("a", "c"), outcome_of("a b", "c"), "", "b", ""),
+        (outcome_of("a", "c", "b"), outcome_of("a b", "c"), "", "", "b"),
+        (outcome_of("a d"), outcome_of("a", "b"), "", "", ""),  # a failing test may go
+        (outcome_of("a"), outcome_of("a", "", "b"), "", "", ""),  # and one that was skipped
+        (outcome_of("x[1] x[3]"), outcome_of("x[1] x[2]"), "", "", ""),  # other parameters
+        (outcome_of("x[1]"), outcome_of("x[1] x[2]"), "", "x[2]", ""),  # fewer parameters
+        (
+            outcome_of("", unloaded="t.py", stopped=True),
+            outcome_of("t.py::a u.py::b"),
+            "t.py",
+            "",
+            "",
+        ),  # nothing was run
+        (outcome_of("u.py::b", unloaded="t.py"), outcome_of("t.py::a u.py::b"), "t.py", "", ""),
+        (outcome_of("u.py::b", unloaded="t.py"), outcome_of("t.py::a u.py::b v.py::c"), "t.py", "v.py::c", ""),
+        (outcome_of("a", "b", stopped=True), outcome_of("a b c"), "b", "", ""),  # -x: c comes after b
+        (outcome_of("a", "b", stopped=True), outcome_of("a c", "b", stopped=True), "", "c", ""),
+        (
+            outcome_of("p.TestB", "p.TestA/x"),
+            outcome_of("p.TestA p.TestB"),
+            "p.TestA/x",
+            "",
+            "",
+        ),  # the test that a subtest is of
+        (
+            outcome_of("", "pkg.TestA"),
+            outcome_of("pkg other"),
+            "pkg.TestA",
+            "other",
+            "",
+        ),  # a package that passed, a test of it fails
     ],
 )
-def test_new_failures_and_tests_that_are_gone(
+def test_new_failures_and_missing_tests_are_listed(
     here: Outcome, base: Outcome, new: str, vanished: str, skipped: str
 ) -> None:
-    found = compare(here, base)
-    assert (" ".join(found.new), " ".join(found.vanished), " ".join(found.newly_skipped)) == (new, vanished, skipped)
-    assert found.fewer == 0
+    comparison = compare(here, base)
+    assert (" ".join(comparison.new), " ".join(comparison.vanished), " ".join(comparison.newly_skipped)) == (
+        new,
+        vanished,
+        skipped,
+    )
+    assert comparison.fewer == 0
 
 
-def test_where_passes_are_not_named_they_are_counted() -> None:
+def test_passing_tests_without_names_are_counted() -> None:
     base = Outcome(TestCounts(9, 1, 0, 10), {"a": ""})
     assert compare(Outcome(TestCounts(8, 1, 1, 10), {"a": ""}), base).fewer == 1
     assert compare(Outcome(TestCounts(9, 1, 3, 13), {"a": ""}), base).fewer == 0
     assert compare(Outcome(TestCounts(7, 2, 0, 9), {"a": "", "b": ""}), base).fewer == 0, "the run may have ended early"
 
 
-def test_names_that_are_taken_away_hide_no_test() -> None:
+def test_without_names_no_test_counts_as_unchanged() -> None:
     named = Outcome(TestCounts(2, 0, 0, 2), {}, ("x", "y"))
     assert compare(Outcome(TestCounts(9, 0, 0, 9)), named).vanished == ("x", "y")
     varying = Outcome(TestCounts(2, 0, 0, 2), names_vary=True)  # jest names passing tests where there is one file
@@ -61,28 +85,28 @@ def test_names_that_are_taken_away_hide_no_test() -> None:
     assert compare(Outcome(TestCounts(1, 0, 0, 1), names_vary=True), named).fewer == 1
 
 
-def test_failures_that_share_a_name_are_counted() -> None:
+def test_failures_with_the_same_name_are_counted() -> None:
     base = Outcome(TestCounts(0, 3, 0, 3), {"a": "", "b": ""})
     assert not compare(base, base).new
     assert list(compare(Outcome(TestCounts(0, 5, 0, 5), {"a": "", "b": ""}), base).new) == [MORE]
     assert list(compare(Outcome(TestCounts(0, 5, 0, 5), {"a": "", "c": ""}), base).new) == ["c"]
 
 
-def test_what_failed_only_once_fails_by_chance() -> None:
-    found = both(ran("a", "b c"), ran("a c", "b"))
-    assert set(found.failures) == {"b"}
-    found = both(ran("a c", "b"), ran("a", "b c"))
-    assert set(found.failures) == {"b"} and set(found.passed) == {"a", "c"}
-    assert set(both(ran("a", "b"), ran("b", "a")).failures) == {"a"}, "never none"
-    assert both(ran("a", unloaded="t.py"), ran("a", unloaded="t.py")).unloaded == ("t.py",)
+def test_only_failures_of_both_runs_count() -> None:
+    agreed = both(outcome_of("a", "b c"), outcome_of("a c", "b"))
+    assert set(agreed.failures) == {"b"}
+    agreed = both(outcome_of("a c", "b"), outcome_of("a", "b c"))
+    assert set(agreed.failures) == {"b"} and set(agreed.passed) == {"a", "c"}
+    assert set(both(outcome_of("a", "b"), outcome_of("b", "a")).failures) == {"a"}, "never none"
+    assert both(outcome_of("a", unloaded="t.py"), outcome_of("a", unloaded="t.py")).unloaded == ("t.py",)
 
 
-def test_output_that_is_never_the_same_is_one_failure_whatever_it_says() -> None:
-    once, again, third = (read_outcome(f"an odd failure: {text}\n", [], exit_code=3) for text in ("x", "y", "z"))
-    assert once.failures != again.failures
-    assert set(both(once, again).failures) == set(both(again, third).failures)
+def test_varying_output_without_names_is_one_failure_per_exit_code() -> None:
+    once, second, third = (read_outcome(f"an odd failure: {text}\n", [], exit_code=3) for text in ("x", "y", "z"))
+    assert once.failures != second.failures
+    assert set(both(once, second).failures) == set(both(second, third).failures)
     other = read_outcome("an odd failure: z\n", [], exit_code=4)
-    assert set(both(once, again).failures) != set(both(other, other).failures)
+    assert set(both(once, second).failures) != set(both(other, other).failures)
 
 
 def test_the_exit_code_decides_whether_it_fails() -> None:
@@ -99,31 +123,31 @@ def test_the_exit_code_decides_whether_it_fails() -> None:
     assert read_outcome("=== 2 passed in 0.1s ===\n", [], exit_code=1).failures
 
 
-def test_a_linter_and_tests_are_read_from_one_output() -> None:
+def test_results_of_a_linter_and_of_tests_are_read_from_one_output() -> None:
     lint = "\n/code/src/a.js\n  1:1  error  'x' is not defined  no-undef\n\n✖ 1 problem (1 error, 0 warnings)\n"
     mocha = "\n\n  sums\n    1) adds\n\n\n  0 passing (3ms)\n  1 failing\n\n  1) sums\n       adds:\n     Error: a.js:3: no\n\n"
-    found = read_outcome(lint + mocha, [], exit_code=1, top=Path("/code"))
-    assert set(found.failures) == {"src/a.js: 'x' is not defined no-undef", "sums > adds"}
+    outcome = read_outcome(lint + mocha, [], exit_code=1, top=Path("/code"))
+    assert set(outcome.failures) == {"src/a.js: 'x' is not defined no-undef", "sums > adds"}
 
 
-def test_tests_of_two_suites_with_the_same_name_are_two() -> None:
+def test_tests_of_two_suites_with_the_same_name_are_kept_apart() -> None:
     output = "TAP version 13\nok 1 - adds\nnot ok 2 - adds\nnot ok 3 - adds\n1..3\n"
-    found = read_outcome(output, [], exit_code=1)
-    assert (set(found.failures), found.passed) == ({"adds", "adds (2)"}, ("adds (3)",))
+    outcome = read_outcome(output, [], exit_code=1)
+    assert (set(outcome.failures), outcome.passed) == ({"adds", "adds (2)"}, ("adds (3)",))
     before = read_outcome(output.replace("not ok 3", "ok 3"), [], exit_code=1)
-    assert set(compare(found, before).new) == {"adds (2)"}
+    assert set(compare(outcome, before).new) == {"adds (2)"}
 
 
-def test_what_passing_tests_print_is_no_sign_of_a_missing_module() -> None:
+def test_output_of_passing_tests_does_not_name_a_missing_module() -> None:
     output = "Error: Cannot find module 'shown'\nTAP version 13\nok 1 - finds none\nnot ok 2 - adds\n1..2\n"
-    found = read_outcome(output, [], exit_code=1)
-    assert missing_environment(output, found, exit_code=1) == ""
+    outcome = read_outcome(output, [], exit_code=1)
+    assert missing_environment(output, outcome, exit_code=1) == ""
     output = "TAP version 13\nok 1 - a\nnot ok 2 - adds\n  ---\n  error: \"Cannot find module 'real'\"\n  ...\n1..2\n"
-    found = read_outcome(output, [], exit_code=1)
-    assert missing_environment(output, found, exit_code=1) == "module real not found"
+    outcome = read_outcome(output, [], exit_code=1)
+    assert missing_environment(output, outcome, exit_code=1) == "module real not found"
 
 
-def test_the_same_test_of_two_runs_of_pytest_is_one() -> None:
+def test_the_same_test_in_two_pytest_runs_counts_once() -> None:
     output = "FAILED t.py::a - no\n=== 1 failed, 1 passed in 1s ===\nt.py::a PASSED\n=== 2 passed in 1s ===\n"
     assert set(read_outcome(output, [], exit_code=1).failures) == {"t.py::a"}
 
@@ -149,11 +173,11 @@ packages/b test: Done
 """
 
 
-def test_the_packages_of_a_workspace_run_at_the_same_time() -> None:
-    found = read_outcome(PNPM, [], exit_code=1)
-    [(name, message)] = found.failures.items()
+def test_interleaved_output_of_workspace_packages_is_separated() -> None:
+    outcome = read_outcome(PNPM, [], exit_code=1)
+    [(name, message)] = outcome.failures.items()
     assert name == "a > two" and message.startswith("AssertionError [ERR_ASSERTION]: 1 == 2")
-    assert (found.passed, found.counts) == (("a > one", "b > one", "b > two: three"), TestCounts(3, 1, 0, 4))
+    assert (outcome.passed, outcome.counts) == (("a > one", "b > one", "b > two: three"), TestCounts(3, 1, 0, 4))
     missing = "packages/a test$ mocha\npackages/a test: sh: 1: mocha: not found\nspawn ENOENT\n"
     nothing = read_outcome(missing, [], exit_code=1)
     assert missing_environment(missing, nothing, exit_code=1) == "command mocha not found"
@@ -161,14 +185,14 @@ def test_the_packages_of_a_workspace_run_at_the_same_time() -> None:
     assert set(read_outcome(turbo, [], exit_code=1).failures) == {"adds"}
 
 
-def test_newer_versions_of_node_say_what_was_wrong_in_their_list_alone() -> None:
+def test_the_list_of_failures_of_newer_node_versions_is_parsed() -> None:
     tree = "▶ sums\n  ✖ adds (1.2ms)\n  ﹣ later (0.1ms) # SKIP\n✖ sums (2ms)\nℹ tests 2\nℹ pass 0\nℹ fail 1\nℹ skipped 1\n"
     listed = "\n✖ failing tests:\n\ntest at t.js:1:1\n✖ adds (1.2ms)\n  AssertionError: no\n"
-    found = read_outcome(tree + listed, [], exit_code=1)
-    assert (dict(found.failures), found.skipped) == ({"sums > adds": "AssertionError: no"}, ("sums > later",))
+    outcome = read_outcome(tree + listed, [], exit_code=1)
+    assert (dict(outcome.failures), outcome.skipped) == ({"sums > adds": "AssertionError: no"}, ("sums > later",))
 
 
-def test_coverage_that_is_too_low_is_a_failure_beside_others() -> None:
+def test_low_coverage_is_a_failure_in_addition_to_others() -> None:
     output = "FAILED t.py::a - no\n=== 1 failed in 1s ===\nERROR: Coverage for lines (7%) does not meet global threshold (9%)\n"
     names = list(read_outcome(output, [], exit_code=1).failures)
     assert len(names) == 2 and names[1].startswith("coverage: ")

@@ -1,4 +1,4 @@
-"""What is read from recorded output of every test runner and linter: exact names, the same in every run; what is missing."""
+"""Results read from the recorded output of every test runner and linter: exact, stable names, and missing environments."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def test_failures_are_named_exactly(runner: Runner) -> None:
         "removed": [],
         "red_skipped": [adds],
     }.items():
-        found = outcome(runner.name, case)
-        assert sorted(found.failures) == sorted(failed), case
-        assert all("\n" not in message for message in found.failures.values())
+        read = outcome(runner.name, case)
+        assert sorted(read.failures) == sorted(failed), case
+        assert all("\n" not in message for message in read.failures.values())
 
 
 @runners
-def test_what_passes_and_what_is_skipped_is_named_where_the_runner_names_it(runner: Runner) -> None:
+def test_passed_and_skipped_tests_are_named_if_the_runner_names_them(runner: Runner) -> None:
     adds, subtracts, upper = runner.names
     passed, skipped = outcome(runner.name, "pass"), outcome(runner.name, "skipped")
     assert passed.executed, "something is counted"
@@ -81,8 +81,13 @@ def test_a_change_is_compared_with_a_base_that_passes(runner: Runner) -> None:
     adds, subtracts, _ = runner.names
     base = outcome(runner.name, "pass")
     for case, new in {"one": {adds}, "two": {adds, subtracts}}.items():
-        found = compare(outcome(runner.name, case), base)
-        assert (set(found.new), found.vanished, found.newly_skipped, found.fewer) == (new, (), (), 0), case
+        comparison = compare(outcome(runner.name, case), base)
+        assert (set(comparison.new), comparison.vanished, comparison.newly_skipped, comparison.fewer) == (
+            new,
+            (),
+            (),
+            0,
+        ), case
     same = compare(base, base)
     assert (dict(same.new), same.vanished, same.newly_skipped, same.fewer) == ({}, (), (), 0)
 
@@ -100,14 +105,14 @@ def test_a_change_is_compared_with_a_base_that_fails(runner: Runner) -> None:
 
 
 WITHOUT_TESTS = ("go", "prove", "prove-v")
-"""They say nothing of single tests that pass or are skipped, neither names nor numbers."""
+"""Runners that report neither names nor numbers of tests that pass or are skipped."""
 
 
 @runners
 @pytest.mark.parametrize("base", ["pass", "one"])
-def test_a_test_that_is_gone_or_skipped_is_noticed_on_any_base(runner: Runner, base: str) -> None:
+def test_a_removed_or_skipped_test_is_noticed_on_any_base(runner: Runner, base: str) -> None:
     if runner.name in WITHOUT_TESTS:
-        pytest.skip(f"{runner.command} says nothing of single tests that pass")
+        pytest.skip(f"{runner.command} does not report single tests that pass")
     subtracts = runner.names[1]
     red = base == "one"
     before = outcome(runner.name, base)
@@ -141,21 +146,21 @@ SAME = {
 }
 
 
-@pytest.mark.parametrize(("one", "other"), SAME.items())
-def test_failures_have_the_same_names_by_whatever_they_are_read(one: str, other: str) -> None:
+@pytest.mark.parametrize(("runner", "other"), SAME.items())
+def test_failures_have_the_same_names_in_each_format_of_a_runner(runner: str, other: str) -> None:
     for case in ("one", "two"):
-        assert set(outcome(one, case).failures) == set(outcome(other, case).failures)
+        assert set(outcome(runner, case).failures) == set(outcome(other, case).failures)
 
 
 @pytest.mark.parametrize("linter", LINTERS, ids=lambda linter: linter.name)
-def test_an_error_of_a_linter_is_called_alike_wherever_it_is(linter: Linter) -> None:
+def test_a_linters_error_has_the_same_name_on_any_line(linter: Linter) -> None:
     name = linter.name
     assert not outcome(name, "clean").failures
-    one = outcome(name, "one")
-    assert len(one.failures) == 1 and not next(iter(one.failures)).startswith("the command")
-    assert set(outcome(name, "moved").failures) == set(one.failures)
-    assert len(compare(outcome(name, "two"), one).new) == 1
-    assert len(compare(outcome(name, "twice"), one).new) == (0 if name == "ruff-format" else 1)
+    single = outcome(name, "one")
+    assert len(single.failures) == 1 and not next(iter(single.failures)).startswith("the command")
+    assert set(outcome(name, "moved").failures) == set(single.failures)
+    assert len(compare(outcome(name, "two"), single).new) == 1
+    assert len(compare(outcome(name, "twice"), single).new) == (0 if name == "ruff-format" else 1)
 
 
 # -- what is missing ---------------------------------------------------------------------------------------------------
@@ -170,24 +175,24 @@ NONE = r"no tests were found|all 2 test files failed to load"
 
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_a_missing_environment_is_told_from_a_verdict(path: Path) -> None:
+def test_a_missing_environment_is_distinguished_from_a_failure(path: Path) -> None:
     name, case = path.parent.name, path.stem
-    found, said = outcome(name, case), obstacle(name, case)
+    read, missing = outcome(name, case), obstacle(name, case)
     _, code, _ = recording(name, case)
-    assert bool(found.failures) == bool(code)
+    assert bool(read.failures) == bool(code)
     if case in MISSING:
-        assert re.fullmatch(MISSING[case], said), said
+        assert re.fullmatch(MISSING[case], missing), missing
     elif case == "none" and code:
-        assert re.fullmatch(NONE, said), said
+        assert re.fullmatch(NONE, missing), missing
     elif case == "none":
         base = outcome(name, "pass")
-        assert not found.executed or compare(found, base).vanished, "what no test is left of"
+        assert not read.executed or compare(read, base).vanished, "what no test is left of"
     else:
-        assert not said
+        assert not missing
 
 
 @pytest.mark.parametrize(
-    ("output", "code", "said"),
+    ("output", "code", "missing"),
     [
         ("sh: 1: mocha: not found\n", 127, "command mocha not found"),
         ("bash: Zeile 1: mocha: Kommando nicht gefunden.\n", 127, "a command was not found"),
@@ -213,11 +218,11 @@ def test_a_missing_environment_is_told_from_a_verdict(path: Path) -> None:
         ("ERROR t.py::a - E: Connection refused\n=== 1 passed, 1 error in 1s ===\n", 1, ""),
     ],
 )  # fmt: skip
-def test_words_for_what_is_missing(output: str, code: int, said: str) -> None:
-    assert missing_environment(output, read_outcome(output, [], exit_code=code), exit_code=code) == said
+def test_the_missing_program_or_module_is_named(output: str, code: int, missing: str) -> None:
+    assert missing_environment(output, read_outcome(output, [], exit_code=code), exit_code=code) == missing
 
 
-# -- whatever else differs ---------------------------------------------------------------------------------------------
+# -- other differences of runs -----------------------------------------------------------------------------------------
 
 
 def _other_run(text: str, draw: int) -> str:
@@ -241,9 +246,9 @@ def test_names_are_the_same_in_every_run(path: Path, draw: int, colours: bool, r
     if returns:
         text = text.replace("\n", "\r\n")
     top = TOP if reports else Path("/home/other/deep/place")
-    found = read_outcome(text, reports, exit_code=code, top=top)
-    assert set(found.failures) == set(expected.failures)
-    assert (found.passed, found.skipped, found.counts) == (expected.passed, expected.skipped, expected.counts)
+    read = read_outcome(text, reports, exit_code=code, top=top)
+    assert set(read.failures) == set(expected.failures)
+    assert (read.passed, read.skipped, read.counts) == (expected.passed, expected.skipped, expected.counts)
 
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -258,14 +263,14 @@ def test_cut_and_mixed_output_is_read_without_an_error(
 ) -> None:
     output, _, reports = recording(path.parent.name, path.stem)
     lines = output[cut:].split("\n")
-    for place, text in noise:
-        lines.insert(place, text)
+    for position, text in noise:
+        lines.insert(position, text)
     for text in ("\n".join(lines), output[:cut]):
-        found = read_outcome(text, reports if cut % 2 else [], exit_code=code)
-        assert bool(found.failures) == (code != 0)
-        assert all("\n" not in text for pair in found.failures.items() for text in pair)
-        missing_environment(text, found, exit_code=code)
-        assert both(found, found) == found
+        read = read_outcome(text, reports if cut % 2 else [], exit_code=code)
+        assert bool(read.failures) == (code != 0)
+        assert all("\n" not in text for pair in read.failures.items() for text in pair)
+        missing_environment(text, read, exit_code=code)
+        assert both(read, read) == read
 
 
 @settings(max_examples=200, deadline=None)
@@ -298,9 +303,9 @@ def test_arbitrary_output_is_one_failure_or_more(output: str) -> None:
         "FAIL: a (" * 400,
     ],
 )  # fmt: skip
-def test_reading_takes_time_in_proportion_to_the_length(piece: str) -> None:
+def test_reading_takes_time_proportional_to_the_length(piece: str) -> None:
     heads = "TAP version 13\nℹ tests 1\n  1 passing\nTests: 1 total\nRan 1 test in 1s\n1 failed in 0.1s\n"
     began = time.perf_counter()
-    found = read_outcome(heads + f"{piece}\n" * 100, [], exit_code=1)
-    missing_environment(piece + "\n", found, exit_code=1)
+    read = read_outcome(heads + f"{piece}\n" * 100, [], exit_code=1)
+    missing_environment(piece + "\n", read, exit_code=1)
     assert time.perf_counter() - began < 20, "400,000 characters"

@@ -1,4 +1,4 @@
-"""What is made of a check's output: the part that tells, and the numbers."""
+"""The summary of a check's output: the relevant part and the numbers."""
 
 from __future__ import annotations
 
@@ -29,42 +29,44 @@ make: *** [Makefile:4: test] Error 1
 """
 
 
-def test_the_failure_is_told_and_the_teardown_is_not() -> None:
+def test_the_summary_shows_the_failure_and_not_the_teardown() -> None:
     noise = "".join(f"compiling part {number}\n" for number in range(500))
     closing = "".join(f"stopping service {number}\n" for number in range(50))
-    told = relevant(noise + PYTEST + closing + "npm ERR! code ELIFECYCLE\nnpm ERR! Test failed.\n")
-    assert "E       assert 2 == 3" in told
-    assert "FAILED tests/test_cart.py::test_total" in told
-    assert "part 3\n" not in told
-    assert "stopping service 40" not in told
-    assert "npm ERR!" not in told
+    summary = relevant(noise + PYTEST + closing + "npm ERR! code ELIFECYCLE\nnpm ERR! Test failed.\n")
+    assert "E       assert 2 == 3" in summary
+    assert "FAILED tests/test_cart.py::test_total" in summary
+    assert "part 3\n" not in summary
+    assert "stopping service 40" not in summary
+    assert "npm ERR!" not in summary
 
 
-def test_output_without_a_telling_line_gives_its_end() -> None:
-    told = relevant("".join(f"step {number}\n" for number in range(100)))
-    assert told.endswith("step 99")
-    assert "step 10\n" not in told
+def test_without_a_relevant_line_the_summary_is_the_end() -> None:
+    summary = relevant("".join(f"step {number}\n" for number in range(100)))
+    assert summary.endswith("step 99")
+    assert "step 10\n" not in summary
 
 
-def test_lines_that_say_all_is_well_do_not_count() -> None:
-    told = relevant("src/a.py:3: error: Name 'x' is not defined\n" + "found 0 errors\nlint: no errors\n" + "bye\n" * 60)
-    assert told.startswith("src/a.py:3: error")
-    assert told.count("bye") < 10
+def test_lines_without_errors_are_left_out() -> None:
+    summary = relevant(
+        "src/a.py:3: error: Name 'x' is not defined\n" + "found 0 errors\nlint: no errors\n" + "bye\n" * 60
+    )
+    assert summary.startswith("src/a.py:3: error")
+    assert summary.count("bye") < 10
 
 
-def test_first_and_last_of_many_errors_are_told_within_bounds() -> None:
-    told = relevant("".join(f"src/ä{number}.c:1: error: wrong {number}\n" for number in range(2000)))
-    assert len(told.encode()) <= LONGEST
-    assert "wrong 0\n" in told
-    assert "wrong 1999" in told
-    assert "\n…\n" in told
+def test_many_errors_are_cut_to_the_first_and_the_last() -> None:
+    summary = relevant("".join(f"src/ä{number}.c:1: error: wrong {number}\n" for number in range(2000)))
+    assert len(summary.encode()) <= LONGEST
+    assert "wrong 0\n" in summary
+    assert "wrong 1999" in summary
+    assert "\n…\n" in summary
 
 
-def test_one_endless_line_is_bounded_too() -> None:
+def test_a_single_long_line_is_cut() -> None:
     assert 0 < len(relevant("x" * 100_000).encode()) <= LONGEST
 
 
-def test_colours_control_characters_and_progress_bars_go() -> None:
+def test_colours_control_characters_and_progress_bars_are_removed() -> None:
     text = "\x1b[31mred\x1b[0m \x1b]8;;http://x\x07link\x1b]8;;\x07\r\n10 %\r50 %\rdone\nbell\x07 \u202eevil\x00"
     assert plain(text) == "red link\ndone\nbell evil"
 

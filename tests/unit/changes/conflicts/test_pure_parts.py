@@ -1,4 +1,4 @@
-"""Where branches parted, what can collide at all, when to look, who goes first: everything about conflicts that needs no Git."""
+"""The pure parts of conflict prediction: merge bases, candidate files, pacing and changed predictions."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from agent_orchestrator.core.facts import PredictedConflict, SessionFacts
 
 
 def _reachable(graph: dict[str, tuple[str, ...]], start: str) -> set[str]:
-    found, ahead = set(), [start]
+    reached, ahead = set(), [start]
     while ahead:
         sha = ahead.pop()
-        if sha not in found:
-            found.add(sha)
+        if sha not in reached:
+            reached.add(sha)
             ahead += graph[sha]
-    return found
+    return reached
 
 
 def test_best_common_ancestors_of_random_histories() -> None:
@@ -32,19 +32,19 @@ def test_best_common_ancestors_of_random_histories() -> None:
         chance = random.Random(seed)
         parents: dict[str, tuple[str, ...]] = {}
         for number in range(30):
-            known = list(parents)
-            parents[f"c{number:02}"] = tuple(chance.sample(known, min(len(known), chance.choice([1, 1, 1, 2]))))
+            existing = list(parents)
+            parents[f"c{number:02}"] = tuple(chance.sample(existing, min(len(existing), chance.choice([1, 1, 1, 2]))))
         graph = Graph({sha: Node(f"t{sha}", parents[sha]) for sha in reversed(parents)})
         heads = chance.sample(list(parents), 8)
         moved = set(chance.sample(heads, 3))
-        found = graph.bases(heads, moved)
+        bases = graph.bases(heads, moved)
         for a, b in combinations(heads, 2):
             common = _reachable(parents, a) & _reachable(parents, b)
             best = {
-                one for one in common if not any(one != other and one in _reachable(parents, other) for other in common)
+                sha for sha in common if not any(sha != other and sha in _reachable(parents, other) for other in common)
             }
             if {a, b} & moved:
-                assert set(found.get(two(a, b), ())) == best, (seed, a, b)
+                assert set(bases.get(two(a, b), ())) == best, (seed, a, b)
 
 
 def test_a_branchs_first_parents_are_its_chain() -> None:
@@ -55,7 +55,7 @@ def test_a_branchs_first_parents_are_its_chain() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "meets"),
+    ("ours", "theirs", "expected"),
     [
         ([("M", "a.py")], [("M", "a.py")], True),
         ([("M", "a.py")], [("M", "b.py")], False),
@@ -65,18 +65,20 @@ def test_a_branchs_first_parents_are_its_chain() -> None:
         ([("M", "package-lock.json"), ("M", "sub/Cargo.lock")], [("M", "package-lock.json"), ("M", "sub/Cargo.lock")], False),
     ],
 )  # fmt: skip
-def test_what_can_collide(ours: list[tuple[str, str]], theirs: list[tuple[str, str]], meets: bool) -> None:
-    assert Changes.of(ours).meets(Changes.of(theirs)) is meets
-    assert Changes.of(theirs).meets(Changes.of(ours)) is meets
+def test_two_changes_may_conflict_if_their_paths_overlap(
+    ours: list[tuple[str, str]], theirs: list[tuple[str, str]], expected: bool
+) -> None:
+    assert Changes.of(ours).meets(Changes.of(theirs)) is expected
+    assert Changes.of(theirs).meets(Changes.of(ours)) is expected
 
 
-def test_a_list_of_changes_is_read() -> None:
+def test_the_output_of_diff_tree_is_parsed() -> None:
     a, b, c = "a" * 40, "b" * 40, "c" * 40
     out = f"{a} {a}\n{a} {b}\nM\0x y\0D\0d/z\0{a} {c}\nA\0q\0{b} {c}\n"
-    found = parse_changes(out)
-    assert found[a, a] == found[b, c] == Changes()
-    assert found[a, b].paths == {"x y", "d/z"} and found[a, b].left == {"d", ""}
-    assert found[a, c].entered == {""}
+    changes = parse_changes(out)
+    assert changes[a, a] == changes[b, c] == Changes()
+    assert changes[a, b].paths == {"x y", "d/z"} and changes[a, b].left == {"d", ""}
+    assert changes[a, c].entered == {""}
 
 
 def _patch(*hunks: str) -> list[Section]:
@@ -98,12 +100,12 @@ FIRST = "@@ -10,4 +10,4 @@\n def f():\n-    a\n+    b\n     c\n     d\n"
         (FIRST, False),
     ],
 )
-def test_the_same_function_or_lines_next_to_each_other(theirs: str, same: bool) -> None:
+def test_changes_overlap_in_the_same_function_or_adjacent_lines(theirs: str, same: bool) -> None:
     assert overlaps(_patch(FIRST), _patch(theirs)) is same
     assert overlaps(_patch(theirs), _patch(FIRST)) is same
 
 
-def test_a_file_without_headings_is_no_section() -> None:
+def test_a_file_without_hunk_headings_has_no_common_section() -> None:
     top = "@@ -1,40 +1,40 @@\n {\n-  1\n+  2\n" + "   x\n" * 38
     end = "@@ -1,40 +1,40 @@\n {\n" + "   x\n" * 38 + "-  1\n+  2\n"
     assert not overlaps(_patch(top), _patch(end))
@@ -111,12 +113,12 @@ def test_a_file_without_headings_is_no_section() -> None:
     assert overlaps(_patch(top.replace(" {", " def f():")), _patch(end.replace(" {", " def f():")))
 
 
-def test_a_file_that_was_moved_away_has_no_sections() -> None:
+def test_a_deleted_file_has_no_sections() -> None:
     out = f"{'a' * 40} {'b' * 40}\ndiff --git a/f b/f\n--- a/f\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n"
     assert parse_sections(out) == {("a" * 40, "b" * 40): {}}
 
 
-def test_looks_wait_for_a_pause_but_not_for_ever() -> None:
+def test_a_comparison_waits_for_a_pause_but_not_forever() -> None:
     pace = Pace()
     assert pace.due is None
     pace.changed(100.0)
@@ -131,7 +133,7 @@ def test_looks_wait_for_a_pause_but_not_for_ever() -> None:
     assert pace.due == 110.0 + 2.0 * SHARE
 
 
-def test_only_what_cannot_be_merged_spoils_a_landing() -> None:
+def test_only_textual_conflicts_block_a_merge() -> None:
     pairs = [Pair("a", "b", ("x",), "text"), Pair("a", "c", ("x",), "overlap"), Pair("b", "d", ("x",), "text")]
     assert clashes(pairs) == {"a": {"b"}, "b": {"a", "d"}, "d": {"b"}}
     assert clashes([]) == {}
@@ -146,15 +148,20 @@ def test_files_that_a_task_names() -> None:
     assert named_files("make it faster", files) == frozenset()
 
 
-def _facts(**collisions: PredictedConflict) -> SessionFacts:
+def _facts(**conflicts: PredictedConflict) -> SessionFacts:
     spec = SessionCreated("t", "s", "", "", "demo", "process", "worktree", "b", "main", "/r", "/w")
-    return SessionFacts("p-s", "p", spec, 0.0, 0.0, collisions=collisions)
+    return SessionFacts("p-s", "p", spec, 0.0, 0.0, collisions=conflicts)
 
 
-def test_only_what_is_new_is_told() -> None:
+def test_only_changed_predictions_are_recorded() -> None:
     text = Pair("o", "p-s", ("x", "y"), "text")
-    [told] = news(_facts(), {"o": text})
-    assert (told.type, told.other, told.files, told.kind) == ("conflict-predicted", "o", ("x", "y"), "text")
+    [predicted] = news(_facts(), {"o": text})
+    assert (predicted.type, predicted.other, predicted.files, predicted.kind) == (
+        "conflict-predicted",
+        "o",
+        ("x", "y"),
+        "text",
+    )
     assert news(_facts(o=PredictedConflict(("y", "x"), "text", 1.0)), {"o": text}) == []
     [more] = news(_facts(o=PredictedConflict(("x",), "text", 1.0)), {"o": text})
     assert more.type == "conflict-predicted"

@@ -1,4 +1,4 @@
-"""What webhooks have read of a tracker: at once what somebody works on, of the rest only so much as a host can grant."""
+"""Issue synchronization: webhooks have issues of sessions read at once, and others only as the rate limit allows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EVERY = 0.05
 
 
 class Tracker:
-    """Issues by their numbers; what was read of it, and how often it was polled."""
+    """A tracker that counts its reads and polls."""
 
     repo = "acme/app"
 
@@ -52,7 +52,7 @@ class Tracker:
 
     async def list(self, *, since: float = 0.0, **_: object) -> list[Issue]:
         self.polls += 1
-        return [one for one in self.issues.values() if one.updated_at >= since]
+        return [issue for issue in self.issues.values() if issue.updated_at >= since]
 
 
 class Scene:
@@ -82,11 +82,11 @@ class Scene:
         self.tracking.hint("github", Hint("acme/app", issues=issues), [project])
 
     def title(self, number: int) -> str:
-        known = self.flow.home.issues.get(f"app#{number}")
-        return known.title if known else ""
+        issue = self.flow.home.issues.get(f"app#{number}")
+        return issue.title if issue else ""
 
 
-async def until(holds: Callable[[], object]) -> None:
+async def wait_until(holds: Callable[[], object]) -> None:
     async with asyncio.timeout(60):
         while not holds():
             await asyncio.sleep(0.002)
@@ -94,14 +94,14 @@ async def until(holds: Callable[[], object]) -> None:
 
 @pytest.fixture
 async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
-    """It was polled, and webhooks come since."""
+    """Yield a scene after its first poll and first webhook."""
     scene = Scene(tmp_path)
     await scene.flow.start()
     scene.tracker.write("1", "First", 900.0)
     scene.tracking.start()
-    await until(lambda: scene.title(1))
+    await wait_until(lambda: scene.title(1))
     scene.hint("1")
-    await until(lambda: scene.tracker.read)
+    await wait_until(lambda: scene.tracker.read)
     scene.time.now += 60
     scene.tracker.read.clear()
     yield scene
@@ -109,70 +109,72 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
     await scene.flow.stop()
 
 
-async def test_webhooks_by_the_thousand_use_up_no_grants_and_nothing_is_lost(scene: Scene) -> None:
+async def test_thousands_of_webhooks_stay_within_the_rate_limit_without_loss(scene: Scene) -> None:
     polls = scene.tracker.polls
     for number in range(100, 5100):
         scene.tracker.write(str(number), f"Issue {number}", 1000.0)
         scene.hint(str(number))
-    await until(lambda: scene.title(5099))
+    await wait_until(lambda: scene.title(5099))
     assert scene.title(100) == "Issue 100"
     assert len(scene.tracker.read) == HINTED
     assert scene.tracker.polls <= polls + 2
     scene.time.now += 60
     scene.tracker.write("7", "Later", 1100.0)
     scene.hint("7")
-    await until(lambda: scene.title(7))
+    await wait_until(lambda: scene.title(7))
     assert scene.tracker.read[-1] == "7"
 
 
-async def test_what_somebody_works_on_is_read_at_once_all_the_same(scene: Scene) -> None:
+async def test_an_issue_that_a_session_works_on_is_read_at_once(scene: Scene) -> None:
     scene.every = WITH_HOOKS
     await scene.flow.append(created(issue="1"))
     scene.hint(*(str(number) for number in range(100, 200)))
     scene.tracker.write("1", "Changed", 1000.0)
     scene.hint("1")
-    await until(lambda: scene.title(1) == "Changed")
-    await until(lambda: len(scene.tracker.read) == HINTED + 1)
+    await wait_until(lambda: scene.title(1) == "Changed")
+    await wait_until(lambda: len(scene.tracker.read) == HINTED + 1)
 
 
-async def test_even_that_is_gathered_while_grants_are_short(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_its_reads_are_combined_while_the_rate_limit_is_low(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(issue_sync, "GATHER", 0.001)
     await scene.flow.append(created(issue="1"))
     scene.hint("1")
-    await until(lambda: scene.tracker.read)
+    await wait_until(lambda: scene.tracker.read)
     scene.tracker.short = 3.0
     read = len(scene.tracker.read)
     for _ in range(30):
         scene.hint("1")
         await asyncio.sleep(0.002)
     assert len(scene.tracker.read) <= read + 1
-    await until(lambda: len(scene.tracker.read) > read)
+    await wait_until(lambda: len(scene.tracker.read) > read)
 
 
-async def test_webhooks_that_never_end_keep_no_poll_from_being_made(scene: Scene) -> None:
+async def test_continuous_webhooks_do_not_prevent_polls(scene: Scene) -> None:
     polls = scene.tracker.polls
     scene.tracker.write("8", "Nobody told", 1000.0)
     scene.time.now += WITH_HOOKS
     scene.hint("1")
-    await until(lambda: scene.title(8))
+    await wait_until(lambda: scene.title(8))
     assert scene.tracker.polls == polls + 1
 
 
-async def test_a_webhook_of_another_project_has_nothing_read(scene: Scene) -> None:
+async def test_a_webhook_of_another_project_causes_no_read(scene: Scene) -> None:
     for number in ("2", "3"):
         scene.tracker.write(number, "Changed", 1000.0)
     scene.hint("2", project="another")
     scene.hint("3")
-    await until(lambda: scene.title(3))
+    await wait_until(lambda: scene.title(3))
     assert scene.tracker.read == ["3"]
 
 
-async def test_what_could_not_be_read_is_told_by_a_poll(scene: Scene) -> None:
+async def test_an_issue_that_could_not_be_read_is_found_by_a_poll(scene: Scene) -> None:
     scene.tracker.error = Temporary("it is away", "wait")
     scene.tracker.write("9", "While it was away", 1000.0)
     scene.hint("9")
-    await until(lambda: scene.tracker.read)
+    await wait_until(lambda: scene.tracker.read)
     scene.tracker.error = None
     scene.hint("1")
-    await until(lambda: scene.title(9))
+    await wait_until(lambda: scene.title(9))
     assert scene.tracker.read[-1] == "1"

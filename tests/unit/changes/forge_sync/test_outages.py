@@ -1,4 +1,4 @@
-"""A forge or tracker that cannot be read: who is told of it, when, and how often, by a clock that is moved by hand."""
+"""Outages of a forge or tracker: when notifications are sent, and how often, with a manual clock."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ pytestmark = pytest.mark.anyio
 
 
 class Plugins:
-    """One project, whose tracker answers as told."""
+    """The connections of one project, whose tracker answers with the given error."""
 
     def __init__(self) -> None:
         self.trusted, self.error = True, DOWN
-        self.asked = 0
+        self.reads = 0
 
     async def check_trust(self, *_: object) -> None:
         if not self.trusted:
@@ -50,7 +50,7 @@ class Plugins:
         return 0.01
 
     async def list(self, **_: object) -> list[Issue]:
-        self.asked += 1
+        self.reads += 1
         if self.error is not None:
             raise self.error
         return []
@@ -64,12 +64,12 @@ class Scene:
         self.outages = self.again()
 
     def again(self) -> Outages:
-        """As after a restart of the daemon."""
+        """Return outages as after a restart of the daemon."""
         return Outages(self.core, never_quiet)
 
-    async def told(self) -> list[tuple[str, str]]:
-        found = await self.flow.store.events(0, 1000, kind="notified")
-        return [(one.body.trigger, one.body.level) for one in found if isinstance(one.body, e.Notified)]
+    async def notified(self) -> list[tuple[str, str]]:
+        events = await self.flow.store.events(0, 1000, kind="notified")
+        return [(event.body.trigger, event.body.level) for event in events if isinstance(event.body, e.Notified)]
 
 
 @pytest.fixture
@@ -84,44 +84,44 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
 FAILED, LATER, OVER = ("reading-failed", "action"), ("reading-failed", "warning"), ("reading-resumed", "info")
 
 
-async def test_what_lasts_is_told_once_and_once_when_it_is_over(scene: Scene) -> None:
+async def test_a_lasting_outage_is_notified_once_and_its_end_once(scene: Scene) -> None:
     outages = scene.outages
     assert await outages.failed("app", "github", "pulls", DOWN) == NOTIFY_AFTER
     scene.time.now += NOTIFY_AFTER - 1
     assert await outages.failed("app", "github", "pulls", DOWN) == 1
-    assert await scene.told() == []
+    assert await scene.notified() == []
     scene.time.now += 1
     assert await outages.failed("app", "github", "pulls", DOWN) == math.inf
     scene.time.now += NOTIFY_AFTER
     assert await outages.failed("app", "github", "pulls", DOWN) == math.inf
     outages = scene.again()
     await outages.failed("app", "github", "pulls", DOWN)
-    assert await scene.told() == [LATER] and set(scene.flow.home.outages) == {"app github"}
+    assert await scene.notified() == [LATER] and set(scene.flow.home.outages) == {"app github"}
     await outages.works("app", "github", "pulls")
     await outages.works("app", "github", "pulls")
-    assert await scene.told() == [LATER, OVER] and not scene.flow.home.outages
+    assert await scene.notified() == [LATER, OVER] and not scene.flow.home.outages
     assert await outages.failed("app", "github", "pulls", DOWN) == NOTIFY_AFTER
 
 
-async def test_what_passes_is_not_told(scene: Scene) -> None:
+async def test_a_short_outage_is_not_notified(scene: Scene) -> None:
     for _ in range(5):
         await scene.outages.failed("app", "github", "pulls", DOWN)
         scene.time.now += NOTIFY_AFTER - 1
         await scene.outages.works("app", "github", "pulls")
-    assert await scene.told() == []
+    assert await scene.notified() == []
 
 
-async def test_a_token_that_is_not_accepted_is_told_at_once(scene: Scene) -> None:
+async def test_a_refused_token_is_notified_at_once(scene: Scene) -> None:
     both = (scene.outages.failed("app", "github", part, EXPIRED) for part in ("pulls", "issues"))
     await asyncio.gather(*both)
-    assert await scene.told() == [FAILED]
+    assert await scene.notified() == [FAILED]
     await scene.outages.works("app", "github", "pulls")
-    assert await scene.told() == [FAILED]
+    assert await scene.notified() == [FAILED]
     await scene.outages.works("app", "github", "issues")
-    assert await scene.told() == [FAILED, OVER]
+    assert await scene.notified() == [FAILED, OVER]
 
 
-async def test_it_is_told_again_when_only_a_person_can_mend_it_any_more(scene: Scene) -> None:
+async def test_an_outage_is_notified_again_if_only_a_person_can_end_it(scene: Scene) -> None:
     await scene.outages.failed("app", "github", "pulls", DOWN)
     scene.time.now += NOTIFY_AFTER
     await scene.outages.failed("app", "github", "pulls", DOWN)
@@ -129,11 +129,11 @@ async def test_it_is_told_again_when_only_a_person_can_mend_it_any_more(scene: S
     scene.time.now += 60
     await scene.outages.failed("app", "github", "pulls", EXPIRED)
     await scene.outages.failed("app", "github", "pulls", DOWN)
-    assert await scene.told() == [LATER, FAILED]
+    assert await scene.notified() == [LATER, FAILED]
     assert scene.flow.home.outages["app github"].since == began
 
 
-async def test_what_nobody_trusts_or_wants_any_more(scene: Scene) -> None:
+async def test_outages_of_untrusted_or_removed_connections_are_not_notified(scene: Scene) -> None:
     scene.plugins.trusted = False
     assert await scene.outages.failed("app", "github", "issues", EXPIRED) == NOTIFY_AFTER
     scene.plugins.trusted = True
@@ -141,10 +141,10 @@ async def test_what_nobody_trusts_or_wants_any_more(scene: Scene) -> None:
     await scene.outages.settle("app", "github")
     assert scene.flow.home.outages
     await scene.outages.settle("app", "linear")
-    assert not scene.flow.home.outages and await scene.told() == [FAILED]
+    assert not scene.flow.home.outages and await scene.notified() == [FAILED]
     scene.core.config.remove_project("app")
     assert await scene.outages.failed("app", "github", "issues", EXPIRED) == math.inf
-    assert await scene.told() == [FAILED]
+    assert await scene.notified() == [FAILED]
 
 
 async def test_an_outage_ends_with_its_project(scene: Scene) -> None:
@@ -156,17 +156,17 @@ async def test_an_outage_ends_with_its_project(scene: Scene) -> None:
     assert not scene.flow.home.outages
 
 
-async def test_a_tracker_is_tried_again_when_it_is_time_to_tell(scene: Scene) -> None:
-    """The pauses grow, but not beyond the moment at which a person is to be told."""
+async def test_a_tracker_is_retried_when_the_notification_is_due(scene: Scene) -> None:
+    """The pauses grow, but not beyond the time of the notification."""
     tracking = IssueSync(scene.core, cast("Any", scene.plugins), scene.outages)
     tracking.start()
 
-    async def asked(number: int) -> None:
+    async def wait_for_reads(number: int) -> None:
         async with asyncio.timeout(60):
-            while scene.plugins.asked < number:
+            while scene.plugins.reads < number:
                 await asyncio.sleep(0.005)
 
-    await asked(2)
+    await wait_for_reads(2)
     scene.time.now += NOTIFY_AFTER
     async with asyncio.timeout(60):
         while not scene.flow.home.outages:
@@ -176,4 +176,4 @@ async def test_a_tracker_is_tried_again_when_it_is_time_to_tell(scene: Scene) ->
         while scene.flow.home.outages:
             await asyncio.sleep(0.005)
     await tracking.close()
-    assert await scene.told() == [LATER, OVER]
+    assert await scene.notified() == [LATER, OVER]

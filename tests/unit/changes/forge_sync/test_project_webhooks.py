@@ -1,4 +1,4 @@
-"""A webhook counts for the projects whose own secret signed it, and for no other."""
+"""Webhooks of projects: one counts only for the projects whose own secret signed it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ PAYLOADS: dict[str, dict[str, Any]] = {
     "linear": {"type": "Issue", "data": {"identifier": "B-7"}, "webhookTimestamp": 1_000_000},
     "jira": {"webhookEvent": "jira:issue_updated", "issue": {"key": "B-7"}, "timestamp": 1_000_000},
 }
-"""What each says of the second project's seventh issue."""
+"""The payload of each sender about issue 7 of the second project."""
 
 
 class World:
-    """Projects, each with what it agreed upon, and what was hinted to whom."""
+    """Projects with their webhook settings, and the hints that were passed on."""
 
     def __init__(self, sender: str, environ: dict[str, str] | None = None, **hooks: dict[str, str]) -> None:
-        self.sender, self.told = sender, dict[str, set[str]]()
+        self.sender, self.hinted_projects = sender, dict[str, set[str]]()
         self.hinted: list[Hint] = []
         projects = [self._project(name, hook) for name, hook in hooks.items()]
         config = SimpleNamespace(projects=lambda: projects, environ=environ or {})
@@ -39,16 +39,16 @@ class World:
         self.webhooks = Webhooks(*cast("Any", (SimpleNamespace(clock=lambda: 1000.0), repositories, *sides)))
 
     def _project(self, name: str, hook: dict[str, str]) -> SimpleNamespace:
-        part, none = (SimpleNamespace(plugin=one, options={"webhook": hook}) for one in (self.sender, "local"))
+        part, none = (SimpleNamespace(plugin=plugin, options={"webhook": hook}) for plugin in (self.sender, "local"))
         at_forge = self.sender in ("github", "gitlab")
         return SimpleNamespace(id=name, repo=None, scm=part if at_forge else none, tracker=none if at_forge else part)
 
     def _watched(self, _name: str, hint: Hint, projects: frozenset[str]) -> None:
         self.hinted.append(hint)
-        self.told["watch"] = set(projects)
+        self.hinted_projects["watch"] = set(projects)
 
     def _tracked(self, _name: str, _hint: Hint, projects: frozenset[str]) -> None:
-        self.told["tracking"] = set(projects)
+        self.hinted_projects["tracking"] = set(projects)
 
     async def send(self, secret: bytes, number: str = "1", **payload: Any) -> bool:
         body = json.dumps(payload or PAYLOADS[self.sender]).encode()
@@ -67,30 +67,30 @@ class World:
             "linear": {"linear-event": "Issue", "linear-delivery": number, "linear-signature": digest},
             "jira": {"x-atlassian-webhook-identifier": number, "x-hub-signature": f"sha256={digest}"},
         }
-        self.told.clear()
+        self.hinted_projects.clear()
         return await self.webhooks.receive(self.sender, headers[self.sender], body)
 
 
 @pytest.mark.parametrize("sender", SENDERS)
-async def test_who_knows_the_secret_of_one_project_says_nothing_of_another(sender: str) -> None:
+async def test_a_projects_secret_signs_for_that_project_only(sender: str) -> None:
     world = World(sender, a={"secret": "of a"}, b={"secret": "of b"}, c={})
     assert await world.send(b"of a")
-    assert world.told == {"watch": {"a"}, "tracking": {"a"}}, "whatever it names"
+    assert world.hinted_projects == {"watch": {"a"}, "tracking": {"a"}}, "whatever it names"
     assert await world.send(b"of b"), "the same event by the other's own hook"
-    assert world.told == {"watch": {"b"}, "tracking": {"b"}}
+    assert world.hinted_projects == {"watch": {"b"}, "tracking": {"b"}}
     assert not await world.send(b"of b"), "it came again"
 
 
 @pytest.mark.parametrize("sender", SENDERS)
-async def test_a_secret_that_projects_share_counts_for_all_of_them(sender: str) -> None:
+async def test_a_shared_secret_counts_for_all_its_projects(sender: str) -> None:
     variable = {"secretEnvVar": "HOOKS"}
     world = World(sender, {"HOOKS": "shared"}, a=variable, b={"secret": "shared"}, c={"secret": "own"})
     assert await world.send(b"shared")
-    assert world.told == {"watch": {"a", "b"}, "tracking": {"a", "b"}}
+    assert world.hinted_projects == {"watch": {"a", "b"}, "tracking": {"a", "b"}}
 
 
 @pytest.mark.parametrize("sender", SENDERS)
-async def test_a_secret_of_any_bytes_is_one(sender: str) -> None:
+async def test_a_secret_may_have_any_bytes(sender: str) -> None:
     secret = b"s\xffcr\xc3\xa9t"
     world = World(sender, {"HOOKS": secret.decode(errors="surrogateescape")}, a={"secretEnvVar": "HOOKS"})
     assert await world.send(secret)
@@ -99,7 +99,7 @@ async def test_a_secret_of_any_bytes_is_one(sender: str) -> None:
 
 
 @pytest.mark.parametrize("digits", [17, 4000, 5000])
-async def test_a_number_of_thousands_of_digits_has_nothing_read(digits: int) -> None:
+async def test_an_issue_number_of_thousands_of_digits_is_ignored(digits: int) -> None:
     world = World("github", a={"secret": "of a"})
     number = "9" * digits
     body = {"repository": {"full_name": "acme/b"}, "issue": {"number": "HERE"}}
@@ -114,7 +114,7 @@ async def test_a_number_of_thousands_of_digits_has_nothing_read(digits: int) -> 
     assert world.hinted == []
 
 
-async def test_so_many_deliveries_are_known_when_they_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_last_deliveries_are_remembered_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hooks, "REMEMBERED", 3)
     world = World("github", a={"secret": "of a"})
     for number in range(20):

@@ -1,4 +1,4 @@
-"""What is read from a forge becomes what happened: whatever is read, in whatever order, the facts agree with the last reading."""
+"""Events derived from a forge's pull requests: for any sequence of states the facts agree with the last one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from agent_orchestrator.core.pull_request import MOST_REPLIES, PASSING_STATES, U
 from agent_orchestrator.core.reactions import lifecycle_intents, react_to
 from agent_orchestrator.core.status import derive
 from agent_orchestrator.protocols.forge import Author, PullCheck, PullComment, PullReview, PullState
-from tests.unit.core.drawn import created, launched
+from tests.unit.core.event_strategies import created, launched
 
 HEAD, BASE = "c1", "b1"
 PULL = PullState(
@@ -33,22 +33,22 @@ PLACE = e.WorkspaceCreated("/w", "b", "main", BASE, BASE, "/w/.git")
 ANN = Author("ann", write_access="yes")
 
 
-def opened(*more: e.Body, **spec: Any) -> SessionFacts:
-    """A session whose change is at a forge."""
+def with_pull_request(*more: e.Body, **spec: Any) -> SessionFacts:
+    """Return a session with a pull request at a forge."""
     bodies = (e.WorkPushed(HEAD), e.PrOpened(7, "Title", "main", url="u", node="PR_7"), *more)
-    return told(committed(**spec), bodies)
+    return changed(committed(**spec), bodies)
 
 
 def committed(**spec: Any) -> SessionFacts:
-    """A session with a commit of its own, of which nobody else knows yet."""
+    """Return a session with a commit that was not pushed yet."""
     begun = reduce(None, created(scm="github", **spec))
     assert begun is not None
-    begun = reduce(told(begun, [e.SessionAdmitted(), PLACE]), launched())
+    begun = reduce(changed(begun, [e.SessionAdmitted(), PLACE]), launched())
     assert begun is not None
-    return told(begun, [e.HeadMoved(HEAD)])
+    return changed(begun, [e.HeadMoved(HEAD)])
 
 
-def told(facts: SessionFacts, bodies: Sequence[e.Body]) -> SessionFacts:
+def changed(facts: SessionFacts, bodies: Sequence[e.Body]) -> SessionFacts:
     for number, body in enumerate(bodies):
         event = Event(body, facts.updated_at, "github", f"{facts.seq}:{number}", "app", facts.id, seq=facts.seq + 1)
         after = reduce(facts, event)
@@ -57,8 +57,8 @@ def told(facts: SessionFacts, bodies: Sequence[e.Body]) -> SessionFacts:
     return facts
 
 
-def seen(facts: SessionFacts, pull: PullState, conflicts: Sequence[str] = ()) -> SessionFacts:
-    return told(facts, pull_request_news(facts, pull, conflicts))
+def after_reading(facts: SessionFacts, pull: PullState, conflicts: Sequence[str] = ()) -> SessionFacts:
+    return changed(facts, pull_request_news(facts, pull, conflicts))
 
 
 names = st.sampled_from(["lint", "test", "build"])
@@ -69,9 +69,9 @@ authors = st.builds(
     st.sampled_from(["person", "bot", "agent"]),
     st.sampled_from(["yes", "no"]),
 )
-checks = st.lists(st.builds(PullCheck, st.text("0123", max_size=2), names, states), unique_by=lambda one: one.name).map(
-    tuple
-)
+checks = st.lists(
+    st.builds(PullCheck, st.text("0123", max_size=2), names, states), unique_by=lambda check: check.name
+).map(tuple)
 reviews = st.lists(
     st.builds(
         PullReview,
@@ -82,7 +82,7 @@ reviews = st.lists(
         st.sampled_from([HEAD, "c0"]),
         st.floats(0, 9),
     ),
-    unique_by=lambda one: one.id,
+    unique_by=lambda item: item.id,
 ).map(tuple)
 comments = st.lists(
     st.builds(
@@ -94,7 +94,7 @@ comments = st.lists(
         thread=st.none(),
         head=st.just(HEAD),
     ),
-    unique_by=lambda one: one.id,
+    unique_by=lambda item: item.id,
 ).map(tuple)
 pulls = st.builds(
     replace,
@@ -115,79 +115,83 @@ pulls = st.builds(
 
 @given(st.lists(pulls, min_size=1, max_size=6))
 def test_the_facts_agree_with_the_last_reading(sequence: list[PullState]) -> None:
-    facts = opened()
+    facts = with_pull_request()
     for pull in sequence:
-        facts = seen(facts, pull)
-        assert pull_request_news(facts, pull) == [], "what was told once is not told again"
+        facts = after_reading(facts, pull)
+        assert pull_request_news(facts, pull) == [], "a state yields its events only once"
     pr, last = facts.pr, sequence[-1]
     assert pr is not None and pr.state == last.state
-    assert {one.id for one in last.comments} <= {one.id for one in pr.comments}
-    assert {one.id: one.verdict for one in last.reviews}.items() <= {one.id: one.verdict for one in pr.reviews}.items()
+    assert {comment.id for comment in last.comments} <= {comment.id for comment in pr.comments}
+    assert {r.id: r.verdict for r in last.reviews}.items() <= {r.id: r.verdict for r in pr.reviews}.items()
     if last.state != "open":
         return
     assert (pr.title, pr.draft, pr.blocked) == (last.title, last.draft, last.blocked)
     if last.head == facts.head:
-        ended = all(one.state not in UNFINISHED_STATES for one in last.checks)
-        green = ended and all(one.state in PASSING_STATES for one in last.checks) and bool(last.checks)
+        ended = all(check.state not in UNFINISHED_STATES for check in last.checks)
+        green = ended and all(check.state in PASSING_STATES for check in last.checks) and bool(last.checks)
         if last.checks or last.checks_expected is False:
             assert pr.green(HEAD) == (green or not last.checks)
         if last.mergeable != "unknown":
             assert pr.mergeable(HEAD, facts.base_head) == last.mergeable
 
 
-def test_not_reported_yet_is_not_green_and_none_configured_is() -> None:
-    facts = opened(e.PrReady(), e.AgentActivity("idle"))
+def test_pending_checks_are_not_green_but_a_forge_without_checks_is() -> None:
+    facts = with_pull_request(e.PrReady(), e.AgentActivity("idle"))
     for expected in (None, True):
-        waiting = seen(facts, replace(PULL, draft=False, checks_expected=expected))
+        waiting = after_reading(facts, replace(PULL, draft=False, checks_expected=expected))
         assert derive(waiting, 1001.0).name == "ci_running"
         assert waiting.pr is not None and not waiting.pr.green(HEAD)
-    without = seen(facts, replace(PULL, draft=False, checks_expected=False))
+    without = after_reading(facts, replace(PULL, draft=False, checks_expected=False))
     assert without.pr is not None and without.pr.green(HEAD) and without.pr.unchecked
 
 
-def test_what_had_checks_before_is_not_without_them_after_a_push() -> None:
+def test_a_push_does_not_turn_a_checked_change_into_an_unchecked_one() -> None:
     failed = replace(PULL, draft=False, checks=(PullCheck("1", "test", "failure"),))
-    facts = told(seen(opened(e.PrReady(), e.AgentActivity("idle")), failed), [e.HeadMoved("c2"), e.WorkPushed("c2")])
-    facts = seen(facts, replace(PULL, draft=False, head="c2", checks_expected=False))
+    facts = changed(
+        after_reading(with_pull_request(e.PrReady(), e.AgentActivity("idle")), failed),
+        [e.HeadMoved("c2"), e.WorkPushed("c2")],
+    )
+    facts = after_reading(facts, replace(PULL, draft=False, head="c2", checks_expected=False))
     assert facts.pr is not None and not facts.pr.green("c2")
     assert derive(facts, 1001.0).name == "ci_running"
 
 
-def test_a_run_that_begins_anew_takes_the_result_back() -> None:
+def test_a_restarted_check_withdraws_its_earlier_result() -> None:
     failed = replace(PULL, draft=False, checks=(PullCheck("1", "test", "failure"),))
-    facts = seen(opened(), failed)
+    facts = after_reading(with_pull_request(), failed)
     assert facts.pr is not None and facts.pr.settled == HEAD and facts.pr.failing(HEAD)
-    facts = seen(facts, replace(failed, checks=(PullCheck("2", "test", "running"),)))
+    facts = after_reading(facts, replace(failed, checks=(PullCheck("2", "test", "running"),)))
     assert facts.pr is not None and facts.pr.settled is None and not facts.pr.failing(HEAD)
-    facts = seen(facts, replace(failed, checks=(PullCheck("2", "test", "success"),)))
+    facts = after_reading(facts, replace(failed, checks=(PullCheck("2", "test", "success"),)))
     assert facts.pr is not None and facts.pr.green(HEAD)
 
 
-def test_a_dismissed_judgement_blocks_nobody_and_a_settled_discussion_asks_for_nothing() -> None:
-    asked = PullReview("r", "changes_requested", ANN, "no", HEAD, 1.0)
+def test_a_dismissed_review_and_a_resolved_thread_block_nothing() -> None:
+    review = PullReview("r", "changes_requested", ANN, "no", HEAD, 1.0)
     line = PullComment("m", "why?", ANN, 2.0, path="a.py", line=3, thread="T")
-    facts = seen(
-        opened(e.PrReady(), e.AgentActivity("idle")), replace(PULL, draft=False, reviews=(asked,), comments=(line,))
+    facts = after_reading(
+        with_pull_request(e.PrReady(), e.AgentActivity("idle")),
+        replace(PULL, draft=False, reviews=(review,), comments=(line,)),
     )
     assert facts.pr is not None and facts.pr.verdict(HEAD) == "changes_requested"
     pull = replace(
-        PULL, draft=False, reviews=(replace(asked, verdict="commented"),), comments=(replace(line, resolved=True),)
+        PULL, draft=False, reviews=(replace(review, verdict="commented"),), comments=(replace(line, resolved=True),)
     )
-    facts = seen(facts, pull)
+    facts = after_reading(facts, pull)
     assert facts.pr is not None and facts.pr.verdict(HEAD) == "none" and facts.pr.comments[0].resolved
 
 
-def test_what_the_agent_said_here_comes_back_as_its_own() -> None:
-    said = e.CommentAdded("c-1", "done", "demo", thread="T", by_agent=True)
-    facts = opened(said)
+def test_a_comment_posted_for_the_agent_is_recognized_as_its_own() -> None:
+    comment = e.CommentAdded("c-1", "done", "demo", thread="T", by_agent=True)
+    facts = with_pull_request(comment)
     mine = PullComment("IC_9", "done", Author("me", "agent", "yes"), 3.0, thread="T", mark="c-1")
     assert not [
         body for body in pull_request_news(facts, replace(PULL, comments=(mine,))) if isinstance(body, e.CommentAdded)
     ]
 
 
-def test_an_agent_that_says_more_and_more_is_not_heard_at_the_forge() -> None:
-    facts, posted = opened(), 0
+def test_replies_of_an_agent_to_the_forge_are_limited() -> None:
+    facts, posted = with_pull_request(), 0
     for number in range(MOST_REPLIES + 20):
         body = e.CommentAdded(f"c-{number}", "so", "demo", by_agent=True)
         after = reduce(facts, event := Event(body, facts.updated_at, "spool", f"r{number}", "app", facts.id))
@@ -196,45 +200,45 @@ def test_an_agent_that_says_more_and_more_is_not_heard_at_the_forge() -> None:
         posted += [intent.kind for intent in react_to(event, facts, (), 1.0)].count("reply")
     assert facts.pr is not None and len(facts.pr.comments) == facts.pr.replies == posted == MOST_REPLIES
     others = PullComment("IC_9", "so", Author("me", "agent", "yes"), 3.0)
-    facts = seen(facts, replace(PULL, comments=(others,)))
+    facts = after_reading(facts, replace(PULL, comments=(others,)))
     assert not [
-        one for one in pull_request_news(facts, replace(PULL, comments=(others,))) if isinstance(one, e.CommentAdded)
+        body for body in pull_request_news(facts, replace(PULL, comments=(others,))) if isinstance(body, e.CommentAdded)
     ]
 
 
-def test_conflicts_name_their_files_where_they_are_known() -> None:
-    facts = opened()
-    clash = replace(PULL, mergeable="no")
-    assert e.ConflictsSeen(HEAD, BASE, ("a.py",)) in pull_request_news(facts, clash, ["a.py"])
-    assert e.ConflictsSeen(HEAD, BASE, UNKNOWN_FILES) in pull_request_news(facts, clash)
+def test_conflicts_name_their_files_if_known() -> None:
+    facts = with_pull_request()
+    conflicted = replace(PULL, mergeable="no")
+    assert e.ConflictsSeen(HEAD, BASE, ("a.py",)) in pull_request_news(facts, conflicted, ["a.py"])
+    assert e.ConflictsSeen(HEAD, BASE, UNKNOWN_FILES) in pull_request_news(facts, conflicted)
 
 
-def test_a_change_at_a_forge_is_pushed_opened_and_neither_checked_nor_compared_here() -> None:
-    facts = opened(e.PrReady(), e.HeadMoved("c2"))
+def test_a_forges_change_is_pushed_and_opened_but_not_checked_locally() -> None:
+    facts = with_pull_request(e.PrReady(), e.HeadMoved("c2"))
     assert [intent.kind for intent in lifecycle_intents(facts) if intent.kind != "silence"] == ["push"]
-    facts = told(facts, [e.WorkPushed("c2")])
+    facts = changed(facts, [e.WorkPushed("c2")])
     assert {intent.kind for intent in lifecycle_intents(facts)} == {"silence"}
     before = committed()
     assert {intent.kind for intent in lifecycle_intents(before)} == {"push", "silence"}
-    assert "open-pr" in {intent.kind for intent in lifecycle_intents(told(before, [e.WorkPushed(HEAD)]))}
+    assert "open-pr" in {intent.kind for intent in lifecycle_intents(changed(before, [e.WorkPushed(HEAD)]))}
 
 
-def test_landed_or_closed_elsewhere() -> None:
-    facts = opened()
+def test_a_pull_request_merged_or_closed_at_the_forge_is_recorded() -> None:
+    facts = with_pull_request()
     [merged] = [
         body
         for body in pull_request_news(facts, replace(PULL, state="merged", merged_as="m1"))
         if isinstance(body, e.PrMerged)
     ]
     assert (merged.commit, merged.head) == ("m1", HEAD)
-    facts = seen(facts, replace(PULL, state="closed"))
+    facts = after_reading(facts, replace(PULL, state="closed"))
     assert facts.pr is not None and facts.pr.state == "closed"
-    facts = seen(facts, PULL)
+    facts = after_reading(facts, PULL)
     assert facts.pr is not None and facts.pr.state == "open"
 
 
-def test_a_forge_that_would_land_another_commit_is_called_off() -> None:
-    facts = opened(e.PrReady(), e.MergeRequested())
+def test_a_forge_merge_of_another_commit_is_canceled() -> None:
+    facts = with_pull_request(e.PrReady(), e.MergeRequested())
     queued = replace(PULL, draft=False, queued=True)
     assert not merges_other_commit(facts, queued) and e.LandingFailed not in map(type, pull_request_news(facts, queued))
     other = replace(queued, head="c9")
@@ -243,32 +247,34 @@ def test_a_forge_that_would_land_another_commit_is_called_off() -> None:
     assert failed.cause == "moved" and "c9" in failed.reason
     for harmless in (replace(other, queued=False), replace(other, state="merged")):
         assert not merges_other_commit(facts, harmless)
-    assert not merges_other_commit(opened(e.PrReady()), other)
+    assert not merges_other_commit(with_pull_request(e.PrReady()), other)
 
 
-def test_what_was_refused_for_one_commit_may_be_tried_with_another() -> None:
+def test_a_merge_refused_for_one_commit_may_be_retried_with_another() -> None:
     good = [
         e.ChecksSettled("c2", none=True),
         e.ReviewSubmitted("r", "approved", "c2", "ann", kind="person", counts=True),
     ]
     moved = [e.HeadMoved("c2"), e.LandingFailed("its branch moved", "moved"), *good]
-    facts = told(opened(e.PrReady(), e.BaseMoved(BASE), e.MergeRequested()), [*moved, e.ConflictsSeen("c2", BASE)])
+    facts = changed(
+        with_pull_request(e.PrReady(), e.BaseMoved(BASE), e.MergeRequested()), [*moved, e.ConflictsSeen("c2", BASE)]
+    )
     assert facts.pr is not None and facts.pr.refused
     trigger = "approved-and-green"
     assert occurrence(trigger, facts, derive(facts, facts.updated_at)) == f"c2:{BASE}"
-    again = told(facts, [e.MergeRequested(), e.LandingFailed("no", "forge")])
+    again = changed(facts, [e.MergeRequested(), e.LandingFailed("no", "forge")])
     assert occurrence(trigger, again, derive(again, again.updated_at)) is None
 
 
-def test_a_landing_at_a_forge_is_followed_here() -> None:
-    facts = opened(e.PrReady(), e.MergeRequested())
+def test_a_merge_at_the_forge_is_followed_locally() -> None:
+    facts = with_pull_request(e.PrReady(), e.MergeRequested())
     [merged] = [
         body
         for body in pull_request_news(facts, replace(PULL, state="merged", merged_as="m1"))
         if isinstance(body, e.PrMerged)
     ]
     assert merged.remove_there
-    after = told(facts, [merged])
+    after = changed(facts, [merged])
     assert after.pr is not None and after.pr.landed_head == HEAD
     event = Event(merged, 0.0, "github", "k", "app", facts.id)
     assert [intent.kind for intent in react_to(event, after, (), 0.0)] == ["follow"]
@@ -276,10 +282,10 @@ def test_a_landing_at_a_forge_is_followed_here() -> None:
     assert react_to(event, local, (), 0.0) == []
 
 
-def test_what_was_committed_last_before_a_stop_is_pushed_when_it_is_to_land() -> None:
-    """Its checks would never come: nothing else goes to the forge for a session that is stopped."""
-    over = opened(e.HeadMoved("c2"), e.StopRequested(), e.AgentStopped(0), e.SessionStopped(()))
+def test_the_last_commit_of_a_stopped_session_is_pushed_before_its_merge() -> None:
+    """Without the push its checks would never run: a stopped session pushes nothing else."""
+    over = with_pull_request(e.HeadMoved("c2"), e.StopRequested(), e.AgentStopped(0), e.SessionStopped(()))
     assert over.stopped and [intent.kind for intent in lifecycle_intents(over)] == []
-    asked = told(over, [e.MergeRequested("squash")])
-    assert [intent.key.partition(":")[0] for intent in lifecycle_intents(asked)] == ["push", "land"]
-    assert [intent.kind for intent in lifecycle_intents(told(asked, [e.WorkPushed("c2")]))] == ["land"]
+    requested = changed(over, [e.MergeRequested("squash")])
+    assert [intent.key.partition(":")[0] for intent in lifecycle_intents(requested)] == ["push", "land"]
+    assert [intent.kind for intent in lifecycle_intents(changed(requested, [e.WorkPushed("c2")]))] == ["land"]

@@ -1,4 +1,4 @@
-"""What is read of a forge, and when: what was read while something is done from here is old, and polls that webhooks spare."""
+"""Reading pull requests of a forge: outdated reads are repeated, and webhooks replace polls."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ OPENED = e.PrOpened(7, "One", "main", True, "http://forge/7", "PR_7")
 
 
 class Forge:
-    """One pull request with one discussion; `doing` is called while it is read."""
+    """A forge with one pull request and one thread; `doing` is called during a read."""
 
     def __init__(self) -> None:
         self.repo, self.reads, self.polls, self.resolved = "acme/app", 0, 0, False
         self.doing: Any = None
 
     async def read(self, _ids: Sequence[str]) -> list[PullState]:
-        said = PullComment("c1", "Why?", Author("rev"), 1.0, "a.txt", 1, "t1", head="h1", resolved=self.resolved)
-        pull = PullState(7, "PR_7", "http://forge/7", "One", "open", True, "b", "h1", "main", "", comments=(said,))
+        comment = PullComment("c1", "Why?", Author("rev"), 1.0, "a.txt", 1, "t1", head="h1", resolved=self.resolved)
+        pull = PullState(7, "PR_7", "http://forge/7", "One", "open", True, "b", "h1", "main", "", comments=(comment,))
         self.reads += 1
         if doing := self.doing:
             self.doing = None
@@ -46,7 +46,7 @@ class Forge:
             await doing()
         return [pull]
 
-    async def changed(self, _known: object) -> Hint:
+    async def changed(self, _states: object) -> Hint:
         self.polls += 1
         return Hint(self.repo)
 
@@ -58,7 +58,7 @@ class Forge:
 
 
 class MeteredForge(Forge):
-    """One whose grants may be short."""
+    """A forge with a rate limit."""
 
     short = 0.0
 
@@ -66,8 +66,8 @@ class MeteredForge(Forge):
         return self.short
 
 
-async def watched(tmp_path: Path, forge: Forge, every: float) -> tuple[Flow, PullRequestSync]:
-    """A session with a pull request at this forge, which is polled."""
+async def start_sync(tmp_path: Path, forge: Forge, every: float) -> tuple[Flow, PullRequestSync]:
+    """Return the flow of a session with a pull request at this forge, and its synchronization."""
     core = make_core(tmp_path, clock=HandSetClock())
     core.config.add_adhoc("app", tmp_path / "app")
     flow = core.flow
@@ -79,51 +79,51 @@ async def watched(tmp_path: Path, forge: Forge, every: float) -> tuple[Flow, Pul
     repositories: Any = SimpleNamespace(reach=reach, of=lambda *_: forge, interval=lambda *_: every)
     watch = PullRequestSync(core, repositories, Outages(core, never_quiet))
     watch.start()
-    await flow.append(created(scm="github"), happened(OPENED, "opened"))
+    await flow.append(created(scm="github"), session_event(OPENED, "opened"))
     return flow, watch
 
 
-def happened(body: e.Body, key: str, source: str = "github") -> Event:
+def session_event(body: e.Body, key: str, source: str = "github") -> Event:
     return Event(body, 1.0, source, key, "app", SESSION)
 
 
-async def until(holds: Callable[[], object]) -> None:
+async def wait_until(holds: Callable[[], object]) -> None:
     async with asyncio.timeout(60):
         while not holds():
             await asyncio.sleep(0.002)
 
 
-async def a_while(seconds: float) -> None:
-    """In many turns: what is due by then is done, though all of us stood still meanwhile."""
+async def let_time_pass(seconds: float) -> None:
+    """Sleep in many short steps, so that everything due by then is done even on a slow machine."""
     for _ in range(int(seconds / 0.01)):
         await asyncio.sleep(0.01)
 
 
-async def test_a_discussion_that_is_settled_meanwhile_is_not_taken_up_again(tmp_path: Path) -> None:
+async def test_a_thread_resolved_during_a_read_is_not_reopened(tmp_path: Path) -> None:
     forge = Forge()
-    flow, watch = await watched(tmp_path, forge, 0.01)
+    flow, watch = await start_sync(tmp_path, forge, 0.01)
 
     def comments() -> list[bool]:
         pr = flow.sessions[SESSION].pr
-        return [one.resolved for one in pr.comments] if pr else []
+        return [comment.resolved for comment in pr.comments] if pr else []
 
-    await until(lambda: comments() == [False])
+    await wait_until(lambda: comments() == [False])
 
     async def settle() -> None:
-        await flow.append(happened(e.ThreadSettled("t1", True), "settled", "person"))
+        await flow.append(session_event(e.ThreadSettled("t1", True), "settled", "person"))
 
     forge.doing = settle
     reads = forge.reads
     watch.want(flow.sessions[SESSION])
-    await until(lambda: forge.reads >= reads + 2)
+    await wait_until(lambda: forge.reads >= reads + 2)
     await watch.close()
-    told = [one.body for one in await flow.store.events(0, 100, kind="thread-settled")]
-    assert told == [e.ThreadSettled("t1", True)] and comments() == [True]
+    settled = [event.body for event in await flow.store.events(0, 100, kind="thread-settled")]
+    assert settled == [e.ThreadSettled("t1", True)] and comments() == [True]
     await flow.stop()
 
 
 class Refusing(Forge):
-    """Two pull requests; the first is about to land what may not, and the forge does not let it be called off."""
+    """Two pull requests; the first would merge a wrong commit, and the forge refuses to cancel that."""
 
     async def read(self, ids: Sequence[str]) -> list[PullState]:
         return [
@@ -136,120 +136,120 @@ class Refusing(Forge):
         raise Denied("this token may not")
 
 
-async def test_a_pull_request_that_cannot_be_told_keeps_no_other_from_being_told(tmp_path: Path) -> None:
-    flow, watch = await watched(tmp_path, Refusing(), 0.01)
+async def test_an_error_for_one_pull_request_does_not_affect_the_others(tmp_path: Path) -> None:
+    flow, watch = await start_sync(tmp_path, Refusing(), 0.01)
     await flow.append(
-        happened(e.MergeRequested(), "merge"),
+        session_event(e.MergeRequested(), "merge"),
         created("app-other", scm="github"),
         Event(replace(OPENED, number=8, node="PR_8"), 1.0, "github", "opened-8", "app", "app-other"),
     )
     for session in (SESSION, "app-other"):
         watch.want(flow.sessions[session])
-    await until(lambda: (pr := flow.sessions["app-other"].pr) and pr.title == "New")
+    await wait_until(lambda: (pr := flow.sessions["app-other"].pr) and pr.title == "New")
     await watch.close()
     await flow.stop()
 
 
-async def test_while_webhooks_come_one_about_another_commit_brings_two_polls_forward(tmp_path: Path) -> None:
+async def test_a_webhook_about_another_commit_brings_two_polls_forward(tmp_path: Path) -> None:
     forge = Forge()
-    flow, watch = await watched(tmp_path, forge, 0.05)
-    told: list[str] = []
-    flow.listeners.on_signal(BaseChecksRead, lambda read: told.append(f"{read.project} {read.bases['main'].head}"))
+    flow, watch = await start_sync(tmp_path, forge, 0.05)
+    reads: list[str] = []
+    flow.listeners.on_signal(BaseChecksRead, lambda read: reads.append(f"{read.project} {read.bases['main'].head}"))
     watch.hint("github", Hint("acme/app", pulls=(7,)), ["app"])
-    await until(lambda: forge.reads)
-    await a_while(0.3)
+    await wait_until(lambda: forge.reads)
+    await let_time_pass(0.3)
     polls = forge.polls
     for _ in range(50):
         watch.hint("github", Hint("acme/app", heads=("another",)), ["app"])
-    await until(lambda: forge.polls == polls + 2)
-    await a_while(0.3)
-    assert forge.polls == polls + 2 and told[-2:] == [f"app h{polls + 1}", f"app h{polls + 2}"]
+    await wait_until(lambda: forge.polls == polls + 2)
+    await let_time_pass(0.3)
+    assert forge.polls == polls + 2 and reads[-2:] == [f"app h{polls + 1}", f"app h{polls + 2}"]
     await watch.close()
     await flow.stop()
 
 
-async def test_a_webhook_asks_once_a_project_whom_it_is_about(tmp_path: Path) -> None:
-    flow, watch = await watched(tmp_path, Forge(), 60.0)
+async def test_a_webhook_looks_up_the_repository_once_per_project(tmp_path: Path) -> None:
+    flow, watch = await start_sync(tmp_path, Forge(), 60.0)
     for number in range(30):
         name = f"app-{number}"
         opened = e.PrOpened(100 + number, "One", "main", True, "http://forge/8", f"PR_{100 + number}")
         await flow.append(created(name, scm="github"), Event(opened, 1.0, "github", name, "app", name))
-    asked: list[object] = []
+    lookups: list[object] = []
     of = watch.repositories.of
 
-    def counted(*place: str) -> Any:
-        asked.append(place)
-        return of(*place)
+    def recording_lookup(*key: str) -> Any:
+        lookups.append(key)
+        return of(*key)
 
-    cast("Any", watch.repositories).of = counted
+    cast("Any", watch.repositories).of = recording_lookup
     watch.hint("github", Hint("acme/another", pulls=(7,)), ["app"])
-    assert asked == [("app", "github")]
+    assert lookups == [("app", "github")]
     await watch.close()
     await flow.stop()
 
 
-async def test_a_webhook_of_another_project_has_nothing_read(tmp_path: Path) -> None:
+async def test_a_webhook_of_another_project_causes_no_read(tmp_path: Path) -> None:
     forge = Forge()
-    flow, watch = await watched(tmp_path, forge, 60.0)
-    await until(lambda: forge.reads)
-    await a_while(0.3)
+    flow, watch = await start_sync(tmp_path, forge, 60.0)
+    await wait_until(lambda: forge.reads)
+    await let_time_pass(0.3)
     reads = forge.reads
     watch.hint("github", Hint("acme/app", pulls=(7,)), ["another"])
-    await a_while(0.3)
+    await let_time_pass(0.3)
     assert forge.reads == reads
     watch.hint("github", Hint("acme/app", pulls=(7,)), ["another", "app"])
-    await until(lambda: forge.reads == reads + 1)
+    await wait_until(lambda: forge.reads == reads + 1)
     await watch.close()
     await flow.stop()
 
 
-async def test_a_night_asleep_is_not_caught_up_poll_by_poll(tmp_path: Path) -> None:
+async def test_after_a_suspended_night_there_is_one_poll_only(tmp_path: Path) -> None:
     forge = Forge()
-    flow, watch = await watched(tmp_path, forge, 3.0)
+    flow, watch = await start_sync(tmp_path, forge, 3.0)
     time = cast("HandSetClock", flow.clock)
     time.now = 1_000_000.0  # long after the last webhook
     watch.want(flow.sessions[SESSION])
-    await until(lambda: forge.polls)
+    await wait_until(lambda: forge.polls)
     polls = forge.polls
     time.now += 8 * 3600.0
-    await a_while(0.2)
+    await let_time_pass(0.2)
     assert forge.polls == polls, "nothing is due any sooner because the clock went on"
-    await until(lambda: forge.polls > polls)
-    await a_while(0.2)
+    await wait_until(lambda: forge.polls > polls)
+    await let_time_pass(0.2)
     assert forge.polls == polls + 1
     await watch.close()
     await flow.stop()
 
 
-async def test_webhooks_that_never_end_keep_no_poll_from_being_made(tmp_path: Path) -> None:
+async def test_continuous_webhooks_do_not_prevent_polls(tmp_path: Path) -> None:
     forge = Forge()
-    flow, watch = await watched(tmp_path, forge, 60.0)
+    flow, watch = await start_sync(tmp_path, forge, 60.0)
     watch.hint("github", Hint("acme/app", pulls=(7,)), ["app"])
-    await until(lambda: forge.reads)
+    await wait_until(lambda: forge.reads)
     reads, polls = forge.reads, forge.polls
     watch.hint("github", Hint("acme/app", pulls=(7,)), ["app"])
-    await until(lambda: forge.reads > reads)
+    await wait_until(lambda: forge.reads > reads)
     assert forge.polls == polls
     cast("HandSetClock", flow.clock).now += WITH_HOOKS
     watch.hint("github", Hint("acme/app", pulls=(7,)), ["app"])
-    await until(lambda: forge.polls == polls + 1)
+    await wait_until(lambda: forge.polls == polls + 1)
     await watch.close()
     await flow.stop()
 
 
-async def test_webhooks_by_the_thousand_are_gathered_while_grants_are_short(
+async def test_webhook_reads_are_combined_while_the_rate_limit_is_low(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pull_request_sync, "GATHER", 0.001)
     forge = MeteredForge()
-    flow, watch = await watched(tmp_path, forge, 60.0)
-    await until(lambda: forge.reads)
+    flow, watch = await start_sync(tmp_path, forge, 60.0)
+    await wait_until(lambda: forge.reads)
     forge.short = 3.0
     reads = forge.reads
     for _ in range(30):
         watch.hint("github", Hint("acme/app", pulls=(7,)), ["app"])
         await asyncio.sleep(0.002)
     assert forge.reads <= reads + 1
-    await until(lambda: forge.reads > reads)
+    await wait_until(lambda: forge.reads > reads)
     await watch.close()
     await flow.stop()

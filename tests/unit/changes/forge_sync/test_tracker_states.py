@@ -1,4 +1,4 @@
-"""How an issue moves through a tracker's own states."""
+"""Moving an issue through the states of its tracker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ AT = {state.name: state for state in STATES}
 
 
 @pytest.mark.parametrize(
-    ("now", "wanted", "to"),
+    ("now", "target", "expected"),
     [
         ("Todo", "in_progress", "Doing"),
         ("Doing", "in_progress", None),
@@ -43,12 +43,12 @@ AT = {state.name: state for state in STATES}
         ("Canceled", "in_progress", "Doing"),
     ],
 )
-def test_linears_states_are_chosen_by_their_type(now: str, wanted: str, to: str | None) -> None:
-    found = target_state(STATES, AT[now], wanted, {})
-    assert (found.name if found else None) == to
+def test_linear_states_are_chosen_by_their_type(now: str, target: str, expected: str | None) -> None:
+    state = target_state(STATES, AT[now], target, {})
+    assert (state.name if state else None) == expected
 
 
-def test_linears_states_may_be_named() -> None:
+def test_linear_states_may_be_configured_by_name() -> None:
     names = {"in_review": "doing", "closed": "Canceled"}
     assert target_state(STATES, AT["Todo"], "in_review", names) is AT["Doing"]
     assert target_state(STATES, AT["Todo"], "in_progress", names) is AT["Code Review"]
@@ -59,7 +59,7 @@ def test_linears_states_may_be_named() -> None:
     assert "Code Review" in caught.value.remedy
 
 
-def test_a_team_without_a_review_keeps_its_work_in_progress() -> None:
+def test_without_a_review_state_an_issue_stays_in_progress() -> None:
     few = [state for state in STATES if state.name != "Code Review"]
     assert target_state(few, AT["Todo"], "in_review", {}) is AT["Doing"]
     assert target_state(few, AT["Doing"], "in_review", {}) is None
@@ -77,7 +77,7 @@ TODO, DOING, REVIEW, DONE = (
 )
 
 
-def test_jiras_statuses_are_known_by_their_category() -> None:
+def test_jira_statuses_are_recognized_by_their_category() -> None:
     assert is_in_state(TODO, "open", {})
     assert is_in_state(DOING, "in_progress", {})
     assert not is_in_state(REVIEW, "in_progress", {})
@@ -90,30 +90,30 @@ def test_jiras_statuses_are_known_by_their_category() -> None:
         is_in_state(DONE, "nonsense", {})
 
 
-def ways(*to: Status) -> list[Transition]:
+def transitions(*to: Status) -> list[Transition]:
     return [Transition(str(number), status) for number, status in enumerate(to)]
 
 
-def test_jiras_way_goes_nearer_and_never_back() -> None:
+def test_jira_transitions_approach_the_target_and_never_go_back() -> None:
     nothing: frozenset[str] = frozenset()
-    step = next_transition(TODO, ways(DOING, REVIEW, DONE), "closed", {}, nothing)
+    step = next_transition(TODO, transitions(DOING, REVIEW, DONE), "closed", {}, nothing)
     assert step is not None and step.to is DONE
-    step = next_transition(TODO, ways(DOING), "closed", {}, frozenset({"to do"}))
+    step = next_transition(TODO, transitions(DOING), "closed", {}, frozenset({"to do"}))
     assert step is not None and step.to is DOING
-    step = next_transition(DOING, ways(TODO, REVIEW), "closed", {}, frozenset({"to do", "doing"}))
+    step = next_transition(DOING, transitions(TODO, REVIEW), "closed", {}, frozenset({"to do", "doing"}))
     assert step is not None and step.to is REVIEW
     with pytest.raises(UsageError, match="Jira offers To Do"):
-        next_transition(DOING, ways(TODO), "closed", {}, frozenset({"to do", "doing"}))
+        next_transition(DOING, transitions(TODO), "closed", {}, frozenset({"to do", "doing"}))
     with pytest.raises(UsageError, match="Jira offers Doing"):
-        next_transition(REVIEW, ways(DOING), "closed", {}, frozenset({"doing", "in review"}))
+        next_transition(REVIEW, transitions(DOING), "closed", {}, frozenset({"doing", "in review"}))
     with pytest.raises(UsageError, match="Jira offers nothing"):
         next_transition(DONE, [], "open", {}, nothing)
-    assert next_transition(DOING, ways(TODO, DONE), "in_review", {}, nothing) is None
-    assert next_transition(TODO, ways(DONE), "in_review", {}, nothing) is None
+    assert next_transition(DOING, transitions(TODO, DONE), "in_review", {}, nothing) is None
+    assert next_transition(TODO, transitions(DONE), "in_review", {}, nothing) is None
 
 
 @given(st.text(), st.text())
-def test_what_is_said_has_an_id_that_tells_that_it_is_ours(issue: str, key: str) -> None:
+def test_our_comments_have_recognizable_ids(issue: str, key: str) -> None:
     number = comment_id_of(issue, key)
     assert number == comment_id_of(issue, key) != comment_id_of(issue, key + "x")
     assert is_our_comment_id(number)
@@ -134,20 +134,20 @@ def test_what_is_said_has_an_id_that_tells_that_it_is_ours(issue: str, key: str)
         ({"url": "https://x.example", "project": "APP", "token": "a b"}, r"tracker\.token"),
     ],
 )
-def test_what_is_wrong_in_jiras_configuration_is_named(config: dict[str, object], wrong: str) -> None:
+def test_errors_in_the_jira_configuration_are_named(config: dict[str, object], wrong: str) -> None:
     with pytest.raises(UsageError, match=wrong):
         JiraIssues(config, LocalHost())
 
 
-def test_what_is_wrong_in_linears_configuration_is_named() -> None:
+def test_errors_in_the_linear_configuration_are_named() -> None:
     with pytest.raises(UsageError, match=r"tracker\.team"):
         LinearIssues({}, LocalHost())
     with pytest.raises(UsageError, match=r"tracker\.apiUrl"):
         LinearIssues({"team": "LIN", "apiUrl": "x"}, LocalHost())
 
 
-def test_both_are_made_by_their_names() -> None:
+def test_both_trackers_are_created_by_name() -> None:
     registry = Registry()
     assert isinstance(registry.make("tracker", "linear", {"team": "LIN"}, LocalHost()), LinearIssues)
-    made = registry.make("tracker", "jira", {"url": "acme.atlassian.net", "project": "app"}, LocalHost())
-    assert isinstance(made, JiraIssues)
+    jira = registry.make("tracker", "jira", {"url": "acme.atlassian.net", "project": "app"}, LocalHost())
+    assert isinstance(jira, JiraIssues)

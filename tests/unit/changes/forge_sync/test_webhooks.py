@@ -1,4 +1,4 @@
-"""Who sends a webhook need not be known: what it takes to judge one holds nobody else up."""
+"""Verification of webhooks from unknown senders, which does not block the event loop."""
 
 from __future__ import annotations
 
@@ -26,50 +26,50 @@ def hinted() -> list[str]:
 
 @pytest.fixture
 def webhooks(hinted: list[str]) -> Webhooks:
-    told = SimpleNamespace(hint=lambda name, hint, _projects: hinted.append(f"{name} {hint.repo}"))
+    pull_request_sync = SimpleNamespace(hint=lambda name, hint, _projects: hinted.append(f"{name} {hint.repo}"))
     secrets = [*(f"secret {number}" for number in range(20)), SECRET]
-    known = SimpleNamespace(secrets=lambda _name: dict.fromkeys(secrets, frozenset({"app"})))
-    silent = SimpleNamespace(hint=lambda *_: None)
-    return Webhooks(*cast("Any", (SimpleNamespace(clock=lambda: 0.0), known, told, silent)))
+    connections = SimpleNamespace(secrets=lambda _name: dict.fromkeys(secrets, frozenset({"app"})))
+    issue_sync = SimpleNamespace(hint=lambda *_: None)
+    return Webhooks(*cast("Any", (SimpleNamespace(clock=lambda: 0.0), connections, pull_request_sync, issue_sync)))
 
 
 @pytest.fixture
-def judged_in(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
-    """The threads in which deliveries were judged."""
-    found: list[threading.Thread] = []
-    genuine = GitHubHooks.genuine
+def verification_threads(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
+    """Return the threads in which deliveries were verified."""
+    threads: list[threading.Thread] = []
+    original = GitHubHooks.genuine
 
-    def noting(*args: Any) -> Any:
-        found.append(threading.current_thread())
-        return genuine(*args)
+    def recording_verification(*args: Any) -> Any:
+        threads.append(threading.current_thread())
+        return original(*args)
 
-    monkeypatch.setattr(GitHubHooks, "genuine", noting)
-    return found
+    monkeypatch.setattr(GitHubHooks, "genuine", recording_verification)
+    return threads
 
 
 def delivery(size: int, secret: str) -> tuple[dict[str, str], bytes]:
-    """One of this size, signed by this secret."""
+    """Return a delivery of this size, signed with this secret."""
     body = json.dumps({"repository": {"full_name": "acme/app"}, "padding": "x" * size}).encode()
     signed = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
     headers = {"x-github-event": "label", "x-github-delivery": f"{size}", "x-hub-signature-256": f"sha256={signed}"}
     return headers, body
 
 
-async def test_hooks_a_large_delivery_is_judged_beside_the_loop(
-    webhooks: Webhooks, hinted: list[str], judged_in: list[threading.Thread]
+async def test_a_large_webhook_is_verified_in_a_thread(
+    webhooks: Webhooks, hinted: list[str], verification_threads: list[threading.Thread]
 ) -> None:
     with pytest.raises(Unsigned, match="matches no secret"):
         await webhooks.receive("github", *delivery(hooks.VERIFY_IN_THREAD_FROM, "a guess"))
     assert await webhooks.receive("github", *delivery(hooks.VERIFY_IN_THREAD_FROM, SECRET))
     assert not await webhooks.receive("github", *delivery(hooks.VERIFY_IN_THREAD_FROM, SECRET)), "it came again"
-    assert judged_in
-    assert threading.current_thread() not in judged_in
+    assert verification_threads
+    assert threading.current_thread() not in verification_threads
     assert hinted == ["github acme/app"]
 
 
-async def test_hooks_a_small_delivery_is_judged_at_once(
-    webhooks: Webhooks, hinted: list[str], judged_in: list[threading.Thread]
+async def test_a_small_webhook_is_verified_at_once(
+    webhooks: Webhooks, hinted: list[str], verification_threads: list[threading.Thread]
 ) -> None:
     assert await webhooks.receive("github", *delivery(10, SECRET))
-    assert set(judged_in) == {threading.current_thread()}
+    assert set(verification_threads) == {threading.current_thread()}
     assert hinted == ["github acme/app"]

@@ -1,4 +1,4 @@
-"""A landing's commit message."""
+"""The commit message of a merge."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ANN, BEN = ("Ann", "ann@example.invalid"), ("Ben", "ben@example.invalid")
 
 
 @pytest.mark.parametrize(
-    ("title", "body", "others", "wanted"),
+    ("title", "body", "others", "expected"),
     [
         ("T", "", [], "T\n"),
         ("  a\nb\tc\x1b[0m ", "x\r\ny\x00\n\n", [], "a b c [0m\n\nx\ny\n"),
@@ -26,15 +26,17 @@ ANN, BEN = ("Ann", "ann@example.invalid"), ("Ben", "ben@example.invalid")
         ("T", "Co-Authored-By: Ann <ANN@example.invalid>", [ANN], "T\n\nCo-Authored-By: Ann <ANN@example.invalid>\n"),
     ],
 )
-def test_title_body_and_everybody_once(title: str, body: str, others: list[tuple[str, str]], wanted: str) -> None:
-    assert message(title, body, fallback="fallback", others=others) == wanted
+def test_a_message_has_title_body_and_each_co_author_once(
+    title: str, body: str, others: list[tuple[str, str]], expected: str
+) -> None:
+    assert message(title, body, fallback="fallback", others=others) == expected
 
 
-def test_people_are_told_apart_by_address() -> None:
+def test_authors_are_distinguished_by_address() -> None:
     assert distinct([ANN, BEN, ("Annie", "ANN@example.invalid"), BEN], ("B", "Ben@example.invalid")) == [ANN]
 
 
-def test_a_person_is_a_name_and_an_address() -> None:
+def test_an_author_is_parsed_into_name_and_address() -> None:
     assert person("Ann <ann@example.invalid>") == ANN
     assert person(" <ann@example.invalid>") == ("ann", "ann@example.invalid")
     assert person("nobody") is None

@@ -1,4 +1,4 @@
-"""What is next for a queue: told by what is known of it, and by playing it against a world that is any content."""
+"""The next steps of a merge queue: by its known state, and simulated with arbitrary content."""
 
 from __future__ import annotations
 
@@ -27,132 +27,133 @@ ON_B = Built("base+a+b+c", "t3", "base+a+b")
 CHAIN: dict[tuple[Entry, str], Built | Conflicted] = {(A, "base"): ON_BASE, (B, "base+a"): ON_A, (C, "base+a+b"): ON_B}
 
 
-def states(found: Plan) -> dict[str, str]:
-    return {place.entry.session: place.state for place in found.places}
+def states_by_session(plan_now: Plan) -> dict[str, str]:
+    return {place.entry.session: place.state for place in plan_now.places}
 
 
-def planned(verdicts: dict[str, Verdict], builds: dict[tuple[Entry, str], Built | Conflicted] = CHAIN) -> Plan:
+def plan_chain(verdicts: dict[str, Verdict], builds: dict[tuple[Entry, str], Built | Conflicted] = CHAIN) -> Plan:
     return plan([C, A, B], "base", builds, verdicts, 8)
 
 
-def test_priority_goes_first_then_who_asked_first() -> None:
+def test_priority_counts_first_then_the_time_of_the_request() -> None:
     urgent = Entry("z", "h", 5, 9.0)
     assert [entry.session for entry in order([C, B, urgent, A])] == ["z", "a", "b", "c"]
 
 
-def named(entries: list[Entry]) -> str:
+def names_of(entries: list[Entry]) -> str:
     return "".join(entry.session for entry in entries)
 
 
 SPOILER = {"a": frozenset("bc"), "b": frozenset("a"), "c": frozenset("a")}
 
 
-def test_who_collides_with_many_lets_those_go_first_that_collide_with_few() -> None:
+def test_an_entry_with_many_conflicts_goes_after_those_with_few() -> None:
     ordered = order([A, B, C], Ordering(SPOILER))
-    assert named(ordered) == "bca"
+    assert names_of(ordered) == "bca"
     assert overtaken_by(A, ordered) == ["b", "c"] and overtaken_by(B, ordered) == []
     alone = {"a": frozenset({"elsewhere", "gone"}), "b": frozenset("c"), "c": frozenset("b")}
-    assert named(order([A, B, C], Ordering(alone))) == "abc", "those that are not in the queue do not count"
+    assert names_of(order([A, B, C], Ordering(alone))) == "abc", "those that are not in the queue do not count"
 
 
-def test_priority_is_stronger_than_any_prediction() -> None:
+def test_priority_counts_more_than_predicted_conflicts() -> None:
     urgent = Entry("z", "h", 5, 9.0)
     ordered = order([A, B, urgent], Ordering({"z": frozenset("ab"), "a": frozenset("z")}))
-    assert named(ordered) == "zba" and overtaken_by(B, ordered) == [] and overtaken_by(A, ordered) == ["b"]
+    assert names_of(ordered) == "zba" and overtaken_by(B, ordered) == [] and overtaken_by(A, ordered) == ["b"]
 
 
-def test_what_is_under_way_keeps_its_place() -> None:
-    assert named(order([A, B, C], Ordering(SPOILER, [A, B]))) == "abc"
-    assert named(order([A, B, C], Ordering(SPOILER, [B, A]))) == "bac"
+def test_entries_being_processed_keep_their_position() -> None:
+    assert names_of(order([A, B, C], Ordering(SPOILER, [A, B]))) == "abc"
+    assert names_of(order([A, B, C], Ordering(SPOILER, [B, A]))) == "bac"
     moved = Entry("a", "another head", 0, 0.0)
-    assert named(order([moved, B, C], Ordering(SPOILER, [A, B]))) == "bca", "another commit is another entry"
+    assert names_of(order([moved, B, C], Ordering(SPOILER, [A, B]))) == "bca", "another commit is another entry"
 
 
-def test_nobody_is_passed_by_one_that_asked_much_later() -> None:
+def test_an_entry_is_not_overtaken_by_a_much_later_request() -> None:
     late = Entry("z", "h", 0, REQUEST_SPAN)
     assert (
-        named(order([A, late, B], Ordering({"a": frozenset("bz"), "z": frozenset("a"), "b": frozenset("a")}))) == "baz"
+        names_of(order([A, late, B], Ordering({"a": frozenset("bz"), "z": frozenset("a"), "b": frozenset("a")})))
+        == "baz"
     )
 
 
-def test_who_is_built_or_clashes_at_its_place_has_begun() -> None:
+def test_a_built_or_conflicting_entry_has_begun() -> None:
     clash = Conflicted(("f",), "base+a")
-    assert planned({}).begun == [A, B, C]
-    assert planned({}, {(A, "base"): ON_BASE}).begun == [A]
-    assert planned({}, {(A, "base"): ON_BASE, (B, "base+a"): clash}).begun == [A, B]
-    assert planned({"base+a": "bad"}).begun == [A], "those behind one that is out are built anew"
+    assert plan_chain({}).begun == [A, B, C]
+    assert plan_chain({}, {(A, "base"): ON_BASE}).begun == [A]
+    assert plan_chain({}, {(A, "base"): ON_BASE, (B, "base+a"): clash}).begun == [A, B]
+    assert plan_chain({"base+a": "bad"}).begun == [A], "those behind a dropped entry are built again"
 
 
-def test_each_is_built_on_the_one_ahead_and_one_at_a_time() -> None:
-    assert planned({}, {}).build == (A, "base")
-    assert planned({}, {(A, "base"): ON_BASE}).build == (B, "base+a")
-    assert planned({}).build is None
+def test_each_entry_is_built_on_the_previous_one_one_at_a_time() -> None:
+    assert plan_chain({}, {}).build == (A, "base")
+    assert plan_chain({}, {(A, "base"): ON_BASE}).build == (B, "base+a")
+    assert plan_chain({}).build is None
 
 
-def test_all_of_the_chain_is_checked_at_once_as_far_as_there_is_room() -> None:
-    assert list(planned({}).checks) == ["base+a", "base+a+b", "base+a+b+c"]
+def test_the_whole_chain_is_checked_at_once_up_to_the_limit() -> None:
+    assert list(plan_chain({}).checks) == ["base+a", "base+a+b", "base+a+b+c"]
     narrow = plan([A, B, C], "base", CHAIN, {}, 2)
-    assert list(narrow.checks) == ["base+a", "base+a+b"] and states(narrow)["c"] == "queued"
+    assert list(narrow.checks) == ["base+a", "base+a+b"] and states_by_session(narrow)["c"] == "queued"
     assert plan([A, B, C], "base", {(A, "base"): ON_BASE}, {}, 1).build is None, (
         "nothing is built that is not checked yet"
     )
 
 
-def test_what_runs_goes_on_though_there_is_less_room_now() -> None:
+def test_running_checks_continue_under_a_lower_limit() -> None:
     running: dict[str, Verdict] = dict.fromkeys(("base+a", "base+a+b", "base+a+b+c"), "running")
     assert list(plan([A, B, C], "base", CHAIN, running, 1).checks) == list(running)
 
 
-def test_one_that_is_tried_again_takes_its_room() -> None:
+def test_a_retried_check_counts_against_the_limit() -> None:
     builds = {**CHAIN, (B, "base"): Built("base+b", "t4", "base")}
-    found = plan([A, B], "base", builds, {"base+a": "doubtful"}, 1)
-    assert list(found.checks) == ["base+a"] and states(found)["b"] == "queued"
+    plan_now = plan([A, B], "base", builds, {"base+a": "doubtful"}, 1)
+    assert list(plan_now.checks) == ["base+a"] and states_by_session(plan_now)["b"] == "queued"
 
 
-def test_what_is_green_lands_from_the_front_and_needs_no_second_check() -> None:
-    assert planned({"base+a+b": "good"}).land is None
-    found = planned({"base+a": "good", "base+a+b": "good"})
-    assert found.land is not None and found.land.entry == A
+def test_green_entries_are_merged_from_the_front_without_a_second_check() -> None:
+    assert plan_chain({"base+a+b": "good"}).land is None
+    plan_now = plan_chain({"base+a": "good", "base+a+b": "good"})
+    assert plan_now.land is not None and plan_now.land.entry == A
     later = plan([B, C], "base+a", CHAIN, {"base+a+b": "good"}, 8)
     assert later.land is not None and later.land.entry == B and list(later.checks) == ["base+a+b+c"]
 
 
-def test_who_fails_on_a_chain_that_passes_is_the_culprit_and_the_rest_is_built_without_him() -> None:
-    found = planned({"base+a": "good", "base+a+b": "bad", "base+a+b+c": "bad"})
-    assert [(place.entry, place.state, place.ahead) for place in found.drops] == [(B, "culprit", ("a",))]
-    assert found.build == (C, "base+a")
+def test_an_entry_failing_on_a_green_chain_is_dropped() -> None:
+    plan_now = plan_chain({"base+a": "good", "base+a+b": "bad", "base+a+b+c": "bad"})
+    assert [(place.entry, place.state, place.ahead) for place in plan_now.drops] == [(B, "culprit", ("a",))]
+    assert plan_now.build == (C, "base+a")
 
 
-def test_who_fails_on_what_is_not_known_yet_is_not_blamed() -> None:
-    found = planned({"base+a": "running", "base+a+b": "bad"})
-    assert found.drops == () and states(found)["b"] == "failing" and found.build == (C, "base+a")
+def test_an_entry_failing_on_an_unfinished_chain_is_not_blamed() -> None:
+    plan_now = plan_chain({"base+a": "running", "base+a+b": "bad"})
+    assert plan_now.drops == () and states_by_session(plan_now)["b"] == "failing" and plan_now.build == (C, "base+a")
 
 
-def test_nobody_lands_past_one_that_failed_once_but_the_others_are_checked_without_him() -> None:
+def test_one_failure_blocks_the_merge_while_the_others_are_checked_without_it() -> None:
     builds = {**CHAIN, (B, "base"): Built("base+b", "t4", "base")}
-    found = planned({"base+a": "doubtful", "base+b": "good"}, builds)
-    assert states(found)["a"] == "doubtful" and found.land is None and found.build == (C, "base+b")
-    assert "base+a" in found.checks
-    after = planned({"base+a": "bad", "base+b": "good"}, builds)
+    plan_now = plan_chain({"base+a": "doubtful", "base+b": "good"}, builds)
+    assert states_by_session(plan_now)["a"] == "doubtful" and plan_now.land is None and plan_now.build == (C, "base+b")
+    assert "base+a" in plan_now.checks
+    after = plan_chain({"base+a": "bad", "base+b": "good"}, builds)
     assert [place.entry for place in after.drops] == [A] and after.land is not None and after.land.entry == B
 
 
-def test_a_conflict_with_the_base_is_out_one_with_those_ahead_waits() -> None:
+def test_a_conflict_with_the_base_is_dropped_and_one_with_earlier_entries_waits() -> None:
     clash: dict[tuple[Entry, str], Built | Conflicted] = {
         (A, "base"): ON_BASE,
         (B, "base+a"): Conflicted(("f",), "base+a"),
     }
-    assert planned({}, clash).build == (B, "base")
-    waits = planned({}, {**clash, (B, "base"): Built("base+b", "t4", "base")})
-    assert states(waits)["b"] == "clashing" and waits.build == (C, "base+a") and waits.drops == ()
-    out = planned({}, {**clash, (B, "base"): Conflicted(("f",), "base")})
+    assert plan_chain({}, clash).build == (B, "base")
+    waits = plan_chain({}, {**clash, (B, "base"): Built("base+b", "t4", "base")})
+    assert states_by_session(waits)["b"] == "clashing" and waits.build == (C, "base+a") and waits.drops == ()
+    out = plan_chain({}, {**clash, (B, "base"): Conflicted(("f",), "base")})
     assert [(place.entry, place.state) for place in out.drops] == [(B, "conflict")]
 
 
-def test_what_is_forced_or_changes_nothing_needs_no_check() -> None:
+def test_a_forced_or_empty_entry_needs_no_check() -> None:
     forced = Entry("a", "head-a", 0, 0.0, unchecked=True)
-    found = plan([forced], "base", {(forced, "base"): ON_BASE}, {}, 8)
-    assert found.land is not None and not found.checks
+    plan_now = plan([forced], "base", {(forced, "base"): ON_BASE}, {}, 8)
+    assert plan_now.land is not None and not plan_now.checks
     same = plan([A], "base", {(A, "base"): Built("base", "t0", "base", up_to_date=True)}, {}, 8)
     assert same.land is not None and not same.checks
 
@@ -162,7 +163,7 @@ def test_what_is_forced_or_changes_nothing_needs_no_check() -> None:
 
 @dataclass
 class World:
-    """Contents are sets of names: two that clash cannot be merged, one that is bad makes everything red that has it."""
+    """Simulated content: a commit is a set of names; some pairs conflict, and bad names fail every check."""
 
     clashes: frozenset[frozenset[str]]
     bad: frozenset[str]
@@ -171,14 +172,14 @@ class World:
     verdicts: dict[str, Verdict] = field(default_factory=dict)
 
     def merge(self, entry: Entry, on: str) -> Built | Conflicted:
-        there = frozenset(filter(None, on.split("+")))
-        if any(frozenset({entry.session, other}) in self.clashes for other in there):
+        merged = frozenset(filter(None, on.split("+")))
+        if any(frozenset({entry.session, other}) in self.clashes for other in merged):
             return Conflicted(("f",), on)
-        commit = "+".join(sorted(there | {entry.session}))
+        commit = "+".join(sorted(merged | {entry.session}))
         return Built(commit, commit, on)
 
     def check(self, commit: str) -> None:
-        """One step of a check: a failure is doubtful first."""
+        """Advance a check by one step: a failure is doubtful first."""
         names = set(commit.split("+"))
         if self.verdicts.get(commit) == "doubtful":
             self.verdicts[commit] = "bad" if names & self.bad else "good"
@@ -187,7 +188,7 @@ class World:
 
 
 NAMES = "abcdef"
-PAIRS = [frozenset({one, other}) for one in NAMES for other in NAMES if one < other]
+PAIRS = [frozenset({first, second}) for first in NAMES for second in NAMES if first < second]
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -200,7 +201,7 @@ PAIRS = [frozenset({one, other}) for one in NAMES for other in NAMES if one < ot
     st.randoms(use_true_random=False),
     st.booleans(),
 )
-def test_every_queue_comes_to_its_end_with_exactly_the_bad_ones_out(
+def test_any_queue_ends_with_exactly_the_bad_entries_dropped(
     names: list[str],
     clashes: frozenset[frozenset[str]],
     bad: frozenset[str],
@@ -213,39 +214,39 @@ def test_every_queue_comes_to_its_end_with_exactly_the_bad_ones_out(
     queue = {name: Entry(name, name, 0, 400.0 * number) for number, name in enumerate(names)}
     base = ""
     wishes = Ordering()
-    landed: list[str] = []
-    out: dict[str, str] = {}
+    merged: list[str] = []
+    dropped: dict[str, str] = {}
     for _ in range(500):
-        found = plan(queue.values(), base, world.builds, world.verdicts, room, wishes)
-        if predicted:  # by whoever guesses anew at each step
+        plan_now = plan(queue.values(), base, world.builds, world.verdicts, room, wishes)
+        if predicted:  # with new random predictions at each step
             guesses = {name: frozenset(chance.sample(NAMES, 3)) for name in queue}
-            wishes = Ordering(guesses, found.begun)
+            wishes = Ordering(guesses, plan_now.begun)
         if not queue:
             break
-        assert len(found.checks) <= room + len(queue)
-        for place in found.drops:
+        assert len(plan_now.checks) <= room + len(queue)
+        for place in plan_now.drops:
             del queue[place.entry.session]
-            out[place.entry.session] = place.state
-        steps = ["build"] * bool(found.build) + ["land"] * bool(found.land) + ["check"] * bool(found.checks)
-        assert steps or found.drops, "a queue that does nothing is a queue that is stuck"
-        match chance.choice(steps) if steps and not found.drops else "":
-            case "build" if found.build:
-                world.builds[found.build] = world.merge(*found.build)
+            dropped[place.entry.session] = place.state
+        steps = ["build"] * bool(plan_now.build) + ["land"] * bool(plan_now.land) + ["check"] * bool(plan_now.checks)
+        assert steps or plan_now.drops, "a queue that does nothing is a queue that is stuck"
+        match chance.choice(steps) if steps and not plan_now.drops else "":
+            case "build" if plan_now.build:
+                world.builds[plan_now.build] = world.merge(*plan_now.build)
             case "check":
-                world.check(chance.choice(list(found.checks)))
-            case "land" if found.land and isinstance(found.land.built, Built):
-                assert found.land.built.base_before == base and world.verdicts[found.land.built.commit] == "good"
-                base = found.land.built.commit
-                landed.append(found.land.entry.session)
-                del queue[found.land.entry.session]
+                world.check(chance.choice(list(plan_now.checks)))
+            case "land" if plan_now.land and isinstance(plan_now.land.built, Built):
+                assert plan_now.land.built.base_before == base and world.verdicts[plan_now.land.built.commit] == "good"
+                base = plan_now.land.built.commit
+                merged.append(plan_now.land.entry.session)
+                del queue[plan_now.land.entry.session]
     assert not queue
-    assert sorted([*landed, *out]) == sorted(names), "nobody is lost, nobody lands twice"
-    places = [names.index(name) for name in landed]
+    assert sorted([*merged, *dropped]) == sorted(names), "no entry is lost or merged twice"
+    places = [names.index(name) for name in merged]
     for number, first in enumerate(places):
-        assert all(first - other < 2 for other in places[number + 1 :]), "nobody is passed by one of a later span"
+        assert all(first - other < 2 for other in places[number + 1 :]), "no entry is overtaken by one of a later span"
     assert predicted or places == sorted(places), "in the order in which they asked"
-    assert not set(landed) & bad
-    for name, state in out.items():
-        ahead = [one for one in landed if predicted or names.index(one) < names.index(name)]
+    assert not set(merged) & bad
+    for name, state in dropped.items():
+        ahead = [other for other in merged if predicted or names.index(other) < names.index(name)]
         clashing = any(frozenset({name, other}) in world.clashes for other in ahead)
         assert clashing if state == "conflict" else name in bad

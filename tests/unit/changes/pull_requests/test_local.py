@@ -1,4 +1,4 @@
-"""Effects of pull requests, and how long they are tried."""
+"""Effects of local pull requests: retried while they cannot be done."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.parametrize("error", [Temporary("no room"), NotFound("no project")])
 @pytest.mark.parametrize("kind", ["check", "compare", "open-pr", "ready-pr"])
-async def test_what_cannot_be_done_now_is_done_as_soon_as_it_can(tmp_path: Path, kind: str, error: AoError) -> None:
+async def test_an_effect_that_fails_temporarily_is_retried_while_needed(
+    tmp_path: Path, kind: str, error: AoError
+) -> None:
     class Failing(dict[str, Any]):
         def __getitem__(self, _key: str) -> Any:
             raise error

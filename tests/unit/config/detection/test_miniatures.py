@@ -1,4 +1,4 @@
-"""Set-up, test and lint commands are detected from a repository's files: a miniature of each ecosystem, and files that are hostile."""
+"""Detecting set-up, test and lint commands from a repository's files: a miniature of each ecosystem, and hostile files."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ NAMES = sorted(path.name for path in MINIATURES.iterdir() if path.is_dir())
 
 
 def expected(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((MINIATURES / name / "expected.json").read_text())
-    return found
+    document: dict[str, Any] = json.loads((MINIATURES / name / "expected.json").read_text())
+    return document
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_miniature_of_each_ecosystem(name: str) -> None:
-    wanted = expected(name)
+def test_commands_of_each_ecosystem_are_detected(name: str) -> None:
+    commands = expected(name)
     first = detect_commands(MINIATURES / name)[0]
     assert (first.ecosystem, list(first.set_up), first.test, first.lint) == (
-        wanted["ecosystem"],
-        wanted["setUp"],
-        wanted["test"],
-        wanted["lint"],
+        commands["ecosystem"],
+        commands["setUp"],
+        commands["test"],
+        commands["lint"],
     )
     assert first.evidence and all((MINIATURES / name / file).is_file() for file in first.evidence)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "runsWith" in expected(name)])
-def test_what_is_detected_works(name: str, tmp_path: Path) -> None:
-    lacking = [program for program in expected(name)["runsWith"] if shutil.which(program) is None]
-    if lacking:
-        pytest.skip(f"not installed: {', '.join(lacking)}")
-    place = tmp_path / "checkout"
-    shutil.copytree(MINIATURES / name, place)
-    found = detect(place)
+def test_the_detected_commands_succeed(name: str, tmp_path: Path) -> None:
+    missing = [program for program in expected(name)["runsWith"] if shutil.which(program) is None]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    checkout = tmp_path / "checkout"
+    shutil.copytree(MINIATURES / name, checkout)
+    detected = detect(checkout)
     environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "CI": "1"}
-    for command in (*found.set_up, found.test_command or "false"):
-        ran = subprocess.run(
-            ["sh", "-c", command], cwd=place, env=environ, capture_output=True, text=True, timeout=600, check=False
+    for command in (*detected.set_up, detected.test_command or "false"):
+        completed = subprocess.run(
+            ["sh", "-c", command], cwd=checkout, env=environ, capture_output=True, text=True, timeout=600, check=False
         )
-        assert ran.returncode == 0, f"{command}\n{ran.stdout}{ran.stderr}"
+        assert completed.returncode == 0, f"{command}\n{completed.stdout}{completed.stderr}"
 
 
 HOSTILE = {
@@ -84,22 +84,22 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_files_neither_stop_nor_delay_detection(name: str, tmp_path: Path) -> None:
     for number, content in enumerate(HOSTILE[name]):
-        place = tmp_path / str(number)
-        shutil.copytree(MINIATURES / "python-tox", place)
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        (place / name).write_text(content)
-        assert all(way.test or way.set_up for way in detect_commands(place))
+        checkout = tmp_path / str(number)
+        shutil.copytree(MINIATURES / "python-tox", checkout)
+        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+        (checkout / name).write_text(content)
+        assert all(way.test or way.set_up for way in detect_commands(checkout))
 
 
 def test_only_plain_files_of_the_repository_are_read(tmp_path: Path) -> None:
     secret = tmp_path / "secret.json"
     secret.write_text('{"scripts": {"test": "node steal.js"}}')
-    place = tmp_path / "place"
-    place.mkdir()
-    os.mkfifo(place / "Makefile")
-    os.mkfifo(place / "tox.ini")
-    (place / "package.json").symlink_to(secret)
-    (place / ".github").symlink_to(tmp_path)
-    (place / "loop").symlink_to(place)
-    assert [way for way in detect_commands(place) if way.test] == []
+    checkout = tmp_path / "place"
+    checkout.mkdir()
+    os.mkfifo(checkout / "Makefile")
+    os.mkfifo(checkout / "tox.ini")
+    (checkout / "package.json").symlink_to(secret)
+    (checkout / ".github").symlink_to(tmp_path)
+    (checkout / "loop").symlink_to(checkout)
+    assert [way for way in detect_commands(checkout) if way.test] == []
     assert detect_commands(tmp_path / "missing") == []

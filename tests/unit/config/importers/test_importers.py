@@ -1,4 +1,4 @@
-"""Configurations of other orchestrators: what each key becomes, that none goes silently, and that what comes of it loads."""
+"""Importing configurations of other orchestrators: each key is mapped or reported as dropped, and the result loads."""
 
 from __future__ import annotations
 
@@ -86,22 +86,22 @@ KANBAN = """\
 """
 
 
-def brought(text: str, name: str = "agent-orchestrator.yaml") -> Brought:
+def bring_text(text: str, name: str = "agent-orchestrator.yaml") -> Brought:
     return bring(text, SOURCE / name, FOLDER)
 
 
-def merged(text: str, own: str = "", name: str = "agent-orchestrator.yaml", **options: Any) -> Merged:
-    return merge(brought(text, name), own, TARGET, {"SLACK_WEBHOOK_URL": "https://hooks.example/x"}, **options)
+def merge_text(text: str, own: str = "", name: str = "agent-orchestrator.yaml", **options: Any) -> Merged:
+    return merge(bring_text(text, name), own, TARGET, {"SLACK_WEBHOOK_URL": "https://hooks.example/x"}, **options)
 
 
-def outcomes(one: Merged) -> dict[str, tuple[str, str]]:
-    return {entry.key: (entry.outcome, entry.to) for entry in one.entries}
+def outcomes_by_key(result: Merged) -> dict[str, tuple[str, str]]:
+    return {entry.key: (entry.outcome, entry.to) for entry in result.entries}
 
 
-def test_typescript_says_what_became_of_every_key() -> None:
-    found = merged(TYPESCRIPT)
+def test_typescript_reports_the_outcome_of_every_key() -> None:
+    result = merge_text(TYPESCRIPT)
     project = "projects.my-app"
-    assert outcomes(found) == {
+    assert outcomes_by_key(result) == {
         "dataDir": ("dropped", ""),
         "worktreeDir": ("changed", f"{project}.worktreeDir"),
         "port": ("taken", "port"),
@@ -125,42 +125,42 @@ def test_typescript_says_what_became_of_every_key() -> None:
         "notifiers.slack.plugin": ("taken", "notifiers.slack.plugin"),
         "notifiers.slack.webhook": ("changed", "notifiers.slack.webhookUrl"),
     }
-    assert all(entry.note for entry in found.entries if entry.outcome == "dropped")
+    assert all(entry.note for entry in result.entries if entry.outcome == "dropped")
 
 
-def test_what_comes_of_typescript_is_in_force() -> None:
-    found = merged(TYPESCRIPT)
-    config = load_text(found.text, TARGET, {"SLACK_WEBHOOK_URL": "https://hooks.example/x"}).config
+def test_the_result_for_typescript_takes_effect() -> None:
+    result = merge_text(TYPESCRIPT)
+    config = load_text(result.text, TARGET, {"SLACK_WEBHOOK_URL": "https://hooks.example/x"}).config
     project = config.projects["my-app"]
     assert (config.defaults.agent, project.path, project.worktree_dir) == ("codex", str(SOURCE), "~/.worktrees")
     assert (project.agent_config.permissions, project.coordinator.model) == ("full", "sonnet")
     assert config.reactions["ci-failed"].retries == 3
-    assert "${SLACK_WEBHOOK_URL}" in found.text, "a variable stays one"
-    assert "hooks.example" not in found.text
+    assert "${SLACK_WEBHOOK_URL}" in result.text, "a variable stays one"
+    assert "hooks.example" not in result.text
 
 
 @pytest.mark.parametrize("file", sorted(SAMPLES.glob("*.yaml")), ids=lambda file: file.stem)
-def test_nothing_of_a_file_that_loads_as_it_is_goes(file: Path) -> None:
-    found = bring(file.read_text(), file, file.parent)
-    assert {entry.key for entry in found.entries if entry.outcome == "dropped"} <= {"$schema"}
-    assert all(entry.to for entry in found.entries if entry.outcome != "dropped")
+def test_a_file_that_already_loads_loses_no_key(file: Path) -> None:
+    imported = bring(file.read_text(), file, file.parent)
+    assert {entry.key for entry in imported.entries if entry.outcome == "dropped"} <= {"$schema"}
+    assert all(entry.to for entry in imported.entries if entry.outcome != "dropped")
     environ = {"SLACK_WEBHOOK_URL": "https://hooks.example/x"}
-    outcome = merge(found, "", file, environ).text
+    outcome = merge(imported, "", file, environ).text
     assert load_text(outcome, file, environ).config == load_text(file.read_text(), file, environ).config
 
 
-def test_paths_mean_the_same_from_where_the_file_is_to_lie() -> None:
+def test_paths_are_rewritten_for_the_new_location() -> None:
     text = "projects: {a: {path: ../repo}, b: {path: b}, c: {path: ~/c}, d: {path: /d}}\nplugins: [{path: x.py}]\n"
-    found = brought(text).config
-    paths = {name: one["path"] for name, one in found["projects"].items()}
+    imported_config = bring_text(text).config
+    paths = {name: project["path"] for name, project in imported_config["projects"].items()}
     assert paths == {"a": ".", "b": f"{SOURCE}/b", "c": "~/c", "d": "/d"}
-    assert found["plugins"] == [{"path": f"{SOURCE}/x.py"}]
+    assert imported_config["plugins"] == [{"path": f"{SOURCE}/x.py"}]
 
 
-def test_a_project_of_the_go_daemon() -> None:
-    found = merged(GO, name="web.json")
-    assert load_text(found.text, TARGET, {}).config.projects["web"].agent == "codex"
-    assert outcomes(found) == {
+def test_a_project_of_the_go_daemon_is_imported() -> None:
+    result = merge_text(GO, name="web.json")
+    assert load_text(result.text, TARGET, {}).config.projects["web"].agent == "codex"
+    assert outcomes_by_key(result) == {
         "project.id": ("changed", "projects.web"),
         "project.path": ("changed", "projects.web.path"),
         "project.repo": ("changed", "projects.web.repo"),
@@ -178,21 +178,21 @@ def test_a_project_of_the_go_daemon() -> None:
     }
 
 
-def test_claude_squad() -> None:
-    found = brought(SQUAD, "config.json")
-    assert found.config == {
+def test_claude_squad_is_imported() -> None:
+    imported = bring_text(SQUAD, "config.json")
+    assert imported.config == {
         "defaults": {"agent": "aider", "agentConfig": {"model": "ollama/gemma", "permissions": "auto-edit"}},
         "project": {"branchPattern": "me/{{name}}"},
         "agents": {"mine": {"command": ["my-cli", "--fast"], "prompt": "paste"}, "c": {"tool": "claude-code"}},
     }
-    dropped = {entry.key: entry.note for entry in found.entries if entry.outcome == "dropped"}
+    dropped = {entry.key: entry.note for entry in imported.entries if entry.outcome == "dropped"}
     assert set(dropped) == {"default_program", "daemon_poll_interval"}
     assert "--no-git" in dropped["default_program"]
 
 
-def test_a_profile_in_markdown() -> None:
-    found = brought(PROFILE, "reviewer.md")
-    assert found.config == {
+def test_a_markdown_profile_is_imported() -> None:
+    imported = bring_text(PROFILE, "reviewer.md")
+    assert imported.config == {
         "agents": {
             "code-reviewer": {
                 "role": "reviewer",
@@ -204,19 +204,19 @@ def test_a_profile_in_markdown() -> None:
             }
         }
     }
-    assert {entry.key for entry in found.entries if entry.outcome == "dropped"} == {"description", "allowedTools"}
+    assert {entry.key for entry in imported.entries if entry.outcome == "dropped"} == {"description", "allowedTools"}
 
 
-def test_vibe_kanban() -> None:
-    found = brought(KANBAN, "profiles.json")
-    assert found.config == {
+def test_vibe_kanban_is_imported() -> None:
+    imported = bring_text(KANBAN, "profiles.json")
+    assert imported.config == {
         "agents": {
             "claude-code": {"permissions": "auto-edit", "tool": "claude-code"},
             "claude-code-plan": {"permissions": "plan", "rules": "Think", "tool": "claude-code"},
             "gemini-flash": {"model": "flash", "tool": "gemini"},
         }
     }
-    assert "executors.MISTRAL_VIBE" in {entry.key for entry in found.entries if entry.outcome == "dropped"}
+    assert "executors.MISTRAL_VIBE" in {entry.key for entry in imported.entries if entry.outcome == "dropped"}
 
 
 @pytest.mark.parametrize(
@@ -224,12 +224,12 @@ def test_vibe_kanban() -> None:
     [(TYPESCRIPT, "a.yaml"), (GO, "a.json"), (SQUAD, "a.json"), (PROFILE, "a.md"), (KANBAN, "a.json")],
 )
 @pytest.mark.parametrize("own", ["", "projects: {mine: {path: .}}\n", "# only words\n", "project: {name: Mine}\n"])
-def test_whatever_is_brought_the_outcome_loads(text: str, name: str, own: str) -> None:
-    found = merged(text, own, name)
-    load_text(found.text, TARGET, {"SLACK_WEBHOOK_URL": "x"})
-    assert all(entry.outcome in ("taken", "changed", "dropped", "kept") for entry in found.entries)
-    again = merged(text, found.text, name)
-    assert again.text == found.text, "brought twice it is the same"
+def test_every_import_results_in_a_file_that_loads(text: str, name: str, own: str) -> None:
+    result = merge_text(text, own, name)
+    load_text(result.text, TARGET, {"SLACK_WEBHOOK_URL": "x"})
+    assert all(entry.outcome in ("taken", "changed", "dropped", "kept") for entry in result.entries)
+    second = merge_text(text, result.text, name)
+    assert second.text == result.text, "a second import changes nothing"
 
 
 VALUE = re.compile(r":\s*([^\s,{}\[\]]+)")
@@ -253,86 +253,86 @@ ODD = (
 
 @given(st.data())
 @settings(max_examples=300)
-def test_odd_values_are_refused_or_dropped_and_nothing_breaks(data: st.DataObject) -> None:
+def test_odd_values_are_refused_or_dropped_without_a_crash(data: st.DataObject) -> None:
     text, name = data.draw(
         st.sampled_from(
             [(TYPESCRIPT, "a.yaml"), (GO, "a.json"), (SQUAD, "a.json"), (PROFILE, "a.md"), (KANBAN, "a.json")]
         )
     )
     for _ in range(data.draw(st.integers(1, 3))):
-        start, end = data.draw(st.sampled_from([found.span(1) for found in VALUE.finditer(text)]))
+        start, end = data.draw(st.sampled_from([result.span(1) for result in VALUE.finditer(text)]))
         text = text[:start] + data.draw(st.sampled_from(ODD)) + text[end:]
     try:
-        found = merged(text, data.draw(st.sampled_from(["", OWN, "project: {name: x}\n"])), name)
+        result = merge_text(text, data.draw(st.sampled_from(["", OWN, "project: {name: x}\n"])), name)
     except AoError as error:
         assert "Traceback" not in str(error)
     else:
-        load_text(found.text, TARGET, {"SLACK_WEBHOOK_URL": "x"})
+        load_text(result.text, TARGET, {"SLACK_WEBHOOK_URL": "x"})
 
 
 OWN = "# mine\ndefaults: {agent: demo}   # the demo\nprojects:\n  app:\n    path: .   # here\n"
 
 
-def test_the_files_own_words_win_and_its_comments_stay() -> None:
-    found = merged(SQUAD, OWN, "config.json")
-    config = load_text(found.text, TARGET, {}).config
+def test_existing_values_and_comments_of_the_target_stay() -> None:
+    result = merge_text(SQUAD, OWN, "config.json")
+    config = load_text(result.text, TARGET, {}).config
     assert config.defaults.agent == "demo"
     assert config.projects["app"].branch_pattern == "me/{{name}}"
-    assert all(word in found.text for word in ("# mine", "# the demo", "# here"))
-    (kept,) = [entry for entry in found.entries if entry.outcome == "kept"]
-    assert (kept.to, kept.note) == ("defaults.agent", 'the file says "demo"')
+    assert all(word in result.text for word in ("# mine", "# the demo", "# here"))
+    (kept_entry,) = [entry for entry in result.entries if entry.outcome == "kept"]
+    assert (kept_entry.to, kept_entry.note) == ("defaults.agent", 'the file says "demo"')
 
 
-def test_asked_to_it_replaces_them() -> None:
-    found = merged(SQUAD, OWN, "config.json", overwrite=True)
-    assert load_text(found.text, TARGET, {}).config.defaults.agent == "aider"
-    assert "kept" not in {entry.outcome for entry in found.entries}
+def test_overwrite_replaces_existing_values() -> None:
+    result = merge_text(SQUAD, OWN, "config.json", overwrite=True)
+    assert load_text(result.text, TARGET, {}).config.defaults.agent == "aider"
+    assert "kept" not in {entry.outcome for entry in result.entries}
 
 
-def test_a_project_is_known_by_its_folder() -> None:
+def test_a_project_is_recognized_by_its_folder() -> None:
     text = f"projects: {{other: {{path: {FOLDER}, sessionPrefix: o}}}}\n"
-    found = merged(text, OWN)
-    projects = load_text(found.text, TARGET, {}).config.projects
+    result = merge_text(text, OWN)
+    projects = load_text(result.text, TARGET, {}).config.projects
     assert list(projects) == ["app"]
     assert projects["app"].session_prefix == "o"
-    assert outcomes(found)["projects.other.sessionPrefix"] == ("changed", "projects.app.sessionPrefix")
+    assert outcomes_by_key(result)["projects.other.sessionPrefix"] == ("changed", "projects.app.sessionPrefix")
 
 
 @pytest.mark.parametrize("text", ["", "hello: world\n", '{"a": 1}', "[1, 2]", "---\n---\n"])
-def test_what_nobody_knows_is_refused(text: str) -> None:
+def test_an_unknown_format_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
-        brought(text)
+        bring_text(text)
 
 
-def test_what_is_no_yaml_is_told_with_its_line() -> None:
+def test_invalid_yaml_is_refused_with_its_line() -> None:
     with pytest.raises(ConfigError, match=r"agent-orchestrator\.yaml:3: not valid YAML"):
-        brought("defaults: {agent: x}\nprojects: [\n")
+        bring_text("defaults: {agent: x}\nprojects: [\n")
 
 
 @pytest.mark.anyio
-async def test_what_concerns_the_daemon_says_where_it_counts(tmp_path: Path) -> None:
+async def test_a_setting_of_the_daemon_names_the_file_where_it_counts(tmp_path: Path) -> None:
     own = Home(tmp_path / "ao")
     config = SimpleNamespace(places=(own.config, None), workspaces=tuple, around=lambda _: TrustContext(tmp_path))
     projects: Any = SimpleNamespace(config=config)
     text = "port: 4000\nprojects: {app: {path: /r, defaultBranch: main}}\n"
 
     async def notes(output: Path) -> dict[str, str]:
-        found = await Configuration(own, projects).bring(
+        result = await Configuration(own, projects).bring(
             "other.yaml", text, Context(tmp_path), output=str(output), replace=False, dry_run=True
         )
-        return {each["to"]: each["note"] for each in found["entries"]}
+        return {each["to"]: each["note"] for each in result["entries"]}
 
     assert (await notes(tmp_path / "agent-orchestrator.yaml"))["port"] == f"counts only in {own.config}"
     assert (await notes(own.config))["port"] == ""
 
 
-# -- what is not the user's own ----------------------------------------------------------------------------------------
+# -- files that are not the user's own ----------------------------------------------------------------------------------
 
 THEIRS = "readyThresholdMs: 5\nprojects: {app: {path: ., postCreate: ['touch X']}}\n"
 
 
-class Here:
-    """A repository, and whoever imports into it."""
+class ImportingUser:
+    """A repository and the configuration service of a user who imports into it."""
 
     def __init__(self, folder: Path) -> None:
         self.repo, self.home = folder / "repo", Home(folder / "ao")
@@ -365,61 +365,61 @@ class Here:
         target = self.repo / "agent-orchestrator.yaml"
         return target.read_text() if target.exists() else ""
 
-    async def bring(self, source: Path, text: str = THEIRS, shown: str = "", dry_run: bool = False) -> dict[str, Any]:
+    async def bring(self, source: Path, text: str = THEIRS, digest: str = "", dry_run: bool = False) -> dict[str, Any]:
         context = Context(self.repo)
         return await self.configuration.bring(
-            str(source), text, context, output=None, replace=False, dry_run=dry_run, shown=shown
+            str(source), text, context, output=None, replace=False, dry_run=dry_run, shown=digest
         )
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Here:
-    return Here(tmp_path)
+def user(tmp_path: Path) -> ImportingUser:
+    return ImportingUser(tmp_path)
 
 
 @pytest.mark.anyio
-async def test_what_came_with_a_repository_is_written_only_when_it_was_seen(here: Here) -> None:
-    source = here.write("old.yaml", THEIRS, tracked=True)
+async def test_commands_from_a_repository_are_written_only_after_a_preview(user: ImportingUser) -> None:
+    source = user.write("old.yaml", THEIRS, tracked=True)
     with pytest.raises(Denied, match=r"old\.yaml is not your own, .* read them by ao import --dry-run, then say --yes"):
-        await here.bring(source)
-    found = await here.bring(source, dry_run=True)
-    assert found["commands"] == ["projects.app.postCreate: touch X"] and not here.written
+        await user.bring(source)
+    preview = await user.bring(source, dry_run=True)
+    assert preview["commands"] == ["projects.app.postCreate: touch X"] and not user.written
     with pytest.raises(Conflict, match="changed since it was shown"):
-        await here.bring(source, THEIRS.replace("touch", "rm"), found["digest"])
-    assert not here.written
-    assert (await here.bring(source, shown=found["digest"]))["written"] and "touch X" in here.written
-    assert (await here.bring(source))["digest"] == ""  # which adds nothing to what was seen
+        await user.bring(source, THEIRS.replace("touch", "rm"), preview["digest"])
+    assert not user.written
+    assert (await user.bring(source, digest=preview["digest"]))["written"] and "touch X" in user.written
+    assert (await user.bring(source))["digest"] == ""  # which adds nothing to what was shown
 
 
 @pytest.mark.anyio
-async def test_so_is_what_an_agent_wrote_or_a_pipe_brought_and_code_that_is_named(here: Here) -> None:
+async def test_commands_from_an_agent_a_pipe_or_named_code_need_a_preview_too(user: ImportingUser) -> None:
     with pytest.raises(Denied):
-        await here.bring(here.write("trees/old.yaml", THEIRS))
+        await user.bring(user.write("trees/old.yaml", THEIRS))
     with pytest.raises(Denied):
-        await here.bring(here.repo / "import.json")
-    (here.repo / "link.yaml").symlink_to(here.write("old.yaml", THEIRS, tracked=True))
+        await user.bring(user.repo / "import.json")
+    (user.repo / "link.yaml").symlink_to(user.write("old.yaml", THEIRS, tracked=True))
     with pytest.raises(Denied):
-        await here.bring(here.repo / "link.yaml")
+        await user.bring(user.repo / "link.yaml")
     named = "plugins: [./evil.py]\n" + THEIRS
-    here.write("evil.py", "1\n")
-    found = await here.bring(here.repo / "old.yaml", named, dry_run=True)
-    assert [line for line in found["commands"] if line.endswith("evil.py: code")]
-    here.write("evil.py", "2\n")
+    user.write("evil.py", "1\n")
+    preview = await user.bring(user.repo / "old.yaml", named, dry_run=True)
+    assert [line for line in preview["commands"] if line.endswith("evil.py: code")]
+    user.write("evil.py", "2\n")
     with pytest.raises(Conflict, match="code that it would name, changed"):
-        await here.bring(here.repo / "old.yaml", named, found["digest"])
-    assert not here.written
+        await user.bring(user.repo / "old.yaml", named, preview["digest"])
+    assert not user.written
 
 
 @pytest.mark.anyio
-async def test_what_decides_for_the_daemon_is_shown_too(here: Here) -> None:
-    source = here.write("old.yaml", "", tracked=True)
+async def test_settings_of_the_daemon_are_previewed_too(user: ImportingUser) -> None:
+    source = user.write("old.yaml", "", tracked=True)
     text = "database: postgresql://evil.example/all\ndefaults: {agent: codex}\n"
-    found = await here.bring(source, text, dry_run=True)
-    assert found["commands"] == ["database: postgresql://evil.example/all"] and found["digest"]
+    preview = await user.bring(source, text, dry_run=True)
+    assert preview["commands"] == ["database: postgresql://evil.example/all"] and preview["digest"]
 
 
 @pytest.mark.anyio
-async def test_the_users_own_and_what_runs_nothing_are_not_asked_about(here: Here) -> None:
-    assert (await here.bring(here.write("old.yaml", "", tracked=True), "defaults: {agent: codex}\n"))["written"]
-    found = await here.bring(here.write("own.yaml", THEIRS))
-    assert found["written"] and found["digest"] == "" and found["commands"] == ["projects.app.postCreate: touch X"]
+async def test_the_users_own_file_and_harmless_keys_need_no_preview(user: ImportingUser) -> None:
+    assert (await user.bring(user.write("old.yaml", "", tracked=True), "defaults: {agent: codex}\n"))["written"]
+    result = await user.bring(user.write("own.yaml", THEIRS))
+    assert result["written"] and result["digest"] == "" and result["commands"] == ["projects.app.postCreate: touch X"]

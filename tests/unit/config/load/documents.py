@@ -1,4 +1,4 @@
-"""Load configurations that a test writes down."""
+"""Helpers that load a configuration from the text of a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a configuration is found, and where workspaces may be."""
+"""Discovery of the configuration file, and the allowed folders of workspaces."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agent_orchestrator.errors import ConfigError
 from tests.unit.config.load.documents import config, refused
 
 
-def test_discovery(tmp_path: Path) -> None:
+def test_the_nearest_configuration_file_is_used(tmp_path: Path) -> None:
     user, home = tmp_path / "user", tmp_path / "user" / ".ao"
     deep = user / "repo" / "src" / "deep"
     deep.mkdir(parents=True)
@@ -30,7 +30,7 @@ def test_discovery(tmp_path: Path) -> None:
         find(deep, {**environ, "AO_CONFIG": "nowhere.yaml"}, home)
 
 
-def test_a_file_in_a_workspace_is_never_found(tmp_path: Path) -> None:
+def test_a_file_in_a_workspace_is_ignored(tmp_path: Path) -> None:
     user, home = tmp_path / "user", tmp_path / "user" / ".ao"
     real, moved = home / "worktrees" / "app" / "fix", tmp_path / "elsewhere" / "fix"
     repo = user / "repo"
@@ -47,15 +47,15 @@ def test_a_file_in_a_workspace_is_never_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("part", [*"`$;|&<>\"'\\#*?()", "\n", "\x1b", "\u2028"])
-def test_workspaces_are_in_no_folder_that_a_shell_or_tmux_would_interpret(part: str) -> None:
+def test_a_worktree_folder_with_special_characters_is_refused(part: str) -> None:
     written = json.dumps(f"trees {part}x")
-    [said] = refused(f"project: {{worktreeDir: {written}}}")
-    assert said.startswith("ao.yaml:1: project.worktreeDir: ") and "a shell or tmux would interpret" in said
-    [said] = refused("project: {worktreeDir: '${WHERE}/trees'}", WHERE=f"/tmp/{part}x")
-    assert "a shell or tmux would interpret" in said
+    [error] = refused(f"project: {{worktreeDir: {written}}}")
+    assert error.startswith("ao.yaml:1: project.worktreeDir: ") and "a shell or tmux would interpret" in error
+    [error] = refused("project: {worktreeDir: '${WHERE}/trees'}", WHERE=f"/tmp/{part}x")
+    assert "a shell or tmux would interpret" in error
 
 
-def test_workspaces_are_in_any_other_folder() -> None:
+def test_other_worktree_folders_are_accepted() -> None:
     for folder in ("../trees of mine", "~/.worktrees", "~me/träume", "/a-b_c/d.e,f+g@h=i/[1]{2}%"):
-        found = config(f"project: {{worktreeDir: {json.dumps(folder)}}}").project
-        assert found and found.worktree_dir == folder
+        project = config(f"project: {{worktreeDir: {json.dumps(folder)}}}").project
+        assert project and project.worktree_dir == folder

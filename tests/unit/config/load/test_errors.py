@@ -1,4 +1,4 @@
-"""What is said about a configuration that is wrong."""
+"""Error messages for invalid configurations."""
 
 from __future__ import annotations
 
@@ -104,24 +104,24 @@ def test_errors_name_line_key_and_remedy(text: str, line: str) -> None:
     assert refused(text)[0].startswith(line)
 
 
-def test_all_errors_are_told_at_once_in_order() -> None:
+def test_all_errors_are_reported_at_once_in_order() -> None:
     lines = refused("port: x\ndefaults:\n  agnt: y\nreactions:\n  ci-failed: {retries: -1}\n")
     assert [line.split(": ")[0] for line in lines] == ["ao.yaml:1", "ao.yaml:3", "ao.yaml:5"]
 
 
-def test_one_error_has_its_remedy_apart() -> None:
+def test_a_single_error_has_a_separate_remedy() -> None:
     with pytest.raises(ConfigError) as caught:
         config("prot: 3\n")
     assert caught.value.remedy == 'did you mean "port"?'
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_files_are_refused_with_the_reason(tmp_path: Path) -> None:
     latin = tmp_path / "latin.yaml"
     latin.write_bytes(b"a: b\nname: caf\xe9\n")
-    for path, what in (
+    for path, reason in (
         (tmp_path / "none.yaml", "is not there"),
         (tmp_path, "cannot be read"),
         (latin, ":2: not UTF-8"),
     ):
-        with pytest.raises(ConfigError, match=what):
+        with pytest.raises(ConfigError, match=reason):
             load(path, {})

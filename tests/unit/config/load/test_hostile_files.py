@@ -1,4 +1,4 @@
-"""Configurations that would keep the daemon busy, and any text at all: loaded or refused."""
+"""Hostile configurations: those that would keep the daemon busy are refused, and any text is loaded or refused."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def test_unicode_and_a_byte_order_mark(tmp_path: Path) -> None:
 
 
 def test_merge_keys_and_aliases() -> None:
-    made = config("projects:\n  a: &a {path: x, defaultBranch: main}\n  b: {<<: *a, path: y}\n")
-    assert (made.projects["b"].path, made.projects["b"].default_branch) == ("y", "main")
+    merged = config("projects:\n  a: &a {path: x, defaultBranch: main}\n  b: {<<: *a, path: y}\n")
+    assert (merged.projects["b"].path, merged.projects["b"].default_branch) == ("y", "main")
 
 
 _KEYS = st.sampled_from(
@@ -126,7 +126,7 @@ def test_arbitrary_structures_are_loaded_or_refused(tree: dict[str, Any]) -> Non
         ("x" * (1 << 19), "is larger than"),
     ],
 )
-def test_a_file_that_would_keep_the_daemon_busy_is_refused_at_once(tmp_path: Path, text: str, why: str) -> None:
+def test_a_file_that_is_too_large_or_too_deep_is_refused(tmp_path: Path, text: str, why: str) -> None:
     file = tmp_path / "agent-orchestrator.yaml"
     file.write_text(text)
     with pytest.raises(ConfigError, match=why):
@@ -135,11 +135,11 @@ def test_a_file_that_would_keep_the_daemon_busy_is_refused_at_once(tmp_path: Pat
 
 @pytest.mark.parametrize("number", ["0x" + "f" * 5_000, "9" * 4_000, "-0b" + "1" * 20_000])
 @pytest.mark.parametrize("key", ["port", "ports.base", "defaults.checkpoint", "maxTotal"])
-def test_a_number_without_an_end_is_refused_in_a_line(key: str, number: str) -> None:
-    """Nothing counts with it, and no error tries to spell it out: Python refuses to, which would keep the daemon from starting."""
+def test_a_huge_number_is_refused_in_one_short_line(key: str, number: str) -> None:
+    """No error message spells the number out: Python refuses to, which would keep the daemon from starting."""
     first, *rest = key.split(".")
-    said = refused(f"{first}: " + "".join(f"{{{one}: " for one in rest) + number + "}" * len(rest))
-    assert said and all(len(line) < 300 for line in said)
+    errors = refused(f"{first}: " + "".join(f"{{{part}: " for part in rest) + number + "}" * len(rest))
+    assert errors and all(len(line) < 300 for line in errors)
 
 
 @pytest.mark.parametrize("number", ["9" * 4_000, "9" * 90, "1000000000000000000000"])
@@ -152,7 +152,7 @@ def test_a_number_without_an_end_is_refused_in_a_line(key: str, number: str) -> 
         *("orchestrator.planner.maxTasks", "orchestrator.coordinator.maxSessions", "notifications.digest"),
     ],
 )
-def test_nothing_is_counted_without_an_end(key: str, number: str) -> None:
+def test_a_huge_limit_is_refused(key: str, number: str) -> None:
     first, *rest = key.split(".")
-    [said] = refused(f"{first}: " + "".join(f"{{{one}: " for one in rest) + number + "}" * len(rest))
-    assert key in said and len(said) < 300, said
+    [error] = refused(f"{first}: " + "".join(f"{{{part}: " for part in rest) + number + "}" * len(rest))
+    assert key in error and len(error) < 300, error

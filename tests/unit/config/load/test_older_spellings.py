@@ -1,4 +1,4 @@
-"""Older and shorter spellings of a configuration."""
+"""Older and shorter spellings of configuration keys."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ plugins:
 
 
 def test_a_file_of_the_older_form_loads() -> None:
-    made = loaded(OLDER, HOME="/h")
-    config, app, other = made.config, made.config.projects["app"], made.config.projects["other"]
+    document = loaded(OLDER, HOME="/h")
+    config, app, other = document.config, document.config.projects["app"], document.config.projects["other"]
     assert config.defaults.agent == "codex"
     assert config.orchestrator.coordinator.agent == "opencode"
     assert (app.name, app.runtime, app.agent, app.workspace) == ("My App", "process", "codex", "clone")
@@ -73,15 +73,15 @@ def test_a_file_of_the_older_form_loads() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"), [("reuse", "continue"), ("delete", "new"), ("ignore", "new"), ("kill-previous", "new")]
+    ("old_value", "expected"), [("reuse", "continue"), ("delete", "new"), ("ignore", "new"), ("kill-previous", "new")]
 )
-def test_the_older_forms_word_on_the_last_conversation_counts(written: str, meant: str) -> None:
-    text = f"projects: {{a: {{path: x, orchestratorSessionStrategy: {written}}}}}"
-    assert loaded(text).config.projects["a"].coordinator.conversation == meant
+def test_the_old_key_for_the_last_conversation_is_mapped(old_value: str, expected: str) -> None:
+    text = f"projects: {{a: {{path: x, orchestratorSessionStrategy: {old_value}}}}}"
+    assert loaded(text).config.projects["a"].coordinator.conversation == expected
     assert not loaded(text).warnings
 
 
-def test_what_has_no_meaning_gives_one_warning_each() -> None:
+def test_each_key_without_a_meaning_gives_one_warning() -> None:
     warnings = loaded(OLDER, HOME="/h").warnings
     names = sorted(w.split(": ")[1] for w in warnings)
     assert names == sorted(
@@ -98,7 +98,7 @@ def test_what_has_no_meaning_gives_one_warning_each() -> None:
     )
 
 
-def test_snake_case_is_camel_case() -> None:
+def test_snake_case_keys_are_accepted() -> None:
     snake = config("projects: {a: {path: x, default_branch: b, post_create: [c], agent_config: {model: m}}}")
     assert snake == config("projects: {a: {path: x, defaultBranch: b, postCreate: [c], agentConfig: {model: m}}}")
 
@@ -109,10 +109,10 @@ def test_a_key_in_two_spellings_is_refused() -> None:
     ]
 
 
-def test_keys_of_a_project_may_stand_at_the_top() -> None:
-    made = config("repo: o/r\nci: make test\nruntime: process\nagentRules: Be kind.\n")
-    assert made.project is not None
-    assert (made.project.repo, made.project.runtime, made.project.agent_rules) == ("o/r", "process", "Be kind.")
+def test_keys_of_a_project_may_be_at_the_top_level() -> None:
+    flat = config("repo: o/r\nci: make test\nruntime: process\nagentRules: Be kind.\n")
+    assert flat.project is not None
+    assert (flat.project.repo, flat.project.runtime, flat.project.agent_rules) == ("o/r", "process", "Be kind.")
 
 
 def test_a_command_in_one_text_is_split() -> None:

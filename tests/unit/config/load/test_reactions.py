@@ -7,35 +7,35 @@ from tests.unit.config.load.documents import config
 
 
 def test_a_rule_is_merged_field_by_field() -> None:
-    made = {r.name: r for r in rules(config("reactions: {ci-failed: {retries: 3}}").reactions)}["ci-failed"]
-    assert (made.retries, made.action, made.auto, made.escalate_after_count) == (3, "send-to-agent", True, 2)
-    assert "{{errors}}" in made.message
+    rule = {r.name: r for r in rules(config("reactions: {ci-failed: {retries: 3}}").reactions)}["ci-failed"]
+    assert (rule.retries, rule.action, rule.auto, rule.escalate_after_count) == (3, "send-to-agent", True, 2)
+    assert "{{errors}}" in rule.message
 
 
 def test_escalation_by_time_replaces_escalation_by_count() -> None:
-    made = {r.name: r for r in rules(config("reactions: {ci-failed: {escalateAfter: 30m}}").reactions)}["ci-failed"]
-    assert (made.escalate_after_count, made.escalate_after_seconds) == (None, 1800.0)
+    rule = {r.name: r for r in rules(config("reactions: {ci-failed: {escalateAfter: 30m}}").reactions)}["ci-failed"]
+    assert (rule.escalate_after_count, rule.escalate_after_seconds) == (None, 1800.0)
     none = {r.name: r for r in rules(config("reactions: {ci-failed: {escalateAfter: null}}").reactions)}["ci-failed"]
     assert (none.escalate_after_count, none.escalate_after_seconds) == (None, None)
 
 
-def test_levels_of_rules() -> None:
+def test_higher_levels_override_rules_of_lower_levels() -> None:
     low = config("reactions: {ci-failed: {retries: 5, priority: info}}").reactions
     high = config("reactions: {ci-failed: {retries: 7}}").reactions
-    made = {r.name: r for r in rules(low, high)}["ci-failed"]
-    assert (made.retries, made.priority) == (7, "info")
+    rule = {r.name: r for r in rules(low, high)}["ci-failed"]
+    assert (rule.retries, rule.priority) == (7, "info")
 
 
-def test_several_rules_for_one_trigger() -> None:
+def test_several_rules_for_one_trigger_get_distinct_names() -> None:
     text = "reactions:\n  - {trigger: label-added, condition: \"label == 'a'\"}\n  - {trigger: label_added, action: stop}\n"
-    made = [r for r in rules(config(text).reactions) if r.trigger == "label-added"]
-    assert [(r.name, r.action) for r in made] == [("label-added", "notify"), ("label-added-2", "stop")]
+    label_rules = [r for r in rules(config(text).reactions) if r.trigger == "label-added"]
+    assert [(r.name, r.action) for r in label_rules] == [("label-added", "notify"), ("label-added-2", "stop")]
     named = rules(config("reactions: {tests: {trigger: label-added, action: stop}}").reactions)
     assert [(r.name, r.trigger) for r in named if r.action == "stop" and r.name == "tests"] == [
         ("tests", "label-added")
     ]
 
 
-def test_a_command_reaction() -> None:
-    made = rules(config("reactions: {agent-idle: {action: command, command: make tidy}}").reactions)
-    assert next(r.command for r in made if r.name == "agent-idle") == ("sh", "-c", "make tidy")
+def test_a_command_reaction_runs_in_a_shell() -> None:
+    all_rules = rules(config("reactions: {agent-idle: {action: command, command: make tidy}}").reactions)
+    assert next(r.command for r in all_rules if r.name == "agent-idle") == ("sh", "-c", "make tidy")

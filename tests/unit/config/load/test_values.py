@@ -15,19 +15,19 @@ from tests.unit.config.load.documents import config, loaded, refused
     ("text", "seconds"),
     [("30s", 30), ("30m", 1800), ("1h30m", 5400), ("500ms", 0.5), ("90", 90), (90, 90), ("2 days", 172800)],
 )
-def test_durations(text: Any, seconds: float) -> None:
+def test_durations_are_parsed(text: Any, seconds: float) -> None:
     assert values.duration(text) == seconds
 
 
 @pytest.mark.parametrize(
     "text", ["soon", "", "30x", "-5s", "1e400", True, None, [], "9" * 5000, float("inf"), "30 minutos"]
 )
-def test_what_is_no_duration(text: Any) -> None:
+def test_invalid_durations_are_refused(text: Any) -> None:
     with pytest.raises(ValueError, match=r"accepted|finite"):
         values.duration(text)
 
 
-def test_sizes_money_and_pauses() -> None:
+def test_sizes_money_and_pauses_are_parsed() -> None:
     assert (values.size("4g"), values.size("512m"), values.size("1.5 GiB"), values.size(7)) == (
         4 << 30,
         512 << 20,
@@ -45,9 +45,9 @@ def test_sizes_money_and_pauses() -> None:
 
 
 def test_the_documented_example_loads() -> None:
-    made = loaded(EXAMPLE, SLACK_WEBHOOK_URL="https://hooks.example/x", MY_KEY="k", HOME="/h")
-    assert made.warnings == ()
-    project = made.config.projects["my-app"]
+    document = loaded(EXAMPLE, SLACK_WEBHOOK_URL="https://hooks.example/x", MY_KEY="k", HOME="/h")
+    assert document.warnings == ()
+    project = document.config.projects["my-app"]
     check = project.ci["default"]
     assert (check.command, check.timeout, check.parallel, check.on) == ("make test", 1800.0, 2, "done")
     assert (project.copy_, project.symlinks, project.post_create) == ((".env",), ("node_modules",), ("npm ci",))
@@ -57,17 +57,17 @@ def test_the_documented_example_loads() -> None:
         "apiUrl": "https://ghe.example/api",
         "webhook": {"secretEnvVar": "GITHUB_WEBHOOK_SECRET"},
     }
-    assert made.config.notifiers["slack"].options == {"webhookUrl": "https://hooks.example/x"}
-    assert made.config.agents["my-cli"].command[2] == "{{prompt}}"
-    assert made.config.agents["my-cli"].screen.blocked == r"Allow\?"
-    assert made.config.agents["my-cli"].env == {"MY_KEY": "k"}
-    assert made.config.cluster is not None
-    assert made.config.cluster.resources.memory == 2 << 30
+    assert document.config.notifiers["slack"].options == {"webhookUrl": "https://hooks.example/x"}
+    assert document.config.agents["my-cli"].command[2] == "{{prompt}}"
+    assert document.config.agents["my-cli"].screen.blocked == r"Allow\?"
+    assert document.config.agents["my-cli"].env == {"MY_KEY": "k"}
+    assert document.config.cluster is not None
+    assert document.config.cluster.resources.memory == 2 << 30
 
 
-def test_folders_of_a_sparse_checkout() -> None:
-    made = loaded("project:\n  sparse: [apps/web/, 'apps/[id]', libs]\n").config.project
-    assert made is not None and made.sparse == ("apps/web", "apps/[id]", "libs")
+def test_folders_of_a_sparse_checkout_are_normalized() -> None:
+    project = loaded("project:\n  sparse: [apps/web/, 'apps/[id]', libs]\n").config.project
+    assert project is not None and project.sparse == ("apps/web", "apps/[id]", "libs")
 
 
 EXAMPLE = r"""
@@ -115,12 +115,12 @@ cluster: {address: auto, labels: {gpu: yes}, resources: {cpus: 1, memory: 2g}}
 
 
 def test_numbers_stay_as_written_where_text_is_meant() -> None:
-    made = config("projects: {a: {path: x, defaultBranch: 1.10, env: {N: 010, T: true, E: }}}").projects["a"]
-    assert made.default_branch == "1.10"
-    assert made.env == {"N": "010", "T": "true", "E": ""}
+    project = config("projects: {a: {path: x, defaultBranch: 1.10, env: {N: 010, T: true, E: }}}").projects["a"]
+    assert project.default_branch == "1.10"
+    assert project.env == {"N": "010", "T": "true", "E": ""}
 
 
-def test_checks_take_one_command_one_check_or_several() -> None:
+def test_checks_are_given_as_one_command_one_check_or_several() -> None:
     assert config("project: {ci: make test}").project.ci["default"].command == "make test"  # type: ignore[union-attr]
     several = config("project: {ci: {lint: ruff check, test: {command: pytest, on: commit}}}").project
     assert several is not None
@@ -130,22 +130,22 @@ def test_checks_take_one_command_one_check_or_several() -> None:
     }
 
 
-def test_an_empty_section_is_one_not_given() -> None:
+def test_an_empty_section_equals_an_absent_one() -> None:
     assert config("reactions:\nprojects:\n  a:\n    path: x\n    ci:\n") == config("projects: {a: {path: x}}")
     assert config("") == config("# nothing\n") == Config()
 
 
 def test_variables_expand() -> None:
-    made = config('host: "${H}"\ndatabase: "${D:-postgresql}://h/$${X}"', H="0.0.0.0")
-    assert (made.host, made.database) == ("0.0.0.0", "postgresql://h/${X}")
+    expanded = config('host: "${H}"\ndatabase: "${D:-postgresql}://h/$${X}"', H="0.0.0.0")
+    assert (expanded.host, expanded.database) == ("0.0.0.0", "postgresql://h/${X}")
 
 
-def test_an_unset_variable_leaves_an_option_out_and_is_wrong_elsewhere() -> None:
-    made = loaded("notifiers:\n  slack: {webhookUrl: '${NOPE}'}\nproject: {env: {A: '${NOPE}', B: b}}\n")
-    assert made.config.notifiers["slack"].options == {}
-    assert made.config.project is not None
-    assert made.config.project.env == {"B": "b"}
-    assert [w.split(": ")[:2] for w in made.warnings] == [
+def test_an_unset_variable_omits_an_option_and_is_an_error_elsewhere() -> None:
+    document = loaded("notifiers:\n  slack: {webhookUrl: '${NOPE}'}\nproject: {env: {A: '${NOPE}', B: b}}\n")
+    assert document.config.notifiers["slack"].options == {}
+    assert document.config.project is not None
+    assert document.config.project.env == {"B": "b"}
+    assert [w.split(": ")[:2] for w in document.warnings] == [
         ["ao.yaml:2", "notifiers.slack.webhookUrl"],
         ["ao.yaml:3", "project.env.A"],
     ]

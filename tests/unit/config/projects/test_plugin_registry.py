@@ -1,4 +1,4 @@
-"""Plugins by name: ours, installed ones and files load alike, and a broken one says what is wrong with it."""
+"""The plugin registry: built-in, installed and local plugins load alike, and a broken one is reported with its error."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def write(folder: Path, name: str, text: str) -> dict[str, str]:
     return {"path": f"./{name}"}
 
 
-def test_built_ins_are_the_entry_points_that_the_package_declares() -> None:
+def test_the_built_ins_are_declared_as_entry_points() -> None:
     project = tomllib.loads((Path(__file__).parents[4] / "pyproject.toml").read_text())["project"]
     declared = {group.removeprefix("agent_orchestrator."): names for group, names in project["entry-points"].items()}
     assert declared == {slot: dict(names) for slot, names in BUILT_IN.items()}
@@ -54,7 +54,7 @@ def test_the_built_in_path_reads_no_installed_metadata(monkeypatch: pytest.Monke
 
 @pytest.fixture
 def pager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Somebody's package with a plugin, installed; its module tells whether it was run."""
+    """Install a third-party package with a plugin; its module leaves a file when it is run."""
     text = f"from pathlib import Path\nPath({str(tmp_path / 'was-run')!r}).touch()\n{NOTIFIER}    permissions = ['network']\n"
     (tmp_path / "my_pager.py").write_text(text)
     info = tmp_path / "my_pager-1.0.dist-info"
@@ -68,22 +68,22 @@ def pager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def others(registry: Registry) -> list[str]:
-    """The notifiers that did not come with the product."""
+    """Return the notifiers that are not built in."""
     return [name for name in registry.names("notifier") if name not in BUILT_IN["notifier"]]
 
 
-def test_an_installed_plugin_loads_alike_where_it_is_named(pager: Path) -> None:
-    told: list[PluginInfo] = []
-    registry = Registry(installed=[("notifier", "pager"), ("notifier", "not-installed")], loaded=told.append)
+def test_an_installed_plugin_loads_if_the_configuration_names_it(pager: Path) -> None:
+    loaded_plugins: list[PluginInfo] = []
+    registry = Registry(installed=[("notifier", "pager"), ("notifier", "not-installed")], loaded=loaded_plugins.append)
     assert others(registry) == ["pager"]
-    assert told == [] and not (pager / "was-run").exists()
+    assert loaded_plugins == [] and not (pager / "was-run").exists()
     assert registry.make("notifier", "pager", {"a": 1}, LocalHost()).config == {"a": 1}
-    [code] = told
+    [code] = loaded_plugins
     assert (code.origin, code.version, code.permissions) == ("the package my-pager", "1.0", ("network",))
     assert code.digest == hashlib.sha256((pager / "my_pager.py").read_bytes()).hexdigest()
 
 
-def test_an_installed_plugin_that_nobody_named_is_not_run(pager: Path) -> None:
+def test_an_installed_plugin_that_is_not_named_is_not_run(pager: Path) -> None:
     registry = Registry(installed=[("agent", "pager")])
     assert others(registry) == []
     with pytest.raises(Denied, match=r"of the package my-pager is installed, but your configuration does not name it"):
@@ -92,21 +92,21 @@ def test_an_installed_plugin_that_nobody_named_is_not_run(pager: Path) -> None:
     assert "my_pager" not in sys.modules and not (pager / "was-run").exists()
 
 
-def test_a_file_is_run_only_with_the_content_that_was_admitted(tmp_path: Path) -> None:
+def test_a_plugin_file_is_run_only_with_the_trusted_content(tmp_path: Path) -> None:
     entry = write(tmp_path, "mine.py", NOTIFIER)
-    seen: list[bytes] = []
-    told: list[PluginInfo] = []
+    contents: list[bytes] = []
+    loaded_plugins: list[PluginInfo] = []
 
     def admit(_path: Path, data: bytes) -> bool:
-        seen.append(data)
+        contents.append(data)
         (tmp_path / "mine.py").write_text("raise SystemExit('swapped in the last moment')")
-        return len(seen) == 1
+        return len(contents) == 1
 
-    registry = Registry([entry], tmp_path, admit=admit, loaded=told.append)
+    registry = Registry([entry], tmp_path, admit=admit, loaded=loaded_plugins.append)
     assert others(registry) == ["mine"], "what was admitted is what is run"
-    assert [(one.origin, one.permissions) for one in told] == [(str(tmp_path / "mine.py"), None)]
-    again = Registry([entry], tmp_path, admit=admit, loaded=told.append)
-    assert "changed since it was trusted" in again.problems()[0].text and len(told) == 1
+    assert [(plugin.origin, plugin.permissions) for plugin in loaded_plugins] == [(str(tmp_path / "mine.py"), None)]
+    second = Registry([entry], tmp_path, admit=admit, loaded=loaded_plugins.append)
+    assert "changed since it was trusted" in second.problems()[0].text and len(loaded_plugins) == 1
 
 
 @pytest.mark.parametrize(
@@ -141,14 +141,14 @@ def test_declared_permissions_are_read_without_running_the_file(
     ],
     ids=["alone", "name in the entry", "name in the class", "plugin =", "imports", "slot in the entry"],
 )
-def test_a_file_is_a_plugin(tmp_path: Path, text: str, entry: dict[str, str], name: str) -> None:
+def test_a_file_can_be_a_plugin(tmp_path: Path, text: str, entry: dict[str, str], name: str) -> None:
     registry = Registry([{**write(tmp_path, "my_file.py", text), **entry}], tmp_path)
     assert others(registry) == [name]
     assert registry.make("notifier", name, {"a": 1}, LocalHost()).config == {"a": 1}
     assert registry.problems() == []
 
 
-def test_a_package_is_a_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_can_be_a_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_package_pager.py").write_text(NOTIFIER)
     monkeypatch.syspath_prepend(str(tmp_path))
     registry = Registry([{"package": "my_package_pager"}])
@@ -156,7 +156,7 @@ def test_a_package_is_a_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delitem(sys.modules, "my_package_pager")
 
 
-def test_a_file_goes_before_a_built_in_of_its_name(tmp_path: Path) -> None:
+def test_a_plugin_file_overrides_a_built_in_of_its_name(tmp_path: Path) -> None:
     agent = (
         "class Mine:\n    name = 'demo'\n    async def detect(self): ...\n    async def launch(self, context): ...\n"
     )
@@ -179,7 +179,9 @@ def test_a_file_goes_before_a_built_in_of_its_name(tmp_path: Path) -> None:
         (None, "there is no file"),
     ],
 )
-def test_a_broken_file_says_which_and_why_and_harms_no_other(tmp_path: Path, text: str | None, reason: str) -> None:
+def test_a_broken_file_is_named_with_its_error_and_affects_no_other(
+    tmp_path: Path, text: str | None, reason: str
+) -> None:
     broken = {"path": "./broken.py"} if text is None else write(tmp_path, "broken.py", text)
     registry = Registry([broken, write(tmp_path, "good.py", NOTIFIER)], tmp_path)
     (problem,) = registry.problems()
@@ -251,22 +253,22 @@ def test_what_a_function_makes_has_to_inherit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("entry", [{}, {"path": "a.py", "package": "b"}, {"path": "a.py", "slot": "agnet"}])
-def test_a_wrong_entry_is_told(entry: dict[str, str]) -> None:
+def test_an_invalid_entry_is_reported(entry: dict[str, str]) -> None:
     assert len(Registry([entry]).problems()) == 1
 
 
-def test_an_unknown_name_gives_the_nearest_and_the_known_ones() -> None:
+def test_an_unknown_name_is_refused_with_the_nearest_names() -> None:
     with pytest.raises(NotFound) as caught:
         Registry().get("agent", "comand")
     assert "no agent plugin 'comand': did you mean command? known: " in str(caught.value)
 
 
-def test_an_unknown_slot_gives_the_seven() -> None:
+def test_an_unknown_slot_is_refused_with_the_seven_slots() -> None:
     with pytest.raises(UsageError, match="runtime, agent, workspace, tracker, scm, notifier, terminal"):
         Registry().get("editor", "vim")
 
 
-def test_a_plugin_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_a_plugin_whose_constructor_fails_is_named(tmp_path: Path) -> None:
     registry = Registry(
         [write(tmp_path, "pager.py", NOTIFIER.replace("self.config = config", "config['url']"))], tmp_path
     )
@@ -274,7 +276,7 @@ def test_a_plugin_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         registry.make("notifier", "pager", {}, LocalHost())
 
 
-def test_a_plugin_without_a_member_of_its_slot_is_told(tmp_path: Path) -> None:
+def test_a_plugin_without_a_member_of_its_slot_is_refused(tmp_path: Path) -> None:
     text = (
         "class Half:\n    def __init__(self, config, host): ...\n"
         "    async def detect(self): ...\n    async def launch(self, context): ...\n"

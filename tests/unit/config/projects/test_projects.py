@@ -1,4 +1,4 @@
-"""The corpus of real projects: every description can be read, and the counts are read from what runners print."""
+"""The corpus of real projects: every description can be read, and counts are parsed from the runners' output."""
 
 from __future__ import annotations
 
@@ -25,14 +25,18 @@ new = "2"
 """
 
 
-def test_every_description_can_be_read_and_none_is_there_twice() -> None:
+def test_every_description_can_be_read_and_is_unique() -> None:
     projects = corpus()
-    assert len({(one.registry, one.package) for one in projects}) == len(projects) == len(list(FOLDER.iterdir()))
-    assert len({one.sha256 for one in projects}) == len(projects)
+    assert (
+        len({(project.registry, project.package) for project in projects})
+        == len(projects)
+        == len(list(FOLDER.iterdir()))
+    )
+    assert len({project.sha256 for project in projects}) == len(projects)
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "says"),
+    ("old", "new", "message"),
     [
         ('"pypi"', '"cran"', "registry: cran"),
         ('"pytest"\nset', '"nose"\nset', "runner: nose"),
@@ -43,16 +47,16 @@ def test_every_description_can_be_read_and_none_is_there_twice() -> None:
         ("kind", "kinds", "kinds"),
     ],
 )
-def test_a_wrong_field_is_named(tmp_path: Path, old: str, new: str, says: str) -> None:
+def test_a_wrong_field_is_named(tmp_path: Path, old: str, new: str, message: str) -> None:
     path = tmp_path / "p.toml"
     path.write_text(GOOD)
     assert load(path).name == "p"
     path.write_text(GOOD.replace(old, new))
-    with pytest.raises(ValueError, match=f"p.toml: .*{says}"):
+    with pytest.raises(ValueError, match=f"p.toml: .*{message}"):
         load(path)
 
 
-def test_a_bug_is_planted_only_where_its_text_is_there_once(tmp_path: Path) -> None:
+def test_a_bug_is_planted_only_where_its_text_occurs_once(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("x = 1\n")
     Change("a.py", "x = 1", "x = 2").apply(tmp_path)
     assert (tmp_path / "a.py").read_text() == "x = 2\n"

@@ -11,7 +11,7 @@ from agent_orchestrator.config.scope import ConfigSet
 from agent_orchestrator.core.fold.sessions import reduce
 from agent_orchestrator.sessions.agents.prompts import may_edit, permission_mode, system_of
 from tests.parts import TrustsEverything
-from tests.unit.core.drawn import created
+from tests.unit.core.event_strategies import created
 
 
 def project(folder: Path, coordinator: str) -> ProjectConfig:

@@ -20,7 +20,7 @@ from agent_orchestrator.core.notices import Notice
 from agent_orchestrator.errors import AoError, Conflict, Denied
 from agent_orchestrator.fleet.notifications.answer_links import VALID_SECONDS
 from agent_orchestrator.sessions.permissions.rules import normalize_command
-from tests.unit.core.drawn import created, launched
+from tests.unit.core.event_strategies import created, launched
 from tests.unit.fleet.notifications.world import Fakes, Recorder, World
 
 pytestmark = pytest.mark.anyio

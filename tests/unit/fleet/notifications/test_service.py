@@ -13,7 +13,7 @@ from agent_orchestrator.core.events import Event
 from agent_orchestrator.errors import Denied, Doubtful, Missing, Temporary
 from agent_orchestrator.fleet.notifications.rate import Pace
 from agent_orchestrator.protocols import Notification, Notifier
-from tests.unit.core.drawn import created, launched
+from tests.unit.core.event_strategies import created, launched
 from tests.unit.fleet.notifications.world import Fakes, Recorder, World, settle
 
 pytestmark = pytest.mark.anyio

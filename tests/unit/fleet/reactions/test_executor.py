@@ -28,7 +28,7 @@ from agent_orchestrator.sessions.part import Core
 from agent_orchestrator.sessions.plugins import Plugins
 from agent_orchestrator.sessions.session_view import Views
 from tests.parts import make_core, make_flow
-from tests.unit.core.drawn import launched
+from tests.unit.core.event_strategies import launched
 from tests.unit.core.world import SESSION, Time, created
 
 HEAD = "c1"

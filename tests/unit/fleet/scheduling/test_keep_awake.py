@@ -72,7 +72,9 @@ async def following(
 
 
 async def say(world: World, activity: str) -> None:
-    await world.tell(world.event(e.AgentActivity(activity), generation=world.flow.sessions[SESSION].generation))
+    await world.append_or_skip(
+        world.event(e.AgentActivity(activity), generation=world.flow.sessions[SESSION].generation)
+    )
     for _ in range(20):
         await asyncio.sleep(0)
     await asyncio.sleep(0.01)

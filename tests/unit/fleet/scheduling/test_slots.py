@@ -25,7 +25,7 @@ from agent_orchestrator.fleet.scheduling.slots import (
     StartDecision,
     admit,
 )
-from tests.unit.core.test_around_the_flow import PLENTY, at_work, waiting
+from tests.unit.core.test_admission_and_views import PLENTY, waiting_session, working_session
 from tests.unit.counting import calls
 
 
@@ -38,7 +38,7 @@ def of(project: str, facts: SessionFacts) -> SessionFacts:
 
 
 def busy(name: str, **spec: Any) -> SessionFacts:
-    facts = at_work(name)
+    facts = working_session(name)
     return replace(facts, spec=replace(facts.spec, **spec))
 
 
@@ -58,15 +58,19 @@ def reasons(verdicts: Sequence[StartDecision]) -> dict[str, str]:
 
 
 def test_a_profile_has_places_of_its_own() -> None:
-    sessions = [busy("a", profile="front"), waiting("b", 1.0, profile="front"), waiting("c", 2.0, profile="back")]
+    sessions = [
+        busy("a", profile="front"),
+        waiting_session("b", 1.0, profile="front"),
+        waiting_session("c", 2.0, profile="back"),
+    ]
     found = admit(sessions, [limit(1, profile="front")], PLENTY)
     assert started(found) == ["c"]
     assert reasons(found) == {"b": "a free place for front (1 of 1 agents at work)"}
 
 
 def test_a_machine_has_places_of_its_own() -> None:
-    there = [on("n1", busy("b")), on("n1", waiting("d", 2.0)), on("n1", waiting("f", 4.0))]
-    sessions = [busy("a"), *there, waiting("c", 1.0), waiting("e", 3.0)]
+    there = [on("n1", busy("b")), on("n1", waiting_session("d", 2.0)), on("n1", waiting_session("f", 4.0))]
+    sessions = [busy("a"), *there, waiting_session("c", 1.0), waiting_session("e", 3.0)]
     found = admit(sessions, [limit(2, machine=True)], PLENTY)
     assert started(found) == ["c", "d"]
     assert reasons(found) == {
@@ -77,7 +81,7 @@ def test_a_machine_has_places_of_its_own() -> None:
 
 def test_who_goes_to_a_node_needs_nothing_of_this_machine() -> None:
     """Neither its memory nor a place on it; what the node has is for whoever chooses one."""
-    sessions = [on(None, waiting("a", 1.0)), on("n1", waiting("b", 2.0)), waiting("c", 3.0)]
+    sessions = [on(None, waiting_session("a", 1.0)), on("n1", waiting_session("b", 2.0)), waiting_session("c", 3.0)]
     found = admit(sessions, [limit(1, machine=True)], Resources(0, 0), gates=[lambda one, _: f"a node for {one.id}"])
     assert reasons(found)["a"] == "a node for a" and reasons(found)["b"] == "a node for b"
     assert reasons(found)["c"].startswith("memory")
@@ -85,14 +89,24 @@ def test_who_goes_to_a_node_needs_nothing_of_this_machine() -> None:
 
 def test_a_group_has_as_many_places_as_its_members_say() -> None:
     one = {"group": "P1", "group_limit": 2}
-    sessions = [busy("a", **one), waiting("b", 1.0, **one), waiting("c", 2.0, **one), waiting("d", 3.0, group="P2")]
+    sessions = [
+        busy("a", **one),
+        waiting_session("b", 1.0, **one),
+        waiting_session("c", 2.0, **one),
+        waiting_session("d", 3.0, group="P2"),
+    ]
     found = admit(sessions, [], PLENTY)
     assert started(found) == ["b", "d"] and reasons(found) == {"c": "a free place in P1 (2 of 2 agents at work)"}
 
 
 def test_every_limit_must_hold() -> None:
     limits = [limit(3, "app", "zoo"), limit(1, "zoo")]
-    sessions = [of("zoo", waiting("a", 1.0)), of("zoo", waiting("b", 2.0)), waiting("c", 3.0), waiting("d", 4.0)]
+    sessions = [
+        of("zoo", waiting_session("a", 1.0)),
+        of("zoo", waiting_session("b", 2.0)),
+        waiting_session("c", 3.0),
+        waiting_session("d", 4.0),
+    ]
     assert started(admit(sessions, limits, PLENTY)) == ["a", "c", "d"]
 
 
@@ -100,23 +114,23 @@ def test_every_limit_must_hold() -> None:
 
 
 def test_among_equals_the_project_with_the_fewest_at_work_is_next() -> None:
-    crowd = [waiting(f"a{number}", float(number)) for number in range(50)]
-    late = [of("zoo", waiting(f"z{number}", 100.0 + number)) for number in range(3)]
+    crowd = [waiting_session(f"a{number}", float(number)) for number in range(50)]
+    late = [of("zoo", waiting_session(f"z{number}", 100.0 + number)) for number in range(3)]
     found = admit([*crowd, *late], [limit(4, "app", "zoo")], PLENTY)
     assert started(found) == ["a0", "z0", "a1", "z1"]
-    working = [of("app", at_work(f"w{number}")) for number in range(3)]
+    working = [of("app", working_session(f"w{number}")) for number in range(3)]
     found = admit([*working, *crowd, *late], [limit(5, "app", "zoo")], PLENTY)
     assert started(found) == ["z0", "z1"], "those at work count"
 
 
 def test_a_higher_priority_goes_before_fairness() -> None:
-    sessions = [of("zoo", at_work("w")), waiting("a"), of("zoo", waiting("z", 5.0, priority=1))]
+    sessions = [of("zoo", working_session("w")), waiting_session("a"), of("zoo", waiting_session("z", 5.0, priority=1))]
     assert started(admit(sessions, [limit(2, "app", "zoo")], PLENTY)) == ["z"]
 
 
 def test_who_has_waited_long_for_his_turn_gets_it_however_many_urgent_ones_come() -> None:
-    old = replace(waiting("old", 1.0), turn_since=1000.0)
-    urgent = [replace(waiting(f"u{number}", 2.0, priority=3), turn_since=1000.0) for number in range(9)]
+    old = replace(waiting_session("old", 1.0), turn_since=1000.0)
+    urgent = [replace(waiting_session(f"u{number}", 2.0, priority=3), turn_since=1000.0) for number in range(9)]
     sessions = [*urgent, old]
     for waited, first in ((0.0, "u0"), (2.9 * AGING, "u0"), (3 * AGING, "old"), (1e9, "old")):
         assert started(admit(sessions, [limit(1)], PLENTY, now=1000.0 + waited)) == [first]
@@ -124,13 +138,13 @@ def test_who_has_waited_long_for_his_turn_gets_it_however_many_urgent_ones_come(
 
 
 def test_age_alone_is_no_priority() -> None:
-    crowd = [replace(waiting(f"a{number}", float(number)), turn_since=1.0) for number in range(9)]
-    late = of("zoo", replace(waiting("z", 50.0), turn_since=1e6))
+    crowd = [replace(waiting_session(f"a{number}", float(number)), turn_since=1.0) for number in range(9)]
+    late = of("zoo", replace(waiting_session("z", 50.0), turn_since=1e6))
     assert started(admit([*crowd, late], [limit(2, "app", "zoo")], PLENTY, now=1e6)) == ["a0", "z"]
 
 
 def test_a_verdict_says_whether_it_is_but_a_matter_of_turns() -> None:
-    sessions = [at_work("w"), waiting("a", 1.0), waiting("b", 2.0, after=("w",))]
+    sessions = [working_session("w"), waiting_session("a", 1.0), waiting_session("b", 2.0, after=("w",))]
     assert {one.session: one.turn for one in admit(sessions, [limit(1)], PLENTY)} == {"a": True, "b": False}
 
 
@@ -138,20 +152,20 @@ def test_a_verdict_says_whether_it_is_but_a_matter_of_turns() -> None:
 
 
 def test_each_start_is_expected_to_take_memory_that_is_not_seen_yet() -> None:
-    sessions = [waiting(f"s{number}", float(number)) for number in range(50)]
+    sessions = [waiting_session(f"s{number}", float(number)) for number in range(50)]
     free = Resources(LEAST_MEMORY + 3 * MEMORY_A_START, 1 << 40)
     found = admit(sessions, [], free)
     assert started(found) == ["s0", "s1", "s2", "s3"]
     assert found[4].reason == "memory (2048 MB free, 4 about to start)"
-    starting = replace(waiting("x"), admitted=True)
+    starting = replace(waiting_session("x"), admitted=True)
     assert len(started(admit([starting, *sessions], [], free))) == 3, "one that was let in before has not taken its own"
-    assert len(started(admit([at_work("y"), *sessions], [], free))) == 4, "one that runs has"
+    assert len(started(admit([working_session("y"), *sessions], [], free))) == 4, "one that runs has"
     scarce = admit(sessions, [], Resources(1 << 40, LEAST_DISK))
     assert len(started(scarce)) == 1 and "disk space" in scarce[1].reason
 
 
 def test_named_ones_without_a_task_need_no_room() -> None:
-    sessions = [at_work("a"), waiting("named", 1.0, defer=True, prompt="")]
+    sessions = [working_session("a"), waiting_session("named", 1.0, defer=True, prompt="")]
     assert started(admit(sessions, [limit(1)], Resources(0, 0))) == ["named"]
 
 
@@ -163,11 +177,11 @@ def test_gates_hold_those_who_could_start_and_see_whom_it_let_in() -> None:
         return "the limit of work to end" if facts.spec.account == "work" else ""
 
     sessions = [
-        at_work("a"),
-        waiting("b", 1.0),
-        waiting("c", 2.0, account="work"),
-        waiting("d", 3.0),
-        waiting("e", 4.0),
+        working_session("a"),
+        waiting_session("b", 1.0),
+        waiting_session("c", 2.0, account="work"),
+        waiting_session("d", 3.0),
+        waiting_session("e", 4.0),
     ]
     found = admit(sessions, [limit(3)], PLENTY, gates=[gate])
     assert started(found) == ["b", "d"], "one that is held takes no place"
@@ -202,7 +216,7 @@ BADLY = Launch(1, {}, 1.0, ended=True, code=1)
     ],
 )
 def test_whatever_did_not_land_keeps_those_behind_it_waiting(changes: dict[str, Any], ended: str) -> None:
-    first, last = replace(at_work("first"), **changes), waiting("last", after=("first",))
+    first, last = replace(working_session("first"), **changes), waiting_session("last", after=("first",))
     assert failure_text(first) == ended
     assert not (ended and is_done(first))
     [verdict] = admit([first, last], [], PLENTY)
@@ -218,19 +232,19 @@ def test_whatever_did_not_land_keeps_those_behind_it_waiting(changes: dict[str, 
 def test_a_review_is_done_when_it_is_over() -> None:
     review = busy("r", kind="reviewer")
     assert not is_done(review) and is_done(replace(review, stopped=True))
-    assert is_over(replace(at_work("a"), stopped=True)) and not is_over(at_work("a"))
+    assert is_over(replace(working_session("a"), stopped=True)) and not is_over(working_session("a"))
 
 
 def test_a_stack_stands_on_what_was_stopped_but_not_on_what_was_given_up() -> None:
-    last = waiting("last", after=("first",), stack="first", base="b")
+    last = waiting_session("last", after=("first",), stack="first", base="b")
     last = replace(last, base="b")
-    first = replace(at_work("first"), stopped=True, **CHANGED, pr=PullRequest(1, "x", "main", draft=False))
+    first = replace(working_session("first"), stopped=True, **CHANGED, pr=PullRequest(1, "x", "main", draft=False))
     assert last.stacked and admit([first, last], [], PLENTY) == [StartDecision("last")]
     closed = replace(first, pr=PullRequest(1, "x", "main", state="closed"))
     assert admit([closed, last], [], PLENTY) == [
         StartDecision("last", "your word: the pull request of first was closed")
     ]
-    empty = replace(at_work("first"), stopped=True)
+    empty = replace(working_session("first"), stopped=True)
     assert reasons(admit([empty, last], [], PLENTY)) == {"last": "your word: first was stopped without landing"}
 
 
@@ -251,7 +265,9 @@ class World:
         self.sessions = {}
         for number, name in enumerate(names):
             before = self.random.sample(names[:number], self.random.randint(0, min(number, 3)))
-            facts = waiting(name, float(number), after=tuple(before), priority=self.random.choice((0, 0, 0, 1, 5)))
+            facts = waiting_session(
+                name, float(number), after=tuple(before), priority=self.random.choice((0, 0, 0, 1, 5))
+            )
             self.sessions[name] = of(self.random.choice(("app", "zoo")), facts)
         self.files = {name: frozenset(self.random.sample("abcdefgh", self.random.randint(0, 2))) for name in names}
 
@@ -296,10 +312,13 @@ def test_no_place_is_idle_while_somebody_could_have_it_and_nothing_starts_too_ea
 
 def crowd(count: int) -> list[SessionFacts]:
     queued = [
-        of(f"p{number % 7}", waiting(f"s{number}", float(number), after=(f"s{number - 1}",) if number % 3 else ()))
+        of(
+            f"p{number % 7}",
+            waiting_session(f"s{number}", float(number), after=(f"s{number - 1}",) if number % 3 else ()),
+        )
         for number in range(count)
     ]
-    return [of("p0", at_work("w")), *queued]
+    return [of("p0", working_session("w")), *queued]
 
 
 def test_a_decision_grows_no_faster_than_the_number_of_those_who_wait() -> None:
@@ -317,7 +336,7 @@ def test_a_decision_grows_no_faster_than_the_number_of_those_who_wait() -> None:
 def test_a_look_at_the_backlog_grows_no_faster_than_the_number_of_issues() -> None:
     def look(count: int) -> int:
         issues = {f"app#{number}": Issue(number, "app", f"i{number}", 1.0, 1.0) for number in range(1, count + 1)}
-        sessions = [waiting(f"s{number}", issue=str(number)) for number in range(1, count, 2)]
+        sessions = [waiting_session(f"s{number}", issue=str(number)) for number in range(1, count, 2)]
         team = Team("app", (Candidate("a", labels=("x",)), Candidate("b")), auto=True)
         return calls(lambda: plan_assignments(issues, sessions, [team], [limit(8)]))
 
@@ -330,7 +349,9 @@ def test_places_are_shared_evenly_over_time() -> None:
     given: Counter[str] = Counter()
     queues = {"a": 100, "b": 10, "c": 10}
     sessions = [
-        of(name, waiting(f"{name}{number}", float(number))) for name, count in queues.items() for number in range(count)
+        of(name, waiting_session(f"{name}{number}", float(number)))
+        for name, count in queues.items()
+        for number in range(count)
     ]
     for _ in range(10):
         for name in started(admit(sessions, [limit(3, "a", "b", "c")], PLENTY)):

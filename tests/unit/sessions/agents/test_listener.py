@@ -1,4 +1,4 @@
-"""What an agent reports, as events."""
+"""Events made of an agent's reports."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from agent_orchestrator.sessions.agents import listener
 from agent_orchestrator.sessions.agents.listener import body_of, done_if_all_is_committed, with_pauses
 
 
-def test_a_conversation_is_never_an_option_of_the_next_launch(tmp_path: Path) -> None:
-    def told(conversation: str) -> e.Body | None:
+def test_an_invalid_conversation_id_is_rejected(tmp_path: Path) -> None:
+    def event_for(conversation: str) -> e.Body | None:
         return body_of(ConversationReport(conversation), cast(Any, None), "key", Prices(tmp_path / "prices"))
 
-    assert told("0d3c-1") == e.AgentConversation("0d3c-1")
-    assert isinstance(told("--dangerously-skip-permissions"), e.AgentReportInvalid)
+    assert event_for("0d3c-1") == e.AgentConversation("0d3c-1")
+    assert isinstance(event_for("--dangerously-skip-permissions"), e.AgentReportInvalid)
 
 
-def test_half_a_character_and_no_number_are_no_reason_to_hear_no_more(tmp_path: Path) -> None:
-    """What cannot be written would be tried again for ever."""
+def test_invalid_characters_and_numbers_do_not_block_later_reports(tmp_path: Path) -> None:
+    """An event that cannot be written would be retried forever."""
 
-    def told(report: TurnReport | UsageReport) -> str:
+    def encoded(report: TurnReport | UsageReport) -> str:
         body = body_of(report, cast(Any, None), "key", Prices(tmp_path / "prices"))
         assert body is not None
         return json.dumps(e.encode(body), ensure_ascii=False, allow_nan=False).encode().decode()
 
-    assert json.loads(told(TurnReport("so \ud83d"))) == {"text": "so \ufffd"}
-    assert "usd" not in told(UsageReport("of-no-list", 1, 1, usd=float("nan")))
+    assert json.loads(encoded(TurnReport("so \ud83d"))) == {"text": "so \ufffd"}
+    assert "usd" not in encoded(UsageReport("of-no-list", 1, 1, usd=float("nan")))
 
 
 @pytest.mark.anyio
-async def test_work_that_ends_with_half_a_character_is_done(tmp_path: Path) -> None:
+async def test_a_done_report_with_an_invalid_character_is_recorded(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     facts = SimpleNamespace(
         activity=SimpleNamespace(state="idle"), committed=True, done=None, generation=1, project="app",
@@ -54,37 +54,37 @@ async def test_work_that_ends_with_half_a_character_is_done(tmp_path: Path) -> N
     assert done is not None and done.body == e.AgentDone("so \ufffd")
 
 
-def test_nobody_replies_without_end(tmp_path: Path) -> None:
-    def told(count: int) -> e.Body | None:
-        said = tuple(Comment(f"c{number}", "so", "demo", 1.0, by_agent=True) for number in range(count))
-        asked = Comment("why", "why?", "ann", 1.0, "a.py", 3)
+def test_replies_of_an_agent_are_limited(tmp_path: Path) -> None:
+    def reply_after(count: int) -> e.Body | None:
+        replies = tuple(Comment(f"c{number}", "so", "demo", 1.0, by_agent=True) for number in range(count))
+        question = Comment("why", "why?", "ann", 1.0, "a.py", 3)
         facts = SimpleNamespace(
-            pr=PullRequest(1, "t", "main", comments=(asked, *said)), spec=SimpleNamespace(agent="demo"), head="c1"
+            pr=PullRequest(1, "t", "main", comments=(question, *replies)), spec=SimpleNamespace(agent="demo"), head="c1"
         )
         return body_of(ReplyReport("because", "why"), cast(Any, facts), "key", Prices(tmp_path / "prices"))
 
-    answer = told(MOST_REPLIES - 1)
+    answer = reply_after(MOST_REPLIES - 1)
     assert isinstance(answer, e.CommentAdded) and (answer.path, answer.thread) == ("a.py", "why")
-    assert isinstance(told(MOST_REPLIES), e.AgentReportInvalid)
+    assert isinstance(reply_after(MOST_REPLIES), e.AgentReportInvalid)
 
 
 @pytest.mark.anyio
-async def test_looks_of_a_plugin_at_a_screen_rest_while_its_agent_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reads_of_a_screen_are_paused_while_its_agent_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "SCREEN_REST", 1e9)
     monkeypatch.setattr(listener, "LONGEST_REST", 3600.0)
-    looks, ended = 0, asyncio.Event()
+    reads, ended = 0, asyncio.Event()
 
-    async def look() -> str:
-        nonlocal looks
-        looks += 1
+    async def read_screen() -> str:
+        nonlocal reads
+        reads += 1
         await asyncio.sleep(0)
         return "shown"
 
-    screen = with_pauses(look, ended)
+    screen = with_pauses(read_screen, ended)
     assert await screen() == "shown"
     second = asyncio.ensure_future(screen())
     for _ in range(20):
         await asyncio.sleep(0)
-    assert looks == 1, "whoever prints without end is not looked at without end"
+    assert reads == 1, "a screen that keeps changing is not read continuously"
     ended.set()
-    assert await asyncio.wait_for(second, 30) == "shown", "what an ended agent left is seen at once"
+    assert await asyncio.wait_for(second, 30) == "shown", "the last screen of an ended agent is read at once"

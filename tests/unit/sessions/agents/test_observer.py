@@ -1,4 +1,4 @@
-"""Whatever goes wrong with the looking: an agent's end is told."""
+"""The observer of agents: the end of an agent is recorded despite errors, and floods of reports or screens are read with pauses."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ HANDLE = {
 
 
 class World:
-    """One session whose agent lives; what is recorded of it is kept."""
+    """One session with a live agent, and the types of the events recorded for it."""
 
     def __init__(self, folder: Path) -> None:
         self.home = Home(folder)
-        self.told: list[str] = []
+        self.recorded_types: list[str] = []
         self.recorded = asyncio.Event()
         self.failures: list[Exception] = []
         place = SimpleNamespace(git_dir=str(folder / "git"))
@@ -65,23 +65,23 @@ class World:
         raise AoError("its plugin is gone")
 
     async def _append(self, *events: Any) -> None:
-        self.told += [event.body.type for event in events]
+        self.recorded_types += [event.body.type for event in events]
         self.recorded.set()
 
     async def ended(self, _handle: object) -> Gone:
-        """Of the runtime."""
+        """Return the end of the agent, as its runtime does."""
         if self.failures:
             raise self.failures.pop()
         return Gone(Exit(0))
 
     async def watched(self) -> list[str]:
-        """What is told of its agent, which ends at once."""
+        """Return the types of the recorded events after the agent has ended."""
         self.observer.start()
         try:
             await asyncio.wait_for(self.recorded.wait(), 30)
         finally:
             await self.observer.close()
-        return self.told
+        return self.recorded_types
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ async def test_an_end_that_cannot_be_watched_is_watched_again(world: World) -> N
     assert await world.watched() == ["agent-exited"]
 
 
-async def test_an_end_that_cannot_be_told_is_told_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_end_that_cannot_be_recorded_is_retried(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     failures = [NO_ROOM, NO_ROOM]
     forget = launch_checks.remove_one_time_files
 
@@ -108,13 +108,13 @@ async def test_an_end_that_cannot_be_told_is_told_again(world: World, monkeypatc
     assert await world.watched() == ["agent-exited"] and not failures
 
 
-async def test_a_screen_that_changes_without_end_is_looked_at_once_at_a_time(world: World) -> None:
-    looks: asyncio.Queue[asyncio.Event] = asyncio.Queue()
+async def test_a_changing_screen_is_read_by_one_reader_at_a_time(world: World) -> None:
+    reads: asyncio.Queue[asyncio.Event] = asyncio.Queue()
     changes: list[Callable[[], None]] = []
     rules = ScreenRules(ready=re.compile("^> $"))
 
     async def screen(_handle: object) -> str:
-        looks.put_nowait(over := asyncio.Event())
+        reads.put_nowait(over := asyncio.Event())
         await over.wait()
         return ""
 
@@ -130,14 +130,14 @@ async def test_a_screen_that_changes_without_end_is_looked_at_once_at_a_time(wor
     world.core.watch = SimpleNamespace(file=file, folder=lambda *_: lambda: None)
     observer.start()
     try:
-        first = await asyncio.wait_for(looks.get(), 30)
-        eye = observer._eyes["app-a"]
+        first = await asyncio.wait_for(reads.get(), 30)
+        session_watch = observer._eyes["app-a"]
         for _ in range(20):
             changes[-1]()
-        assert eye.screen_timer is None and looks.empty(), "while one is at it nobody else begins"
+        assert session_watch.screen_timer is None and reads.empty(), "no second read begins during the first"
         first.set()
-        second = await asyncio.wait_for(looks.get(), 30)
-        assert looks.empty(), "what changed meanwhile is seen by one more look"
+        second = await asyncio.wait_for(reads.get(), 30)
+        assert reads.empty(), "changes made meanwhile cause one more read"
         second.set()
     finally:
         await observer.close()
@@ -148,13 +148,13 @@ def lines(*numbers: int) -> bytes:
 
 
 class Flood:
-    """A session whose agent has said much: what is recorded of it, turn by turn."""
+    """A session whose agent wrote many lines, and the numbers recorded at each turn."""
 
-    def __init__(self, world: World, said: bytes) -> None:
+    def __init__(self, world: World, content: bytes) -> None:
         self.observer = world.observer
         self.path = world.home.spool("app-a", 1)
         self.path.parent.mkdir(parents=True)
-        self.path.write_bytes(said)
+        self.path.write_bytes(content)
         self.turns: list[list[int]] = []
         self.grow = b""
         self.observer.flow.append = self._append  # type: ignore[assignment, method-assign]
@@ -174,9 +174,7 @@ class Flood:
         await self.observer.tell_end("app-a", handle, Exit(0))
 
 
-async def test_a_flood_of_lines_is_read_by_turns_with_rests_for_others(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_many_lines_are_read_in_portions_with_pauses(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observing, "SPOOL_REST", 1e9)
     monkeypatch.setattr(observing, "LONGEST_REST", 3600.0)
     flood = Flood(world, lines(*range(3 * MAX_LINES)))
@@ -185,12 +183,12 @@ async def test_a_flood_of_lines_is_read_by_turns_with_rests_for_others(
         for _ in range(20):
             await flood.observer.catch_up("app-a")
             await asyncio.sleep(0)
-        assert flood.turns == [[*range(MAX_LINES)]], "whoever asks meanwhile: it rests, and others are served"
+        assert flood.turns == [[*range(MAX_LINES)]], "it pauses also if it is asked to catch up"
     finally:
         await flood.observer.close()
 
 
-async def test_after_its_rest_a_flood_is_read_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reading_continues_after_a_pause(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observing, "LONGEST_REST", 0.0)
     flood = Flood(world, lines(*range(3 * MAX_LINES)))
     flood.observer.start()
@@ -241,9 +239,7 @@ async def test_a_burst_of_lines_is_read_at_once(world: World, monkeypatch: pytes
         await flood.observer.close()
 
 
-async def test_what_an_agent_left_is_read_to_the_end_before_its_end_is_told(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_agents_end_is_recorded_after_all_its_lines(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observing, "LONGEST_REST", 0.0)
     flood = Flood(world, lines(*range(3 * MAX_LINES)) + lines(-1).rstrip())
     await asyncio.wait_for(flood.end(), 30)
@@ -252,22 +248,20 @@ async def test_what_an_agent_left_is_read_to_the_end_before_its_end_is_told(
     assert max(map(len, turns)) == MAX_LINES
 
 
-async def test_whoever_writes_on_after_an_agents_end_does_not_put_it_off(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_lines_written_after_the_end_do_not_delay_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observing, "LONGEST_REST", 0.0)
     flood = Flood(world, lines(*range(3 * MAX_LINES)))
     flood.grow = lines(*range(2 * MAX_LINES))
     await asyncio.wait_for(flood.end(), 30)
     assert [number for turn in flood.turns for number in turn][: 3 * MAX_LINES] == [*range(3 * MAX_LINES)]
-    assert flood.turns[-1] == [], "its end is told"
+    assert flood.turns[-1] == [], "its end is recorded"
 
 
 class Branch:
-    """A session whose agent moves HEAD: what is told of it."""
+    """A session whose agent moves HEAD, and the recorded heads."""
 
     def __init__(self, world: World) -> None:
-        self.observer, self.told = world.observer, list[str]()
+        self.observer, self.recorded_heads = world.observer, list[str]()
         self.changed: list[Callable[[], None]] = []
         self.facts = self.observer.flow.sessions["app-a"]
         self.git_dir = world.home.path / "git"
@@ -283,7 +277,7 @@ class Branch:
 
     async def _append(self, *events: Any) -> list[Any]:
         await asyncio.sleep(0)
-        self.told += [event.body.head for event in events if event.body.type == "head-moved"]
+        self.recorded_heads += [event.body.head for event in events if event.body.type == "head-moved"]
         return []
 
     def move(self, number: int) -> str:
@@ -291,17 +285,17 @@ class Branch:
         self.changed[0]()
         return f"{number:040x}"
 
-    async def settled(self) -> None:
+    async def settle(self) -> None:
         for _ in range(5):
             await asyncio.sleep(0)
 
-    async def until_told(self, head: str) -> None:
+    async def wait_until_recorded(self, head: str) -> None:
         async with asyncio.timeout(30):
-            while self.told[-1:] != [head]:
+            while self.recorded_heads[-1:] != [head]:
                 await asyncio.sleep(0)
 
 
-async def test_a_branch_that_moves_without_end_is_told_once_and_as_it_was_at_last(
+async def test_continuous_moves_of_a_branch_are_recorded_once_with_the_last_head(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(observing, "SPOOL_REST", 1e9)
@@ -309,40 +303,38 @@ async def test_a_branch_that_moves_without_end_is_told_once_and_as_it_was_at_las
     branch = Branch(world)
     branch.observer.start()
     try:
-        await branch.settled()
+        await branch.settle()
         first = branch.move(1)
-        await branch.until_told(first)
+        await branch.wait_until_recorded(first)
         for number in range(2, 60):
             last = branch.move(number)
-            await branch.settled()
-        assert branch.told == [first], "whoever moves it again is not told of at once"
+            await branch.settle()
+        assert branch.recorded_heads == [first], "further moves are not recorded at once"
         branch.facts.live = False  # type: ignore[misc]
         branch.observer._look_at(branch.facts)
-        await branch.until_told(last)
-        assert branch.told == [first, last]
+        await branch.wait_until_recorded(last)
+        assert branch.recorded_heads == [first, last]
     finally:
         await branch.observer.close()
 
 
-async def test_each_move_of_a_branch_soon_after_another_waits_twice_as_long_and_is_told(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_pauses_double_while_a_branch_keeps_moving(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observing, "LONGEST_REST", 0.05)
     monkeypatch.setattr(observing, "BRANCH_QUIET", 3600.0)
     branch = Branch(world)
     branch.observer.start()
     try:
-        await branch.settled()
+        await branch.settle()
         eye, pauses = branch.observer._eyes["app-a"], list[float]()
         for number in range(1, 12):
-            await branch.until_told(branch.move(number))
-            await branch.settled()
+            await branch.wait_until_recorded(branch.move(number))
+            await branch.settle()
             pauses.append(eye.branch_pause)
         assert all(later >= min(0.05, 2 * pause) for pause, later in pairwise(pauses)) and pauses[-1] == 0.05
         monkeypatch.setattr(observing, "BRANCH_QUIET", 0.0)
         monkeypatch.setattr(observing, "SPOOL_REST", 0.0)
-        await branch.until_told(branch.move(12))
-        await branch.settled()
-        assert eye.branch_pause == 0.0, "after a while without moves the next ones are told as soon as ever"
+        await branch.wait_until_recorded(branch.move(12))
+        await branch.settle()
+        assert eye.branch_pause == 0.0, "after a while without moves the next ones are recorded at once"
     finally:
         await branch.observer.close()

@@ -1,4 +1,4 @@
-"""When a project's sandbox holds, when it is refused, and that the page about it names what it hides."""
+"""The sandbox of a project: when it applies or is refused, and its documentation."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def project(folder: Path, sandbox: str) -> ProjectConfig:
     file.write_text(f"projects: {{app: {{path: ., sandbox: {sandbox}, agentConfig: {{permissions: full}}}}}}\n")
     configs = ConfigSet(folder / "none.yaml", {"HOME": str(folder)}, trust=TrustsEverything())
     configs.add(file)
-    found = configs.project("app")
-    assert found is not None
-    return found
+    app = configs.project("app")
+    assert app is not None
+    return app
 
 
 class Machine(LocalHost):
-    """One with a bwrap that ends so."""
+    """A machine whose bwrap exits with the given code and error; None: not installed."""
 
     def __init__(self, code: int | None, error: bytes = b"") -> None:
         super().__init__()
@@ -50,24 +50,23 @@ class Machine(LocalHost):
         return Completed(self.code or 0, b"", self.error)
 
 
-def test_all_permissions_count_only_where_the_sandbox_is(tmp_path: Path) -> None:
-    found = project(tmp_path, "bwrap")
-    settings = agent_settings(found, None)
-    given = {
-        runtime: permission_mode(found, settings, runtime)[0]
-        for runtime in ("tmux", "process", "docker", "ray", "mine")
+def test_full_permissions_count_only_with_a_sandbox(tmp_path: Path) -> None:
+    app = project(tmp_path, "bwrap")
+    settings = agent_settings(app, None)
+    modes = {
+        runtime: permission_mode(app, settings, runtime)[0] for runtime in ("tmux", "process", "docker", "ray", "mine")
     }
-    assert given == {"tmux": "full", "process": "full", "docker": "full", "ray": "auto-edit", "mine": "auto-edit"}
-    assert [runtime for runtime in given if applies(found, runtime)] == ["tmux", "process"]
+    assert modes == {"tmux": "full", "process": "full", "docker": "full", "ray": "auto-edit", "mine": "auto-edit"}
+    assert [runtime for runtime in modes if applies(app, runtime)] == ["tmux", "process"]
 
 
 @pytest.mark.anyio
-async def test_a_runtime_that_cannot_have_it_is_refused(tmp_path: Path) -> None:
-    found, machine = project(tmp_path, "bwrap"), Machine(0)
+async def test_a_runtime_without_sandbox_support_is_refused(tmp_path: Path) -> None:
+    app, machine = project(tmp_path, "bwrap"), Machine(0)
     for runtime in ("tmux", "process", "docker"):
-        await check(machine, found, runtime)
+        await check(machine, app, runtime)
     with pytest.raises(UsageError, match="sandbox: bwrap is for the runtimes process and tmux, not for mine"):
-        await check(machine, found, "mine")
+        await check(machine, app, "mine")
 
 
 @pytest.mark.anyio
@@ -77,31 +76,31 @@ async def test_a_project_without_a_sandbox_needs_none(tmp_path: Path) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(
-    ("machine", "system", "says"),
+    ("machine", "system", "message"),
     [
         (Machine(None), "linux", "sandbox: bwrap needs bubblewrap, which is not installed: install it"),
         (Machine(1, b"bwrap: No permissions\n"), "linux", "cannot make a sandbox here: No permissions: allow user"),
         (Machine(0), "darwin", "sandbox: bwrap needs Linux: use runtime: docker"),
     ],
 )
-async def test_a_machine_that_cannot_is_told_with_the_remedy(
-    machine: Machine, system: str, says: str, monkeypatch: pytest.MonkeyPatch
+async def test_a_machine_without_sandbox_support_is_refused_with_a_remedy(
+    machine: Machine, system: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "platform", system)
     with pytest.raises(Missing) as refused:
         await sandbox.check(machine)
-    assert says in str(refused.value)
+    assert message in str(refused.value)
     assert "\n" not in str(refused.value)
     assert isinstance(refused.value, AoError)
 
 
-def test_the_page_names_all_that_is_hidden() -> None:
+def test_the_page_lists_all_hidden_files() -> None:
     page = (Path(__file__).parents[4] / "docs" / "sandbox.md").read_text()
     assert [name for name in SECRETS if f"`{name}`" not in page] == []
 
 
 @pytest.mark.anyio
-async def test_an_agent_that_takes_long_to_say_what_it_keeps_holds_nobody_else(
+async def test_a_slow_agent_plugin_does_not_block_the_event_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("workspace/.git/objects/info", "private"):
@@ -125,10 +124,10 @@ async def test_an_agent_that_takes_long_to_say_what_it_keeps_holds_nobody_else(
         private=tmp_path / "private",
         log=tmp_path / "private/terminal.log",
     )
-    place = SimpleNamespace(git_dir=str(tmp_path / "workspace/.git"))
-    facts = SimpleNamespace(place=place, spec=SimpleNamespace(path=str(spec.cwd), repo=str(spec.cwd)))
-    given: tuple[Any, ...] = (Machine(0), Home(tmp_path / "ao"), facts, Slow(), {}, spec)
-    launching = asyncio.create_task(in_sandbox(*given))
+    workspace = SimpleNamespace(git_dir=str(tmp_path / "workspace/.git"))
+    facts = SimpleNamespace(place=workspace, spec=SimpleNamespace(path=str(spec.cwd), repo=str(spec.cwd)))
+    args: tuple[Any, ...] = (Machine(0), Home(tmp_path / "ao"), facts, Slow(), {}, spec)
+    launching = asyncio.create_task(in_sandbox(*args))
     for _ in range(100):
         await asyncio.sleep(0)
     assert not launching.done()

@@ -1,4 +1,4 @@
-"""What a launch was begun with is found again, whole or not at all, and only by the same launch."""
+"""Records of launches: restored completely or not at all, and only for the same launch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.parts import HandSetClock, make_core
 from tests.unit.core.world import SESSION, created
 
 
-def begun(conversation: str = "c-1", *, stdin: Path | None = None) -> LaunchRecord:
+def launch_record(conversation: str = "c-1", *, stdin: Path | None = None) -> LaunchRecord:
     plan = AgentLaunch(
         ("cli", "--task", "two\nlines \udcff"),
         MappingProxyType({"NAME": "value"}),
@@ -35,36 +35,36 @@ def begun(conversation: str = "c-1", *, stdin: Path | None = None) -> LaunchReco
     return LaunchRecord(plan, "two\nlines", "m-1")
 
 
-def test_a_launch_that_is_begun_again_is_the_same_one(tmp_path: Path) -> None:
-    for wanted in (begun(), begun(stdin=tmp_path / "task.md")):
-        store(tmp_path, 2, 1, wanted)
-        assert load(tmp_path, 2, 1) == wanted
+def test_a_repeated_launch_restores_its_record(tmp_path: Path) -> None:
+    for stored in (launch_record(), launch_record(stdin=tmp_path / "task.md")):
+        store(tmp_path, 2, 1, stored)
+        assert load(tmp_path, 2, 1) == stored
 
 
 def test_the_stored_names_stay_those_of_earlier_versions(tmp_path: Path) -> None:
-    store(tmp_path, 2, 1, begun())
+    store(tmp_path, 2, 1, launch_record())
     assert json.loads((tmp_path / "begun.2.1.json").read_text())["plan"]["memo"] == {"port": "4711"}
 
 
-def test_another_launch_is_another_one(tmp_path: Path) -> None:
-    store(tmp_path, 1, 1, begun("c-1"))
+def test_another_launch_has_another_record(tmp_path: Path) -> None:
+    store(tmp_path, 1, 1, launch_record("c-1"))
     assert load(tmp_path, 2, 1) is None and load(tmp_path, 1, 2) is None
-    store(tmp_path, 2, 1, begun("c-2"))
+    store(tmp_path, 2, 1, launch_record("c-2"))
     assert [path.name for path in tmp_path.iterdir()] == ["begun.2.1.json"]
 
 
-def test_on_another_node_a_launch_is_begun_anew_and_what_it_carried_is_known(tmp_path: Path) -> None:
-    store(tmp_path, 2, 1, begun("c-1"), moves=0)
+def test_a_launch_on_another_node_starts_over_and_its_old_message_is_known(tmp_path: Path) -> None:
+    store(tmp_path, 2, 1, launch_record("c-1"), moves=0)
     assert message_of_lost_launch(tmp_path, 2, 0) is None
     assert load(tmp_path, 2, 1, moves=1) is None and message_of_lost_launch(tmp_path, 2, 1) == "m-1"
     assert message_of_lost_launch(tmp_path, 3, 1) is None
-    store(tmp_path, 2, 1, begun("c-2"), moves=1)
-    assert load(tmp_path, 2, 1, moves=1) == begun("c-2") and message_of_lost_launch(tmp_path, 2, 1) is None
+    store(tmp_path, 2, 1, launch_record("c-2"), moves=1)
+    assert load(tmp_path, 2, 1, moves=1) == launch_record("c-2") and message_of_lost_launch(tmp_path, 2, 1) is None
     assert message_of_lost_launch(tmp_path, 2, 2) == "m-1" and load(tmp_path, 2, 1) is None
 
 
-def test_what_was_not_written_whole_counts_as_not_begun(tmp_path: Path) -> None:
-    store(tmp_path, 1, 1, begun())
+def test_an_incomplete_record_counts_as_absent(tmp_path: Path) -> None:
+    store(tmp_path, 1, 1, launch_record())
     file = tmp_path / "begun.1.1.json"
     assert file.stat().st_mode & 0o777 == 0o600
     for text in ("", file.read_text()[:40], "{}", '{"plan": {"argv": ["x"]}}'):
@@ -72,7 +72,7 @@ def test_what_was_not_written_whole_counts_as_not_begun(tmp_path: Path) -> None:
         assert load(tmp_path, 1, 1) is None
 
 
-def test_a_message_that_may_have_been_read_on_a_lost_node_is_not_given_twice(tmp_path: Path) -> None:
+def test_a_message_that_a_lost_node_may_have_delivered_is_not_sent_twice(tmp_path: Path) -> None:
     core, nothing = make_core(tmp_path, clock=HandSetClock()), cast("Any", None)
     private = core.home.session(SESSION)
     private.mkdir(parents=True)
@@ -81,19 +81,21 @@ def test_a_message_that_may_have_been_read_on_a_lost_node_is_not_given_twice(tmp
     queued = Event(e.MessageQueued("m-1", "hello"), 1001.0, "person", "m-1", "app", SESSION)
     facts = reduce(facts, queued)
     assert facts is not None
-    store(private, 1, 1, begun())
+    store(private, 1, 1, launch_record())
     launches._doubt_given(facts, 1)  # the same node: it is the same launch
-    with pytest.raises(RetryLater) as again:
+    with pytest.raises(RetryLater) as retry:
         launches._doubt_given(replace(facts, moves=1), 1)
-    [event] = again.value.events
-    told = reduce(facts, event)
-    assert told is not None and told.messages[0].state == "failed" and "may have read it" in told.messages[0].reason
-    launches._doubt_given(replace(told, moves=1), 1)
+    [event] = retry.value.events
+    failed = reduce(facts, event)
+    assert (
+        failed is not None and failed.messages[0].state == "failed" and "may have read it" in failed.messages[0].reason
+    )
+    launches._doubt_given(replace(failed, moves=1), 1)
 
 
 @pytest.mark.anyio
-async def test_a_clock_that_jumps_gives_an_agent_no_less_time_for_its_first_word(tmp_path: Path) -> None:
-    """What is typed before it may answer a dialog."""
+async def test_a_clock_jump_does_not_shorten_the_wait_for_the_first_report(tmp_path: Path) -> None:
+    """A message typed too early could answer a dialog."""
     clock = HandSetClock()
     facts = reduce(None, created(prompt="first"))
     for number, body in enumerate(
@@ -105,11 +107,11 @@ async def test_a_clock_that_jumps_gives_an_agent_no_less_time_for_its_first_word
     core = make_core(tmp_path, clock=clock)
     core.flow.sessions[SESSION] = facts
 
-    class Spoken(Exception):
-        """It came to be spoken to."""
+    class Typed(Exception):
+        """The message would be typed."""
 
     def agent_of(_facts: object) -> None:
-        raise Spoken
+        raise Typed
 
     core = replace(core, plugins=cast("Any", SimpleNamespace(agent_of=agent_of)))
     usage = cast("Any", SimpleNamespace(wait=lambda _facts: None))
@@ -120,5 +122,5 @@ async def test_a_clock_that_jumps_gives_an_agent_no_less_time_for_its_first_word
     with pytest.raises(RetryLater):
         await deliveries.deliver(intent, 0)
     clock.now += FIRST_REPORT_TIMEOUT
-    with pytest.raises(Spoken):
+    with pytest.raises(Typed):
         await deliveries.deliver(intent, 0)

@@ -1,4 +1,4 @@
-"""The hook that decides for an agent without a terminal: the same rule as for all others."""
+"""The permission hook of agents without a terminal: it applies the same rules as elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from agent_orchestrator.sessions.permissions.hook import decide
 
 
-def asked(command: object, cwd: Path | str, tool: str = "Bash") -> dict[str, object]:
+def request(command: object, cwd: Path | str, tool: str = "Bash") -> dict[str, object]:
     return {"tool_name": tool, "tool_input": {"command": command}, "cwd": str(cwd)}
 
 
@@ -25,28 +25,28 @@ def workspace(tmp_path: Path) -> Path:
     return workspace
 
 
-def test_what_is_allowed(workspace: Path) -> None:
+def test_git_on_the_own_branch_and_project_commands_are_allowed(workspace: Path) -> None:
     for command in ("git add src", "git commit -m 'x'", f"cd {workspace} && git status", "make test"):
-        assert decide(asked(command, workspace), str(workspace), ("make test",)), command
-    assert decide(asked("git status", workspace / "src"), str(workspace), ())
+        assert decide(request(command, workspace), str(workspace), ("make test",)), command
+    assert decide(request("git status", workspace / "src"), str(workspace), ())
 
 
 @pytest.mark.parametrize(
     "command", ["git push", "make test -k x", "git add out/passwd", "git mv src out/x", "id", "", None, 7]
 )
-def test_what_is_left_to_the_agents_own_rules(workspace: Path, command: object) -> None:
-    assert decide(asked(command, workspace), str(workspace), ("make test",)) is None
+def test_other_commands_are_left_to_the_agents_own_rules(workspace: Path, command: object) -> None:
+    assert decide(request(command, workspace), str(workspace), ("make test",)) is None
 
 
-def test_another_tool_or_another_folder(workspace: Path) -> None:
-    assert decide(asked("git status", workspace, "mcp__x__run"), str(workspace), ()) is None
-    assert decide(asked("git status", workspace.parent), str(workspace), ()) is None
-    assert decide(asked("git status", f"{workspace}-other"), str(workspace), ()) is None
+def test_other_tools_and_folders_are_left_to_the_agents_own_rules(workspace: Path) -> None:
+    assert decide(request("git status", workspace, "mcp__x__run"), str(workspace), ()) is None
+    assert decide(request("git status", workspace.parent), str(workspace), ()) is None
+    assert decide(request("git status", f"{workspace}-other"), str(workspace), ()) is None
     assert decide([], str(workspace), ()) is None and decide({"tool_name": "Bash"}, str(workspace), ()) is None
 
 
 def plant(folder: Path, witness: Path) -> None:
-    """Files that edits alone could make, by which a folder is a repository whose configuration runs a program."""
+    """Write files that make a folder a repository whose configuration runs a program."""
     for name in ("objects", "refs"):
         (folder / name).mkdir(parents=True)
         (folder / name / "x").write_text("")
@@ -56,7 +56,7 @@ def plant(folder: Path, witness: Path) -> None:
     )
 
 
-def test_a_repository_within_is_not_git_on_its_own_branch(workspace: Path, tmp_path: Path) -> None:
+def test_commands_in_a_nested_repository_are_not_allowed(workspace: Path, tmp_path: Path) -> None:
     plant(workspace / "src" / "lib", tmp_path / "ran")
     (workspace / "src" / "lib" / "more").mkdir()
     (workspace / "vendor" / "x").mkdir(parents=True)
@@ -65,14 +65,14 @@ def test_a_repository_within_is_not_git_on_its_own_branch(workspace: Path, tmp_p
     (workspace / "cut" / "HEAD").write_text("ref: refs/heads/main\n")
     (workspace / "cut" / "commondir").write_text("../elsewhere\n")
     for folder in ("src/lib", "src/lib/more", "vendor", "vendor/x", "cut", "gone", "out", "src/../src/lib"):
-        assert decide(asked("git status", workspace / folder), str(workspace), ()) is None, folder
-        assert decide(asked(f"cd {workspace} && git status", workspace / folder), str(workspace), ()), folder
+        assert decide(request("git status", workspace / folder), str(workspace), ()) is None, folder
+        assert decide(request(f"cd {workspace} && git status", workspace / folder), str(workspace), ()), folder
     for folder in (".", "src"):
-        assert decide(asked("git status", workspace / folder), str(workspace), ()), folder
+        assert decide(request("git status", workspace / folder), str(workspace), ()), folder
 
 
-def test_what_a_planted_repository_does(workspace: Path, tmp_path: Path) -> None:
-    """It is one: Git runs what it names. With the variables of an agent's Git it is none."""
+def test_a_planted_repository_runs_nothing_with_an_agents_variables(workspace: Path, tmp_path: Path) -> None:
+    """Git runs the program of the planted repository, but not with the variables of an agent's Git."""
     plant(workspace / "lib", tmp_path / "ran")
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GIT_CONFIG_NOSYSTEM": "1"}
     setting = {"GIT_CONFIG_KEY_0": "safe.bareRepository", "GIT_CONFIG_VALUE_0": "explicit", "GIT_CONFIG_COUNT": "1"}
@@ -81,7 +81,7 @@ def test_what_a_planted_repository_does(workspace: Path, tmp_path: Path) -> None
         assert (tmp_path / "ran").exists() == runs
 
 
-def test_files_bear_out_what_a_command_says(workspace: Path) -> None:
+def test_commands_are_compared_with_the_files_of_the_workspace(workspace: Path) -> None:
     (workspace / ".claude").mkdir()
     (workspace / "ai").symlink_to(".claude")
     (workspace / "Makefile").write_text("")
@@ -91,7 +91,7 @@ def test_files_bear_out_what_a_command_says(workspace: Path) -> None:
         "git mv a src/b",
         "git restore src",
     ):
-        assert decide(asked(command, workspace), str(workspace), (), variables), command
+        assert decide(request(command, workspace), str(workspace), (), variables), command
     for command in (
         "git checkout main -- src",
         "git checkout main -- gone",
@@ -101,16 +101,16 @@ def test_files_bear_out_what_a_command_says(workspace: Path) -> None:
         "git mv b/hooks src",
         "git mv b/settings.json ai",
     ):
-        assert decide(asked(command, workspace), str(workspace), (), variables) is None, command
-    assert decide(asked("git mv a b/settings.json", workspace / "ai"), str(workspace), ()) is None
-    assert decide(asked("git checkout main -- settings.json", workspace / ".claude"), str(workspace), ()) is None
+        assert decide(request(command, workspace), str(workspace), (), variables) is None, command
+    assert decide(request("git mv a b/settings.json", workspace / "ai"), str(workspace), ()) is None
+    assert decide(request("git checkout main -- settings.json", workspace / ".claude"), str(workspace), ()) is None
 
 
-def test_as_a_program(workspace: Path) -> None:
+def test_the_hook_answers_as_a_program(workspace: Path) -> None:
     words = [sys.executable, "-I", "-m", "agent_orchestrator.sessions.permissions.hook", str(workspace)]
-    done = subprocess.run(
-        words, input=json.dumps(asked("git status", workspace)), capture_output=True, text=True, check=True
+    completed = subprocess.run(
+        words, input=json.dumps(request("git status", workspace)), capture_output=True, text=True, check=True
     )
-    assert json.loads(done.stdout)["hookSpecificOutput"]["permissionDecision"] == "allow"
-    for text in ("", "[[[[", json.dumps(asked("git push", workspace))):
+    assert json.loads(completed.stdout)["hookSpecificOutput"]["permissionDecision"] == "allow"
+    for text in ("", "[[[[", json.dumps(request("git push", workspace))):
         assert subprocess.run(words, input=text, capture_output=True, text=True, check=True).stdout == ""

@@ -1,4 +1,4 @@
-"""The files of a workspace decide, too, whether a rule allows what a request says: here, and on another machine."""
+"""Path checks of permission requests: the files of the workspace are examined, locally and on another machine."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def workspace(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("tool", "command", "borne"),
+    ("tool", "command", "expected"),
     [
         ("edit", "src/a.py", True),
         ("edit", "src/new/b.py", True),
@@ -65,8 +65,10 @@ def workspace(tmp_path: Path) -> Path:
         ("Bash", "git rm ai/settings.json", False),
     ],
 )
-async def test_files_bear_a_request_out(workspace: Path, tool: str, command: str, borne: bool) -> None:
+async def test_requests_are_compared_with_the_files_of_the_workspace(
+    workspace: Path, tool: str, command: str, expected: bool
+) -> None:
     verdict = check_permission(tool, command, "auto-edit", (), (), str(workspace), hooks=HOOKS)
     assert verdict, "by its letters"
-    assert paths_stay_inside(workspace, verdict, HOOKS) is borne
-    assert await paths_stay_inside_remote(LocalHost(), workspace, verdict, HOOKS) is borne
+    assert paths_stay_inside(workspace, verdict, HOOKS) is expected
+    assert await paths_stay_inside_remote(LocalHost(), workspace, verdict, HOOKS) is expected

@@ -1,4 +1,4 @@
-"""Which request an answer is for."""
+"""Ids of permission requests and questions."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ FACTS = SessionFacts("app-a", "app", SPEC, 0.0, 0.0)
 ASKS = replace(FACTS, permission=PermissionRequest("Bash", "rm -rf build", "", "17", 5.0))
 
 
-def test_the_same_request_told_again_is_the_same() -> None:
-    again = replace(ASKS, permission=PermissionRequest("Bash", "rm -rf build", "tidier", "17", 6.0))
-    assert request_of(ASKS, "permission", "Bash: rm -rf build") == request_of(again, "permission", "Bash: rm -rf build")
+def test_a_repeated_request_has_the_same_id() -> None:
+    repeated = replace(ASKS, permission=PermissionRequest("Bash", "rm -rf build", "tidier", "17", 6.0))
+    assert request_of(ASKS, "permission", "Bash: rm -rf build") == request_of(
+        repeated, "permission", "Bash: rm -rf build"
+    )
     later = replace(FACTS, activity=ActivityFact("waiting_input", "hook", 9.0))
     assert request_of(FACTS, "question", "Which?") == request_of(later, "question", "Which?")
 
 
-def test_another_request_is_another() -> None:
+def test_different_requests_have_different_ids() -> None:
     others = [
         replace(ASKS, permission=PermissionRequest("Bash", "rm -rf build", "", "18", 5.0)),
         replace(ASKS, permission=PermissionRequest("Bash", "rm -rf /", "", "17", 5.0)),

@@ -1,4 +1,4 @@
-"""What may be done without asking a person, and what may not although it looks like it."""
+"""Permission rules: commands and edits that are allowed without a person, and similar ones that are not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from agent_orchestrator.sessions.permissions.rules import (
 from agent_orchestrator.sessions.permissions.sensitive_files import hook_folders
 
 HERE = Path(__file__).parent
-ASKED = [
+NOT_ALLOWED = [
     tuple(line.split("\t"))
     for line in (HERE / "permissions_asked.tsv").read_text().splitlines()
     if not line.startswith("#")
@@ -37,8 +37,8 @@ def test_git_on_its_own_branch_is_permitted(command: str) -> None:
     assert not check_permission("Bash", command, "default", (), (), "/ws")
 
 
-@pytest.mark.parametrize(("command", "why"), ASKED)
-def test_what_only_looks_like_it_is_asked(command: str, why: str) -> None:
+@pytest.mark.parametrize(("command", "why"), NOT_ALLOWED)
+def test_similar_commands_need_a_person(command: str, why: str) -> None:
     command = json.loads(command)
     for spelled in (command, normalize_command(command)):
         assert not check_permission("Bash", spelled, "auto-edit", ("make test",), (), "/ws"), why
@@ -53,41 +53,41 @@ def test_only_a_shell_runs_commands() -> None:
         assert not check_permission(tool, "make", "auto-edit", ("make",), ())
 
 
-def test_a_projects_own_command_and_nothing_more() -> None:
+def test_only_the_exact_command_of_a_project_is_allowed() -> None:
     assert check_permission("Bash", "make test", "auto-edit", ("make test",), ())
     assert not check_permission("Bash", "make test; id", "auto-edit", ("make test",), ())
     assert not check_permission("Bash", "", "auto-edit", ("",), ())
 
 
-def test_what_a_person_allowed_holds_for_that_tool_and_command_in_every_mode() -> None:
+def test_a_persons_rule_holds_for_its_tool_and_command_in_every_mode() -> None:
     rules = [("Bash", "npm ci")]
     assert check_permission("Bash", "npm ci", "default", (), rules)
     assert not check_permission("Write", "npm ci", "default", (), rules)
     assert not check_permission("Bash", "npm ci --force", "default", (), rules)
 
 
-def test_a_long_command_is_never_taken_for_its_beginning() -> None:
-    begun = "git add " + "a " * MAX_COMMAND_LENGTH
-    assert normalize_command(begun + "&& evil") != normalize_command(begun) and normalize_command(
-        begun + "&& evil"
-    ) != normalize_command(begun + "&& others")
-    assert not check_permission("Bash", normalize_command(begun), "auto-edit", (), ())
-    cut = "git commit -m '" + "a" * MAX_COMMAND_LENGTH
-    assert not check_permission("Bash", normalize_command(cut + "' && evil"), "auto-edit", (), ())
+def test_a_long_command_is_not_confused_with_its_beginning() -> None:
+    beginning = "git add " + "a " * MAX_COMMAND_LENGTH
+    assert normalize_command(beginning + "&& evil") != normalize_command(beginning) and normalize_command(
+        beginning + "&& evil"
+    ) != normalize_command(beginning + "&& others")
+    assert not check_permission("Bash", normalize_command(beginning), "auto-edit", (), ())
+    quoted = "git commit -m '" + "a" * MAX_COMMAND_LENGTH
+    assert not check_permission("Bash", normalize_command(quoted + "' && evil"), "auto-edit", (), ())
 
 
 @given(st.text(), st.text())
-def test_two_commands_are_never_told_as_the_same(one: str, other: str) -> None:
-    assert (normalize_command(one) == normalize_command(other)) == (one == other)
+def test_different_commands_are_normalized_differently(first: str, second: str) -> None:
+    assert (normalize_command(first) == normalize_command(second)) == (first == second)
 
 
 @given(st.text())
-def test_what_is_told_of_a_command_can_be_seen(command: str) -> None:
-    shown = normalize_command(command)
-    assert all(character in "\n\t" or character.isprintable() for character in shown)
+def test_a_normalized_command_is_printable(command: str) -> None:
+    normalized = normalize_command(command)
+    assert all(character in "\n\t" or character.isprintable() for character in normalized)
 
 
-def test_what_hides_in_a_command_is_shown() -> None:
+def test_hidden_characters_of_a_command_are_shown() -> None:
     assert normalize_command("git status\r\x1b[2K\u202e\u200b") == "git status⟦U+000D⟧⟦U+001B⟧[2K⟦U+202E⟧⟦U+200B⟧"
     assert visible("⟦U+001B⟧") == "⟦U+27E6⟧U+001B⟦U+27E7⟧", "and nothing else looks like it"
 
@@ -129,7 +129,7 @@ def test_files_of_the_workspace_may_be_edited(path: str) -> None:
         " a",
     ],
 )
-def test_other_files_are_asked(path: str) -> None:
+def test_files_outside_the_workspace_need_a_person(path: str) -> None:
     assert not check_permission("edit", path, "auto-edit", (), ())
     assert not check_permission("read", path, "auto-edit", (), ())
 
@@ -177,7 +177,7 @@ STEERING = [
 
 
 @pytest.mark.parametrize("path", STEERING)
-def test_files_that_say_what_is_run_are_read_but_not_changed(path: str) -> None:
+def test_files_that_configure_programs_may_be_read_but_not_edited(path: str) -> None:
     assert not check_permission("edit", path, "auto-edit", (), ())
     assert check_permission("read", path, "auto-edit", (), ())
 
@@ -194,7 +194,7 @@ def test_files_that_say_what_is_run_are_read_but_not_changed(path: str) -> None:
         "git rm -f {}",
     ],
 )
-def test_nor_does_git_change_them(command: str, path: str) -> None:
+def test_git_may_not_change_files_that_configure_programs(command: str, path: str) -> None:
     assert not check_permission("Bash", command.format(path), "auto-edit", (), (), "/ws")
     folder, _, name = path.rpartition("/")
     assert not check_permission("Bash", command.format(name), "auto-edit", (), (), "/ws", folder), "from its folder"
@@ -216,11 +216,11 @@ def test_nor_does_git_change_them(command: str, path: str) -> None:
         "CLAUDE.md",
     ],
 )
-def test_files_that_only_other_permissions_run_are_edited(path: str) -> None:
+def test_ordinary_project_files_may_be_edited(path: str) -> None:
     assert check_permission("edit", path, "auto-edit", (), ())
 
 
-def test_hooks_of_the_workspace_are_not_changed() -> None:
+def test_hooks_of_the_workspace_may_not_be_changed() -> None:
     env = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.hooksPath", "GIT_CONFIG_VALUE_0": "./tools/hooks"}
     hooks = hook_folders(env)
     for tool, command in (("edit", "tools/hooks/pre-commit"), ("Bash", "git mv x tools/hooks/pre-commit")):
@@ -246,7 +246,7 @@ def test_hooks_of_the_workspace_are_not_changed() -> None:
         "cd /ws && git mv a/x tools/git && git status",
     ],
 )
-def test_nor_does_a_folder_that_is_moved_bring_them(command: str) -> None:
+def test_a_folder_with_hooks_or_settings_may_not_be_moved_into_place(command: str) -> None:
     hooks = ("tools/hooks", "tools/git/hooks")
     assert not check_permission("Bash", command, "auto-edit", (), (), "/ws", hooks=hooks)
 
@@ -254,24 +254,26 @@ def test_nor_does_a_folder_that_is_moved_bring_them(command: str) -> None:
 @pytest.mark.parametrize(
     "command", ["git mv a .", "git mv a b tools/more", "git mv a.yml .github/workflows", "git mv hooks lib"]
 )
-def test_other_folders_are_moved(command: str) -> None:
+def test_other_folders_may_be_moved(command: str) -> None:
     assert check_permission("Bash", command, "auto-edit", (), (), "/ws", hooks=("tools/hooks",))
 
 
-def test_a_folder_is_moved_from_where_it_lies() -> None:
+def test_a_move_is_resolved_from_the_current_folder() -> None:
     assert not check_permission("Bash", "git mv a/hooks .", "auto-edit", (), (), "/ws", ".github")
     assert not check_permission("Bash", "git mv a hooks", "auto-edit", (), (), "/ws", ".github")
 
 
-def test_which_files_must_be_looked_at() -> None:
+def test_the_paths_to_examine_are_returned() -> None:
     assert check_permission("edit", "a/b", "auto-edit", (), ()).paths == ("a/b",)
     assert check_permission("Bash", "git add a/b && git commit -m x c", "auto-edit", (), ()).paths == ("a/b", "c")
-    found = check_permission("Bash", "git checkout main -- a.py && git rm /ws/b", "auto-edit", (), (), "/ws", "sub")
-    assert found.changed == ("sub/a.py", "b") and found.files == ("sub/a.py",) and found.folder == "sub"
+    permission = check_permission(
+        "Bash", "git checkout main -- a.py && git rm /ws/b", "auto-edit", (), (), "/ws", "sub"
+    )
+    assert permission.changed == ("sub/a.py", "b") and permission.files == ("sub/a.py",) and permission.folder == "sub"
     assert check_permission("Bash", "cd /ws && git add a", "auto-edit", (), (), "/ws", "sub").paths == ("a",)
 
 
-def test_going_on_needs_no_question_and_full_needs_none_at_all() -> None:
+def test_continuing_and_full_mode_need_no_person() -> None:
     assert check_permission("continue", "Attempt to fix lint errors?", "auto-edit", (), ())
     assert not check_permission("continue", "Attempt to fix lint errors?", "default", (), ())
     assert check_permission("shell", "rm -rf /", "full", (), ()) and check_permission("aider 17", "", "full", (), ())
@@ -291,7 +293,7 @@ def test_going_on_needs_no_question_and_full_needs_none_at_all() -> None:
         "ao usage --by=agent",
     ],
 )
-def test_ao_commands_that_only_look(command: str) -> None:
+def test_read_only_ao_commands_are_recognized(command: str) -> None:
     assert is_read_only(command)
 
 
@@ -320,5 +322,5 @@ def test_ao_commands_that_only_look(command: str) -> None:
         "",
     ],
 )
-def test_what_only_looks_like_looking(command: str) -> None:
+def test_similar_commands_are_not_read_only(command: str) -> None:
     assert not is_read_only(command)

@@ -1,4 +1,4 @@
-"""Where secrets come from, and the funnels that keep them in: environment, configuration, keyring, logs, forges, answers, rules."""
+"""Secrets: read from environment, configuration and keyring, and redacted in events, logs, forge requests, responses and rules."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ SHAPED = "ghp_" + "a1B2" * 9
 
 
 @pytest.fixture(autouse=True)
-def nothing_known() -> Iterator[None]:
-    """What one test tells is no secret in another."""
+def no_known_secrets() -> Iterator[None]:
+    """Restore the redactor, so that secrets of one test are none in another."""
     before = {name: getattr(REDACTOR, name) for name in ("_forms", "_bytes", "_short", "_names")}
     yield
     for name, value in before.items():
@@ -66,7 +66,7 @@ def clean(text: str) -> str:
 # -- sources -----------------------------------------------------------------------------------------------------------
 
 
-def test_an_environment_tells_its_secrets() -> None:
+def test_secrets_of_the_environment_are_learned() -> None:
     learn_environment(
         {
             "MY_TOKEN": SECRET,
@@ -79,7 +79,7 @@ def test_an_environment_tells_its_secrets() -> None:
     assert "pa55" not in clean("with pa55+word and pa55%2Bword")
 
 
-def test_a_configuration_tells_its_secrets() -> None:
+def test_secrets_of_a_configuration_are_learned() -> None:
     config = {
         "projects": {
             "a": {
@@ -104,13 +104,13 @@ def test_a_configuration_tells_its_secrets() -> None:
     assert clean("HOOK in production-like-value-1") == "HOOK in production-like-value-1"
 
 
-def test_a_forges_token_is_known_as_soon_as_it_is_found() -> None:
+def test_a_forges_token_is_redacted_as_soon_as_it_is_read() -> None:
     token = tokens.token_from_config(SECRET, "scm.token")
     assert token is not None and SECRET not in repr(token)
     assert clean(f"say {SECRET} {token.basic('x-access-token')}") == "say [secret scm.token] [secret scm.token]"
 
 
-def test_an_agent_gets_no_secret_whatever_it_is_called() -> None:
+def test_an_agent_gets_no_secret_under_any_name() -> None:
     login = {
         "GREETING": SHAPED,
         "DEPLOY": "-----BEGIN OPENSSH PRIVATE KEY-----\n"
@@ -122,14 +122,14 @@ def test_an_agent_gets_no_secret_whatever_it_is_called() -> None:
         "AO_HOME": "/x",
         "AO_TOKEN": "aoc_x",
     }
-    found = agent_environment(login, {}, {})
-    assert {"GREETING", "DEPLOY", "PIP_INDEX_URL", "AO_HOME", "AO_TOKEN"}.isdisjoint(found)
-    assert found["https_proxy"] == login["https_proxy"] and found["EDITOR"] == "vim"
+    environment = agent_environment(login, {}, {})
+    assert {"GREETING", "DEPLOY", "PIP_INDEX_URL", "AO_HOME", "AO_TOKEN"}.isdisjoint(environment)
+    assert environment["https_proxy"] == login["https_proxy"] and environment["EDITOR"] == "vim"
     assert agent_environment(login, {"GREETING": SHAPED}, {})["GREETING"] == SHAPED
     assert agent_environment({"GITHUB_TOKEN": SHAPED}, {}, {}, ["GITHUB_TOKEN"])["GITHUB_TOKEN"] == SHAPED
 
 
-def test_an_environment_is_on_no_command_line(tmp_path: Path) -> None:
+def test_environment_variables_are_not_on_the_command_line(tmp_path: Path) -> None:
     spec = LaunchSpec(
         "app-x", 1, ("agent", "--task", "x"), tmp_path, {"MY_TOKEN": SECRET, "UID": "7"}, tmp_path, tmp_path / "log"
     )
@@ -144,27 +144,27 @@ def test_an_environment_is_on_no_command_line(tmp_path: Path) -> None:
 
 @pytest.fixture
 def keyring(tmp_path: Path) -> Iterator[list[str]]:
-    """A real one that needs no desktop, a file; tells what it was asked for."""
+    """Use a real keyring in a file, without a desktop; yields the list of names that were read."""
     module = pytest.importorskip("keyring", reason="the extra `keyring` is not installed")
-    kept = pytest.importorskip("keyrings.alt.file", reason="keyrings.alt is not installed").PlaintextKeyring
-    asked: list[str] = []
+    file_keyring = pytest.importorskip("keyrings.alt.file", reason="keyrings.alt is not installed").PlaintextKeyring
+    names_read: list[str] = []
 
-    class Told(kept):  # type: ignore[misc, valid-type]
+    class RecordingKeyring(file_keyring):  # type: ignore[misc, valid-type]
         file_path = str(tmp_path / "keyring.cfg")
 
         def get_password(self, service: str, username: str) -> str | None:
-            asked.append(username)
-            found: str | None = super().get_password(service, username)
-            return found
+            names_read.append(username)
+            secret: str | None = super().get_password(service, username)
+            return secret
 
     before = module.get_keyring()
-    module.set_keyring(Told())
-    yield asked
+    module.set_keyring(RecordingKeyring())
+    yield names_read
     module.set_keyring(before)
 
 
 @pytest.mark.usefixtures("keyring")
-def test_the_keyring_keeps_secrets_by_name() -> None:
+def test_the_keyring_stores_secrets_by_name() -> None:
     assert keyrings.read("FORGE_TOKEN") is None and keyrings.names() == []
     keyrings.write("FORGE_TOKEN", SECRET)
     keyrings.write("OTHER", "x" * 9)
@@ -176,7 +176,7 @@ def test_the_keyring_keeps_secrets_by_name() -> None:
 
 
 @pytest.mark.usefixtures("keyring")
-def test_the_configuration_takes_secrets_from_the_keyring(tmp_path: Path) -> None:
+def test_a_configuration_reads_secrets_from_the_keyring(tmp_path: Path) -> None:
     keyrings.write("FORGE_TOKEN", SECRET)
     env = "{A: '${keyring:FORGE_TOKEN}', B: '${keyring:NONE:-other}', C: '${keyring:NONE}', D: '$${keyring:X}'}"
     text = f"projects: {{a: {{path: ., env: {env}}}}}\n"
@@ -186,7 +186,7 @@ def test_the_configuration_takes_secrets_from_the_keyring(tmp_path: Path) -> Non
     assert loaded.variables == ("keyring:FORGE_TOKEN",)
 
 
-def test_the_keyring_is_asked_for_no_file_that_nobody_stands_for(tmp_path: Path, keyring: list[str]) -> None:
+def test_the_keyring_is_not_read_for_an_untrusted_file(tmp_path: Path, keyring: list[str]) -> None:
     keyrings.write("FORGE_TOKEN", SECRET)
     keyring.clear()
     file, own = tmp_path / "agent-orchestrator.yaml", tmp_path / "config.yaml"
@@ -195,38 +195,38 @@ def test_the_keyring_is_asked_for_no_file_that_nobody_stands_for(tmp_path: Path,
     config = ConfigSet(own, {}, trust=TrustsBy(lambda _loaded: trusted))
     loaded = config.add(file)
     assert keyring == [] and loaded.variables == ("keyring:FORGE_TOKEN", "keyring:NONE")
-    (one,) = config.projects()
-    assert one.env == {}
+    (project,) = config.projects()
+    assert project.env == {}
     trusted, digested = True, trust.digest(trust.powers(loaded), file)
     config.trust_changed()
-    (one,) = config.projects()
-    assert one.env == {"A": SECRET, "B": "b"} and keyring == ["FORGE_TOKEN", "NONE"]
+    (project,) = config.projects()
+    assert project.env == {"A": SECRET, "B": "b"} and keyring == ["FORGE_TOKEN", "NONE"]
     after = config.loaded(file)
     assert after and trust.digest(trust.powers(after), file) == digested, "trust is in what the file says"
     keyring.clear()
     trusted = False
     own.write_text("agents: {x: {tool: demo, env: {A: '${keyring:FORGE_TOKEN}'}}}\n")
-    assert config.load_home().config.agents["x"].env == {"A": SECRET}, "the user's own file needs nobody's word"
+    assert config.load_home().config.agents["x"].env == {"A": SECRET}, "the user's own file needs no trust"
 
 
-def test_one_file_asks_for_so_many_secrets_and_each_once(tmp_path: Path, keyring: list[str]) -> None:
+def test_a_file_may_use_a_limited_number_of_secrets_each_read_once(tmp_path: Path, keyring: list[str]) -> None:
     def text(count: int) -> str:
         env = ", ".join(f"{kind}{number}: '${{keyring:N{number}}}'" for kind in "AB" for number in range(count))
         return f"projects: {{a: {{path: ., env: {{{env}}}}}}}\n"
 
     load_text(text(MAX_SECRETS), tmp_path / "a.yaml", {}, keyrings.read)
     assert sorted(keyring) == sorted(f"N{number}" for number in range(MAX_SECRETS))
-    for asked in (keyrings.read, None):
+    for read_secret in (keyrings.read, None):
         with pytest.raises(AoError, match="more than 50 secrets of the keyring"):
-            load_text(text(MAX_SECRETS + 1), tmp_path / "a.yaml", {}, asked)
+            load_text(text(MAX_SECRETS + 1), tmp_path / "a.yaml", {}, read_secret)
 
 
 @pytest.mark.usefixtures("keyring")
 def test_a_forges_token_may_be_in_the_keyring() -> None:
     assert tokens.token_from_environment_or_keyring({}, ("GITHUB_TOKEN",)) is None
     keyrings.write("GITHUB_TOKEN", SECRET)
-    found = tokens.token_from_environment_or_keyring({}, ("GH_TOKEN", "GITHUB_TOKEN"))
-    assert found is not None and (found.value, found.source) == (SECRET, "GITHUB_TOKEN in the keyring")
+    token = tokens.token_from_environment_or_keyring({}, ("GH_TOKEN", "GITHUB_TOKEN"))
+    assert token is not None and (token.value, token.source) == (SECRET, "GITHUB_TOKEN in the keyring")
     assert tokens.token_from_environment_or_keyring({"GITHUB_TOKEN": "other"}, ("GITHUB_TOKEN",)) == tokens.Token(
         "other", "GITHUB_TOKEN"
     )
@@ -241,7 +241,7 @@ def test_without_the_package_there_is_no_keyring(monkeypatch: pytest.MonkeyPatch
     assert "agent-orchestrator[keyring]" in error.value.remedy
 
 
-def test_ao_secret_takes_the_value_from_standard_input(tmp_path: Path) -> None:
+def test_ao_secret_reads_the_value_from_standard_input(tmp_path: Path) -> None:
     pytest.importorskip("keyrings.alt.file", reason="keyrings.alt is not installed")
     env = {**os.environ, "XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path), "AO_HOME": str(tmp_path / "ao")}
     env["PYTHON_KEYRING_BACKEND"] = "keyrings.alt.file.PlaintextKeyring"
@@ -258,10 +258,10 @@ def test_ao_secret_takes_the_value_from_standard_input(tmp_path: Path) -> None:
     assert not (tmp_path / "ao").exists()  # no daemon is started for it
 
 
-# -- funnels -----------------------------------------------------------------------------------------------------------
+# -- redaction ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_recorded_has_none() -> None:
+def test_recorded_events_and_rows_contain_no_secret() -> None:
     REDACTOR.learn({"MY_TOKEN": SECRET})
     event = Event(e.MessageQueued("m1", f"use {SECRET}"), 1.0, "person", f"key-{SHAPED}")
     assert without_secrets(event) == Event(
@@ -286,7 +286,7 @@ def test_what_is_recorded_has_none() -> None:
     assert changed.result == "failed: [secret MY_TOKEN]" and changed.intent.key == "k"
 
 
-def test_what_is_logged_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_lines_contain_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     REDACTOR.learn({"MY_TOKEN": SECRET})
     monkeypatch.setattr(os, "dup2", lambda *_: 2)
     root, before = logging.getLogger(), structlog.get_config()
@@ -311,12 +311,12 @@ def test_what_is_logged_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert text.count("[secret MY_TOKEN]") == 3 and "in a traceback" in text
 
 
-_SENT: list[bytes] = []
+_RECEIVED: list[bytes] = []
 
 
 class _Forge(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
-        _SENT.append(self.rfile.read(int(self.headers["Content-Length"])))
+        _RECEIVED.append(self.rfile.read(int(self.headers["Content-Length"])))
         self.send_response(204)
         self.end_headers()
 
@@ -325,7 +325,7 @@ class _Forge(BaseHTTPRequestHandler):
 
 
 @pytest.mark.anyio
-async def test_what_a_forge_is_told_has_none() -> None:
+async def test_forge_requests_contain_no_secret() -> None:
     REDACTOR.learn({"MY_TOKEN": SECRET})
     server = HTTPServer(("127.0.0.1", 0), _Forge)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
@@ -336,13 +336,13 @@ async def test_what_a_forge_is_told_has_none() -> None:
         await http.close()
         server.shutdown()
         server.server_close()
-    assert json.loads(_SENT[-1]) == {
+    assert json.loads(_RECEIVED[-1]) == {
         "body": "done with [secret MY_TOKEN] and [secret GitHub token]",
         "head": SECRET,
     }
 
 
-async def _answered(
+async def _send_response(
     response: Response, path: str = "/api/x", method: str = "GET"
 ) -> tuple[dict[bytes, bytes], list[bytes]]:
     messages: list[Message] = []
@@ -360,42 +360,42 @@ async def _answered(
 
 
 @pytest.mark.anyio
-async def test_what_is_answered_has_none() -> None:
+async def test_responses_contain_no_secret() -> None:
     REDACTOR.learn({"MY_TOKEN": SECRET})
     body = json.dumps({"diff": f"+{SECRET}\n+{SHAPED}\n"}).encode()
-    headers, (sent,) = await _answered(Response(body, media_type="application/json"))
+    headers, (sent,) = await _send_response(Response(body, media_type="application/json"))
     assert json.loads(sent) == {"diff": "+[secret MY_TOKEN]\n+[secret GitHub token]\n"}
     assert headers[b"content-length"] == str(len(sent)).encode()
-    headers, (sent,) = await _answered(PlainTextResponse("nothing to hide"))
+    headers, (sent,) = await _send_response(PlainTextResponse("nothing to hide"))
     assert (sent, headers[b"content-length"]) == (b"nothing to hide", b"15")
     for path, method in (("/api/tokens", "POST"), ("/api/sessions/a/environment", "GET"), ("/git/a/info/refs", "GET")):
-        assert (await _answered(Response(body), path, method))[1] == [body]
+        assert (await _send_response(Response(body), path, method))[1] == [body]
 
 
 @pytest.mark.anyio
-async def test_a_large_answer_is_looked_through_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_response_is_redacted_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[threading.Thread] = []
     clean = Redactor.data
 
-    def noting(self: Redactor, data: bytes) -> bytes:
+    def recording_thread(self: Redactor, data: bytes) -> bytes:
         threads.append(threading.current_thread())
         return clean(self, data)
 
-    monkeypatch.setattr(Redactor, "data", noting)
+    monkeypatch.setattr(Redactor, "data", recording_thread)
     REDACTOR.learn({"MY_TOKEN": SECRET})
-    for size, beside in ((1_000, False), (LARGE, True)):
-        headers, (sent,) = await _answered(Response(f"{SECRET} ".encode() + b"x " * size))
+    for size, in_thread in ((1_000, False), (LARGE, True)):
+        headers, (sent,) = await _send_response(Response(f"{SECRET} ".encode() + b"x " * size))
         assert sent == b"[secret MY_TOKEN] " + b"x " * size
         assert headers[b"content-length"] == str(len(sent)).encode()
-        assert (threads.pop() is not threading.current_thread()) == beside
+        assert (threads.pop() is not threading.current_thread()) == in_thread
 
 
 @pytest.mark.anyio
-async def test_of_logs_that_many_read_one_piece_is_looked_through_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_logs_read_by_many_are_redacted_one_piece_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[threading.Thread] = []
     all_wait, clean = threading.Event(), TerminalRedactor.feed
 
-    def noting(self: TerminalRedactor, data: bytes) -> bytes:
+    def recording_thread(self: TerminalRedactor, data: bytes) -> bytes:
         threads.append(threading.current_thread())
         assert threads[-1] is not threading.main_thread() and all_wait.wait(60)
         return clean(self, data)
@@ -411,7 +411,7 @@ async def test_of_logs_that_many_read_one_piece_is_looked_through_at_a_time(monk
         await answer({"type": "http.response.body", "body": b"x " * PIECE})
         return bytes(sent[-1]["body"])
 
-    monkeypatch.setattr(TerminalRedactor, "feed", noting)
+    monkeypatch.setattr(TerminalRedactor, "feed", recording_thread)
     reading = [asyncio.ensure_future(read()) for _ in range(4)]
     for _ in range(10):
         await asyncio.sleep(0)  # until each has its piece looked through
@@ -421,18 +421,18 @@ async def test_of_logs_that_many_read_one_piece_is_looked_through_at_a_time(monk
 
 
 @pytest.mark.anyio
-async def test_a_log_that_comes_in_pieces_has_none() -> None:
+async def test_a_streamed_log_contains_no_secret() -> None:
     REDACTOR.learn({"MY_TOKEN": SECRET})
 
     async def pieces() -> Any:
         for piece in (b"says ", SECRET[:9].encode(), SECRET[9:].encode(), b" end"):
             yield piece
 
-    headers, sent = await _answered(StreamingResponse(pieces(), media_type="text/plain"))
+    headers, sent = await _send_response(StreamingResponse(pieces(), media_type="text/plain"))
     assert b"content-length" not in headers and b"".join(sent) == b"says " + b"*" * len(SECRET) + b" end"
 
 
-def test_no_rule_allows_what_cannot_be_read() -> None:
+def test_no_rule_allows_a_request_with_a_redacted_part() -> None:
     allowed = [("Bash", "git add a"), ("Bash", "curl [secret MY_TOKEN]")]
     assert check_permission("Bash", "git add a", "auto-edit", (), allowed)
     assert not check_permission("Bash", "curl [secret MY_TOKEN]", "auto-edit", (), allowed)

@@ -1,4 +1,4 @@
-"""Events drawn at random: any body by its type hints, and the life of one session in any order."""
+"""Hypothesis strategies for events: any body by its type hints, and events of one session in any order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAMES = st.sampled_from(["m1", "m2", "m3"])
 
 
 def value(hint: Any) -> st.SearchStrategy[Any]:
-    """Anything of a type."""
+    """Return a strategy for values of a type hint."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return st.one_of(*(value(inner) for inner in args))
@@ -33,25 +33,25 @@ def value(hint: Any) -> st.SearchStrategy[Any]:
         return st.lists(value(args[0]), max_size=3).map(tuple)
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return st.dictionaries(TEXT, JSON if args[1] is Any else value(args[1]), max_size=2)
-    plain: dict[Any, st.SearchStrategy[Any]] = {
+    strategies: dict[Any, st.SearchStrategy[Any]] = {
         str: TEXT,
         int: st.integers(-(2**53), 2**53),
         float: st.floats(0, 4e9),
         bool: st.booleans(),
         type(None): st.none(),
     }
-    return plain[hint]
+    return strategies[hint]
 
 
 def bodies(kind: type[Body]) -> st.SearchStrategy[Body]:
-    """Any body of a kind, with and without what may be left out."""
+    """Return a strategy for bodies of a kind, with and without the optional fields."""
     hints = typing.get_type_hints(kind)
-    given: dict[str, st.SearchStrategy[Any]] = {}
+    required: dict[str, st.SearchStrategy[Any]] = {}
     optional: dict[str, st.SearchStrategy[Any]] = {}
     for item in fields(kind):
         needed = item.default is MISSING and item.default_factory is MISSING
-        (given if needed else optional)[item.name] = value(hints[item.name])
-    return st.fixed_dictionaries(given, optional=optional).map(lambda values: kind(**values))
+        (required if needed else optional)[item.name] = value(hints[item.name])
+    return st.fixed_dictionaries(required, optional=optional).map(lambda values: kind(**values))
 
 
 ANY_BODY = st.sampled_from(sorted(e.KINDS)).flatmap(lambda name: bodies(e.KINDS[name]))
@@ -66,7 +66,7 @@ LIKELY = st.one_of(
     st.builds(e.SessionStopped, kept=st.booleans()),
     st.builds(e.RestoreRequested),
     st.builds(e.TimerDue, st.sampled_from(["limit", "silence"])),
-    st.builds(e.AgentActivity, st.sampled_from([str(one) for one in Activity]), TEXT),
+    st.builds(e.AgentActivity, st.sampled_from([str(state) for state in Activity]), TEXT),
     st.builds(e.AgentAck, NAMES | st.just("")),
     st.builds(e.AgentProgress, st.none() | st.integers(0, 9), st.none() | st.integers(0, 9)),
     st.builds(e.AgentUsage, input=st.integers(0, 99), output=st.integers(0, 99), usd=st.none() | st.integers(0, 8)),
@@ -97,7 +97,7 @@ MESSAGES = st.one_of(
 
 @st.composite
 def events(draw: st.DrawFn, body: st.SearchStrategy[Body] = LIKELY) -> Event:
-    """An event of the session, of any source, launch and time within two minutes; sensible or not."""
+    """Draw an event of the session from any source and launch, at a time within two minutes; sensible or not."""
     return Event(
         draw(body),
         1000.0 + draw(st.integers(0, 120)),
@@ -110,7 +110,7 @@ def events(draw: st.DrawFn, body: st.SearchStrategy[Body] = LIKELY) -> Event:
 
 
 def created(**more: Any) -> Event:
-    """The session's beginning."""
+    """Return the event that creates the session."""
     spec = {
         "task": "T1",
         "name": "x",
@@ -129,5 +129,5 @@ def created(**more: Any) -> Event:
 
 
 def launched(generation: int = 1, at: float = 1000.0) -> Event:
-    """The session's agent runs."""
+    """Return the event that the session's agent was launched."""
     return Event(e.AgentLaunched({"pid": 7}), at, "daemon", f"launched:{generation}", "app", SESSION, generation)

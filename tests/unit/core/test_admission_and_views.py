@@ -1,4 +1,4 @@
-"""What stands around the flow: who may start, names, what people see, the log for readers, transcripts."""
+"""Admission of sessions, names, views, the event feed and transcripts."""
 
 from __future__ import annotations
 
@@ -73,28 +73,28 @@ KEYS = {
 }
 
 
-def waiting(name: str, at: float = 1.0, **more: Any) -> SessionFacts:
+def waiting_session(name: str, at: float = 1.0, **more: Any) -> SessionFacts:
     facts = reduce(None, created(name, at, **more))
     assert facts is not None
     return facts
 
 
-def at_work(name: str) -> SessionFacts:
+def working_session(name: str) -> SessionFacts:
     return replace(begun(), id=name)
 
 
 # -- who may start -----------------------------------------------------------------------------------------------------
 
 
-def test_the_limit_counts_who_works_and_whom_it_just_let_in() -> None:
+def test_the_agent_limit_counts_working_and_just_admitted_sessions() -> None:
     limit = Limit(frozenset({"app"}), 2, "file")
-    verdicts = admit([at_work("a"), waiting("b", 1.0), waiting("c", 2.0)], [limit], PLENTY)
+    verdicts = admit([working_session("a"), waiting_session("b", 1.0), waiting_session("c", 2.0)], [limit], PLENTY)
     assert verdicts == [StartDecision("b"), StartDecision("c", "a free place (2 of 2 agents at work)")]
-    assert admit([waiting("d")], [Limit(frozenset({"other"}), 0, "file")], PLENTY) == [StartDecision("d")]
+    assert admit([waiting_session("d")], [Limit(frozenset({"other"}), 0, "file")], PLENTY) == [StartDecision("d")]
 
 
-def test_one_that_waits_for_a_person_has_failed_or_is_stopped_holds_no_slot() -> None:
-    facts = at_work("a")
+def test_a_waiting_failed_or_stopped_session_holds_no_slot() -> None:
+    facts = working_session("a")
     assert holds_slot(facts)
     idle = step(facts, Event(e.AgentActivity("idle"), 1001.0, "spool", "i", "app", SESSION, 1))
     for other in (
@@ -102,40 +102,41 @@ def test_one_that_waits_for_a_person_has_failed_or_is_stopped_holds_no_slot() ->
         replace(facts, stopped=True),
         replace(facts, wanted="stop"),
         replace(facts, failure=Failure("x", "y", "", 1.0)),
-        replace(waiting("b", defer=True, prompt=""), admitted=True),
+        replace(waiting_session("b", defer=True, prompt=""), admitted=True),
     ):
         assert not holds_slot(other)
 
 
-def test_the_urgent_come_first_then_the_oldest_whatever_happened_since() -> None:
-    old = replace(waiting("old", 1.0), updated_at=50.0)
+def test_higher_priority_is_admitted_first_then_the_oldest() -> None:
+    old = replace(waiting_session("old", 1.0), updated_at=50.0)
     order = [
-        verdict.session for verdict in admit([waiting("new", 2.0), old, waiting("hot", 3.0, priority=5)], [], PLENTY)
+        verdict.session
+        for verdict in admit([waiting_session("new", 2.0), old, waiting_session("hot", 3.0, priority=5)], [], PLENTY)
     ]
     assert order == ["hot", "old", "new"]
 
 
-def test_named_ones_without_a_task_take_no_place_from_others() -> None:
-    sessions = [waiting("named", 1.0, defer=True, prompt=""), waiting("task", 2.0)]
+def test_deferred_sessions_without_a_task_use_no_slot() -> None:
+    sessions = [waiting_session("named", 1.0, defer=True, prompt=""), waiting_session("task", 2.0)]
     assert admit(sessions, [Limit(frozenset({"app"}), 1, "file")], PLENTY) == [
         StartDecision("named"),
         StartDecision("task"),
     ]
 
 
-def test_after_waits_until_the_other_is_done() -> None:
-    last = waiting("last", after=("first",))
-    first = at_work("first")
+def test_after_waits_until_the_other_session_is_done() -> None:
+    last = waiting_session("last", after=("first",))
+    first = working_session("first")
     assert admit([first, last], [], PLENTY) == [StartDecision("last", "first to be done")]
     ended = Launch(1, {}, 1.0, ended=True, code=0)
     for done in (replace(first, done="all"), replace(first, launch=ended), replace(first, done="all", stopped=True)):
         assert admit([done, last], [], PLENTY) == [StartDecision("last")]
 
 
-def test_after_waits_until_a_change_has_landed() -> None:
-    last = waiting("last", after=("first",))
+def test_after_waits_until_the_other_change_is_merged() -> None:
+    last = waiting_session("last", after=("first",))
     place = Workspace("/w", "base", "/w/.git")
-    first = replace(at_work("first"), done="all", place=place, head="mine")
+    first = replace(working_session("first"), done="all", place=place, head="mine")
     assert admit([first, last], [], PLENTY) == [StartDecision("last", "first to be done")]
     closed = "your word: the pull request of first was closed"
     for state, waits in (("open", "first to be done"), ("merged", ""), ("closed", closed)):
@@ -143,24 +144,24 @@ def test_after_waits_until_a_change_has_landed() -> None:
         assert admit([changed, last], [], PLENTY) == [StartDecision("last", waits)]
 
 
-def test_a_session_waits_for_what_its_issue_comes_after() -> None:
+def test_a_session_waits_for_the_issues_its_own_issue_depends_on() -> None:
     before, mine = Issue(1, "app", "a", 1.0, 1.0), Issue(2, "app", "b", 1.0, 1.0, after=(1, 9))
     foreign = replace(before, project="other")
     issues = {"app#1": before, "app#2": mine, "other#1": foreign}
-    session = waiting("s", issue="2")
+    session = waiting_session("s", issue="2")
     assert admit([session], [], PLENTY, issues) == [StartDecision("s", "issue 1 to be closed")]
     closed = {**issues, "app#1": replace(before, state="closed")}
     assert admit([session], [], PLENTY, closed) == [StartDecision("s")]
-    assert admit([waiting("s", issue="LIN-3"), waiting("t")], [], PLENTY, issues) == [
+    assert admit([waiting_session("s", issue="LIN-3"), waiting_session("t")], [], PLENTY, issues) == [
         StartDecision("s"),
         StartDecision("t"),
     ]
 
 
-def test_scarce_memory_and_disk_hold_everybody() -> None:
-    assert "memory (1 MB free)" in admit([waiting("a")], [], Resources(1 << 20, 1 << 40))[0].reason
-    assert "disk space" in admit([waiting("a")], [], Resources(1 << 40, LEAST_DISK - 1))[0].reason
-    assert admit([waiting("a")], [], Resources(LEAST_MEMORY, LEAST_DISK)) == [StartDecision("a")]
+def test_scarce_memory_or_disk_space_delays_every_session() -> None:
+    assert "memory (1 MB free)" in admit([waiting_session("a")], [], Resources(1 << 20, 1 << 40))[0].reason
+    assert "disk space" in admit([waiting_session("a")], [], Resources(1 << 40, LEAST_DISK - 1))[0].reason
+    assert admit([waiting_session("a")], [], Resources(LEAST_MEMORY, LEAST_DISK)) == [StartDecision("a")]
 
 
 # -- names -------------------------------------------------------------------------------------------------------------
@@ -189,7 +190,7 @@ def test_scarce_memory_and_disk_hold_everybody() -> None:
         ("https://github.com/o/r/issues/", None),
     ],
 )
-def test_an_issue_in_any_of_its_forms(text: str, issue: str | None) -> None:
+def test_issue_ids_are_parsed_from_any_notation(text: str, issue: str | None) -> None:
     assert names.issue_id(text) == issue
 
 
@@ -205,7 +206,7 @@ def test_an_issue_in_any_of_its_forms(text: str, issue: str | None) -> None:
         ("a b\n\x00c", "a-b-c"),
     ],
 )
-def test_a_slug_is_a_name_that_everything_takes(text: str, name: str) -> None:
+def test_a_slug_is_a_valid_name(text: str, name: str) -> None:
     assert names.slug(text) == name
     assert names.checked_name(name) == name
 
@@ -218,7 +219,7 @@ def test_hostile_names_are_refused(name: str) -> None:
         names.checked_name(name)
 
 
-def test_a_taken_name_gets_a_number_and_a_title_one_line() -> None:
+def test_a_used_name_gets_a_number_and_a_title_is_one_line() -> None:
     assert names.free_name("x", {"x", "x-2"}) == "x-3"
     assert names.title_of("\n  first \nsecond") == "first"
     assert len(names.title_of("y" * 300)) == 100
@@ -266,63 +267,63 @@ async def launch(flow: Flow) -> None:
         await flow.append(Event(body, 1000.0, "spool", f"k:{body.type}", "app", SESSION, generation))
 
 
-def shown(views: Views) -> dict[str, Any]:
+def first_in_list(views: Views) -> dict[str, Any]:
     session: dict[str, Any] = json.loads(views.body(None))["sessions"][0]
     return session
 
 
 @pytest.mark.anyio
-async def test_a_session_has_every_key_from_its_first_moment(flow: Flow, views: Views) -> None:
+async def test_a_new_session_has_every_key_of_its_json(flow: Flow, views: Views) -> None:
     await flow.append(created())
-    assert shown(views).keys() >= KEYS
-    assert shown(views) == views.session(flow.sessions[SESSION])
-    assert set(shown(views)["progress"]) == {"done", "total", "step", "testsPassed"}
-    assert set(shown(views)["usage"]) == {"input", "output", "usd"}
-    assert set(shown(views)["evidence"]) == {"source", "at"}
+    assert first_in_list(views).keys() >= KEYS
+    assert first_in_list(views) == views.session(flow.sessions[SESSION])
+    assert set(first_in_list(views)["progress"]) == {"done", "total", "step", "testsPassed"}
+    assert set(first_in_list(views)["usage"]) == {"input", "output", "usd"}
+    assert set(first_in_list(views)["evidence"]) == {"source", "at"}
 
 
 @pytest.mark.anyio
-async def test_the_list_is_kept_until_facts_or_time_change_it(flow: Flow, views: Views) -> None:
+async def test_the_list_is_cached_until_facts_or_time_change_it(flow: Flow, views: Views) -> None:
     time = flow.clock
     assert isinstance(time, Time)
     await launch(flow)
     first = views.body(None)
     assert views.body(None) is first
-    assert shown(views)["status"] == "working"
+    assert first_in_list(views)["status"] == "working"
     await flow.append(Event(e.HeadMoved("c1"), 1001.0, "git", "h", "app", SESSION))
-    assert shown(views)["head"] == "c1"
+    assert first_in_list(views)["head"] == "c1"
     time.now = 1599.0
-    assert shown(views)["status"] == "working"
+    assert first_in_list(views)["status"] == "working"
     time.now = 1600.0
-    assert shown(views)["status"] == "stuck"
+    assert first_in_list(views)["status"] == "stuck"
     time.now = 1790.0
-    assert "13 min" in shown(views)["why"]
+    assert "13 min" in first_in_list(views)["why"]
     assert json.loads(views.body("other")) == {"sessions": []}
 
 
 @pytest.mark.anyio
-async def test_a_limit_ends_in_the_list_when_its_time_has_come(flow: Flow, views: Views) -> None:
+async def test_a_usage_limit_ends_in_the_list_at_its_reset_time(flow: Flow, views: Views) -> None:
     time = flow.clock
     assert isinstance(time, Time)
     await launch(flow)
     await flow.append(Event(e.AgentLimit(1100.0), 1001.0, "spool", "l", "app", SESSION, 1))
-    assert shown(views)["waitingFor"] == "the limit's reset at 1970-01-01T00:18:20Z"
+    assert first_in_list(views)["waitingFor"] == "the limit's reset at 1970-01-01T00:18:20Z"
     time.now = 1100.0
-    assert (shown(views)["status"], shown(views)["waitingFor"]) == ("limited", "its turn to go on")
+    assert (first_in_list(views)["status"], first_in_list(views)["waitingFor"]) == ("limited", "its turn to go on")
 
 
 @pytest.mark.anyio
-async def test_a_change_has_one_session_of_the_list_written_anew(
+async def test_a_change_renders_only_its_own_session_of_the_list(
     flow: Flow, views: Views, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = list[str]()
-    real = view_module.session_json
+    original = view_module.session_json
 
-    def counted(facts: SessionFacts, *more: Any) -> dict[str, Any]:
+    def recording_session_json(facts: SessionFacts, *more: Any) -> dict[str, Any]:
         written.append(facts.id)
-        return real(facts, *more)
+        return original(facts, *more)
 
-    monkeypatch.setattr(view_module, "session_json", counted)
+    monkeypatch.setattr(view_module, "session_json", recording_session_json)
     await flow.append(*(created(f"app-{number}") for number in range(50)))
     views.body(None)
     assert len(written) == 50
@@ -332,19 +333,19 @@ async def test_a_change_has_one_session_of_the_list_written_anew(
     assert written == ["app-7"]
 
 
-async def take(stream: AsyncIterator[Sequence[Event]]) -> list[int]:
+async def next_seqs(stream: AsyncIterator[Sequence[Event]]) -> list[int]:
     async with asyncio.timeout(60):
         return [event.seq for event in await anext(stream)]
 
 
 @pytest.mark.anyio
-async def test_a_reader_gets_the_past_then_the_present_without_gap_or_double(flow: Flow, feed: Feed) -> None:
+async def test_a_subscriber_gets_past_and_new_events_without_gaps_or_duplicates(flow: Flow, feed: Feed) -> None:
     await flow.append(*(report(number) for number in range(10)))
     stream = feed.subscribe(after=3)
-    assert await take(stream) == list(range(4, 11))
+    assert await next_seqs(stream) == list(range(4, 11))
     await flow.append(*(report(number) for number in range(10, 15)))
-    assert await take(stream) == list(range(11, 16))
-    waiting = asyncio.ensure_future(take(stream))
+    assert await next_seqs(stream) == list(range(11, 16))
+    waiting = asyncio.ensure_future(next_seqs(stream))
     await asyncio.sleep(0)
     await flow.append(report(15))
     assert await waiting == [16]
@@ -354,25 +355,25 @@ async def test_a_reader_gets_the_past_then_the_present_without_gap_or_double(flo
 
 
 @pytest.mark.anyio
-async def test_a_slow_reader_is_cut_off_and_comes_back_without_a_gap(
+async def test_a_slow_subscriber_is_disconnected_and_resumes_without_a_gap(
     flow: Flow, feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feed_module, "BACKLOG", 5)
     await flow.append(report(0))
     stream = feed.subscribe(after=0)
-    seen = await take(stream)
-    waiting = asyncio.ensure_future(take(stream))
+    seqs = await next_seqs(stream)
+    waiting = asyncio.ensure_future(next_seqs(stream))
     await asyncio.sleep(0)
     await flow.append(*(report(number) for number in range(1, 30)))
-    seen += await waiting
+    seqs += await waiting
     async with asyncio.timeout(60):
-        seen += [event.seq async for found in stream for event in found]
-    assert seen == list(range(1, len(seen) + 1)) and len(seen) < 30
-    assert await take(feed.subscribe(after=seen[-1])) == list(range(len(seen) + 1, 31))
+        seqs += [event.seq async for page in stream for event in page]
+    assert seqs == list(range(1, len(seqs) + 1)) and len(seqs) < 30
+    assert await next_seqs(feed.subscribe(after=seqs[-1])) == list(range(len(seqs) + 1, 31))
 
 
 @pytest.mark.anyio
-async def test_a_replay_tells_what_today_would_be_done(flow: Flow, feed: Feed) -> None:
+async def test_a_replay_shows_the_status_and_intents_of_each_event(flow: Flow, feed: Feed) -> None:
     await launch(flow)
     log = [event_json(event) for event in await flow.store.events()]
     steps = await feed.replay(log, None)
@@ -395,13 +396,13 @@ async def test_a_replay_tells_what_today_would_be_done(flow: Flow, feed: Feed) -
         None,
     ],
 )
-async def test_a_log_that_cannot_be_replayed_is_refused_by_the_number_of_its_event(feed: Feed, bad: Any) -> None:
+async def test_an_invalid_event_of_a_replayed_log_is_named_by_its_number(feed: Feed, bad: Any) -> None:
     with pytest.raises(UsageError, match="event 2 of the log"):
         await feed.replay([event_json(created()), bad], None)
 
 
 @pytest.mark.anyio
-async def test_a_log_written_by_hand_needs_no_keys(feed: Feed) -> None:
+async def test_a_log_for_replay_may_omit_keys_and_sequence_numbers(feed: Feed) -> None:
     line = {"type": "agent-done", "time": "2026-11-15T10:00:00Z", "session": SESSION, "source": "spool"}
     steps = await feed.replay([event_json(created()), line], None)
     assert [step["type"] for step in steps] == ["session-created", "agent-done"]
@@ -431,15 +432,15 @@ async def test_a_log_written_by_hand_needs_no_keys(feed: Feed) -> None:
         (b"a\n\n\n\n\n\nb\n\nc", "a\n\nb\n\nc"),
     ],
 )
-def test_terminal_bytes_become_readable(data: bytes, text: str) -> None:
+def test_terminal_output_becomes_readable_text(data: bytes, text: str) -> None:
     assert terminal_output.readable(data) == text
 
 
-def test_rubbing_out_a_lot_takes_no_time() -> None:
+def test_many_backspaces_are_processed_quickly() -> None:
     assert terminal_output.readable(b"a\b" * 200_000) == ""
 
 
-def test_the_tail_begins_with_a_line_if_there_is_one(tmp_path: Path) -> None:
+def test_the_tail_of_a_log_begins_with_a_complete_line(tmp_path: Path) -> None:
     log = tmp_path / "log"
     assert terminal_output.tail(log) == b""
     log.write_bytes(b"first line\nsecond\n\nthird\n")
