@@ -214,12 +214,12 @@ def test_a_plugin_has_the_defaults_of_its_base_class(tmp_path: Path, text: str) 
     assert agent.conversation_files({}, tmp_path, "x") is None
 
 
-def test_a_class_that_inherits_is_of_that_slot_whatever_methods_it_has(tmp_path: Path) -> None:
+def test_an_inheriting_class_belongs_to_the_slot_of_its_base_class(tmp_path: Path) -> None:
     text = AGENT.replace("Mine:", "Mine(Agent):") + "    async def open(self, window): ...\n"
     assert Registry([write(tmp_path, "mine.py", text)], tmp_path).problems() == []
 
 
-def test_a_class_that_inherits_and_lacks_a_method_is_told(tmp_path: Path) -> None:
+def test_an_inheriting_class_without_a_required_method_is_refused(tmp_path: Path) -> None:
     text = (
         AGENT.replace("Mine:", "Mine(Agent):").replace("    async def launch(self, context): ...\n", "")
         + "plugin = Mine\n"
@@ -232,19 +232,19 @@ def test_a_class_that_inherits_and_lacks_a_method_is_told(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("old", "new"), [("typed(self, text)", "escape_input"), ("unsent(self, screen, text)", "has_unsent_text")]
 )
-def test_a_method_under_its_earlier_name_is_told_its_new_one(tmp_path: Path, old: str, new: str) -> None:
+def test_an_old_method_name_is_refused_with_its_new_name(tmp_path: Path, old: str, new: str) -> None:
     registry = Registry([write(tmp_path, "mine.py", f"{AGENT}    def {old}: ...\n")], tmp_path)
     with pytest.raises(UsageError, match=rf"has {old.partition('(')[0]}, which is called {new} now: rename it"):
         registry.make("agent", "mine", {}, LocalHost())
 
 
-def test_an_import_of_a_class_under_its_earlier_name_is_told_its_new_one(tmp_path: Path) -> None:
+def test_an_old_class_name_is_refused_with_its_new_name(tmp_path: Path) -> None:
     registry = Registry([write(tmp_path, "mine.py", AGENT.replace("ScreenRules", "Found, ScreenRules", 1))], tmp_path)
     (problem,) = registry.problems()
     assert "has no Found any more: use InstalledAgent, see docs/upgrading.md" in problem.text
 
 
-def test_what_a_function_makes_has_to_inherit(tmp_path: Path) -> None:
+def test_the_object_a_factory_returns_must_inherit_from_its_protocol(tmp_path: Path) -> None:
     factory = "def plugin(config, host):\n    return Mine(config, host)\n"
     text = AGENT + factory + "plugin.detect = plugin.launch = print\n"
     registry = Registry([write(tmp_path, "mine.py", text)], tmp_path)
