@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from agent_orchestrator.cli.app import cli
-from agent_orchestrator.cli.common import Live
+from agent_orchestrator.cli.common import DaemonName
 from tests.docs.pages import blocks, name, prose
 
 SHELL = ("sh", "bash", "console")
@@ -87,7 +87,7 @@ def with_session(words: tuple[str, ...]) -> tuple[str, ...]:
     named = [
         value
         for param in ctx.command.params
-        if isinstance(param.type, Live) and param.type.kind in ("sessions", "any")
+        if isinstance(param.type, DaemonName) and param.type.kind in ("sessions", "any")
         for value in _several(ctx.params.get(param.name or ""))
     ]
     return tuple("S" if word in named else word for word in words)

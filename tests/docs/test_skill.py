@@ -10,10 +10,10 @@ import pytest
 from ruamel.yaml import YAML
 
 from agent_orchestrator.cli.app import COMMANDS, cli
-from agent_orchestrator.cli.setup.skill import NAME, text
+from agent_orchestrator.cli.setup.skill import NAME, skill_text
 from tests.docs.pages import PACKAGE, ROOT
 
-_HEAD, _BODY = re.fullmatch(r"---\n(.*?\n)---\n(.*)", text(), re.DOTALL).groups()  # type: ignore[union-attr]
+_HEAD, _BODY = re.fullmatch(r"---\n(.*?\n)---\n(.*)", skill_text(), re.DOTALL).groups()  # type: ignore[union-attr]
 
 
 def _named() -> list[str]:

@@ -1,7 +1,7 @@
-"""The commands: one module per group, each loaded only when one of its commands runs.
+"""The commands: one module per group, each imported only when one of its commands runs.
 
-A command asks the daemon through `client/daemon_client.py` and shows the answer. No module of the daemon may be imported here, nor
-anything that takes long to import. `app.py` says which command is in which module.
+A command calls the daemon through `client/daemon_client.py` and prints the answer. Modules of the daemon and slow
+imports are not allowed here. `app.py` has the table of commands and their modules.
 """
 
 from agent_orchestrator.cli.app import main

@@ -1,4 +1,4 @@
-"""`ao api`: any route of the HTTP API, from the shell."""
+"""`ao api`: send a request to any route of the HTTP API from the shell."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agent_orchestrator.cli import out
 from agent_orchestrator.cli.common import client, read_text
 from agent_orchestrator.errors import UsageError
 
-_ROOTS = ("/api/", "/healthz", "/openapi.json", "/metrics")
+_ROUTE_ROOTS = ("/api/", "/healthz", "/openapi.json", "/metrics")
 
 
 @click.command()
@@ -33,10 +33,10 @@ def api(method: str, path: str, data: str | None, headers: tuple[str, ...]) -> i
     with client().stream(
         method.upper(), full_path(path), _data(data), headers=_headers(headers), timeout=600.0, check=False
     ) as stream:
-        body, show = b"", _shown() if sys.stdout.isatty() else _as_it_is
-        while piece := stream.chunk():
-            show(piece)
-            body = piece if stream.status < 400 else body + piece
+        body, write_chunk = b"", _terminal_printer() if sys.stdout.isatty() else _write_raw
+        while chunk := stream.chunk():
+            write_chunk(chunk)
+            body = chunk if stream.status < 400 else body + chunk
         if body and not body.endswith(b"\n"):
             print()
         if stream.status >= 400:
@@ -46,28 +46,28 @@ def api(method: str, path: str, data: str | None, headers: tuple[str, ...]) -> i
     return 0
 
 
-def _as_it_is(piece: bytes) -> None:
-    """For a program: byte for byte."""
-    sys.stdout.buffer.write(piece)
+def _write_raw(chunk: bytes) -> None:
+    """Write bytes unchanged to standard output."""
+    sys.stdout.buffer.write(chunk)
     sys.stdout.buffer.flush()
 
 
-def _shown() -> Callable[[bytes], None]:
-    """For a person: what would steer the terminal is escaped, also where it comes in two pieces."""
+def _terminal_printer() -> Callable[[bytes], None]:
+    """Return a function that prints chunks of text with terminal control characters escaped, across chunk borders."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def show(piece: bytes) -> None:
-        print(out.escaped(decoder.decode(piece)), end="", flush=True)
+    def show(chunk: bytes) -> None:
+        print(out.escape_json(decoder.decode(chunk)), end="", flush=True)
 
     return show
 
 
 def full_path(path: str) -> str:
-    """A route as it is served: `sessions` and `/sessions` are `/api/sessions`."""
+    """Return the full path of a route: `sessions` and `/sessions` become `/api/sessions`."""
     if not path.isprintable() or " " in path or not path:
         raise UsageError(f"{path!r} is not a path", "percent-encode spaces and control characters")
     rooted = path if path.startswith("/") else f"/{path}"
-    return rooted if rooted.startswith(_ROOTS) else f"/api{rooted}"
+    return rooted if rooted.startswith(_ROUTE_ROOTS) else f"/api{rooted}"
 
 
 def _data(data: str | None) -> bytes | None:
@@ -82,10 +82,10 @@ def _data(data: str | None) -> bytes | None:
 
 
 def _headers(headers: tuple[str, ...]) -> dict[str, str]:
-    found = {}
+    parsed = {}
     for header in headers:
         name, colon, value = header.partition(":")
         if not colon or not name.strip() or not header.isprintable():
             raise UsageError(f"{header!r} is not a header", "write it as NAME:VALUE")
-        found[name.strip()] = value.strip()
-    return found
+        parsed[name.strip()] = value.strip()
+    return parsed

@@ -1,4 +1,4 @@
-"""What commands share: their client, and the arguments and options that many of them take."""
+"""What commands share: the client, and the arguments and options that many of them take."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 def client(*, start: bool = True) -> Client:
-    """The daemon's client for a command: notices are told on standard error, to a person also why it takes long."""
+    """Return the daemon's client for a command; notices are printed on standard error, waiting notes only on a terminal."""
     ao = Client(start=start, notice=out.note, waiting=out.note if sys.stderr.isatty() else None)
     click.get_current_context().call_on_close(ao.close)
     return ao
 
 
-class Live(TextType):
-    """A name that the daemon knows; shells complete it from the file of its kind."""
+class DaemonName(TextType):
+    """Parameter type of a name that the daemon knows; shells complete it from the file of its kind."""
 
     def __init__(self, kind: str, name: str = "") -> None:
         self.kind = kind
@@ -44,15 +44,15 @@ class Live(TextType):
         return text
 
 
-class LiveText(Live):
-    """A text that may be such a name; empty ones are for the command to judge."""
+class DaemonNameOrText(DaemonName):
+    """Parameter type of a text that may be such a name; the command itself checks empty ones."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ARG002
         return str(value)
 
 
-SESSION, PROJECT, AGENT = Live("sessions"), Live("projects"), Live("agents")
-PLAN, FIX, NODE = LiveText("plans"), Live("fixes", "run"), Live("nodes")
+SESSION, PROJECT, AGENT = DaemonName("sessions"), DaemonName("projects"), DaemonName("agents")
+PLAN, FIX, NODE = DaemonNameOrText("plans"), DaemonName("fixes", "run"), DaemonName("nodes")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 session_argument = click.argument("session", metavar="S", type=SESSION)
@@ -61,30 +61,30 @@ all_option = click.option("-A", "--all-projects", is_flag=True, help="All projec
 
 
 def scope_options(command: Decorated) -> Decorated:
-    """`-p` and `-A`."""
+    """Add the options `-p` and `-A` to a command."""
     return project_option(all_option(command))
 
 
 def first_use_options(command: Decorated) -> Decorated:
-    """`--yes` and `--no-prove`: whether what was detected in a new repository is proven."""
+    """Add the options `--yes` and `--no-prove` to a command that may register a new repository."""
     command = click.option("--no-prove", is_flag=True, help="Write what was detected without running it.")(command)
     return click.option("-y", "--yes", is_flag=True, help="Do not ask: trust the commands, and prove them.")(command)
 
 
 def scope(project: str | None, all_projects: bool) -> dict[str, str | int | None]:
-    """The query that says which projects are meant; empty: the one here."""
+    """Return the query that selects the projects; it is empty for the project here."""
     if project and all_projects:
         raise UsageError("-p and -A exclude each other", "give one of them")
     return {"project": project, "all": all_projects}
 
 
-def session_path(session: str, rest: str = "") -> str:
-    """The path of a session's route."""
-    return f"/api/sessions/{quote(session)}{rest}"
+def session_path(session: str, suffix: str = "") -> str:
+    """Return the path of a session's route."""
+    return f"/api/sessions/{quote(session)}{suffix}"
 
 
 def read_text(file: str) -> str:
-    """The text of a file, or of standard input for `-`."""
+    """Return the text of a file, or of standard input for `-`."""
     try:
         if file == "-":
             return sys.stdin.read()
@@ -96,8 +96,8 @@ def read_text(file: str) -> str:
         raise UsageError(f"{file} cannot be read: {error.strerror}", "check its name") from None
 
 
-def text_of(words: tuple[str, ...], file: str | None, what: str) -> str:
-    """A text given as words, as `-` for standard input, or as a file; not as two of them."""
+def read_argument(words: tuple[str, ...], file: str | None, what: str) -> str:
+    """Return a text given as words, as `-` for standard input, or as a file; raise UsageError if it is given twice or empty."""
     if file and words:
         raise UsageError(f"the {what} is given twice, as text and as a file", "give one of them")
     text = read_text(file) if file else read_text("-") if words == ("-",) else " ".join(words)
@@ -106,32 +106,32 @@ def text_of(words: tuple[str, ...], file: str | None, what: str) -> str:
     return text
 
 
-def interactive() -> bool:
-    """Whether a person sits at both ends."""
-    return can_answer() and sys.stdout.isatty()
+def is_interactive() -> bool:
+    """Return whether standard input and standard output are terminals."""
+    return can_ask() and sys.stdout.isatty()
 
 
-def can_answer() -> bool:
-    """Whether a person can be asked, wherever the words go."""
+def can_ask() -> bool:
+    """Return whether standard input is a terminal, so that a person can be asked."""
     return sys.stdin.isatty()
 
 
-def editor() -> str | None:
-    """The person's editor, as it would be typed."""
+def editor_command() -> str | None:
+    """Return the person's editor command, or None if none is set."""
     return os.environ.get("VISUAL") or os.environ.get("EDITOR")
 
 
-def follow(ao: Client, path: str, use: Callable[[Stream], None], last: str = "") -> NoReturn:
-    """Use the event stream from after event `last`, again and again as the daemon goes and comes; it is not started for that."""
+def follow(ao: Client, path: str, handle: Callable[[Stream], None], last_id: str = "") -> NoReturn:
+    """Handle the event stream from after event `last_id` for ever and reconnect after each break; a stopped daemon is not started."""
     while True:
-        headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last} if last else {})
+        headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last_id} if last_id else {})
         try:
             with ao.stream("GET", path, headers=headers) as stream:
                 ao.start = False
                 try:
-                    use(stream)
+                    handle(stream)
                 finally:
-                    last = stream.last_id or last
+                    last_id = stream.last_id or last_id
         except (Broken, NotRunning):
             if ao.start:
                 raise
@@ -140,12 +140,12 @@ def follow(ao: Client, path: str, use: Callable[[Stream], None], last: str = "")
 
 
 class Failures:
-    """Errors of a command that goes on with the rest; each is told at once."""
+    """Errors of a command that continues with its other arguments; each is printed at once."""
 
     def __init__(self) -> None:
         self.code = 0
 
-    def tell(self, error: AoError) -> None:
-        """Tell of one; the first one's exit code counts."""
+    def report(self, error: AoError) -> None:
+        """Print an error; the exit code of the first one is kept."""
         out.note(str(error))
         self.code = self.code or error.exit_code

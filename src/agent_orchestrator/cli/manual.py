@@ -1,4 +1,4 @@
-"""Writes the man page ao(1) from the commands themselves: `python -m agent_orchestrator.cli.manual FILE`."""
+"""Write the man page ao(1) from the commands themselves: `python -m agent_orchestrator.cli.manual FILE`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from agent_orchestrator import __version__
 from agent_orchestrator.cli.app import COMMANDS, EVERYDAY, MORE, cli
 
-_BEGINNING = r"""
+_HEADER = r"""
 .SH NAME
 ao \- run a fleet of coding agents, each in its own Git worktree
 .SH SYNOPSIS
@@ -34,7 +34,7 @@ means another project,
 all of them. A session is named by its id, its name, or a unique beginning of one of them.
 """
 
-_END = r"""
+_FOOTER = r"""
 .SH EXIT STATUS
 .TS
 l l.
@@ -80,48 +80,48 @@ What the daemon has to say.
 """
 
 
-def manual() -> str:
-    """The whole page."""
+def man_page() -> str:
+    """Return the whole page."""
     root = cli.make_context("ao", ["status"], resilient_parsing=True)
-    parts = [f'\'\\" t\n.TH AO 1 "" "Agent Orchestrator {__version__}" "User Commands"', _BEGINNING.strip()]
+    parts = [f'\'\\" t\n.TH AO 1 "" "Agent Orchestrator {__version__}" "User Commands"', _HEADER.strip()]
     for title, entries in (("EVERYDAY COMMANDS", EVERYDAY), ("MORE COMMANDS", MORE)):
         parts.append(f".SH {title}")
         for name, entry in entries.items():
             command = cli.get_command(root, name)
             if command is not None and not entry.alias_of:
                 parts += _sections(command, click.Context(command, info_name=name, parent=root))
-    return "\n".join([*parts, _END.strip()]) + "\n"
+    return "\n".join([*parts, _FOOTER.strip()]) + "\n"
 
 
 def _sections(command: click.Command, ctx: click.Context) -> Iterator[str]:
     pieces = [piece for piece in command.collect_usage_pieces(ctx) if piece != "[OPTIONS]"]
     arguments = " ".join(pieces)
-    yield f".SS {_plain(f'{ctx.command_path} {arguments}'.rstrip())}"
-    same = [name for name, entry in COMMANDS.items() if entry.alias_of == ctx.info_name]
-    if same and ctx.command_path.count(" ") == 1:
-        yield f"Also \\fBao {', ao '.join(map(_plain, same))}\\fR.\n.PP"
-    yield "\n.PP\n".join(_text(paragraph) for paragraph in (command.help or "").split("\n\n"))
+    yield f".SS {_escape(f'{ctx.command_path} {arguments}'.rstrip())}"
+    aliases = [name for name, entry in COMMANDS.items() if entry.alias_of == ctx.info_name]
+    if aliases and ctx.command_path.count(" ") == 1:
+        yield f"Also \\fBao {', ao '.join(map(_escape, aliases))}\\fR.\n.PP"
+    yield "\n.PP\n".join(_format_paragraph(paragraph) for paragraph in (command.help or "").split("\n\n"))
     for option in command.params:
         if isinstance(option, click.Option) and (record := option.get_help_record(ctx)):
-            yield f".TP\n\\fB{_plain(record[0])}\\fR\n{_text(record[1])}"
+            yield f".TP\n\\fB{_escape(record[0])}\\fR\n{_format_paragraph(record[1])}"
     if isinstance(command, click.Group):
-        for name, below in command.commands.items():
-            yield from _sections(below, click.Context(below, info_name=name, parent=ctx))
+        for name, subcommand in command.commands.items():
+            yield from _sections(subcommand, click.Context(subcommand, info_name=name, parent=ctx))
 
 
-def _text(paragraph: str) -> str:
-    """A paragraph, with what stands in backticks in bold."""
-    plain = _plain(" ".join(paragraph.split()))
+def _format_paragraph(paragraph: str) -> str:
+    """Return a paragraph in roff, with text in backticks in bold."""
+    plain = _escape(" ".join(paragraph.split()))
     marked = re.sub(r"`([^`]+)`", r"\\fB\1\\fR", plain)
     return rf"\&{marked}" if marked[:1] in (".", "'") else marked
 
 
-def _plain(text: str) -> str:
-    """As roff takes it for letters."""
+def _escape(text: str) -> str:
+    """Escape characters that roff treats specially."""
     letters = {"\\": r"\e", "-": r"\-", "…": "...", "·": "|"}
     return "".join(letters.get(letter, letter) for letter in text)
 
 
 if __name__ == "__main__":
     with open(sys.argv[1], "w", encoding="utf-8") as file:
-        file.write(manual())
+        file.write(man_page())

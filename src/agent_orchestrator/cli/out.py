@@ -1,4 +1,4 @@
-"""How things look in a terminal: tables, colours, ages, JSON."""
+"""Terminal output: tables, colours, ages, JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agent_orchestrator.base.http_client import Answer
 Row = Sequence[str]
 
 _COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
-_WIDE = (
+_WIDE_RANGES = (
     (0x1100, 0x115F),
     (0x2E80, 0xA4CF),
     (0xAC00, 0xD7A3),
@@ -24,50 +24,52 @@ _WIDE = (
     (0x1F300, 0x1FAFF),
     (0x20000, 0x3FFFD),
 )
-_UNSEEN = (
+_INVISIBLE = (
     *((0x00AD, 0x00AD), (0x034F, 0x034F), (0x061C, 0x061C), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F)),
     *((0x200B, 0x200B), (0x200E, 0x200F), (0x2028, 0x202E), (0x2060, 0x206F), (0x3164, 0x3164), (0xFEFF, 0xFEFF)),
     *((0xFFA0, 0xFFA0), (0xFFF0, 0xFFFB), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF)),
 )
-"""Characters that nobody sees: directions, zero widths, fillers, tags."""
+"""Invisible characters: directions, zero widths, fillers, tags."""
 _CONTROL = (
     {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
-    | {code: None for first, last in _UNSEEN for code in range(first, last + 1)}
+    | {code: None for first, last in _INVISIBLE for code in range(first, last + 1)}
     | dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
 )
 _CONTROL_ONE_LINE = _CONTROL | dict.fromkeys((9, 10, 13, 0x2028, 0x2029), " ")
 
 
 def clean(text: object) -> str:
-    """Text from outside without control characters, so that it cannot steer the terminal."""
+    """Remove control characters from untrusted text, so that it cannot control the terminal."""
     return str(text).translate(_CONTROL)
 
 
 def one_line(text: object) -> str:
-    """Text from outside as one line, without control characters."""
+    """Return untrusted text as one line without control characters."""
     return " ".join(str(text).translate(_CONTROL_ONE_LINE).split())
 
 
-def seen(text: str) -> str:
-    """Text from outside in which nothing is hidden: what nobody sees is written as its number. Ends of lines are ends of lines."""
+def reveal_hidden(text: str) -> str:
+    """Return untrusted text with invisible characters written as code points; line ends are kept."""
     text = text.replace("\r\n", "\n")
-    return text.translate({ord(one): f"⟦U+{ord(one):04X}⟧" for one in set(text) if ord(one) in _CONTROL})
+    return text.translate(
+        {ord(character): f"⟦U+{ord(character):04X}⟧" for character in set(text) if ord(character) in _CONTROL}
+    )
 
 
-def coloured() -> bool:
-    """Whether standard output is to have colours."""
+def has_colours() -> bool:
+    """Return whether standard output should have colours."""
     return "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb" and sys.stdout.isatty()
 
 
 def paint(text: str, *styles: str) -> str:
-    """Text in a style, where there are colours."""
-    if not styles or not text or not coloured():
+    """Return the text in a style, or unchanged if there are no colours."""
+    if not styles or not text or not has_colours():
         return text
     return f"\033[{';'.join(_COLOURS[style] for style in styles)}m{text}\033[0m"
 
 
 def width() -> int:
-    """Columns of the terminal; very many where there is none, so that nothing is cut for a pipe."""
+    """Return the terminal's columns; a very large number without a terminal, so that nothing is cut."""
     if not sys.stdout.isatty():
         return 10_000
     import shutil
@@ -76,7 +78,7 @@ def width() -> int:
 
 
 def cells(text: str) -> int:
-    """How many columns a text takes."""
+    """Return the number of columns that a text takes."""
     if text.isascii():
         return len(text)
     import unicodedata
@@ -85,63 +87,64 @@ def cells(text: str) -> int:
     for character in text:
         code = ord(character)
         if not unicodedata.combining(character) and code not in (0x200B, 0x200D, 0xFE0E, 0xFE0F):
-            count += 2 if any(low <= code <= high for low, high in _WIDE) else 1
+            count += 2 if any(first <= code <= last for first, last in _WIDE_RANGES) else 1
     return count
 
 
 def fit(text: str, columns: int) -> str:
-    """A text cut to so many columns, with … where something is missing."""
+    """Cut a text to that many columns, with … at the cut."""
     if cells(text) <= columns:
         return text
-    room = columns - 1
-    for place, character in enumerate(text):
-        room -= cells(character)
-        if room < 0:
-            text = text[:place]
+    remaining = columns - 1
+    for index, character in enumerate(text):
+        remaining -= cells(character)
+        if remaining < 0:
+            text = text[:index]
             break
     return text.rstrip() + "…"
 
 
 def pad(text: str, columns: int) -> str:
-    """A text filled up to so many columns."""
+    """Pad a text with spaces to that many columns."""
     return text + " " * (columns - cells(text))
 
 
 def columns_for(rows: Iterable[Row], *, shrink: int | None = None, indent: int = 0) -> list[int]:
-    """The width of each column so that a row fits the terminal; `shrink` is the column that gives way first."""
+    """Return the column widths with which a row fits the terminal; the column `shrink` is cut first."""
     widths = [max(map(cells, column)) for column in zip(*rows, strict=True)]
-    over = sum(widths) + 2 * (len(widths) - 1) + indent - width()
-    order = ([shrink] if shrink is not None else []) + sorted(range(len(widths)), key=lambda index: -widths[index])
-    for index in order:
-        if over <= 0:
+    excess = sum(widths) + 2 * (len(widths) - 1) + indent - width()
+    cut_order = ([shrink] if shrink is not None else []) + sorted(range(len(widths)), key=lambda index: -widths[index])
+    for index in cut_order:
+        if excess <= 0:
             break
-        cut = min(over, max(0, widths[index] - 8))
+        cut = min(excess, max(0, widths[index] - 8))
         widths[index] -= cut
-        over -= cut
+        excess -= cut
     return widths
 
 
-def fitting(
-    header: Row, rows: Sequence[Row], drop: Sequence[str], *, shrink: str, least: int = 8, indent: int = 0
+def drop_columns(
+    header: Row, rows: Sequence[Row], drop: Sequence[str], *, shrink: str, min_width: int = 8, indent: int = 0
 ) -> tuple[Row, list[Row]]:
-    """Header and rows without those of the columns `drop`, one after the other, that the terminal has no room for.
+    """Return header and rows without as many of the columns `drop`, in their order, as do not fit the terminal.
 
-    The column `shrink` may be cut, down to `least`, before another one has to go."""
-    kept = [*header]
+    The column `shrink` may be cut down to `min_width` before another column is dropped.
+    """
+    kept_columns = [*header]
     for name in drop:
-        places = [header.index(one) for one in kept]
-        widths = [max(cells(row[place]) for row in (header, *rows)) for place in places]
-        if shrink in kept:
-            widths[kept.index(shrink)] = min(widths[kept.index(shrink)], least)
+        indexes = [header.index(column) for column in kept_columns]
+        widths = [max(cells(row[index]) for row in (header, *rows)) for index in indexes]
+        if shrink in kept_columns:
+            widths[kept_columns.index(shrink)] = min(widths[kept_columns.index(shrink)], min_width)
         if sum(widths) + 2 * (len(widths) - 1) + indent <= width():
             break
-        kept.remove(name)
-    places = [header.index(one) for one in kept]
-    return kept, [[row[place] for place in places] for row in rows]
+        kept_columns.remove(name)
+    indexes = [header.index(column) for column in kept_columns]
+    return kept_columns, [[row[index] for index in indexes] for row in rows]
 
 
-def wrapped(text: str, indent: str) -> list[str]:
-    """A text in lines as wide as the terminal, each with this in front of it."""
+def wrap(text: str, indent: str) -> list[str]:
+    """Wrap a text to the terminal's width, each line with the indent."""
     import textwrap
 
     return textwrap.wrap(
@@ -150,15 +153,15 @@ def wrapped(text: str, indent: str) -> list[str]:
 
 
 def table(header: Row, rows: Sequence[Row], *, shrink: int | None = None) -> list[str]:
-    """Lines of a table as wide as the terminal allows."""
-    shown = [[one_line(cell) for cell in row] for row in rows]
-    widths = columns_for([header, *shown], shrink=shrink)
+    """Return the lines of a table as wide as the terminal allows."""
+    clean_rows = [[one_line(cell) for cell in row] for row in rows]
+    widths = columns_for([header, *clean_rows], shrink=shrink)
     lines = [paint(line(header, widths), "dim")]
-    return lines + [line(row, widths) for row in shown]
+    return lines + [line(row, widths) for row in clean_rows]
 
 
 def line(row: Row, widths: Sequence[int]) -> str:
-    """One row of a table."""
+    """Return one row of a table."""
     return "  ".join(pad(fit(cell, columns), columns) for cell, columns in zip(row, widths, strict=True)).rstrip()
 
 
@@ -170,27 +173,27 @@ def show(lines: Iterable[str]) -> None:
 
 
 def print_json(data: Any) -> None:
-    """Print a JSON document: indented for a person, on one line for a program. What would steer a terminal is escaped for it."""
+    """Print a JSON document: indented on a terminal, else on one line. Control characters are escaped on a terminal."""
     if sys.stdout.isatty():
-        print(escaped(json.dumps(data, indent=2, ensure_ascii=False)))
+        print(escape_json(json.dumps(data, indent=2, ensure_ascii=False)))
     else:
         print(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
 
 
 def print_json_line(data: Any) -> None:
-    """Print a JSON document of a series, on a line of its own. What would steer a terminal is escaped for it."""
+    """Print a JSON document on one line. Control characters are escaped on a terminal."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    print(escaped(text) if sys.stdout.isatty() else text)
+    print(escape_json(text) if sys.stdout.isatty() else text)
 
 
-def escaped(text: str) -> str:
-    """JSON that says the same, without a character that would steer a terminal."""
-    strange = {letter for letter in text if ord(letter) in _CONTROL}
-    return text.translate({ord(letter): json.dumps(letter)[1:-1] for letter in strange})
+def escape_json(text: str) -> str:
+    """Return equivalent JSON without characters that control a terminal."""
+    unsafe = {character for character in text if ord(character) in _CONTROL}
+    return text.translate({ord(character): json.dumps(character)[1:-1] for character in unsafe})
 
 
 def print_body(answer: Answer) -> None:
-    """Print an answer's JSON as it came, for a program; indented for a person."""
+    """Print an answer's JSON unchanged, or indented on a terminal."""
     if sys.stdout.isatty():
         print_json(answer.json())
     else:
@@ -198,18 +201,18 @@ def print_body(answer: Answer) -> None:
 
 
 def note(text: str) -> None:
-    """Tell the person something that is not the command's result."""
+    """Print a message for the person on standard error, apart from the command's result."""
     print(f"ao: {one_line(text)}", file=sys.stderr, flush=True)
 
 
-def author(each: dict[str, Any]) -> str:
-    """Who said something, and whether he is a stranger to the repository."""
-    strange = {"no": " (may not write to the repository)", "unknown": " (perhaps may not write to the repository)"}
-    return f"{one_line(each['author'])}{strange.get(str(each.get('writeAccess')), '')}"
+def author_text(item: dict[str, Any]) -> str:
+    """Return the author, with a note if it may not or perhaps may not write to the repository."""
+    notes = {"no": " (may not write to the repository)", "unknown": " (perhaps may not write to the repository)"}
+    return f"{one_line(item['author'])}{notes.get(str(item.get('writeAccess')), '')}"
 
 
 def age(time: object, now: datetime | None = None) -> str:
-    """How long ago a time was: `40 s`, `12 min`, `3 h`, `5 d`; empty if unknown."""
+    """Return how long ago a time was: `40 s`, `12 min`, `3 h`, `5 d`; empty if it is unknown."""
     if not isinstance(time, str):
         return ""
     try:
@@ -224,7 +227,7 @@ def age(time: object, now: datetime | None = None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """As one writes it: `30m`, `20s`."""
+    """Return a duration in its largest whole unit: `30m`, `20s`."""
     for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
         if seconds >= size and seconds % size == 0:
             return f"{seconds / size:g}{unit}"
@@ -232,5 +235,5 @@ def duration(seconds: float) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """`1 session`, `2 sessions`."""
+    """Return the count with its noun: `1 session`, `2 sessions`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

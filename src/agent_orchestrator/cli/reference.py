@@ -1,4 +1,4 @@
-"""Writes docs/reference/commands.md from the commands themselves: `python -m agent_orchestrator.cli.reference FILE`."""
+"""Write docs/reference/commands.md from the commands themselves: `python -m agent_orchestrator.cli.reference FILE`."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ An error is one line on standard error that says what is wrong and what to do ne
 `NO_COLOR` switches colours off."""
 
 
-def reference() -> str:
-    """The whole page."""
+def reference_page() -> str:
+    """Return the whole page."""
     root = cli.make_context("ao", ["status"], resilient_parsing=True)
     parts = [_INTRO]
     for title, entries in (("Everyday", EVERYDAY), ("More", MORE)):
@@ -57,8 +57,8 @@ def _sections(command: click.Command, ctx: click.Context) -> Iterator[str]:
     if rows := [_option(option, ctx) for option in command.params if isinstance(option, click.Option)]:
         yield "\n".join(["| option | |", "|---|---|", *rows])
     if isinstance(command, click.Group):
-        for name, below in command.commands.items():
-            yield from _sections(below, click.Context(below, info_name=name, parent=ctx))
+        for name, subcommand in command.commands.items():
+            yield from _sections(subcommand, click.Context(subcommand, info_name=name, parent=ctx))
 
 
 def _option(option: click.Option, ctx: click.Context) -> str:
@@ -68,4 +68,4 @@ def _option(option: click.Option, ctx: click.Context) -> str:
 
 if __name__ == "__main__":
     with open(sys.argv[1], "w", encoding="utf-8") as file:
-        file.write(reference())
+        file.write(reference_page())

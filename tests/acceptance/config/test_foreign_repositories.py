@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.cli.sessions.open import attach_command
-from agent_orchestrator.cli.top.actions import command
+from agent_orchestrator.cli.top.actions import ao_command
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.acceptance.commands import assert_refused
@@ -146,7 +146,7 @@ def test_a_folder_named_like_a_module_is_not_imported(box: Sandbox, tmp_path: Pa
         attach_command(str(box.home.path), "namesake-x"), cwd=workspace, env=box.env, capture_output=True, text=True
     )
     assert window.returncode == 2 and "ao attach needs a terminal" in window.stderr, window.stderr
-    subprocess.run(command("open", "namesake-x", "--print"), cwd=repo, env=box.env, capture_output=True, check=False)
+    subprocess.run(ao_command("open", "namesake-x", "--print"), cwd=repo, env=box.env, capture_output=True, check=False)
     with Sandbox(tmp_path / "other") as other:
         ao = [sys.executable, "-P", "-m", "agent_orchestrator", "start", "--foreground", "--no-open", "--port", "0"]
         daemon = subprocess.Popen(ao, cwd=repo, env=other.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

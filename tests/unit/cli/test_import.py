@@ -27,7 +27,7 @@ def asked(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return Reply({**told, "commands": [], "digest": ""})
 
     daemon.route("POST", "/api/config/import", answer)
-    monkeypatch.setattr(import_config, "interactive", lambda: True)
+    monkeypatch.setattr(import_config, "is_interactive", lambda: True)
     return []
 
 

@@ -7,27 +7,27 @@ from pathlib import Path
 import click
 
 from agent_orchestrator.cli.app import COMMANDS, cli
-from agent_orchestrator.cli.manual import manual
-from agent_orchestrator.cli.reference import reference
+from agent_orchestrator.cli.manual import man_page
+from agent_orchestrator.cli.reference import reference_page
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "commands.md"
 MANUAL = PAGE.with_name("ao.1")
 
 
 def test_the_page_is_what_the_commands_say() -> None:
-    assert PAGE.read_text() == reference(), (
+    assert PAGE.read_text() == reference_page(), (
         f"run `python -m agent_orchestrator.cli.reference {PAGE.relative_to(Path.cwd())}`"
     )
 
 
 def test_the_man_page_is_what_the_commands_say() -> None:
-    assert MANUAL.read_text() == manual(), (
+    assert MANUAL.read_text() == man_page(), (
         f"run `python -m agent_orchestrator.cli.manual {MANUAL.relative_to(Path.cwd())}`"
     )
 
 
 def test_the_man_page_has_every_command_and_nothing_that_roff_takes_amiss() -> None:
-    lines = manual().splitlines()
+    lines = man_page().splitlines()
     known = {"TH", "SH", "SS", "TP", "PP", "B", "BI", "BR", "I", "TS", "TE", "br"}
     assert {line[1:].split()[0] for line in lines if line.startswith(".")} == known
     headings = [line.replace("\\-", "-") for line in lines if line.startswith(".SS ao ")]

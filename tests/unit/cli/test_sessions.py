@@ -160,7 +160,7 @@ def test_the_editor_is_asked_when_no_task_is_given(
     script = tmp_path / "ed"
     script.write_text('#!/bin/sh\nprintf "# comment\\nwrite more tests\\n" > "$1"\n')
     script.chmod(0o755)
-    monkeypatch.setattr("agent_orchestrator.cli.sessions.new.interactive", lambda: True)
+    monkeypatch.setattr("agent_orchestrator.cli.sessions.new.is_interactive", lambda: True)
     monkeypatch.setenv("EDITOR", str(script))
     assert run("new", "--no-wait").code == 0
     assert made(sessions) == [{"prompt": "write more tests"}]
@@ -290,7 +290,7 @@ def test_a_decision_for_one_of_several_is_not_guessed(asking: Daemon, run: Run) 
 
 
 def test_answers_in_turn(asking: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent_orchestrator.cli.sessions.answer.interactive", lambda: True)
+    monkeypatch.setattr("agent_orchestrator.cli.sessions.answer.is_interactive", lambda: True)
     monkeypatch.setattr("sys.stdin", io.StringIO("SQLite\nA\n"))
     ran = run("answer")
     assert ran.code == 0 and "| I looked" in ran.out
@@ -305,7 +305,7 @@ def test_a_message_that_waits_for_a_word_is_shown_whole_and_named(
 ) -> None:
     held = {"session": "app-c", "kind": "message", "text": "words of eve", "message": "r-1", "since": None}
     asking.route("GET", "/api/questions", {"questions": [held | {"context": [f"line {n}" for n in range(40)]}] * 2})
-    monkeypatch.setattr("agent_orchestrator.cli.sessions.answer.interactive", lambda: True)
+    monkeypatch.setattr("agent_orchestrator.cli.sessions.answer.is_interactive", lambda: True)
     monkeypatch.setattr("sys.stdin", io.StringIO("a\nd\n"))
     ran = run("answer")
     assert "| line 0\n" in ran.out and "words of eve" in ran.out and "refuse it" in ran.out
@@ -318,7 +318,7 @@ def test_a_message_that_waits_for_a_word_is_shown_whole_and_named(
 def test_a_question_can_be_skipped_and_the_round_left(
     asking: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent_orchestrator.cli.sessions.answer.interactive", lambda: True)
+    monkeypatch.setattr("agent_orchestrator.cli.sessions.answer.is_interactive", lambda: True)
     monkeypatch.setattr("sys.stdin", io.StringIO("\nq\n"))
     assert run("answer").code == 0 and answers(asking) == []
 

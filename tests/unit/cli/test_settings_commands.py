@@ -126,7 +126,7 @@ def test_trust_shows_the_commands(daemon: Daemon, run: Run) -> None:
 def test_trust_asks_for_what_it_needs(
     daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch, commands: list[str], trusted: bool, said: str
 ) -> None:
-    monkeypatch.setattr("agent_orchestrator.cli.setup.projects.can_answer", lambda: True)
+    monkeypatch.setattr("agent_orchestrator.cli.setup.projects.can_ask", lambda: True)
     daemon.route("GET", "/api/projects/trust", {"project": "app", "commands": commands, "trusted": trusted})
     daemon.route("POST", "/api/projects/trust", {"project": "app", "commands": commands, "trusted": True})
     ran = run("trust")

@@ -63,7 +63,7 @@ def test_into_the_repository_from_any_folder_of_it(
 
 def test_an_older_one_of_ours_is_updated(user: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as then:
-        then.setattr(skill, "text", lambda: "---\nname: agent-orchestrator\n---\nold words\n")
+        then.setattr(skill, "skill_text", lambda: "---\nname: agent-orchestrator\n---\nold words\n")
         then.setattr(skill, "__version__", "0.0.1")
         run("skill", "install")
     assert [line.split()[0] for line in run("skill", "install").out.splitlines()] == ["updated", "updated"]
@@ -85,7 +85,7 @@ def test_what_the_user_changed_is_left_alone(user: Path, run: Run, own: str | No
 
 def test_printing_writes_nothing(user: Path, run: Run) -> None:
     ran = run("skill", "install", "--print")
-    assert ran.out == skill.text() and not (user / ".claude").exists()
+    assert ran.out == skill.skill_text() and not (user / ".claude").exists()
 
 
 def test_a_place_that_cannot_be_written_is_told_in_a_line(user: Path, run: Run) -> None:

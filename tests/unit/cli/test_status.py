@@ -233,12 +233,12 @@ def test_text_is_cut_by_columns_not_by_characters() -> None:
 def test_a_change_is_shown_with_its_checks_and_its_review() -> None:
     pr = {"number": 3, "state": "open", "checks": [], "review": "pending", "mergeable": "yes"}
     red = [{"name": "lint", "state": "failure"}, {"name": "test", "state": "success"}]
-    assert board.pull_text({"pr": None}) == ""
-    assert board.pull_text({"pr": pr | {"state": "draft"}}) == "#3 draft"
-    assert board.pull_text({"pr": pr | {"checks": red, "mergeable": "no"}}) == "#3 red: lint, conflicts"
-    assert board.pull_text({"pr": pr | {"checks": red[1:], "review": "approved"}}) == "#3 green, approved"
-    assert board.pull_text({"pr": pr | {"checks": [{"name": "test", "state": "running"}]}}) == "#3 checks run"
-    assert board.pull_text({"pr": pr | {"checks": red, "state": "merged"}}) == "#3 merged, red before: lint"
+    assert board.pull_request_text({"pr": None}) == ""
+    assert board.pull_request_text({"pr": pr | {"state": "draft"}}) == "#3 draft"
+    assert board.pull_request_text({"pr": pr | {"checks": red, "mergeable": "no"}}) == "#3 red: lint, conflicts"
+    assert board.pull_request_text({"pr": pr | {"checks": red[1:], "review": "approved"}}) == "#3 green, approved"
+    assert board.pull_request_text({"pr": pr | {"checks": [{"name": "test", "state": "running"}]}}) == "#3 checks run"
+    assert board.pull_request_text({"pr": pr | {"checks": red, "state": "merged"}}) == "#3 merged, red before: lint"
     for more, said in (
         ({"state": "failure", "onBase": True}, "known on main: lint"),
         ({"state": "failure", "new": 1, "known": 3}, "red: lint (1 new, 3 known on main)"),
@@ -246,7 +246,7 @@ def test_a_change_is_shown_with_its_checks_and_its_review() -> None:
         ({"state": "not_set_up"}, "not set up: lint"),
     ):
         change = {"pr": pr | {"checks": [red[0] | more, red[1]]}, "base": "main"}
-        assert board.pull_text(change) == f"#3 {said}"
+        assert board.pull_request_text(change) == f"#3 {said}"
 
 
 def test_failed_tests_are_counted_beside_those_that_passed() -> None:

@@ -13,7 +13,7 @@ import pytest
 from mcp.shared.inbound import encode_header_value
 
 from agent_orchestrator.base.http_client import Answer
-from agent_orchestrator.cli.daemon.mcp import Bridge, _field
+from agent_orchestrator.cli.daemon.mcp import Bridge, _header_value
 from agent_orchestrator.errors import Denied, NotFound, UsageError
 from agent_orchestrator.server.access import auth
 from agent_orchestrator.server.access.caller import Scope
@@ -155,7 +155,7 @@ def test_files_are_compared_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("text", ["get_log", "", " x", "ü", "a\r\nB: c", "=?base64?x?=", "ao://sessions/x"])
 def test_a_header_is_written_as_the_protocol_writes_it(text: str) -> None:
-    assert _field(text) == encode_header_value(text)
+    assert _header_value(text) == encode_header_value(text)
 
 
 @pytest.mark.parametrize("id_", ["1", '"x"', str(2**53), f'"{"x" * 200}"'])
@@ -226,16 +226,16 @@ def test_what_a_coordinators_command_may(method: str, path: str, may: tuple[str,
 
 def test_the_bridge_says_the_version_that_was_settled(monkeypatch: pytest.MonkeyPatch) -> None:
     bridge, told = Bridge({"Accept": "x"}), list[dict[str, Any]]()
-    monkeypatch.setattr(bridge, "_say", told.append)
+    monkeypatch.setattr(bridge, "_write", told.append)
     hello, ping = ({"jsonrpc": "2.0", "id": 7, "method": method} for method in ("initialize", "ping"))
-    assert bridge._head(ping) == {"Accept": "x"}
+    assert bridge._request_headers(ping) == {"Accept": "x"}
     answer = {"jsonrpc": "2.0", "id": 7, "result": {"protocolVersion": "2025-06-18"}}
-    bridge._tell(hello, 7, True, Answer(200, {}, json.dumps(answer).encode()))
+    bridge._relay(hello, 7, True, Answer(200, {}, json.dumps(answer).encode()))
     assert told == [answer]
-    assert bridge._head(ping) == {"Accept": "x", "MCP-Protocol-Version": "2025-06-18"}
-    assert bridge._head(hello) == {"Accept": "x"}
+    assert bridge._request_headers(ping) == {"Accept": "x", "MCP-Protocol-Version": "2025-06-18"}
+    assert bridge._request_headers(hello) == {"Accept": "x"}
     meta = {"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}, "name": "why"}
-    assert bridge._head({"id": 1, "method": "tools/call", "params": meta}) == {
+    assert bridge._request_headers({"id": 1, "method": "tools/call", "params": meta}) == {
         "Accept": "x",
         "MCP-Protocol-Version": "2026-07-28",
         "Mcp-Method": "tools/call",
@@ -256,7 +256,7 @@ def test_the_bridge_answers_whoever_asked_whatever_the_daemon_says(
     monkeypatch: pytest.MonkeyPatch, answer: Answer, text: str
 ) -> None:
     bridge, told = Bridge({}), list[dict[str, Any]]()
-    monkeypatch.setattr(bridge, "_say", told.append)
-    bridge._tell({"id": "q", "method": "ping"}, "q", True, answer)
+    monkeypatch.setattr(bridge, "_write", told.append)
+    bridge._relay({"id": "q", "method": "ping"}, "q", True, answer)
     (said,) = told
     assert (said["id"], said["error"]["message"]) == ("q", text)

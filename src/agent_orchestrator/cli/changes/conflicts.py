@@ -1,4 +1,4 @@
-"""`ao conflicts`: which sessions will collide."""
+"""`ao conflicts`: predicted conflicts between sessions."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def conflicts(project: str | None, all_projects: bool, as_json: bool) -> None:
     Looks afresh, at uncommitted work too. `text`: the two cannot be merged; `overlap`: they can, and both change the same function
     or section. Lock files are left out.
     """
-    found = client().get("/api/conflicts", {**scope(project, all_projects), "fresh": True})
+    conflicts_ = client().get("/api/conflicts", {**scope(project, all_projects), "fresh": True})
     if as_json:
-        out.print_json(found)
+        out.print_json(conflicts_)
         return
-    rows = [(each["a"], each["b"], each["kind"], _files(each)) for each in found["pairs"]]
+    rows = [(pair["a"], pair["b"], pair["kind"], _files(pair)) for pair in conflicts_["pairs"]]
     header = ("SESSION", "AND", "KIND", "FILES")
     out.show(
         out.table(header, rows, shrink=3) if rows else ["No two sessions will collide, as far as their work goes."]

@@ -1,4 +1,4 @@
-"""Fixing: `ao fix`."""
+"""`ao fix`: start, follow, list and stop runs that fix failing checks."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from agent_orchestrator.errors import UsageError
 
 Json = dict[str, Any]
 
-LOOK = 0.5
-"""Seconds between two looks at a run that is followed."""
-LONGEST_REASON = 60
-"""Columns of why a cause came to nothing; `ao fix F --json` and `ao why` tell it all."""
+POLL_INTERVAL = 0.5
+"""Seconds between two polls of a run that is followed."""
+MAX_REASON_WIDTH = 60
+"""Columns of a cause's reason in the table; `ao fix F --json` and `ao why` have all of it."""
 DEFAULT_ROUNDS = 3
-_GOOD = ("green", "measured")
+_SUCCESS_STATES = ("green", "measured")
 
 
 @click.command()
@@ -83,13 +83,13 @@ def fix(
     if all_projects:
         raise UsageError("-A is for --list", "fix one project at a time: -p P")
     if stop:
-        return _tell(ao.request("DELETE", _path(stop)).json(), as_json)
+        return _report_result(ao.request("DELETE", _path(stop)).json(), as_json)
     if run:
         if commands or max_agents or agent or model or base or no_merge or dry_run:
             raise UsageError(f"{run} has begun already", f"follow it: ao fix {run}; end it: ao fix --stop {run}")
-        found = ao.get(_path(run))
+        run_data = ao.get(_path(run))
     else:
-        wanted: Json = {
+        request: Json = {
             "base": base,
             "commands": list(commands),
             "maxRounds": max_rounds,
@@ -99,88 +99,92 @@ def fix(
             "merge": not no_merge,
             "dryRun": dry_run,
         }
-        found = ao.post(
-            with_query("/api/fixes", {"project": project}), {k: v for k, v in wanted.items() if v is not None}
+        run_data = ao.post(
+            with_query("/api/fixes", {"project": project}), {k: v for k, v in request.items() if v is not None}
         )
     if no_wait and not dry_run:
         if as_json:
-            out.print_json(found)
+            out.print_json(run_data)
         else:
-            print(f"{found['id']} is running. Follow it: ao fix {found['id']}")
+            print(f"{run_data['id']} is running. Follow it: ao fix {run_data['id']}")
         return 0
     try:
-        found = _follow(ao, found, quiet=as_json)
+        run_data = _wait_until_ended(ao, run_data, quiet=as_json)
     except KeyboardInterrupt:
         out.note(
-            f"{found['id']} continues in the background. Follow it: ao fix {found['id']}; end it: ao fix --stop {found['id']}"
+            f"{run_data['id']} continues in the background. Follow it: ao fix {run_data['id']}; end it: ao fix --stop {run_data['id']}"
         )
         raise
-    if as_json and found["dryRun"]:
-        found["failures"] = ao.get(_path(found["id"], "/failures"))["groups"]
-    return _tell(found, as_json, _repeated(run, found))
+    if as_json and run_data["dryRun"]:
+        run_data["failures"] = ao.get(_path(run_data["id"], "/failures"))["groups"]
+    return _report_result(run_data, as_json, _repeat_command(run, run_data))
 
 
-def _repeated(run: str | None, found: Json) -> str:
-    """Return the command that fixes what a dry run has shown, with the options that the run was given."""
-    return shlex.join(["ao", "fix", *(_options_of(found) if run else _given_options())])
+def _repeat_command(run: str | None, run_data: Json) -> str:
+    """Return the command that fixes what a dry run has shown, with the same options."""
+    return shlex.join(["ao", "fix", *(_options_of(run_data) if run else _command_line_options())])
 
 
-def _options_of(found: Json) -> list[str]:
-    """Return the options of a run that was begun by an earlier command."""
-    values = [("-p", found["project"]), ("--base", found["base"]), *(("--command", one) for one in found["commands"])]
-    values += [("--agent", found["agent"]), ("--model", found["model"]), ("--max-agents", found["maxAgents"])]
-    values += [("--max-rounds", found["maxRounds"])] if found["maxRounds"] != DEFAULT_ROUNDS else []
-    words = [word for option, value in values if value for word in (option, str(value))]
-    return words if found["merge"] else [*words, "--no-merge"]
+def _options_of(run_data: Json) -> list[str]:
+    """Return the command-line options of a run that an earlier command started."""
+    values = [
+        ("-p", run_data["project"]),
+        ("--base", run_data["base"]),
+        *(("--command", command) for command in run_data["commands"]),
+    ]
+    values += [("--agent", run_data["agent"]), ("--model", run_data["model"]), ("--max-agents", run_data["maxAgents"])]
+    values += [("--max-rounds", run_data["maxRounds"])] if run_data["maxRounds"] != DEFAULT_ROUNDS else []
+    arguments = [word for option, value in values if value for word in (option, str(value))]
+    return arguments if run_data["merge"] else [*arguments, "--no-merge"]
 
 
-def _given_options() -> list[str]:
-    """Return this command's own options, but those that say how its result is shown."""
+def _command_line_options() -> list[str]:
+    """Return the options given on the command line, without those that only affect output."""
     context = click.get_current_context()
-    words: list[str] = []
+    arguments: list[str] = []
     for option in context.command.params:
         value = context.params.get(option.name or "")
-        given = context.get_parameter_source(option.name or "") == click.core.ParameterSource.COMMANDLINE
-        if not given or not isinstance(option, click.Option) or option.name in ("dry_run", "no_wait", "as_json"):
+        is_given = context.get_parameter_source(option.name or "") == click.core.ParameterSource.COMMANDLINE
+        if not is_given or not isinstance(option, click.Option) or option.name in ("dry_run", "no_wait", "as_json"):
             continue
-        for one in value if isinstance(value, tuple) else (value,):
-            words += [option.opts[0]] if option.is_flag else [option.opts[0], str(one)]
-    return words
+        for item in value if isinstance(value, tuple) else (value,):
+            arguments += [option.opts[0]] if option.is_flag else [option.opts[0], str(item)]
+    return arguments
 
 
-def _path(run: str, rest: str = "") -> str:
-    return f"/api/fixes/{quote(run)}{rest}"
+def _path(run: str, suffix: str = "") -> str:
+    return f"/api/fixes/{quote(run)}{suffix}"
 
 
-def _follow(ao: Client, found: Json, *, quiet: bool) -> Json:
-    """Wait for the end; print each thing that happens, once."""
-    told: set[str] = set()
+def _wait_until_ended(ao: Client, run_data: Json, *, quiet: bool) -> Json:
+    """Poll the run until it ends and print each progress line once; return the ended run."""
+    printed: set[str] = set()
     while True:
         if not quiet:
-            for line in _news(found):
-                if line not in told:
-                    told.add(line)
+            for line in _progress_lines(run_data):
+                if line not in printed:
+                    printed.add(line)
                     print(out.one_line(line), file=sys.stderr, flush=True)
-        if found["ended"]:
-            return found
-        time.sleep(LOOK)
-        found = ao.get(_path(found["id"]))
+        if run_data["ended"]:
+            return run_data
+        time.sleep(POLL_INTERVAL)
+        run_data = ao.get(_path(run_data["id"]))
 
 
-def _news(found: Json) -> list[str]:
+def _progress_lines(run_data: Json) -> list[str]:
     lines = []
-    if not found["rounds"] and found["progress"]:
-        lines.append(f"{found['id']}: {found['progress']}")
-    for each in found["rounds"]:
-        if found["state"] == "failed" and not each["total"]:
+    if not run_data["rounds"] and run_data["progress"]:
+        lines.append(f"{run_data['id']}: {run_data['progress']}")
+    for round_ in run_data["rounds"]:
+        if run_data["state"] == "failed" and not round_["total"]:
             continue
-        causes = out.plural(len(each["groups"]), "cause")
-        fails = out.plural(each["total"], "failure")
-        lines.append(f"round {each['number']}: {fails}, {causes} on {found['base']} at {each['commit'][:8]}")
-        lines += [f"  {tool}: {why}" for tool, why in each["problems"].items()]
-        if found["dryRun"]:
+        causes = out.plural(len(round_["groups"]), "cause")
+        failures = out.plural(round_["total"], "failure")
+        lines.append(f"round {round_['number']}: {failures}, {causes} on {run_data['base']} at {round_['commit'][:8]}")
+        lines += [f"  {tool}: {why}" for tool, why in round_["problems"].items()]
+        if run_data["dryRun"]:
             continue
-        for group in each["groups"]:
+        for group in round_["groups"]:
             if group["session"]:
                 lines.append(f"  {group['session']}: {group['title']} ({out.plural(group['count'], 'failure')})")
             if (
@@ -194,111 +198,113 @@ def _news(found: Json) -> list[str]:
             if group["outcome"] and group["outcome"] != "later":
                 commit = f" as {group['commit'][:8]}" if group["commit"] else ""
                 why = f": {group['reason']}" if group["reason"] else ""
-                lines.append(f"  {group['session'] or group['title']} {_shown(group['outcome'])}{commit}{why}")
+                lines.append(f"  {group['session'] or group['title']} {_outcome_text(group['outcome'])}{commit}{why}")
     return lines
 
 
-def _tell(found: Json, as_json: bool, repeated: str = "ao fix") -> int:
+def _report_result(run_data: Json, as_json: bool, repeat_command: str = "ao fix") -> int:
     if as_json:
-        out.print_json(found)
+        out.print_json(run_data)
     else:
-        out.show(_lines(found, repeated))
-    return 0 if found["state"] == "green" or (found["state"] in _GOOD and not found["after"]) else 1
+        out.show(_result_lines(run_data, repeat_command))
+    return 0 if run_data["state"] == "green" or (run_data["state"] in _SUCCESS_STATES and not run_data["after"]) else 1
 
 
-def _lines(found: Json, repeated: str) -> list[str]:
-    """Before → after, by tool and by cause."""
+def _result_lines(run_data: Json, repeat_command: str) -> list[str]:
+    """Return tables of failures before and after, by tool and by cause, and a summary line."""
     lines: list[str] = []
-    if found["tools"]:
-        header = ("TOOL", "BEFORE", "AFTER") if not found["dryRun"] else ("TOOL", "FAILURES")
-        rows = [_tool_row(tool, found["dryRun"]) for tool in found["tools"]]
+    if run_data["tools"]:
+        header = ("TOOL", "BEFORE", "AFTER") if not run_data["dryRun"] else ("TOOL", "FAILURES")
+        rows = [_tool_row(tool, run_data["dryRun"]) for tool in run_data["tools"]]
         rows.append(
-            ("all", _number(found["before"]))
-            if found["dryRun"]
-            else ("all", _number(found["before"]), _number(found["after"]))
+            ("all", _number_text(run_data["before"]))
+            if run_data["dryRun"]
+            else ("all", _number_text(run_data["before"]), _number_text(run_data["after"]))
         )
         lines += out.table(header, rows)
-    groups = [(each, group) for each in found["rounds"] for group in each["groups"]]
-    if groups and found["dryRun"]:
+    groups = [(round_, group) for round_ in run_data["rounds"] for group in round_["groups"]]
+    if groups and run_data["dryRun"]:
         rows = [
             (str(group["count"]), group["title"], ", ".join(group["tools"]), ", ".join(group["files"][:3]))
             for _, group in groups
         ]
         lines += ["", *out.table(("FAILURES", "CAUSE", "TOOLS", "FILES"), rows, shrink=1)]
     elif groups:
-        rows = [_group_row(found, each, group) for each, group in groups]
+        rows = [_group_row(run_data, round_, group) for round_, group in groups]
         lines += ["", *out.table(("ROUND", "CAUSE", "BEFORE", "AFTER", "SESSION", "RESULT", "COMMIT"), rows, shrink=1)]
-    return [*lines, *([""] if lines else []), _end(found, repeated)]
+    return [*lines, *([""] if lines else []), _summary_line(run_data, repeat_command)]
 
 
-def _tool_row(tool: Json, dry: bool) -> out.Row:
+def _tool_row(tool: Json, is_dry_run: bool) -> out.Row:
     if tool["problem"]:
-        what = "not set up" if tool["problem"].startswith("environment not set up") else "cannot be run"
-        return (tool["name"], what) if dry else (tool["name"], _number(tool["before"]), what)
+        problem = "not set up" if tool["problem"].startswith("environment not set up") else "cannot be run"
+        return (tool["name"], problem) if is_dry_run else (tool["name"], _number_text(tool["before"]), problem)
     return (
-        (tool["name"], _number(tool["before"]))
-        if dry
-        else (tool["name"], _number(tool["before"]), _number(tool["after"]))
+        (tool["name"], _number_text(tool["before"]))
+        if is_dry_run
+        else (tool["name"], _number_text(tool["before"]), _number_text(tool["after"]))
     )
 
 
-def _group_row(found: Json, each: Json, group: Json) -> out.Row:
+def _group_row(run_data: Json, round_: Json, group: Json) -> out.Row:
     outcome = group["outcome"]
     after = "0" if outcome == "landed" else str(group["count"])
-    came = _shown(outcome) or (
-        ("stopped" if found["state"] == "stopped" else "left") if found["ended"] else group["status"] or "waits"
+    result = _outcome_text(outcome) or (
+        ("stopped" if run_data["state"] == "stopped" else "left") if run_data["ended"] else group["status"] or "waits"
     )
     return (
-        str(each["number"]),
+        str(round_["number"]),
         group["title"],
         str(group["count"]),
         after,
         group["session"] or "-",
-        f"{came}: {out.fit(out.one_line(group['reason']), LONGEST_REASON)}" if group["reason"] else came,
+        f"{result}: {out.fit(out.one_line(group['reason']), MAX_REASON_WIDTH)}" if group["reason"] else result,
         (group["commit"] or "-")[:8],
     )
 
 
-def _shown(outcome: str | None) -> str:
+def _outcome_text(outcome: str | None) -> str:
     return "merged" if outcome == "landed" else outcome or ""
 
 
-def _number(value: int | None) -> str:
+def _number_text(value: int | None) -> str:
     return "-" if value is None else str(value)
 
 
-def _end(found: Json, repeated: str) -> str:
-    rounds = out.plural(max(0, len(found["rounds"]) - 1), "round")
-    before, after, why = found["before"], found["after"], found["reason"]
-    words = {
-        "green": f"Nothing fails on {found['base']}."
+def _summary_line(run_data: Json, repeat_command: str) -> str:
+    rounds = out.plural(max(0, len(run_data["rounds"]) - 1), "round")
+    before, after, reason = run_data["before"], run_data["after"], run_data["reason"]
+    sentences = {
+        "green": f"Nothing fails on {run_data['base']}."
         if not before
-        else f"{before} → 0 in {rounds}: {found['base']} is green.",
-        "left": f"{before} → {after}: {why}",
-        "review": f"{why}",
-        "measured": f"Fix them: {repeated}",
-        "not_set_up": why,
-        "stopped": f"{found['id']} was stopped; its agents' work is saved: ao status",
-        "failed": f"{found['id']} failed: {why}",
+        else f"{before} → 0 in {rounds}: {run_data['base']} is green.",
+        "left": f"{before} → {after}: {reason}",
+        "review": f"{reason}",
+        "measured": f"Fix them: {repeat_command}",
+        "not_set_up": reason,
+        "stopped": f"{run_data['id']} was stopped; its agents' work is saved: ao status",
+        "failed": f"{run_data['id']} failed: {reason}",
     }
-    return out.one_line(words.get(found["state"]) or f"{found['id']} is running: {found['progress'] or found['state']}")
+    return out.one_line(
+        sentences.get(run_data["state"]) or f"{run_data['id']} is running: {run_data['progress'] or run_data['state']}"
+    )
 
 
 def _show_list(ao: Client, query: dict[str, str | int | None], as_json: bool) -> None:
-    found = ao.get(with_query("/api/fixes", query))
+    runs = ao.get(with_query("/api/fixes", query))
     if as_json:
-        out.print_json(found)
+        out.print_json(runs)
         return
     rows = [
         (
-            each["id"],
-            each["project"],
-            each["base"],
-            f"{_number(each['before'])} → {_number(each['after'])}",
-            each["state"],
-            out.age(each["createdAt"]),
+            run_data["id"],
+            run_data["project"],
+            run_data["base"],
+            f"{_number_text(run_data['before'])} → {_number_text(run_data['after'])}",
+            run_data["state"],
+            out.age(run_data["createdAt"]),
         )
-        for each in found["fixes"]
+        for run_data in runs["fixes"]
     ]
     lines = out.table(("RUN", "PROJECT", "BASE", "FAILURES", "STATE", "AGE"), rows)
     out.show(lines if rows else ["No runs yet. Start one: ao fix"])

@@ -1,4 +1,4 @@
-"""The tracker: `ao issues`, `ao issue`, `ao backlog`."""
+"""Issues of the tracker: `ao issues`, `ao issue`, `ao backlog`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from agent_orchestrator.errors import NotFound
 Issue = dict[str, Any]
 
 
-class Named(int):
-    """The number of an issue that was written as its tracker calls it: LIN-12."""
+class IssueNumber(int):
+    """An issue's number that remembers the tracker's own name for it, such as LIN-12."""
 
-    written = ""
+    tracker_name = ""
 
 
-class Number(click.ParamType):  # type: ignore[type-arg]  # not generic in click 8.1
-    """An issue's number, 12 or #12, or the name that the tracker has for it, LIN-12."""
+class IssueNumberType(click.ParamType):  # type: ignore[type-arg]  # not generic in click 8.1
+    """Parameter type of an issue: its number, 12 or #12, or its name in the tracker, LIN-12."""
 
     name = "number"
 
@@ -31,12 +31,12 @@ class Number(click.ParamType):  # type: ignore[type-arg]  # not generic in click
         prefix, _, text = str(value).removeprefix("#").rpartition("-")
         if not text.isascii() or not text.isdigit() or not int(text) or (prefix and not prefix.isidentifier()):
             self.fail(f"{value!r} is no issue's number", param, ctx)
-        number = Named(text)
-        number.written = str(value) if prefix.upper() not in ("", "GH") else ""
+        number = IssueNumber(text)
+        number.tracker_name = str(value) if prefix.upper() not in ("", "GH") else ""
         return number
 
 
-number_argument = click.argument("number", metavar="N", type=Number())
+number_argument = click.argument("number", metavar="N", type=IssueNumberType())
 message_option = click.option("-m", "--message", "text", metavar="TEXT", help="The text; `-` reads standard input.")
 
 
@@ -57,33 +57,33 @@ def issues(
     path = with_query("/api/issues", query)
     for label in labels:
         path += f"{'&' if '?' in path else '?'}label={quote(label)}"
-    found: dict[str, Any] = client().get(path)
+    answer: dict[str, Any] = client().get(path)
     if as_json:
-        out.print_json(found)
+        out.print_json(answer)
         return
-    several = all_projects or len({each["project"] for each in found["issues"]}) > 1
-    rows = [_row(each, several) for each in found["issues"]]
+    has_several_projects = all_projects or len({issue["project"] for issue in answer["issues"]}) > 1
+    rows = [_issue_row(issue, has_several_projects) for issue in answer["issues"]]
     header = ("ISSUE", "TITLE", "LABELS", "WHO", "WAITS FOR")
-    none = "No issue is closed." if closed else 'No issue is open. Open one: ao issue new "what is wanted"'
-    _show(out.table(header, rows, shrink=1), none, found)
+    empty_text = "No issue is closed." if closed else 'No issue is open. Open one: ao issue new "what is wanted"'
+    _show_table(out.table(header, rows, shrink=1), empty_text, answer)
 
 
-def _show(lines: list[str], none: str, found: dict[str, Any]) -> None:
-    """What there is; where a tracker could not be read, that nobody knows whether there is more."""
-    for each in found["unread"]:
-        out.note(f"the issues of {each['project']} could not be read, so there may be others: {each['why']}")
-    if len(lines) > 1 or not found["unread"]:
-        out.show(lines if len(lines) > 1 else [none])
+def _show_table(lines: list[str], empty_text: str, answer: dict[str, Any]) -> None:
+    """Print the table or the text for an empty one, and note trackers that could not be read."""
+    for failure in answer["unread"]:
+        out.note(f"the issues of {failure['project']} could not be read, so there may be others: {failure['why']}")
+    if len(lines) > 1 or not answer["unread"]:
+        out.show(lines if len(lines) > 1 else [empty_text])
 
 
-def _name(issue: Issue) -> str:
-    """As people write it: #12, or LIN-12."""
+def _display_name(issue: Issue) -> str:
+    """Return the issue's name for display: #12, or LIN-12."""
     return f"#{issue['key']}" if issue["key"].isdigit() else str(issue["key"])
 
 
-def _row(issue: Issue, with_project: bool) -> out.Row:
+def _issue_row(issue: Issue, with_project: bool) -> out.Row:
     return (
-        issue["id"] if with_project else _name(issue),
+        issue["id"] if with_project else _display_name(issue),
         issue["title"],
         ", ".join(issue["labels"]) or "-",
         issue["assignee"] or "-",
@@ -99,38 +99,41 @@ def backlog(project: str | None, all_projects: bool, as_json: bool) -> None:
 
     A profile takes issues by its `filters`; `orchestrator.autoAssign` lets it do so by itself.
     """
-    found: dict[str, Any] = client().get("/api/backlog", scope(project, all_projects))
+    answer: dict[str, Any] = client().get("/api/backlog", scope(project, all_projects))
     if as_json:
-        out.print_json(found)
+        out.print_json(answer)
         return
-    several = all_projects or len({each["project"] for each in found["entries"]}) > 1
+    has_several_projects = all_projects or len({entry["project"] for entry in answer["entries"]}) > 1
     rows = [
         (
-            str(each["position"]),
-            each["id"] if several else _name(each),
-            each["title"],
-            ", ".join(each["labels"]) or "-",
-            each["profile"] or each["agent"] or "-",
-            each["matchedBy"] or "-",
-            "; ".join(each["reasons"]) or "-",
+            str(entry["position"]),
+            entry["id"] if has_several_projects else _display_name(entry),
+            entry["title"],
+            ", ".join(entry["labels"]) or "-",
+            entry["profile"] or entry["agent"] or "-",
+            entry["matchedBy"] or "-",
+            "; ".join(entry["reasons"]) or "-",
         )
-        for each in found["entries"]
+        for entry in answer["entries"]
     ]
     header = ("", "ISSUE", "TITLE", "LABELS", "BY", "MATCHED BY", "NOT YET BECAUSE")
-    none = 'No issue is open. Open one: ao issue new "what is wanted"'
-    _show(_backlog_lines(header, rows), none, found)
+    empty_text = 'No issue is open. Open one: ao issue new "what is wanted"'
+    _show_table(_backlog_lines(header, rows), empty_text, answer)
 
 
-def _backlog_lines(header: out.Row, found: Sequence[out.Row]) -> list[str]:
-    """A table; where it is too wide for the terminal, the reasons stand below their issues, whole."""
-    rows = [[out.one_line(cell) for cell in row] for row in found]
-    widths = [max(map(out.cells, column)) for column in zip(header, *rows, strict=True)]
+def _backlog_lines(header: out.Row, rows: Sequence[out.Row]) -> list[str]:
+    """Return the lines of a table; if it is too wide for the terminal, the reasons are below their issues."""
+    clean_rows = [[out.one_line(cell) for cell in row] for row in rows]
+    widths = [max(map(out.cells, column)) for column in zip(header, *clean_rows, strict=True)]
     if sum(widths) + 2 * (len(widths) - 1) <= out.width():
-        return out.table(header, rows)
-    most = [row[:-1] for row in rows]
-    lines = out.table(*out.fitting(header[:-1], most, ("MATCHED BY", "LABELS"), shrink="TITLE", least=32), shrink=2)
-    for place in range(len(rows), 0, -1):
-        lines[place + 1 : place + 1] = out.wrapped(rows[place - 1][-1].strip("-"), " " * 6)
+        return out.table(header, clean_rows)
+    rows_without_reasons = [row[:-1] for row in clean_rows]
+    lines = out.table(
+        *out.drop_columns(header[:-1], rows_without_reasons, ("MATCHED BY", "LABELS"), shrink="TITLE", min_width=32),
+        shrink=2,
+    )
+    for number in range(len(clean_rows), 0, -1):
+        lines[number + 1 : number + 1] = out.wrap(clean_rows[number - 1][-1].strip("-"), " " * 6)
     return lines
 
 
@@ -142,32 +145,32 @@ def issue(ctx: click.Context, project: str | None) -> None:
     ctx.obj = project
 
 
-def _path(number: int | None, project: str | None, rest: str = "") -> str:
-    where, query = "/api/issues", {"project": project or click.get_current_context().obj}
+def _path(number: int | None, project: str | None, suffix: str = "") -> str:
+    path, query = "/api/issues", {"project": project or click.get_current_context().obj}
     if number is None:
-        return with_query(where, query)
-    if isinstance(number, Named) and number.written:
-        key = client().get(with_query(f"{where}/{number}", query))["key"]
-        if key.casefold() != number.written.casefold():  # another team's may have the same number
+        return with_query(path, query)
+    if isinstance(number, IssueNumber) and number.tracker_name:
+        key = client().get(with_query(f"{path}/{number}", query))["key"]
+        if key.casefold() != number.tracker_name.casefold():  # another team's may have the same number
             raise NotFound(
-                f"there is no issue {number.written} here",
-                f"{number} is called {_name({'key': key})}; ao issues lists all",
+                f"there is no issue {number.tracker_name} here",
+                f"{number} is called {_display_name({'key': key})}; ao issues lists all",
             )
-    return with_query(f"{where}/{number}{rest}", query)
+    return with_query(f"{path}/{number}{suffix}", query)
 
 
-def _change(ao: Client, number: int, project: str | None, change: dict[str, Any]) -> Issue:
+def _update(ao: Client, number: int, project: str | None, change: dict[str, Any]) -> Issue:
     return dict(ao.request("PATCH", _path(number, project), change).json())
 
 
-def _tell(found: Issue, as_json: bool, what: str) -> None:
+def _show_result(issue: Issue, as_json: bool, action: str) -> None:
     if as_json:
-        out.print_json(found)
+        out.print_json(issue)
     else:
-        print(f"{_name(found)} {what}: {out.one_line(found['title'])}")
+        print(f"{_display_name(issue)} {action}: {out.one_line(issue['title'])}")
 
 
-def _given(text: str | None) -> str:
+def _message_text(text: str | None) -> str:
     return (read_text("-") if text == "-" else text) or ""
 
 
@@ -176,7 +179,11 @@ def _given(text: str | None) -> str:
 @message_option
 @click.option("--label", "labels", metavar="L", multiple=True, help="A label; may be repeated.")
 @click.option(
-    "--after", metavar="N", multiple=True, type=Number(), help="An issue that must be closed before; may be repeated."
+    "--after",
+    metavar="N",
+    multiple=True,
+    type=IssueNumberType(),
+    help="An issue that must be closed before; may be repeated.",
 )
 @project_option
 @json_option
@@ -184,11 +191,11 @@ def new(
     title: str, text: str | None, labels: tuple[str, ...], after: tuple[int, ...], project: str | None, as_json: bool
 ) -> None:
     """Open an issue."""
-    body = {"title": title, "body": _given(text), "labels": list(labels), "after": list(after)}
-    made = client().post(_path(None, project), body)
-    _tell(made, as_json, "opened")
+    body = {"title": title, "body": _message_text(text), "labels": list(labels), "after": list(after)}
+    issue = client().post(_path(None, project), body)
+    _show_result(issue, as_json, "opened")
     if not as_json:
-        print(f"  ao new {made['key']}")
+        print(f"  ao new {issue['key']}")
 
 
 @issue.command()
@@ -197,29 +204,29 @@ def new(
 @json_option
 def show(number: int, project: str | None, as_json: bool) -> None:
     """Show an issue with its comments."""
-    found = client().get(_path(number, project))
+    issue = client().get(_path(number, project))
     if as_json:
-        out.print_json(found)
+        out.print_json(issue)
         return
-    out.show(_lines(found))
+    out.show(_detail_lines(issue))
 
 
-def _lines(found: Issue) -> list[str]:
+def _detail_lines(issue: Issue) -> list[str]:
     pairs = [
-        ("State", found["state"]),
-        ("Labels", ", ".join(found["labels"])),
-        ("Who", found["assignee"]),
-        ("After", ", ".join(f"#{number}" for number in found["after"])),
-        ("Sessions", ", ".join(found["sessions"])),
-        ("Waits for", found["waitingFor"]),
-        ("Opened", f"{out.age(found['createdAt'])} ago by {out.author(found)}"),
+        ("State", issue["state"]),
+        ("Labels", ", ".join(issue["labels"])),
+        ("Who", issue["assignee"]),
+        ("After", ", ".join(f"#{number}" for number in issue["after"])),
+        ("Sessions", ", ".join(issue["sessions"])),
+        ("Waits for", issue["waitingFor"]),
+        ("Opened", f"{out.age(issue['createdAt'])} ago by {out.author_text(issue)}"),
     ]
-    lines = [out.paint(f"{_name(found)} {out.one_line(found['title'])}", "bold")]
+    lines = [out.paint(f"{_display_name(issue)} {out.one_line(issue['title'])}", "bold")]
     lines += [f"  {label:<10} {out.one_line(value)}" for label, value in pairs if value]
-    lines += ["", *(f"  {line}" for line in out.clean(found["body"]).splitlines())] if found["body"] else []
-    for each in found["comments"]:
-        lines += ["", f"  {out.author(each)}, {out.age(each['at'])} ago:"]
-        lines += [f"    {line}" for line in out.clean(each["body"]).splitlines()]
+    lines += ["", *(f"  {line}" for line in out.clean(issue["body"]).splitlines())] if issue["body"] else []
+    for comment in issue["comments"]:
+        lines += ["", f"  {out.author_text(comment)}, {out.age(comment['at'])} ago:"]
+        lines += [f"    {line}" for line in out.clean(comment["body"]).splitlines()]
     return lines
 
 
@@ -230,8 +237,8 @@ def _lines(found: Issue) -> list[str]:
 @json_option
 def comment(number: int, text: str, project: str | None, as_json: bool) -> None:
     """Say something about an issue."""
-    said = client().post(_path(number, project, "/comments"), {"body": _given(text)})
-    _tell(said, as_json, "commented")
+    issue = client().post(_path(number, project, "/comments"), {"body": _message_text(text)})
+    _show_result(issue, as_json, "commented")
 
 
 @issue.command()
@@ -240,7 +247,7 @@ def comment(number: int, text: str, project: str | None, as_json: bool) -> None:
 @json_option
 def close(number: int, project: str | None, as_json: bool) -> None:
     """Close an issue."""
-    _tell(_change(client(), number, project, {"state": "closed"}), as_json, "closed")
+    _show_result(_update(client(), number, project, {"state": "closed"}), as_json, "closed")
 
 
 @issue.command()
@@ -249,7 +256,7 @@ def close(number: int, project: str | None, as_json: bool) -> None:
 @json_option
 def reopen(number: int, project: str | None, as_json: bool) -> None:
     """Open a closed issue again."""
-    _tell(_change(client(), number, project, {"state": "open"}), as_json, "opened again")
+    _show_result(_update(client(), number, project, {"state": "open"}), as_json, "opened again")
 
 
 @issue.command()
@@ -262,11 +269,11 @@ def label(number: int, labels: tuple[str, ...], remove: bool, project: str | Non
     """Add labels to an issue, or take them off."""
     ao = client()
     if remove:
-        for each in labels:
-            found = ao.request("DELETE", _path(number, project, f"/labels/{quote(each)}")).json()
+        for name in labels:
+            issue = ao.request("DELETE", _path(number, project, f"/labels/{quote(name)}")).json()
     else:
-        found = ao.post(_path(number, project, "/labels"), {"labels": list(labels)})
-    _tell(found, as_json, f"has {', '.join(found['labels']) or 'no label'}")
+        issue = ao.post(_path(number, project, "/labels"), {"labels": list(labels)})
+    _show_result(issue, as_json, f"has {', '.join(issue['labels']) or 'no label'}")
 
 
 @issue.command()
@@ -276,5 +283,5 @@ def label(number: int, labels: tuple[str, ...], remove: bool, project: str | Non
 @json_option
 def assign(number: int, who: str | None, project: str | None, as_json: bool) -> None:
     """Give an issue to somebody, or to nobody."""
-    found = _change(client(), number, project, {"assignee": who})
-    _tell(found, as_json, f"is for {out.one_line(found['assignee'] or 'nobody')}")
+    issue = _update(client(), number, project, {"assignee": who})
+    _show_result(issue, as_json, f"is for {out.one_line(issue['assignee'] or 'nobody')}")

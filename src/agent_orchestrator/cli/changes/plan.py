@@ -1,4 +1,4 @@
-"""`ao plan`: a goal becomes tasks, tasks become issues, issues are taken by agents."""
+"""`ao plan`: make a plan from a goal, show, edit, apply and discard plans."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from agent_orchestrator.cli.common import (
     AGENT,
     PLAN,
     client,
-    editor,
-    interactive,
+    editor_command,
+    is_interactive,
     json_option,
     read_text,
     scope,
@@ -29,18 +29,18 @@ from agent_orchestrator.errors import AoError, Conflict, UsageError
 Plan = dict[str, Any]
 
 _ID = re.compile(r"[Pp][0-9]+")
-_UNDER_WAY = ("planning", "applying")
-_LOOK_EVERY = 0.3
-_FIXED = {
+_UNFINISHED_STATES = ("planning", "applying")
+_POLL_INTERVAL = 0.3
+_UNCHANGEABLE = {
     "applying": "wait until it is applied, then change its issues: ao issues",
     "applied": "change its issues: ao issues",
     "discarded": "ask for another: ao plan GOAL",
 }
-"""States in which a plan is not changed any more, and what can be done instead."""
-_GIVE_WAY = ("EFFORT", "LABELS", "FILES", "PROFILE", "AFTER")
-"""Columns that a narrow terminal has no room for, the first one first; `AFTER` stands in the graph too."""
-_TITLE = 32
-"""Columns that a title has before others go."""
+"""States in which a plan cannot be changed any more, and what to do instead."""
+_DROPPED_COLUMNS = ("EFFORT", "LABELS", "FILES", "PROFILE", "AFTER")
+"""Columns that are left out on a narrow terminal, in this order; `AFTER` is in the graph too."""
+_MIN_TITLE_WIDTH = 32
+"""Columns of the title before other columns are left out."""
 
 
 @click.command()
@@ -69,29 +69,29 @@ def plan(
     --discard.
     """
     ao = client()
-    _check(options)
-    known = len(words) == 1 and _ID.fullmatch(words[0])
+    _check_options(options)
+    is_existing = len(words) == 1 and _ID.fullmatch(words[0])
     if len(words) > 1 and all(_ID.fullmatch(word) for word in words):
         raise UsageError("one plan at a time", f"ao plan {words[0]}")
     if not words and not options["from_issues"]:
-        if wrong := next((name for name in ("edit", "apply_it", "discard", "agent", "model") if options[name]), None):
+        if option := next((name for name in ("edit", "apply_it", "discard", "agent", "model") if options[name]), None):
             raise UsageError(
-                f"--{wrong.removesuffix('_it')} of which plan?",
+                f"--{option.removesuffix('_it')} of which plan?",
                 "give a goal, --from-issues, or a plan's id: ao plan P3",
             )
         return _list(ao, project, all_projects, as_json)
-    if known:
-        if wrong := next((name for name in ("from_issues", "agent", "model") if options[name]), None):
-            raise UsageError(f"--{wrong.replace('_', '-')} is for a new plan", f"leave it out, or {words[0]}")
-        found: Plan = ao.get(_path(words[0]))
+    if is_existing:
+        if option := next((name for name in ("from_issues", "agent", "model") if options[name]), None):
+            raise UsageError(f"--{option.replace('_', '-')} is for a new plan", f"leave it out, or {words[0]}")
+        plan: Plan = ao.get(_path(words[0]))
     else:
         if options["discard"]:
             raise UsageError("--discard of which plan?", "give its id: ao plan P3 --discard")
-        found = _asked(ao, words, project, options)
-    return _go_on(ao, found, as_json, options, new=not known)
+        plan = _request_plan(ao, words, project, options)
+    return _process(ao, plan, as_json, options, new=not is_existing)
 
 
-def _check(options: dict[str, Any]) -> None:
+def _check_options(options: dict[str, Any]) -> None:
     if options["discard"] and (options["edit"] or options["apply_it"]):
         raise UsageError("--discard goes with neither --edit nor --apply", "give one of them")
     for name in ("no_start", "max_parallel"):
@@ -106,7 +106,7 @@ def _path(name: str, rest: str = "") -> str:
 # -- asking ------------------------------------------------------------------------------------------------------------
 
 
-def _asked(ao: Client, words: tuple[str, ...], project: str | None, options: dict[str, Any]) -> Plan:
+def _request_plan(ao: Client, words: tuple[str, ...], project: str | None, options: dict[str, Any]) -> Plan:
     goal = read_text("-") if words == ("-",) else " ".join(words)
     if words and not goal.strip():
         raise UsageError("the goal is empty", "say what is to be reached")
@@ -117,99 +117,99 @@ def _asked(ao: Client, words: tuple[str, ...], project: str | None, options: dic
         "agent": options["agent"],
         "model": options["model"],
     }
-    made: Plan = ao.post("/api/plans", {key: value for key, value in body.items() if value})
-    return _watched(ao, made, f"{made['id']} is being planned by {made['agent']}")
+    plan: Plan = ao.post("/api/plans", {key: value for key, value in body.items() if value})
+    return _wait_until_done(ao, plan, f"{plan['id']} is being planned by {plan['agent']}")
 
 
-def _watched(ao: Client, found: Plan, what: str) -> Plan:
-    """Wait until it is not being planned or applied any more; whoever has enough of it may go."""
-    state, shown = found["state"], ""
-    if state not in _UNDER_WAY:  # it was done before this asked for it, by a request that is repeated
-        return found
-    live = sys.stderr.isatty()
-    if not live:
-        print(f"  {what}", file=sys.stderr, flush=True)
-    began = time.monotonic()
+def _wait_until_done(ao: Client, plan: Plan, action: str) -> Plan:
+    """Poll a plan until it is planned or applied and return it; Ctrl-C leaves it running in the background."""
+    state, printed = plan["state"], ""
+    if state not in _UNFINISHED_STATES:  # it was done before this asked for it, by a request that is repeated
+        return plan
+    is_terminal = sys.stderr.isatty()
+    if not is_terminal:
+        print(f"  {action}", file=sys.stderr, flush=True)
+    started = time.monotonic()
     try:
-        while found["state"] == state:
-            line = f"  {what}, {out.duration(int(time.monotonic() - began))}"
-            line += f": {out.one_line(found['progress'])}" if found["progress"] else ""
-            if live and line != shown:
+        while plan["state"] == state:
+            line = f"  {action}, {out.duration(int(time.monotonic() - started))}"
+            line += f": {out.one_line(plan['progress'])}" if plan["progress"] else ""
+            if is_terminal and line != printed:
                 print(f"\r\033[K{out.fit(line, out.width() - 1)}", end="", file=sys.stderr, flush=True)
-                shown = line
-            time.sleep(_LOOK_EVERY)
-            found = ao.get(_path(found["id"]))
+                printed = line
+            time.sleep(_POLL_INTERVAL)
+            plan = ao.get(_path(plan["id"]))
     except KeyboardInterrupt:
-        _clear(live)
-        out.note(f"{found['id']} goes on: see ao plan {found['id']}; ao plan {found['id']} --discard ends it")
+        _clear_line(is_terminal)
+        out.note(f"{plan['id']} goes on: see ao plan {plan['id']}; ao plan {plan['id']} --discard ends it")
         raise
-    _clear(live)
-    return found
+    _clear_line(is_terminal)
+    return plan
 
 
-def _clear(live: bool) -> None:
-    if live:
+def _clear_line(is_terminal: bool) -> None:
+    if is_terminal:
         print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
-def _go_on(ao: Client, found: Plan, as_json: bool, options: dict[str, Any], *, new: bool) -> int:
+def _process(ao: Client, plan: Plan, as_json: bool, options: dict[str, Any], *, new: bool) -> int:
     if options["discard"]:
-        found = ao.request("DELETE", _path(found["id"])).json()
+        plan = ao.request("DELETE", _path(plan["id"])).json()
     else:
-        if not new and found["state"] == "planning" and (options["edit"] or options["apply_it"]):
-            found = _watched(ao, found, f"{found['id']} is being planned by {found['agent']}")
-        if found["state"] == "failed" and (new or options["apply_it"]) and not options["edit"]:
-            return _failed(found, as_json)
-        if options["edit"] and found["state"] in _FIXED:
-            raise Conflict(f"{found['id']} is {found['state']}, and cannot be changed", _FIXED[found["state"]])
+        if not new and plan["state"] == "planning" and (options["edit"] or options["apply_it"]):
+            plan = _wait_until_done(ao, plan, f"{plan['id']} is being planned by {plan['agent']}")
+        if plan["state"] == "failed" and (new or options["apply_it"]) and not options["edit"]:
+            return _show_failure(plan, as_json)
+        if options["edit"] and plan["state"] in _UNCHANGEABLE:
+            raise Conflict(f"{plan['id']} is {plan['state']}, and cannot be changed", _UNCHANGEABLE[plan["state"]])
         if options["edit"]:
-            found = _edited(ao, found)
+            plan = _edit(ao, plan)
         if options["apply_it"]:
-            found = _applied(ao, found, options)
+            plan = _apply(ao, plan, options)
     if as_json:
-        out.print_json(found)
+        out.print_json(plan)
     else:
-        out.show(_lines(found))
-    return 1 if options["apply_it"] and found["state"] != "applied" else 0
+        out.show(_plan_lines(plan))
+    return 1 if options["apply_it"] and plan["state"] != "applied" else 0
 
 
-def _failed(found: Plan, as_json: bool) -> int:
+def _show_failure(plan: Plan, as_json: bool) -> int:
     if as_json:
-        out.print_json(found)
-    out.note(f"{found['id']} failed: {found['error']}")
+        out.print_json(plan)
+    out.note(f"{plan['id']} failed: {plan['error']}")
     return 1
 
 
 # -- changing ----------------------------------------------------------------------------------------------------------
 
 
-def _edited(ao: Client, found: Plan) -> Plan:
-    """The plan as the person leaves it; what cannot be read he gets back to correct, and it is kept if he does not."""
+def _edit(ao: Client, plan: Plan) -> Plan:
+    """Edit the plan as YAML and return it; an invalid text can be edited again, else its file is kept."""
     import tempfile
 
-    command = editor()
+    command = editor_command()
     if not command:
         raise UsageError("there is no editor to open", "set EDITOR, or change it by `ao api PUT /plans/ID`")
-    text = ao.request("GET", with_query(_path(found["id"]), {"as": "yaml"})).text
-    descriptor, path = tempfile.mkstemp(prefix=f"ao-{found['id'].lower()}-", suffix=".yaml")
+    text = ao.request("GET", with_query(_path(plan["id"]), {"as": "yaml"})).text
+    descriptor, path = tempfile.mkstemp(prefix=f"ao-{plan['id'].lower()}-", suffix=".yaml")
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
     while True:
-        _open(command, path)
+        _open_editor(command, path)
         try:
             changed = read_text(path)
             if changed != text:
-                found = ao.request("PUT", _path(found["id"]), {"text": changed}).json()
+                plan = ao.request("PUT", _path(plan["id"]), {"text": changed}).json()
         except AoError as error:
             out.note(str(error))
-            if interactive() and click.confirm("Open the editor again?", default=True, err=True):
+            if is_interactive() and click.confirm("Open the editor again?", default=True, err=True):
                 continue
-            raise Conflict(f"{found['id']} was not changed", f"what you wrote is kept in {path}") from None
+            raise Conflict(f"{plan['id']} was not changed", f"what you wrote is kept in {path}") from None
         os.unlink(path)
-        return found
+        return plan
 
 
-def _open(command: str, path: str) -> None:
+def _open_editor(command: str, path: str) -> None:
     import shlex
     import subprocess
 
@@ -222,52 +222,52 @@ def _open(command: str, path: str) -> None:
         raise UsageError(f"the editor {command} ended with {code}", f"nothing was changed; the text is in {path}")
 
 
-def _applied(ao: Client, found: Plan, options: dict[str, Any]) -> Plan:
+def _apply(ao: Client, plan: Plan, options: dict[str, Any]) -> Plan:
     body = {"start": not options["no_start"], "groupLimit": options["max_parallel"]}
-    found = ao.post(_path(found["id"], "/apply"), body)
-    if found["state"] == "applying":
-        found = _watched(ao, found, f"{found['id']} is being applied")
-    if found["state"] != "applied" and found["error"]:
-        raise Conflict(f"{found['id']} was not applied: {found['error']}", f"correct it: ao plan {found['id']} --edit")
-    return found
+    plan = ao.post(_path(plan["id"], "/apply"), body)
+    if plan["state"] == "applying":
+        plan = _wait_until_done(ao, plan, f"{plan['id']} is being applied")
+    if plan["state"] != "applied" and plan["error"]:
+        raise Conflict(f"{plan['id']} was not applied: {plan['error']}", f"correct it: ao plan {plan['id']} --edit")
+    return plan
 
 
 # -- showing -----------------------------------------------------------------------------------------------------------
 
 
 def _list(ao: Client, project: str | None, all_projects: bool, as_json: bool) -> int:
-    found = ao.get("/api/plans", scope(project, all_projects))
+    answer = ao.get("/api/plans", scope(project, all_projects))
     if as_json:
-        out.print_json(found)
+        out.print_json(answer)
         return 0
     rows = [
         (
-            each["id"],
-            each["project"],
-            each["state"],
-            _count(each),
-            out.age(each["updatedAt"]),
-            each["error"] if each["state"] == "failed" else each["goal"] or "the open issues",
+            plan["id"],
+            plan["project"],
+            plan["state"],
+            _task_count(plan),
+            out.age(plan["updatedAt"]),
+            plan["error"] if plan["state"] == "failed" else plan["goal"] or "the open issues",
         )
-        for each in found["plans"]
+        for plan in answer["plans"]
     ]
     lines = out.table(("PLAN", "PROJECT", "STATE", "TASKS", "AGE", "GOAL"), rows, shrink=5)
     out.show(lines if rows else ['There is no plan. Make one: ao plan "what is to be reached"'])
     return 0
 
 
-def _count(found: Plan) -> str:
-    done = sum(task["status"] == "done" for task in found["tasks"])
-    return f"{done}/{len(found['tasks'])}" if found["state"] == "applied" else str(len(found["tasks"]) or "-")
+def _task_count(plan: Plan) -> str:
+    done = sum(task["status"] == "done" for task in plan["tasks"])
+    return f"{done}/{len(plan['tasks'])}" if plan["state"] == "applied" else str(len(plan["tasks"]) or "-")
 
 
-def _lines(found: Plan) -> list[str]:
-    head = out.paint(f"{found['id']} {found['state']}", "bold")
-    room = out.width() - len(found["id"]) - len(found["state"]) - 3
-    lines = [f"{head}  {out.fit(out.one_line(found['goal'] or 'the open issues'), room)}"]
-    if found["state"] == "planning":
-        return [*lines, f"  {out.one_line(found['progress'] or 'it is being planned')}"]
-    applied = found["state"] == "applied"
+def _plan_lines(plan: Plan) -> list[str]:
+    head = out.paint(f"{plan['id']} {plan['state']}", "bold")
+    columns = out.width() - len(plan["id"]) - len(plan["state"]) - 3
+    lines = [f"{head}  {out.fit(out.one_line(plan['goal'] or 'the open issues'), columns)}"]
+    if plan["state"] == "planning":
+        return [*lines, f"  {out.one_line(plan['progress'] or 'it is being planned')}"]
+    applied = plan["state"] == "applied"
     header: out.Row = (
         "ID",
         "TITLE",
@@ -278,57 +278,59 @@ def _lines(found: Plan) -> list[str]:
         "FILES",
         *(("ISSUE", "STATUS") if applied else ()),
     )
-    if found["tasks"]:
-        rows: list[out.Row] = [[out.one_line(cell) for cell in _row(task, applied)] for task in found["tasks"]]
-        empty = [name for place, name in enumerate(header) if all(row[place] == "-" for row in rows)]
-        drop = sorted(_GIVE_WAY, key=lambda name: name not in empty)
-        header, rows = out.fitting(header, rows, drop, shrink="TITLE", least=_TITLE)
+    if plan["tasks"]:
+        rows: list[out.Row] = [[out.one_line(cell) for cell in _row(task, applied)] for task in plan["tasks"]]
+        empty = [name for index, name in enumerate(header) if all(row[index] == "-" for row in rows)]
+        drop = sorted(_DROPPED_COLUMNS, key=lambda name: name not in empty)
+        header, rows = out.drop_columns(header, rows, drop, shrink="TITLE", min_width=_MIN_TITLE_WIDTH)
         lines += ["", *out.table(header, rows, shrink=1)]
-    if len(found["tasks"]) > 1:
-        lines += ["", *_graph(found["tasks"])]
-    lines += ["", *(f"note: {out.one_line(note)}" for note in found["notes"])] if found["notes"] else []
-    lines += (
-        ["", f"not applied: {out.one_line(found['error'])}"] if found["error"] and found["state"] == "draft" else []
-    )
-    return [*lines, "", *_next(found)]
+    if len(plan["tasks"]) > 1:
+        lines += ["", *_stage_lines(plan["tasks"])]
+    lines += ["", *(f"note: {out.one_line(note)}" for note in plan["notes"])] if plan["notes"] else []
+    lines += ["", f"not applied: {out.one_line(plan['error'])}"] if plan["error"] and plan["state"] == "draft" else []
+    return [*lines, "", *_next_commands(plan)]
 
 
 def _row(task: dict[str, Any], applied: bool) -> out.Row:
     files = ", ".join(task["files"][:3]) + (" …" if len(task["files"]) > 3 else "")
     issue = str(task["issueKey"] or task["issue"] or "")
-    named = f"#{issue}" if issue.isdigit() else issue
+    issue_name = f"#{issue}" if issue.isdigit() else issue
     row = (
         task["id"],
-        f"{task['title']} ({named})" if named and not applied else task["title"],
+        f"{task['title']} ({issue_name})" if issue_name and not applied else task["title"],
         task["effort"],
         ", ".join(task["dependencies"]) or "-",
         ", ".join(task["labels"]) or "-",
         task["profile"] or "-",
         files or "-",
     )
-    return (*row, named or "-", task["status"] or "-") if applied else row
+    return (*row, issue_name or "-", task["status"] or "-") if applied else row
 
 
-def _graph(tasks: list[dict[str, Any]]) -> list[str]:
-    """What may run at once, a line each: `1  t1  t2`, then `2  t3 ← t1, t2`."""
+def _stage_lines(tasks: list[dict[str, Any]]) -> list[str]:
+    """Return the stages of tasks that can run in parallel, one line each: `1  t1  t2`, then `2  t3 ← t1, t2`."""
     depth: dict[str, int] = {}
-    left = list(tasks)
-    while left:
-        ready = next((task for task in left if all(name in depth for name in task["dependencies"])), left[0])
-        left.remove(ready)
+    remaining = list(tasks)
+    while remaining:
+        ready = next((task for task in remaining if all(name in depth for name in task["dependencies"])), remaining[0])
+        remaining.remove(ready)
         depth[ready["id"]] = max((depth.get(name, 0) + 1 for name in ready["dependencies"]), default=1)
-    lines, steps = [], max(depth.values())
-    for level in range(1, steps + 1):
-        mine = [task for task in tasks if depth[task["id"]] == level]
-        drawn = [
-            task["id"] + (f" ← {', '.join(task['dependencies'])}" if task["dependencies"] else "") for task in mine
+    lines, stages = [], max(depth.values())
+    for stage in range(1, stages + 1):
+        stage_tasks = [task for task in tasks if depth[task["id"]] == stage]
+        labels = [
+            task["id"] + (f" ← {', '.join(task['dependencies'])}" if task["dependencies"] else "")
+            for task in stage_tasks
         ]
-        lines += [f"  {'' if place else level:<2} {line}" for place, line in enumerate(_filled(drawn, out.width() - 5))]
-    return [f"{'in one step' if steps == 1 else f'in {steps} steps, those of one at the same time'}:", *lines]
+        lines += [
+            f"  {'' if index else stage:<2} {line}"
+            for index, line in enumerate(_join_in_lines(labels, out.width() - 5))
+        ]
+    return [f"{'in one step' if stages == 1 else f'in {stages} steps, those of one at the same time'}:", *lines]
 
 
-def _filled(words: list[str], columns: int) -> list[str]:
-    """Words side by side, in as many lines as they need."""
+def _join_in_lines(words: list[str], columns: int) -> list[str]:
+    """Join the labels side by side into as many lines as they need."""
     lines = [words[0]]
     for word in words[1:]:
         if out.cells(lines[-1]) + 3 + out.cells(word) <= columns:
@@ -338,13 +340,13 @@ def _filled(words: list[str], columns: int) -> list[str]:
     return lines
 
 
-def _next(found: Plan) -> list[str]:
-    name = found["id"]
-    match found["state"]:
+def _next_commands(plan: Plan) -> list[str]:
+    name = plan["id"]
+    match plan["state"]:
         case "draft":
             return [f"  ao plan {name} --edit    ao plan {name} --apply    ao plan {name} --discard"]
         case "applied":
             return ["  ao status    ao backlog"]
         case "failed":
-            return [f"  {out.one_line(found['error'])}"]
+            return [f"  {out.one_line(plan['error'])}"]
     return []

@@ -1,4 +1,4 @@
-"""A change on its way to the base: `ao review`, `ao checks`, `ao merge`, `ao queue`, `ao undo`."""
+"""A change before its merge: `ao review`, `ao checks`, `ao merge`, `ao queue`, `ao undo`."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from agent_orchestrator.cli.common import (
     session_argument,
     session_path,
 )
-from agent_orchestrator.cli.sessions.board import back
+from agent_orchestrator.cli.sessions.board import undo_target
 from agent_orchestrator.client.daemon_client import Client
 from agent_orchestrator.errors import AoError, NotFound, UsageError
 
-Pull = dict[str, Any]
+PullRequest = dict[str, Any]
 
-_LINE = re.compile(r"(?P<path>[^:]+):(?P<line>[1-9]\d*):(?P<body>.+)", re.DOTALL)
-_SHOWN_TESTS = 20
-"""Failing tests of a check that are listed."""
-_LOOK = 2.0
-"""Seconds after which a merge that waits says what for."""
+_LINE_COMMENT = re.compile(r"(?P<path>[^:]+):(?P<line>[1-9]\d*):(?P<body>.+)", re.DOTALL)
+_MAX_SHOWN_TESTS = 20
+"""Maximum number of failing tests of a check that are listed."""
+_MERGE_POLL_SECONDS = 2.0
+"""Seconds after which a waiting merge prints what it waits for."""
 
 
 @click.command()
@@ -88,213 +88,243 @@ def review(
             raise UsageError(
                 "--agent judges itself", "leave out --approve, --request-changes, --comment, --resolve and --request"
             )
-        _by_agent(ao, session, agent, (read_text("-") if text == "-" else text) or "", wait=wait, as_json=as_json)
+        _request_agent_review(
+            ao, session, agent, (read_text("-") if text == "-" else text) or "", wait=wait, as_json=as_json
+        )
         return
-    judged = verdict is not None or text is not None or bool(comments)
-    found: Pull | None = None
-    done: list[str] = []
-    if judged:
+    has_review = verdict is not None or text is not None or bool(comments)
+    changed: PullRequest | None = None
+    actions: list[str] = []
+    if has_review:
         body = {
             "verdict": verdict or "commented",
             "body": (read_text("-") if text == "-" else text) or "",
-            "comments": [_comment(each) for each in comments],
+            "comments": [_parse_comment(item) for item in comments],
         }
-        found = ao.request("POST", session_path(session, "/review"), body, headers=_as_agent()).json()
-        done.append({"approved": "approved", "changes_requested": "changes requested"}.get(verdict or "", "commented"))
+        changed = ao.request("POST", session_path(session, "/review"), body, headers=_agent_headers()).json()
+        actions.append(
+            {"approved": "approved", "changes_requested": "changes requested"}.get(verdict or "", "commented")
+        )
     if resolved:
-        named = [each for each in resolved if each != "all"]
-        settled = {"threads": named} if len(named) == len(resolved) else {"all": True}
-        found = _at_forge(ao, session, "/resolve", settled, "resolved", done)
+        thread_ids = [item for item in resolved if item != "all"]
+        settled = {"threads": thread_ids} if len(thread_ids) == len(resolved) else {"all": True}
+        changed = _post_to_forge(ao, session, "/resolve", settled, "resolved", actions)
     if people:
-        said = f"{', '.join(people)} asked to look at it"
-        found = _at_forge(ao, session, "/request-review", {"people": list(people)}, said, done)
-    shown: Pull = found if found is not None else ao.get(session_path(session, "/review"))
+        action = f"{', '.join(people)} asked to look at it"
+        changed = _post_to_forge(ao, session, "/request-review", {"people": list(people)}, action, actions)
+    pull_request: PullRequest = changed if changed is not None else ao.get(session_path(session, "/review"))
     if as_json:
-        out.print_json(shown)
-    elif found is not None:
-        out.show(f"{shown['session']} #{shown['number']}: {each}" for each in done)
-        out.show(_next(shown))
+        out.print_json(pull_request)
+    elif changed is not None:
+        out.show(f"{pull_request['session']} #{pull_request['number']}: {item}" for item in actions)
+        out.show(_next_commands(pull_request))
     else:
-        out.show(_review_lines(shown))
+        out.show(_review_lines(pull_request))
         stat = ao.get(session_path(session, "/diff"))["stat"]
         out.show(f" {line}" for line in out.clean(stat).splitlines())
-        out.show(["", *_next(shown)])
+        out.show(["", *_next_commands(pull_request)])
 
 
-def _at_forge(ao: Client, session: str, path: str, body: dict[str, Any], said: str, done: list[str]) -> Pull:
-    """Have something done, and say whether it is."""
-    answer = ao.request("POST", session_path(session, path), body, headers=_as_agent(), timeout=60.0)
-    later = "; the forge cannot be reached just now, it is done as soon as it can" if answer.status == 202 else ""
-    done.append(said + later)
+def _post_to_forge(
+    ao: Client, session: str, path: str, body: dict[str, Any], action: str, actions: list[str]
+) -> PullRequest:
+    """Post an action that changes the forge, add it to `actions` with a note if it is delayed, and return the pull request."""
+    answer = ao.request("POST", session_path(session, path), body, headers=_agent_headers(), timeout=60.0)
+    delay_note = "; the forge cannot be reached just now, it is done as soon as it can" if answer.status == 202 else ""
+    actions.append(action + delay_note)
     return dict(answer.json())
 
 
-def _as_agent() -> dict[str, str]:
-    """What an agent's own command says: who it is. A person's says nothing."""
+def _agent_headers() -> dict[str, str]:
+    """Return the header that identifies an agent by its token; empty for a person."""
     token = os.environ.get("AO_TOKEN") if os.environ.get("AO_SESSION") else None
     return {"X-AO-Token": token} if token else {}
 
 
-def _by_agent(ao: Client, session: str, agent: str, text: str, *, wait: bool, as_json: bool) -> None:
+def _request_agent_review(ao: Client, session: str, agent: str, text: str, *, wait: bool, as_json: bool) -> None:
     reviewer = ao.post(session_path(session, "/reviewers"), {"agent": agent, "message": text})
-    judged: dict[str, Any] | None = None
-    while wait and judged is None:
-        found: Pull = ao.get(session_path(session, "/review"))
-        judged = next((each for each in found["reviews"] if each["reviewer"] == reviewer["id"]), None)
-        now = ao.get(session_path(reviewer["id"]))
-        if judged is None and now["status"] in ("failed", "exited", "stopped", "needs_input", "blocked", "interrupted"):
+    review: dict[str, Any] | None = None
+    while wait and review is None:
+        pull_request: PullRequest = ao.get(session_path(session, "/review"))
+        review = next((item for item in pull_request["reviews"] if item["reviewer"] == reviewer["id"]), None)
+        reviewer_state = ao.get(session_path(reviewer["id"]))
+        if review is None and reviewer_state["status"] in (
+            "failed",
+            "exited",
+            "stopped",
+            "needs_input",
+            "blocked",
+            "interrupted",
+        ):
             raise AoError(
-                f"{reviewer['id']} is {now['status']}: {now['why']}", f"look at it: ao attach {reviewer['id']}"
+                f"{reviewer['id']} is {reviewer_state['status']}: {reviewer_state['why']}",
+                f"look at it: ao attach {reviewer['id']}",
             )
-        if judged is None:
-            time.sleep(_LOOK / 4)
+        if review is None:
+            time.sleep(_MERGE_POLL_SECONDS / 4)
     if as_json:
-        out.print_json({"reviewer": reviewer, "review": judged})
-    elif judged is None:
+        out.print_json({"reviewer": reviewer, "review": review})
+    elif review is None:
         print(f"{reviewer['id']} reviews {session}")
         print(f"  ao status {reviewer['id']}    ao review {session}")
     else:
-        print(f"{reviewer['id']}: {judged['verdict'].replace('_', ' ')}")
-        out.show(_quoted(judged["body"], "  "))
+        print(f"{reviewer['id']}: {review['verdict'].replace('_', ' ')}")
+        out.show(_quote(review["body"], "  "))
         print(f"  ao review {session}")
 
 
-def _comment(given: str) -> dict[str, Any]:
-    found = _LINE.fullmatch(given)
-    if found is None:
-        raise UsageError(f"{given!r} is no comment on a line", "write it as FILE:LINE:TEXT, such as app.py:12:Why?")
-    return {"path": found["path"], "line": int(found["line"]), "body": found["body"]}
+def _parse_comment(text: str) -> dict[str, Any]:
+    match = _LINE_COMMENT.fullmatch(text)
+    if match is None:
+        raise UsageError(f"{text!r} is no comment on a line", "write it as FILE:LINE:TEXT, such as app.py:12:Why?")
+    return {"path": match["path"], "line": int(match["line"]), "body": match["body"]}
 
 
-def _review_lines(found: Pull) -> list[str]:
-    head = f"{found['session']}  #{found['number']} {out.one_line(found['title'])}"
-    state = f"  {found['state']}, onto {found['base']}, review {found['review']}, mergeable {found['mergeable']}"
+def _review_lines(pull_request: PullRequest) -> list[str]:
+    head = f"{pull_request['session']}  #{pull_request['number']} {out.one_line(pull_request['title'])}"
+    facts = {key: pull_request[key] for key in ("state", "base", "review", "mergeable")}
+    state = "  {state}, onto {base}, review {review}, mergeable {mergeable}".format_map(facts)
     lines = [out.paint(head, "bold"), state]
-    lines += [f"  conflicts in {out.one_line(', '.join(found['conflicts']))}"] if found["conflicts"] else []
-    lines += [f"  did not land: {out.one_line(found['refused'])}"] if found["refused"] else []
-    lines += _check_lines(found)
-    lines += [f"  asked to look at it: {out.one_line(', '.join(found['requested']))}"] if found["requested"] else []
-    for each in (one for one in found["reviews"] if one["verdict"] != "commented"):  # that is a thread too
-        lines.append(f"  {out.author(each)} {each['verdict']}, {out.age(each['at'])} ago")
-        lines += _quoted(each["body"], "    ")
-    for thread in found["threads"]:
-        where = f"{thread['path']}:{thread['line']}" if thread["line"] else thread["path"] or "the whole"
+    lines += (
+        [f"  conflicts in {out.one_line(', '.join(pull_request['conflicts']))}"] if pull_request["conflicts"] else []
+    )
+    lines += [f"  did not land: {out.one_line(pull_request['refused'])}"] if pull_request["refused"] else []
+    lines += _check_lines(pull_request)
+    lines += (
+        [f"  asked to look at it: {out.one_line(', '.join(pull_request['requested']))}"]
+        if pull_request["requested"]
+        else []
+    )
+    for review in (item for item in pull_request["reviews"] if item["verdict"] != "commented"):  # that is a thread too
+        lines.append(f"  {out.author_text(review)} {review['verdict']}, {out.age(review['at'])} ago")
+        lines += _quote(review["body"], "    ")
+    for thread in pull_request["threads"]:
+        location = f"{thread['path']}:{thread['line']}" if thread["line"] else thread["path"] or "the whole"
         state = ", resolved" if thread["resolved"] else ""
-        lines.append(f"  on {out.one_line(where)} ({thread['id']}{state})")
-        for each in thread["comments"]:
-            lines.append(f"    {out.author(each)} ({each['id']}):")
-            lines += _quoted(each["body"], "      ")
+        lines.append(f"  on {out.one_line(location)} ({thread['id']}{state})")
+        for review in thread["comments"]:
+            lines.append(f"    {out.author_text(review)} ({review['id']}):")
+            lines += _quote(review["body"], "      ")
     return [*lines, ""]
 
 
-def _check_lines(found: Pull, only: str | None = None) -> list[str]:
-    explained = {each["name"]: each for each in found["failing"]}
+def _check_lines(pull_request: PullRequest, only: str | None = None) -> list[str]:
+    explanations = {item["name"]: item for item in pull_request["failing"]}
     lines: list[str] = []
-    for check in found["checks"]:
+    for check in pull_request["checks"]:
         if only in (None, check["name"]):
-            more = explained.get(check["name"])
-            lines += [f"  check {out.one_line(check['name'])}: {_check_state(check, str(found['base']))}"]
-            lines += _explanation(found, more) if more else []
+            explanation = explanations.get(check["name"])
+            lines += [f"  check {out.one_line(check['name'])}: {_check_state(check, str(pull_request['base']))}"]
+            lines += _explanation(pull_request, explanation) if explanation else []
     return lines or ["  no checks"]
 
 
 def _check_state(check: dict[str, Any], base: str) -> str:
     """Return a check's state with its counts: `failure, 257 passed, 40 failed (2 new, 38 known on main)`."""
     counts = [f"{check[kind]} {kind}" for kind in ("passed", "failed", "skipped") if check[kind]]
-    compared = [f"{check['new']} new"] if check["new"] and check["known"] else []
-    compared += [f"{check['known']} known on {base}"] if check["known"] else []
+    comparison = [f"{check['new']} new"] if check["new"] and check["known"] else []
+    comparison += [f"{check['known']} known on {base}"] if check["known"] else []
     state = check["state"].replace("not_set_up", "environment not set up")
     reason = f": {out.one_line(check['reason'])}" if check["reason"] else ""
-    return ", ".join([state, *counts]) + (f" ({', '.join(compared)})" if compared else "") + reason
+    return ", ".join([state, *counts]) + (f" ({', '.join(comparison)})" if comparison else "") + reason
 
 
-def _explanation(found: Pull, check: dict[str, Any]) -> list[str]:
+def _explanation(pull_request: PullRequest, check: dict[str, Any]) -> list[str]:
     """Return the failing tests by kind, the relevant output, and the command that runs it by hand."""
     rows = [("new", each["name"], each["message"]) for each in check["newFailures"]]
-    known = set(check["knownFailures"]) - set(check["ownedFailures"])
+    known_names = set(check["knownFailures"]) - set(check["ownedFailures"])
     rows += [("to fix", name, "") for name in check["ownedFailures"]]
-    rows += [("known", name, "") for name in check["knownFailures"] if name in known]
+    rows += [("known", name, "") for name in check["knownFailures"] if name in known_names]
     rows += [("gone", name, "") for name in check["vanished"]] + [
         ("skipped", name, "") for name in check["newlySkipped"]
     ]
     lines = [
         f"    {kind:<8}{out.one_line(name)}{f': {out.one_line(message)}' if message else ''}"
-        for kind, name, message in rows[:_SHOWN_TESTS]
+        for kind, name, message in rows[:_MAX_SHOWN_TESTS]
     ]
-    if len(rows) > _SHOWN_TESTS:
-        lines.append(f"    and {len(rows) - _SHOWN_TESTS} more: --json lists all")
-    lines += _quoted(check["summary"], "    ")
+    if len(rows) > _MAX_SHOWN_TESTS:
+        lines.append(f"    and {len(rows) - _MAX_SHOWN_TESTS} more: --json lists all")
+    lines += _quote(check["summary"], "    ")
     if check["remedy"]:
         lines.append(f"    {out.one_line(check['remedy'])}")
     if check["command"]:
         import shlex
 
         lines.append(
-            f"    run it by hand: ao sh {found['session']} -- sh -c {shlex.quote(out.one_line(check['command']))}"
+            f"    run it by hand: ao sh {pull_request['session']} -- sh -c {shlex.quote(out.one_line(check['command']))}"
         )
     return lines
 
 
-def _quoted(text: str, indent: str) -> list[str]:
+def _quote(text: str, indent: str) -> list[str]:
     return [f"{indent}| {line}" for line in out.clean(text).splitlines()]
 
 
-def _next(found: Pull) -> list[str]:
-    session = found["session"]
-    if found["state"] == "merged":
-        return [f"  {found.get('url') or f'ao undo {session}'}"]
-    if found["state"] == "closed":
+def _next_commands(pull_request: PullRequest) -> list[str]:
+    session = pull_request["session"]
+    if pull_request["state"] == "merged":
+        return [f"  {pull_request.get('url') or f'ao undo {session}'}"]
+    if pull_request["state"] == "closed":
         return [f"  ao restore {session}"]
-    if found["review"] == "approved":
+    if pull_request["review"] == "approved":
         return [f"  ao merge {session}"]
     return [f"  ao diff {session}    ao review {session} --approve    ao merge {session}"]
 
 
 @click.command()
 @session_argument
-@click.argument("only", metavar="[NAME]", required=False)
+@click.argument("check_name", metavar="[NAME]", required=False)
 @click.option("--run", is_flag=True, help="Run them now, even if their results are known.")
-@click.option("--log", "name", metavar="NAME", help="Print the whole output of this check.")
+@click.option("--log", "log_name", metavar="NAME", help="Print the whole output of this check.")
 @click.option("-f", "--follow", is_flag=True, help="Print its output as it comes, until it has ended.")
 @json_option
-def checks(session: str, only: str | None, run: bool, name: str | None, follow: bool, as_json: bool) -> None:
+def checks(session: str, check_name: str | None, run: bool, log_name: str | None, follow: bool, as_json: bool) -> None:
     """Show a session's checks, and why they fail.
 
     Lists the failing tests, their counts, the relevant output, and the command that runs the check by hand. NAME shows one check. -f waits
     for a check that has not started; with only one check no name is needed.
     """
     ao = client()
-    found: Pull = ao.post(session_path(session, "/checks")) if run else ao.get(session_path(session, "/review"))
-    if only is not None:
-        _refuse_unknown_check(found, only)
-    if name is not None or follow:
-        _print_log(ao, session, name or only or _only_check(found), follow)
+    pull_request: PullRequest = (
+        ao.post(session_path(session, "/checks")) if run else ao.get(session_path(session, "/review"))
+    )
+    if check_name is not None:
+        _refuse_unknown_check(pull_request, check_name)
+    if log_name is not None or follow:
+        _print_log(ao, session, log_name or check_name or _only_check(pull_request), follow)
         return
     if as_json:
-        shown = [each for each in found["checks"] if only in (None, each["name"])]
-        explained = [each for each in found["failing"] if only in (None, each["name"])]
-        out.print_json({"checks": shown, "failing": explained})
+        shown_checks = [item for item in pull_request["checks"] if check_name in (None, item["name"])]
+        explanations = [item for item in pull_request["failing"] if check_name in (None, item["name"])]
+        out.print_json({"checks": shown_checks, "failing": explanations})
         return
-    out.show([out.paint(f"{found['session']}  #{found['number']}", "bold"), *_check_lines(found, only)])
-    if failing := found["failing"]:
+    out.show(
+        [
+            out.paint(f"{pull_request['session']}  #{pull_request['number']}", "bold"),
+            *_check_lines(pull_request, check_name),
+        ]
+    )
+    if failing := pull_request["failing"]:
         import shlex
 
-        names = [shlex.quote(out.one_line(each["name"])) for each in failing]  # of strangers, at a forge
-        out.show(f"  ao checks {found['session']} --log {name}" for name in names)
+        names = [shlex.quote(out.one_line(item["name"])) for item in failing]  # of strangers, at a forge
+        out.show(f"  ao checks {pull_request['session']} --log {log_name}" for log_name in names)
 
 
-def _refuse_unknown_check(found: Pull, name: str) -> None:
-    names = [str(each["name"]) for each in found["checks"]]
+def _refuse_unknown_check(pull_request: PullRequest, name: str) -> None:
+    names = [str(check["name"]) for check in pull_request["checks"]]
     if name not in names:
-        known = f"it has {', '.join(map(out.one_line, names))}" if names else "it has none yet"
-        raise NotFound(f"{found['session']} has no check {out.one_line(name)}", known)
+        remedy = f"it has {', '.join(map(out.one_line, names))}" if names else "it has none yet"
+        raise NotFound(f"{pull_request['session']} has no check {out.one_line(name)}", remedy)
 
 
-def _only_check(found: Pull) -> str:
-    names = [str(each["name"]) for each in found["checks"]]
+def _only_check(pull_request: PullRequest) -> str:
+    names = [str(check["name"]) for check in pull_request["checks"]]
     if len(names) != 1:
-        some = f"one of {', '.join(names)}" if names else "its checks begin when the agent is done, or by --run"
-        raise UsageError(f"{found['session']} has {out.plural(len(names), 'check')}", f"name one: --log NAME; {some}")
+        choices = f"one of {', '.join(names)}" if names else "its checks begin when the agent is done, or by --run"
+        raise UsageError(
+            f"{pull_request['session']} has {out.plural(len(names), 'check')}", f"name one: --log NAME; {choices}"
+        )
     return names[0]
 
 
@@ -304,8 +334,8 @@ def _print_log(ao: Client, session: str, name: str, follow: bool) -> None:
         while (line := stream.line()) is not None:
             print(out.clean(line), flush=follow)
     if follow:
-        now = {each["name"]: each["state"] for each in ao.get(session_path(session, "/review"))["checks"]}
-        out.note(f"{name}: {now.get(name) or 'not begun at the newest commit'}")
+        states = {check["name"]: check["state"] for check in ao.get(session_path(session, "/review"))["checks"]}
+        out.note(f"{name}: {states.get(name) or 'not begun at the newest commit'}")
 
 
 @click.command()
@@ -329,79 +359,81 @@ def merge(
     if cancel:
         if strategy or no_wait or force:
             raise UsageError("--cancel goes with no other option", "ao merge S --cancel")
-        return _call_off(ao, sessions, failures, as_json=as_json)
-    asked: dict[str, dict[str, Any]] = {}
-    landed: list[dict[str, Any]] = []
+        return _cancel(ao, sessions, failures, as_json=as_json)
+    requests: dict[str, dict[str, Any]] = {}
+    merged: list[dict[str, Any]] = []
     for session in dict.fromkeys(sessions):
         body = {"strategy": strategy, "force": force, "key": uuid.uuid4().hex}
         try:
-            accepted = _merge(ao, session, body, wait=False)
-            asked[accepted["id"]] = body
-            landed += [accepted] if no_wait else []
+            accepted = _post_merge(ao, session, body, wait=False)
+            requests[accepted["id"]] = body
+            merged += [accepted] if no_wait else []
         except AoError as error:
             if len(sessions) == 1:
                 raise
-            failures.tell(error)
-    for session, body in {} if no_wait else asked.items():
+            failures.report(error)
+    for session, body in {} if no_wait else requests.items():
         try:
-            landed.append(_landed(ao, session, body))
+            merged.append(_wait_until_merged(ao, session, body))
         except AoError as error:
             if len(sessions) == 1:
                 raise
-            failures.tell(error)
+            failures.report(error)
     if as_json:
-        out.print_json(landed[0] if len(sessions) == 1 else {"sessions": landed})
+        out.print_json(merged[0] if len(sessions) == 1 else {"sessions": merged})
     else:
-        for each in landed:
-            out.show([f"{each['id']} {each['status']}: {out.one_line(each['why'])}"])
-            out.show([f"  undo: {back(each)}"] if each["status"] == "merged" else ["  ao queue"])
+        for session_data in merged:
+            out.show([f"{session_data['id']} {session_data['status']}: {out.one_line(session_data['why'])}"])
+            out.show([f"  undo: {undo_target(session_data)}"] if session_data["status"] == "merged" else ["  ao queue"])
     return failures.code
 
 
-def _call_off(ao: Client, sessions: tuple[str, ...], failures: Failures, *, as_json: bool) -> int:
-    found = []
+def _cancel(ao: Client, sessions: tuple[str, ...], failures: Failures, *, as_json: bool) -> int:
+    results = []
     for session in dict.fromkeys(sessions):
         try:
-            found.append(dict(ao.request("DELETE", session_path(session, "/merge")).json()))
+            results.append(dict(ao.request("DELETE", session_path(session, "/merge")).json()))
         except AoError as error:
             if len(sessions) == 1:
                 raise
-            failures.tell(error)
+            failures.report(error)
     if as_json:
-        out.print_json(found[0] if len(sessions) == 1 else {"sessions": found})
+        out.print_json(results[0] if len(sessions) == 1 else {"sessions": results})
     else:
-        out.show([f"{each['id']} is not to land any more: {each['status']}" for each in found])
+        out.show([f"{result['id']} is not to land any more: {result['status']}" for result in results])
     return failures.code
 
 
-def _merge(ao: Client, session: str, body: dict[str, Any], *, wait: bool) -> dict[str, Any]:
-    """Ask for it; the same key again is the same word, so that asking again only waits on."""
-    sent = {"strategy": body["strategy"], "force": body["force"], "wait": wait, "timeout": _LOOK}
+def _post_merge(ao: Client, session: str, body: dict[str, Any], *, wait: bool) -> dict[str, Any]:
+    """Request the merge; a repeated request with the same key only waits for the first one."""
+    sent = {"strategy": body["strategy"], "force": body["force"], "wait": wait, "timeout": _MERGE_POLL_SECONDS}
     headers = {"Idempotency-Key": body["key"]}
-    answer = ao.request("POST", session_path(session, "/merge"), sent, headers=headers, timeout=_LOOK + 60.0)
+    answer = ao.request(
+        "POST", session_path(session, "/merge"), sent, headers=headers, timeout=_MERGE_POLL_SECONDS + 60.0
+    )
     return dict(answer.json())
 
 
-def _landed(ao: Client, session: str, body: dict[str, Any]) -> dict[str, Any]:
-    told = ""
+def _wait_until_merged(ao: Client, session: str, body: dict[str, Any]) -> dict[str, Any]:
+    printed = ""
     while True:
-        found = _merge(ao, session, body, wait=True)
-        if found["status"] == "merged":
-            return found
-        reason = found.get("waitingFor") or _position(ao, found)
-        if reason and reason != told:
+        session_data = _post_merge(ao, session, body, wait=True)
+        if session_data["status"] == "merged":
+            return session_data
+        reason = session_data.get("waitingFor") or _queue_position(ao, session_data)
+        if reason and reason != printed:
             out.note(f"{session} waits to land: {reason}")
-        told = reason
+        printed = reason
 
 
-def _position(ao: Client, session: dict[str, Any]) -> str:
-    """Where it is in the queue."""
+def _queue_position(ao: Client, session: dict[str, Any]) -> str:
+    """Return the session's position in the merge queue as text, or an empty string if it is not queued."""
     entries = ao.get("/api/queue", {"project": session["project"]})["entries"]
-    mine = next((each for each in entries if each["session"] == session["id"]), None)
-    if mine is None:
+    own_entry = next((entry for entry in entries if entry["session"] == session["id"]), None)
+    if own_entry is None:
         return ""
-    queued = sum(each["base"] == mine["base"] for each in entries)
-    return f"number {mine['position']} of {queued} in the queue, {mine['state']}"
+    queued = sum(entry["base"] == own_entry["base"] for entry in entries)
+    return f"number {own_entry['position']} of {queued} in the queue, {own_entry['state']}"
 
 
 @click.command()
@@ -413,32 +445,32 @@ def queue(project: str | None, all_projects: bool, as_json: bool) -> None:
     Each change is built on those ahead of it and checked there; TREE is what is checked. One that is predicted to collide with many
     lets others go first. Take one out: ao merge S --cancel.
     """
-    found = client().get("/api/queue", scope(project, all_projects))
+    answer = client().get("/api/queue", scope(project, all_projects))
     if as_json:
-        out.print_json(found)
+        out.print_json(answer)
         return
     rows = [
         (
-            str(each["position"]),
-            each["session"],
-            each["state"],
-            each["base"],
-            (each["tree"] or "-")[:8],
-            ", ".join(f"{check['name']} {check['state']}" for check in each["checks"]) or "-",
-            _waits_for(each),
+            str(entry["position"]),
+            entry["session"],
+            entry["state"],
+            entry["base"],
+            (entry["tree"] or "-")[:8],
+            ", ".join(f"{check['name']} {check['state']}" for check in entry["checks"]) or "-",
+            _wait_text(entry),
         )
-        for each in found["entries"]
+        for entry in answer["entries"]
     ]
     header = ("", "SESSION", "STATE", "BASE", "TREE", "CHECKS", "WAITS FOR")
     out.show(out.table(header, rows, shrink=6) if rows else ["Nothing is to land. Let a change land: ao merge S"])
 
 
-def _waits_for(entry: dict[str, Any]) -> str:
+def _wait_text(entry: dict[str, Any]) -> str:
     if entry["reason"]:
         return str(entry["reason"])
-    first, met = entry["passedBy"], entry["collides"]
-    why = f": it collides with {len(met)} of the queue" if met else ""
-    return f"{', '.join(first)}{why}" if first else "-"
+    passed_by, conflicts = entry["passedBy"], entry["collides"]
+    reason = f": it collides with {len(conflicts)} of the queue" if conflicts else ""
+    return f"{', '.join(passed_by)}{reason}" if passed_by else "-"
 
 
 @click.command()
@@ -450,10 +482,10 @@ def undo(session: str, as_json: bool) -> None:
     It gets a branch and a pull request of its own, and lands like any other. What landed at a forge is taken back there: you are told
     where.
     """
-    made = client().post(session_path(session, "/undo"), timeout=120.0)
+    revert = client().post(session_path(session, "/undo"), timeout=120.0)
     if as_json:
-        out.print_json(made)
+        out.print_json(revert)
         return
-    change = made["change"]
-    print(f"{change['id']} takes the landing of {made['session']} back, on branch {out.one_line(made['branch'])}")
+    change = revert["change"]
+    print(f"{change['id']} takes the landing of {revert['session']} back, on branch {out.one_line(revert['branch'])}")
     print(f"  ao diff {change['id']}    ao merge {change['id']}")

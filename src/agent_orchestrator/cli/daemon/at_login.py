@@ -1,4 +1,4 @@
-"""The daemon, started by the system when its user logs in: a systemd user unit, or a launchd agent on macOS."""
+"""Start the daemon at login: a systemd user unit, or a launchd agent on macOS."""
 
 from __future__ import annotations
 
@@ -14,75 +14,75 @@ UNIT = "agent-orchestrator.service"
 LABEL = "agent-orchestrator.daemon"
 UNDO = "ao start --no-at-login"
 
-_KEPT = ("AO_HOME", "AO_CONFIG", "PATH", "LANG")
-"""What the daemon needs of today's environment; agents get that of the login shell anyway."""
+_KEPT_VARIABLES = ("AO_HOME", "AO_CONFIG", "PATH", "LANG")
+"""Variables of today's environment that the daemon needs; agents get those of the login shell anyway."""
 
 platform = sys.platform
 
 
 class Service(NamedTuple):
-    """What the system is told."""
+    """A service file for the system."""
 
     path: str
     text: bytes
 
 
 def service(ao: Client, arguments: Sequence[str]) -> Service:
-    """The file for this system, for a daemon that is started with these arguments."""
+    """Return the service file for this system and these arguments; raise UsageError or Missing if it cannot be written."""
     argv = [sys.executable, "-P", "-m", "agent_orchestrator.daemon", *arguments]
-    env = {name: value for name, value in ao.daemon_environment().items() if name in _KEPT}
+    env = {name: value for name, value in ao.daemon_environment().items() if name in _KEPT_VARIABLES}
     for text in (*argv, *env.values()):  # systemd ends lines at \r, too
         if any(character < " " or "\ud800" <= character <= "\udfff" for character in text):
             raise UsageError(f"{text!r} has a character in it that cannot be told to the system", "rename it")
     if platform == "darwin":
-        return Service(_below("~/Library/LaunchAgents", f"{LABEL}.plist"), _plist(argv, env, ao.log))
+        return Service(_path_below("~/Library/LaunchAgents", f"{LABEL}.plist"), _plist(argv, env, ao.log))
     if platform == "linux":
         folder = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-        return Service(_below(folder, "systemd", "user", UNIT), unit(argv, env).encode())
+        return Service(_path_below(folder, "systemd", "user", UNIT), unit(argv, env).encode())
     raise Missing(
         "starting at login is known for systemd and launchd only", "have `ao start --no-open` run when you log in"
     )
 
 
 def enable(ao: Client, arguments: Sequence[str]) -> list[str]:
-    """Have the daemon started at each login from now on, and now if it does not run; returns what to tell the person."""
-    made = service(ao, arguments)
-    before = _read(made.path)
+    """Start the daemon at each login, and now if it does not run; return lines for the person."""
+    service_ = service(ao, arguments)
+    previous = _read(service_.path)
     try:
-        os.makedirs(os.path.dirname(made.path), exist_ok=True)
-        with open(made.path, "wb") as file:
-            file.write(made.text)
+        os.makedirs(os.path.dirname(service_.path), exist_ok=True)
+        with open(service_.path, "wb") as file:
+            file.write(service_.text)
     except OSError as error:
-        raise Missing(f"{made.path} cannot be written: {error.strerror}", "make its folder writable") from None
+        raise Missing(f"{service_.path} cannot be written: {error.strerror}", "make its folder writable") from None
     try:
-        _tell_system(made, start=not _runs(ao))
+        _register_service(service_, start=not _runs(ao))
     except Missing:
-        _put_back(made.path, before)
+        _restore_file(service_.path, previous)
         raise
-    lines = [f"wrote {made.path}", f"the daemon starts when you log in; undo: {UNDO}"]
-    return [*lines, *_linger()] if platform == "linux" else lines
+    lines = [f"wrote {service_.path}", f"the daemon starts when you log in; undo: {UNDO}"]
+    return [*lines, *_linger_hint()] if platform == "linux" else lines
 
 
 def disable(ao: Client) -> list[str]:
-    """Have it started no more; a daemon that runs, runs on."""
-    made = service(ao, ())
-    if _read(made.path) is None:
+    """Stop starting the daemon at login; a running daemon is not stopped."""
+    service_ = service(ao, ())
+    if _read(service_.path) is None:
         return ["the daemon does not start when you log in"]
     if platform == "darwin":
         _run("launchctl", "disable", _target(LABEL))  # to unload it would end it
     else:
         _run("systemctl", "--user", "disable", UNIT)
-    os.unlink(made.path)
+    os.unlink(service_.path)
     if platform == "linux":
         _run("systemctl", "--user", "daemon-reload")
     return [
-        f"removed {made.path}",
+        f"removed {service_.path}",
         "the daemon does not start any more when you log in; it runs on until `ao shutdown`",
     ]
 
 
 def unit(argv: Sequence[str], env: Mapping[str, str]) -> str:
-    """The systemd unit. Agents are left alone when the daemon ends: they live on without it."""
+    """Return the text of the systemd unit. Agents survive the daemon's end."""
     variables = "".join(f"Environment={_quoted(f'{name}={value}')}\n" for name, value in sorted(env.items()))
     command = " ".join(_quoted(word).replace("$", "$$") for word in argv)
     return (
@@ -105,7 +105,7 @@ def unit(argv: Sequence[str], env: Mapping[str, str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A word for systemd: what is special to it is itself."""
+    """Quote a word for systemd with its special characters escaped."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped}"'
 
@@ -127,23 +127,23 @@ def _plist(argv: Sequence[str], env: Mapping[str, str], log: str) -> bytes:
     )
 
 
-def _tell_system(made: Service, *, start: bool) -> None:
+def _register_service(service_: Service, *, start: bool) -> None:
     if platform == "darwin":
-        _must("launchctl", "enable", _target(LABEL))
+        _run_checked("launchctl", "enable", _target(LABEL))
         if start:
             _run("launchctl", "bootout", _target(LABEL))
-            _must("launchctl", "bootstrap", _target(), made.path)
+            _run_checked("launchctl", "bootstrap", _target(), service_.path)
         return
-    _must("systemctl", "--user", "daemon-reload")
-    _must("systemctl", "--user", "enable", UNIT)
+    _run_checked("systemctl", "--user", "daemon-reload")
+    _run_checked("systemctl", "--user", "enable", UNIT)
     if start:
-        _must("systemctl", "--user", "restart", UNIT)
+        _run_checked("systemctl", "--user", "restart", UNIT)
 
 
-def _linger() -> list[str]:
-    """A user's services end with his last session, unless he said otherwise."""
-    code, said = _run("loginctl", "show-user", _user(), "--property=Linger")
-    if code == 0 and said.strip() == "Linger=no":
+def _linger_hint() -> list[str]:
+    """Return a hint if the user's services end at logout."""
+    code, output = _run("loginctl", "show-user", _user(), "--property=Linger")
+    if code == 0 and output.strip() == "Linger=no":
         return ["it ends when you log out; to keep it running, also from boot on: loginctl enable-linger"]
     return []
 
@@ -169,12 +169,12 @@ def _runs(ao: Client) -> bool:
     return True
 
 
-def _must(*argv: str) -> None:
-    code, said = _run(*argv)
+def _run_checked(*argv: str) -> None:
+    code, output = _run(*argv)
     if code:
-        why = (said.strip().splitlines() or [f"exit {code}"])[-1]
+        reason = (output.strip().splitlines() or [f"exit {code}"])[-1]
         raise Missing(
-            f"`{' '.join(argv)}` failed: {why}", "see that your session has a service manager, or run ao start"
+            f"`{' '.join(argv)}` failed: {reason}", "see that your session has a service manager, or run ao start"
         )
 
 
@@ -182,13 +182,13 @@ def _run(*argv: str) -> tuple[int, str]:
     import subprocess
 
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False, timeout=60.0)
+        result = subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False, timeout=60.0)
     except (OSError, subprocess.TimeoutExpired) as error:
         return 127, f"{argv[0]} cannot be run: {getattr(error, 'strerror', None) or 'it does not end'}"
-    return done.returncode, done.stdout if done.returncode == 0 else done.stderr or done.stdout
+    return result.returncode, result.stdout if result.returncode == 0 else result.stderr or result.stdout
 
 
-def _below(*parts: str) -> str:
+def _path_below(*parts: str) -> str:
     return os.path.join(os.path.expanduser(parts[0]), *parts[1:])
 
 
@@ -200,9 +200,9 @@ def _read(path: str) -> bytes | None:
         return None
 
 
-def _put_back(path: str, before: bytes | None) -> None:
-    if before is None:
+def _restore_file(path: str, previous: bytes | None) -> None:
+    if previous is None:
         os.unlink(path)
     else:
         with open(path, "wb") as file:
-            file.write(before)
+            file.write(previous)

@@ -1,4 +1,4 @@
-"""The audit log: `ao audit`."""
+"""`ao audit`: show, export and verify the audit log."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from agent_orchestrator.errors import UsageError
 Entry = dict[str, Any]
 Query = dict[str, str | int | None]
 
-_PAGE = 1000
-_MOST = {"WHO": 14, "WHAT": 18, "ON": 13}
-"""Columns that these may have where there is no room for all."""
-_TELLING = (
+_PAGE_SIZE = 1000
+_MAX_WIDTHS = {"WHO": 14, "WHAT": 18, "ON": 13}
+"""Maximum widths of these columns when the terminal is too narrow for all."""
+_SUMMARY_FIELDS = (
     "action",
     "name",
     "reason",
@@ -54,7 +54,7 @@ _TELLING = (
 @click.option(
     "-n", "--lines", metavar="N", type=click.IntRange(min=1), help="Only the last N; 50 unless --since is given."
 )
-@click.option("-f", "--follow", "following", is_flag=True, help="Go on as entries come.")
+@click.option("-f", "--follow", "should_follow", is_flag=True, help="Go on as entries come.")
 @click.option("--export", metavar="FILE", help="Write all of them as JSON lines, with digests; `-` is standard output.")
 @click.option(
     "--verify",
@@ -74,7 +74,7 @@ def audit(
     project: str | None,
     kind: str | None,
     lines: int | None,
-    following: bool,
+    should_follow: bool,
     export: str | None,
     verify: str | None,
     kept: str | None,
@@ -86,7 +86,7 @@ def audit(
     WHY names the entry that something was done because of. Entries are never changed or removed; a chain of digests shows it if
     somebody does. What was cut off at the end is seen only by a SEQ:DIGEST that was kept elsewhere.
     """
-    if sum((following, export is not None, verify is not None, head)) > 1:
+    if sum((should_follow, export is not None, verify is not None, head)) > 1:
         raise UsageError("--follow, --export, --verify and --head exclude each other", "give one of them")
     if kept is not None and verify is None:
         raise UsageError("--kept needs --verify", "ao audit --verify --kept SEQ:DIGEST")
@@ -97,8 +97,8 @@ def audit(
         out.print_json(last) if as_json else print(f"{last['seq']}:{last['digest']}")
         return 0
     query: Query = {
-        "since": moment(since) if since else None,
-        "until": moment(until) if until else None,
+        "since": parse_time(since) if since else None,
+        "until": parse_time(until) if until else None,
         "actor": actor,
         "session": session,
         "project": project,
@@ -109,25 +109,25 @@ def audit(
         _export(ao, query, export)
         return 0
     if lines is None and since is not None:
-        found = list(_all(ao, query))
+        entries = list(_all_entries(ao, query))
     else:
-        found = ao.get("/api/audit", query | {"limit": min(lines or 50, 10_000)})["entries"]
-    _show(found, as_json, heading=True)
-    if not found and not as_json:
+        entries = ao.get("/api/audit", query | {"limit": min(lines or 50, 10_000)})["entries"]
+    _show_entries(entries, as_json, heading=True)
+    if not entries and not as_json:
         out.note("nothing of that kind is in the log")
-    if following:
-        _follow(ao, query, found[-1]["seq"] if found else ao.get("/api/audit/head")["seq"], as_json)
+    if should_follow:
+        _follow(ao, query, entries[-1]["seq"] if entries else ao.get("/api/audit/head")["seq"], as_json)
     return 0
 
 
-def moment(text: str) -> str:
-    """A time as the API wants it."""
+def parse_time(text: str) -> str:
+    """Return a time in the format of the API; raise UsageError if it is invalid."""
     now = datetime.now(UTC)
     if text == "today":
         return now.replace(hour=0, minute=0, second=0, microsecond=0).isoformat()
-    if ago := re.fullmatch(r"(\d{1,5})([smhd])", text):
-        unit = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}[ago[2]]
-        return (now - timedelta(**{unit: int(ago[1])})).isoformat()
+    if match := re.fullmatch(r"(\d{1,5})([smhd])", text):
+        unit = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}[match[2]]
+        return (now - timedelta(**{unit: int(match[1])})).isoformat()
     try:
         parsed = datetime.fromisoformat(text)
     except ValueError:
@@ -137,16 +137,16 @@ def moment(text: str) -> str:
     return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).isoformat()
 
 
-def _all(ao: Client, query: Query, after: int = 0) -> Iterator[Entry]:
+def _all_entries(ao: Client, query: Query, after: int = 0) -> Iterator[Entry]:
     while True:
-        page: list[Entry] = ao.get("/api/audit", query | {"after": after, "limit": _PAGE})["entries"]
+        page: list[Entry] = ao.get("/api/audit", query | {"after": after, "limit": _PAGE_SIZE})["entries"]
         yield from page
-        if len(page) < _PAGE:
+        if len(page) < _PAGE_SIZE:
             return
         after = page[-1]["seq"]
 
 
-def _show(entries: list[Entry], as_json: bool, *, heading: bool) -> None:
+def _show_entries(entries: list[Entry], as_json: bool, *, heading: bool) -> None:
     if as_json:
         for entry in entries:
             out.print_json_line(entry)
@@ -154,7 +154,7 @@ def _show(entries: list[Entry], as_json: bool, *, heading: bool) -> None:
     if not entries:
         return
     days = {entry["time"][:10] for entry in entries}
-    header = ("#", days.pop() if len(days) == 1 and heading else "TIME", *_MOST, "WHY")
+    header = ("#", days.pop() if len(days) == 1 and heading else "TIME", *_MAX_WIDTHS, "WHY")
     rows = [[out.one_line(cell) for cell in _row(entry, header[1] != "TIME")] for entry in entries]
     widths = _widths([list(header), *rows])
     if heading:
@@ -164,65 +164,67 @@ def _show(entries: list[Entry], as_json: bool, *, heading: bool) -> None:
 
 
 def _row(entry: Entry, one_day: bool) -> tuple[str, ...]:
-    about = entry["session"] or entry["project"] or "-"
-    who = "agent" if entry["actor"] == f"agent {about}" else entry["actor"]
+    subject = entry["session"] or entry["project"] or "-"
+    actor = "agent" if entry["actor"] == f"agent {subject}" else entry["actor"]
     time = entry["time"][11:19] if one_day else entry["time"][5:19].replace("T", " ")
-    return (str(entry["seq"]), time, who, entry["type"], about, _why(entry))
+    return (str(entry["seq"]), time, actor, entry["type"], subject, _cause_text(entry))
 
 
 def _widths(rows: list[list[str]]) -> list[int]:
-    """As wide as need be; where the terminal has no room, who, what and on what give way before why is lost."""
+    """Return the column widths; on a narrow terminal who, what and on what are cut before why."""
     widths = [max(map(out.cells, column)) for column in zip(*rows, strict=True)]
     gaps = 2 * (len(widths) - 1)
     if sum(widths) + gaps > out.width():
-        widths[2:5] = [min(width, most) for width, most in zip(widths[2:5], _MOST.values(), strict=True)]
+        widths[2:5] = [min(width, limit) for width, limit in zip(widths[2:5], _MAX_WIDTHS.values(), strict=True)]
         widths[5] = max(8, out.width() - sum(widths[:5]) - gaps)
     return widths
 
 
-def _why(entry: Entry) -> str:
-    """Because of which entry; and the most telling of what it says."""
+def _cause_text(entry: Entry) -> str:
+    """Return the entry that caused this one, and the most important field of its data."""
     data = entry["data"] if isinstance(entry["data"], dict) else {}
-    words = next((str(data[name]) for name in _TELLING if data.get(name) and not isinstance(data[name], dict)), "")
+    detail = next(
+        (str(data[name]) for name in _SUMMARY_FIELDS if data.get(name) and not isinstance(data[name], dict)), ""
+    )
     cause = f"#{entry['cause']} {entry['causeType'] or ''}".rstrip() if entry["cause"] is not None else ""
-    return ": ".join(part for part in (cause, words[:200]) if part)
+    return ": ".join(part for part in (cause, detail[:200]) if part)
 
 
-def _follow(ao: Client, query: Query, last: int, as_json: bool) -> None:
-    """Whenever something was recorded, show what of it is wanted."""
+def _follow(ao: Client, query: Query, last_seq: int, as_json: bool) -> None:
+    """Show matching entries whenever something is recorded."""
 
     def show(stream: Stream) -> None:
-        nonlocal last
+        nonlocal last_seq
         while stream.event() is not None:
-            with Client(start=False) as asking:
-                found = list(_all(asking, query, last))
-            _show(found, as_json, heading=False)
-            last = found[-1]["seq"] if found else last
+            with Client(start=False) as ao_client:
+                entries = list(_all_entries(ao_client, query, last_seq))
+            _show_entries(entries, as_json, heading=False)
+            last_seq = entries[-1]["seq"] if entries else last_seq
             sys.stdout.flush()
 
     sys.stdout.flush()
-    follow(ao, "/api/events", show, str(last))
+    follow(ao, "/api/events", show, str(last_seq))
 
 
 def _export(ao: Client, query: Query, file: str) -> None:
-    count, last = 0, None
+    count, last_entry = 0, None
     try:
-        with _private(file) as target:
-            for entry in _all(ao, query):
+        with _open_private(file) as target:
+            for entry in _all_entries(ao, query):
                 target.write(json.dumps(entry, ensure_ascii=False, separators=(",", ":")) + "\n")
-                count, last = count + 1, entry
+                count, last_entry = count + 1, entry
             target.flush()
     except OSError as error:
         raise UsageError(f"{file} cannot be written: {error.strerror}", "name another file") from None
-    whole = not any(query.values())
-    told = f"; head {last['seq']}:{last['digest']}" if last and whole else ""
-    part = "" if whole else "; a part of the log, which cannot be verified by itself"
-    out.note(f"{out.plural(count, 'entry') if count == 1 else f'{count} entries'} exported{told}{part}")
+    is_whole = not any(query.values())
+    head_text = f"; head {last_entry['seq']}:{last_entry['digest']}" if last_entry and is_whole else ""
+    part_note = "" if is_whole else "; a part of the log, which cannot be verified by itself"
+    out.note(f"{out.plural(count, 'entry') if count == 1 else f'{count} entries'} exported{head_text}{part_note}")
 
 
 @contextlib.contextmanager
-def _private(file: str) -> Iterator[TextIO]:
-    """A file that only whoever runs this can read, in the place of whatever had its name; what is no file is written to."""
+def _open_private(file: str) -> Iterator[TextIO]:
+    """Open a file for writing that only this user can read and that replaces an earlier one; devices are written directly."""
     if file == "-":
         yield sys.stdout
         return
@@ -243,30 +245,30 @@ def _private(file: str) -> Iterator[TextIO]:
 
 
 def _verify(file: str, kept: str | None, as_json: bool) -> int:
-    found = _verify_file(file, kept) if file else client().get("/api/audit/verify", {"kept": kept}, timeout=3600.0)
-    broken, head = found["broken"], found["head"]
+    result = _verify_file(file, kept) if file else client().get("/api/audit/verify", {"kept": kept}, timeout=3600.0)
+    broken, head = result["broken"], result["head"]
     if as_json:
-        out.print_json(found)
+        out.print_json(result)
     elif broken:
-        good = f"{found['entries']} before it fit" if found["entries"] != 1 else "1 before it fits"
-        print(f"BROKEN at entry {broken['seq']}: {broken['reason']}; {good}.")
+        valid_text = f"{result['entries']} before it fit" if result["entries"] != 1 else "1 before it fits"
+        print(f"BROKEN at entry {broken['seq']}: {broken['reason']}; {valid_text}.")
     else:
-        print(f"{found['entries']} entries, unbroken. Keep the head elsewhere, to see later that nothing was cut off:")
+        print(f"{result['entries']} entries, unbroken. Keep the head elsewhere, to see later that nothing was cut off:")
         print(f"{head['seq']}:{head['digest']}")
     return 1 if broken else 0
 
 
 def _verify_file(file: str, kept: str | None) -> dict[str, Any]:
-    """The same for an exported log, without asking the daemon."""
+    """Verify an exported log without the daemon."""
     chain = hash_chain.ChainVerifier()
     try:
         entries = list(hash_chain.read_export(read_text(file).splitlines()))
     except ValueError as error:
         raise UsageError(f"{file}: {error}", "give a log as `ao audit --export FILE` writes it") from None
     chain.follow(entries)
-    found = chain.verdict
-    broken = {"seq": found.broken, "reason": found.reason} if found.broken is not None else None
-    if broken is None and kept is not None and kept not in {f"{each['seq']}:{each['digest']}" for each in entries}:
+    verdict = chain.verdict
+    broken = {"seq": verdict.broken, "reason": verdict.reason} if verdict.broken is not None else None
+    if broken is None and kept is not None and kept not in {f"{entry['seq']}:{entry['digest']}" for entry in entries}:
         broken = {"seq": int(kept.partition(":")[0] or 0), "reason": "it is not the one that was kept, or was cut off"}
-    head = {"seq": found.head.seq, "digest": found.head.digest}
-    return {"entries": found.entries, "head": head, "broken": broken}
+    head = {"seq": verdict.head.seq, "digest": verdict.head.digest}
+    return {"entries": verdict.entries, "head": head, "broken": broken}

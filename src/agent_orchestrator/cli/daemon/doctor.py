@@ -1,4 +1,4 @@
-"""Health and housekeeping: `ao doctor`, `ao prune`."""
+"""Health and cleanup: `ao doctor`, `ao prune`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agent_orchestrator.errors import AoError, Unreachable, UsageError
 
 Check = dict[str, Any]
 
-_MARKS = {
+_STATE_MARKS = {
     "ok": ("ok", "green"),
     "repaired": ("repaired", "green"),
     "damaged": ("damaged", "red"),
@@ -50,16 +50,16 @@ def doctor(fix: bool, repair: bool, dry_run: bool, as_json: bool) -> int:
             {"name": "daemon", "state": "failed", "detail": error.text, "remedy": error.remedy},
         ]
     if not any(check["name"] == "PATH" for check in checks):
-        checks += _own_folder(ao)
+        checks += _path_checks(ao)
     if as_json:
         out.print_json({"checks": checks})
     else:
-        out.show(line for check in _in_short(checks) for line in check_lines(check))
+        out.show(line for check in _group_absent_agents(checks) for line in check_lines(check))
     return 1 if any(check["state"] == "failed" for check in checks) else 0
 
 
-def _own_folder(ao: Client) -> list[Check]:
-    """Whether the PATH of this terminal holds our interpreter's programs: an earlier version's instructions put them there."""
+def _path_checks(ao: Client) -> list[Check]:
+    """Return a warning if the terminal's PATH contains our interpreter's programs, as an earlier version advised."""
     from agent_orchestrator.base import interpreter
 
     folder = interpreter.own_folder(os.environ.get("PATH", ""))
@@ -70,14 +70,14 @@ def _own_folder(ao: Client) -> list[Check]:
     return [{"name": "PATH", "state": "warning", "detail": detail, "remedy": remedy}]
 
 
-def _in_short(checks: list[Check]) -> list[Check]:
-    """Agents that nobody uses and that are not here, in one line."""
-    absent = [each for each in checks if each["name"].startswith("agent ") and _is_absent(each)]
+def _group_absent_agents(checks: list[Check]) -> list[Check]:
+    """Combine the checks of agents that are not installed into one."""
+    absent = [check for check in checks if check["name"].startswith("agent ") and _is_absent(check)]
     if len(absent) < 2:
         return checks
-    names = ", ".join(each["name"].removeprefix("agent ") for each in absent)
-    one = {"name": "agents not installed", "state": "ok", "detail": names, "remedy": None}
-    return [one if each is absent[0] else each for each in checks if each not in absent[1:]]
+    names = ", ".join(check["name"].removeprefix("agent ") for check in absent)
+    summary = {"name": "agents not installed", "state": "ok", "detail": names, "remedy": None}
+    return [summary if check is absent[0] else check for check in checks if check not in absent[1:]]
 
 
 def _is_absent(check: Check) -> bool:
@@ -85,18 +85,22 @@ def _is_absent(check: Check) -> bool:
 
 
 def _repair(dry_run: bool, as_json: bool) -> int:
-    """Repair the home, in a process of its own: what it takes is too much to load for every command."""
+    """Repair the home in a separate process, because the repair imports much."""
     import json
     import subprocess
 
     ao = client(start=False)
     command = [sys.executable, "-P", "-m", "agent_orchestrator.daemon.repair", *(["--dry-run"] if dry_run else [])]
-    done = subprocess.run(command, env={**os.environ, "AO_HOME": ao.home}, capture_output=True)
+    result = subprocess.run(command, env={**os.environ, "AO_HOME": ao.home}, capture_output=True)
     try:
-        answer = json.loads(done.stdout)
+        answer = json.loads(result.stdout)
     except ValueError:
-        words = done.stderr.decode(errors="replace").strip().splitlines() or [f"it ended with {done.returncode}"]
-        raise AoError(f"the repair failed: {words[-1]}", f"copy {ao.home} to a safe place, and report this") from None
+        error_lines = result.stderr.decode(errors="replace").strip().splitlines() or [
+            f"it ended with {result.returncode}"
+        ]
+        raise AoError(
+            f"the repair failed: {error_lines[-1]}", f"copy {ao.home} to a safe place, and report this"
+        ) from None
     if "error" in answer:
         error = AoError(answer["error"], answer["remedy"])
         error.exit_code = answer["exit"]
@@ -111,10 +115,10 @@ def _repair(dry_run: bool, as_json: bool) -> int:
 
 
 def check_lines(check: Check) -> list[str]:
-    """A check, and its remedy where it did not pass."""
-    word, colour = _MARKS.get(check["state"], (check["state"], "yellow"))
+    """Return a check, and its remedy if it did not pass."""
+    mark, colour = _STATE_MARKS.get(check["state"], (check["state"], "yellow"))
     lines = [
-        f"{out.paint(f'{word:<8}', colour)} {out.one_line(check['name'])}: {out.one_line(check.get('detail') or '')}".rstrip(
+        f"{out.paint(f'{mark:<8}', colour)} {out.one_line(check['name'])}: {out.one_line(check.get('detail') or '')}".rstrip(
             ": "
         )
     ]
@@ -124,7 +128,7 @@ def check_lines(check: Check) -> list[str]:
 
 
 def local_checks(ao: Client) -> list[Check]:
-    """What can be told without the daemon."""
+    """Return the checks that need no daemon."""
     import shutil
 
     version = ".".join(map(str, sys.version_info[:3]))
@@ -162,11 +166,11 @@ def prune(dry_run: bool, as_json: bool) -> None:
         out.print_json(answer)
         return
     removed, kept = answer.get("removed") or [], answer.get("kept") or []
-    word = "would remove" if dry_run else "removed"
+    verb = "would remove" if dry_run else "removed"
     out.show(
-        f"{word} {each.get('kind') or ''} {out.one_line(each['what'])}: {out.one_line(each.get('why') or '')}"
-        for each in removed
+        f"{verb} {item.get('kind') or ''} {out.one_line(item['what'])}: {out.one_line(item.get('why') or '')}"
+        for item in removed
     )
-    out.show(f"kept {out.one_line(each['what'])}: {out.one_line(each.get('why') or '')}" for each in kept)
+    out.show(f"kept {out.one_line(item['what'])}: {out.one_line(item.get('why') or '')}" for item in kept)
     if not removed:
         print("Nothing to remove.")

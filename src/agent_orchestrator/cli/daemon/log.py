@@ -1,4 +1,4 @@
-"""`ao logs --daemon`: the daemon's log, read from its file, so that it can be read while no daemon runs."""
+"""`ao logs --daemon`: the daemon's log, read from its file without the daemon."""
 
 from __future__ import annotations
 
@@ -14,115 +14,115 @@ from typing import TextIO
 from agent_orchestrator.cli import out
 from agent_orchestrator.errors import NotFound
 
-LINES = 100
-"""Shown where nobody says how many."""
-_LOOK = 0.2
-"""Seconds between two looks at a file that is followed."""
+DEFAULT_LINES = 100
+"""Number of lines that are shown by default."""
+_POLL_INTERVAL = 0.2
+"""Seconds between two reads of a file that is followed."""
 _FIELD = re.compile(r'([^\s="]+)=("(?:[^"\\]|\\.)*"|\S*)')
 _ESCAPED = re.compile(r"\\(.)")
 _COLOURS = {"warning": "yellow", "error": "red", "critical": "red"}
 
 
 def show(path: str, session: str | None, lines: int | None, follow: bool, as_json: bool) -> None:
-    """The last lines of it, and with `follow` whatever comes; with a session only what is about that one."""
-    files = _opened(path)
+    """Print the last lines of the log, and with `follow` all new ones; with a session only those about it."""
+    files = _open_rotated(path)
     if not files:
         raise NotFound(f"there is no log of the daemon: {path}", "ao start; in the foreground it logs there")
-    wanted = LINES if lines is None else lines
-    found: deque[str] = deque()
+    line_count = DEFAULT_LINES if lines is None else lines
+    last_lines: deque[str] = deque()
     for file in files:
-        part = deque((line for line in file if _about(line, session)), wanted - len(found))
-        found.extendleft(reversed(part))
-        if len(found) >= wanted:
+        matching = deque((line for line in file if _is_about(line, session)), line_count - len(last_lines))
+        last_lines.extendleft(reversed(matching))
+        if len(last_lines) >= line_count:
             break
-    for line in found:
+    for line in last_lines:
         _print(line, as_json)
     for file in files[1:] if follow else files:
         file.close()
     if not follow:
         return
-    for line in _grown(path, files[0]):
-        if _about(line, session):
+    for line in _follow_lines(path, files[0]):
+        if _is_about(line, session):
             _print(line, as_json)
             sys.stdout.flush()
 
 
-def _opened(path: str) -> list[TextIO]:
-    """The file and those that were turned over before it, the newest first; one that is turned over meanwhile is there once."""
+def _open_rotated(path: str) -> list[TextIO]:
+    """Return the open log files, newest first; a file that is rotated meanwhile is returned once."""
     files: dict[int, TextIO] = {}
     number, name = 0, path
     while not number or os.path.exists(name):
         with suppress(FileNotFoundError):  # the next one is not made yet, or this one was the last that is kept
             file = _open(name)
-            if files.setdefault(_number(file), file) is not file:
+            if files.setdefault(_inode(file), file) is not file:
                 file.close()
         number, name = number + 1, f"{path}.{number + 1}"
     return list(files.values())
 
 
 def _open(path: str) -> TextIO:
-    """An entry ends where its line does: at no other character that somebody may have put into one."""
+    """Open a log file in which only a line feed ends a line."""
     return open(path, encoding="utf-8", errors="replace", newline="\n")
 
 
-def _number(file: TextIO) -> int:
-    """What tells a file from another, whatever its name is by now."""
+def _inode(file: TextIO) -> int:
+    """Return the number that identifies a file whatever its name."""
     return os.fstat(file.fileno()).st_ino
 
 
-def _grown(path: str, file: TextIO) -> Iterator[str]:
-    """Whole lines as they come, for ever: of this file, and when it was turned over, emptied or replaced, of those after it."""
-    after: list[TextIO] = []
-    begun = ""
+def _follow_lines(path: str, file: TextIO) -> Iterator[str]:
+    """Yield new whole lines for ever, also after the file was rotated, truncated or replaced."""
+    newer: list[TextIO] = []
+    partial = ""
     sys.stdout.flush()
     while True:
-        while piece := file.readline():
-            begun += piece
-            if begun.endswith("\n"):
-                yield begun
-                begun = ""
-        if after:
+        while chunk := file.readline():
+            partial += chunk
+            if partial.endswith("\n"):
+                yield partial
+                partial = ""
+        if newer:
             file.close()
-            file, begun = after.pop(), ""
+            file, partial = newer.pop(), ""
             continue
-        time.sleep(_LOOK)
-        if after := _newer(path, file):
-            time.sleep(_LOOK)  # who had it open this moment may have said something more
+        time.sleep(_POLL_INTERVAL)
+        if newer := _newer_files(path, file):
+            time.sleep(_POLL_INTERVAL)  # who had it open this moment may have said something more
 
 
-def _newer(path: str, file: TextIO) -> list[TextIO]:
-    """Those after this file, the newest first; none: it is still the one that is written to."""
+def _newer_files(path: str, file: TextIO) -> list[TextIO]:
+    """Return the log files after this one, newest first; empty if this one is still written to."""
     try:
-        now = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:
         return []
-    if now.st_ino == _number(file) and now.st_size >= file.tell():
+    if status.st_ino == _inode(file) and status.st_size >= file.tell():
         return []
-    files = _opened(path)
-    place = [_number(each) for each in files].index(_number(file)) if _number(file) in map(_number, files) else 0
-    for each in files[place or 1 :]:
-        each.close()
-    return files[: place or 1]
+    files = _open_rotated(path)
+    index = [_inode(old_file) for old_file in files].index(_inode(file)) if _inode(file) in map(_inode, files) else 0
+    for old_file in files[index or 1 :]:
+        old_file.close()
+    return files[: index or 1]
 
 
 def fields(line: str) -> dict[str, str]:
-    """A line's fields, without what would steer a terminal; what is not written in them is the `event` as a whole."""
+    """Return a line's fields without control characters; a line of another form becomes the `event`."""
     text = out.clean(line).strip()
-    found = {key: _unquoted(value) for key, value in _FIELD.findall(text)}
-    return found if text.startswith("timestamp=") and "event" in found else {"event": text}
+    parsed = {key: _unquote(value) for key, value in _FIELD.findall(text)}
+    return parsed if text.startswith("timestamp=") and "event" in parsed else {"event": text}
 
 
-def _unquoted(value: str) -> str:
+def _unquote(value: str) -> str:
     if not value.startswith('"'):
         return value.replace("\\n", "\n")
-    return _ESCAPED.sub(lambda found: "\n" if found[1] == "n" else found[1], value[1:-1])
+    return _ESCAPED.sub(lambda match: "\n" if match[1] == "n" else match[1], value[1:-1])
 
 
-def _about(line: str, session: str | None) -> bool:
+def _is_about(line: str, session: str | None) -> bool:
     if session is None:
         return True
-    of = fields(line).get("session", "")
-    return of == session or of.endswith(f"-{session}")
+    name = fields(line).get("session", "")
+    return name == session or name.endswith(f"-{session}")
 
 
 def _print(line: str, as_json: bool) -> None:
@@ -133,13 +133,13 @@ def _print(line: str, as_json: bool) -> None:
     if "timestamp" not in entry:
         print(out.clean(entry["event"]))
         return
-    when, level = entry.pop("timestamp")[:19].replace("T", " "), entry.pop("level", "")
-    said = out.one_line(entry.pop("event"))
+    time, level = entry.pop("timestamp")[:19].replace("T", " "), entry.pop("level", "")
+    event = out.one_line(entry.pop("event"))
     traceback = entry.pop("exception", "")
-    rest = " ".join(f"{key}={out.one_line(value)}" for key, value in entry.items())
-    print(f"{when}  {out.paint(f'{level:<7}', *_style(level))}  {said}  {rest}".rstrip())
-    for each in traceback.splitlines():
-        print(f"    {out.clean(each)}")
+    details = " ".join(f"{key}={out.one_line(value)}" for key, value in entry.items())
+    print(f"{time}  {out.paint(f'{level:<7}', *_style(level))}  {event}  {details}".rstrip())
+    for trace_line in traceback.splitlines():
+        print(f"    {out.clean(trace_line)}")
 
 
 def _style(level: str) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
-"""`ao mcp`: the daemon's MCP server for clients that speak over standard input and output. A bridge: each line is one HTTP request.
+"""`ao mcp`: a bridge from an MCP client on standard input and output to the daemon's MCP server, one HTTP request per line.
 
-What the daemon cannot be asked is told as the answer to that very request; the next one finds it, or starts it, anew.
+If the daemon cannot be reached, that request gets an error; the next one connects or starts the daemon again.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from agent_orchestrator.client.daemon_client import Client
 from agent_orchestrator.errors import AoError, UsageError
 
 SERVER = "agent-orchestrator"
-LONGEST_LINE = 1 << 22
-AT_ONCE = 16
-"""Requests that are asked at the same time; the next line is read when one of them is answered."""
+MAX_LINE = 1 << 22
+MAX_CONCURRENT = 16
+"""Maximum number of concurrent requests; the next line is read when one of them is answered."""
 TIMEOUT = 600.0
-LEAVE_WITHIN = 10.0
+SHUTDOWN_SECONDS = 10.0
 """Seconds that requests have to be answered once standard input has ended."""
 _VERSION = "io.modelcontextprotocol/protocolVersion"
-_NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-"""Methods whose requests say in their head what they are about."""
+_NAME_PARAMETERS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+"""The parameter with the name of the requested object, by method; it is sent as a header."""
 
 
 @click.command()
@@ -50,7 +50,7 @@ def mcp(session: str | None, client_kind: str | None) -> None:
     a coordinator's those for its project, a person all of them. The daemon is started if it does not run.
     """
     if client_kind is not None:
-        click.echo(_config(client_kind, session))
+        click.echo(_client_config(client_kind, session))
         return
     token = os.environ.get("AO_TOKEN")
     if token and session and session != os.environ.get("AO_SESSION"):
@@ -66,44 +66,44 @@ def mcp(session: str | None, client_kind: str | None) -> None:
 
 
 class Bridge:
-    """Lines in, requests to the daemon, answers out as they come."""
+    """Reads lines, sends each as a request to the daemon, and writes answers as they arrive."""
 
     def __init__(self, headers: dict[str, str]) -> None:
         self._headers = headers
         self._version = ""
-        """The protocol's version, as the handshake settled it."""
-        self._writing = threading.Lock()
-        self._room = threading.Semaphore(AT_ONCE)
-        self._asking: set[threading.Thread] = set()
+        """The protocol's version that the handshake agreed on."""
+        self._write_lock = threading.Lock()
+        self._slots = threading.Semaphore(MAX_CONCURRENT)
+        self._threads: set[threading.Thread] = set()
 
     def run(self) -> None:
-        """Until standard input ends."""
-        while line := sys.stdin.buffer.readline(LONGEST_LINE + 1):
-            if len(line) > LONGEST_LINE:
+        """Handle lines until standard input ends."""
+        while line := sys.stdin.buffer.readline(MAX_LINE + 1):
+            if len(line) > MAX_LINE:
                 while line and not line.endswith(b"\n"):
                     line = sys.stdin.buffer.readline(1 << 20)
-                self._say(_error(None, -32600, f"a message has at most {LONGEST_LINE} bytes"))
+                self._write(_error(None, -32600, f"a message has at most {MAX_LINE} bytes"))
             elif line.strip():
-                self._room.acquire()
-                thread = threading.Thread(target=self._bring, args=(line,), daemon=True)
-                self._asking.add(thread)
+                self._slots.acquire()
+                thread = threading.Thread(target=self._handle, args=(line,), daemon=True)
+                self._threads.add(thread)
                 thread.start()
-        end = time.monotonic() + LEAVE_WITHIN
-        for thread in list(self._asking):
+        end = time.monotonic() + SHUTDOWN_SECONDS
+        for thread in list(self._threads):
             thread.join(max(0.0, end - time.monotonic()))
 
-    def _bring(self, line: bytes) -> None:
+    def _handle(self, line: bytes) -> None:
         try:
-            self._ask(line)
+            self._forward(line)
         finally:
-            self._asking.discard(threading.current_thread())
-            self._room.release()
+            self._threads.discard(threading.current_thread())
+            self._slots.release()
 
-    def _ask(self, line: bytes) -> None:
+    def _forward(self, line: bytes) -> None:
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):
-            self._say(_error(None, -32700, "this is not JSON"))
+            self._write(_error(None, -32700, "this is not JSON"))
             return
         is_request = isinstance(message, dict) and "id" in message and "method" in message
         id_ = message["id"] if is_request else None
@@ -113,91 +113,91 @@ class Bridge:
                     "POST",
                     "/mcp",
                     line.strip(),
-                    headers=self._head(message),
+                    headers=self._request_headers(message),
                     timeout=TIMEOUT,
                     check=False,
                     repeat=False,
                 )
         except AoError as error:
             if is_request:
-                self._say(_error(id_, -32603, str(error)))
+                self._write(_error(id_, -32603, str(error)))
             else:
                 out.note(str(error))
             return
-        self._tell(message, id_, is_request, answer)
+        self._relay(message, id_, is_request, answer)
 
-    def _tell(self, message: Any, id_: Any, is_request: bool, answer: Answer) -> None:
+    def _relay(self, message: Any, id_: Any, is_request: bool, answer: Answer) -> None:
         if answer.status == 202:
             return
-        said = _rpc(answer)
-        if said is None:
+        reply = _parse_rpc(answer)
+        if reply is None:
             error = answer.error() if answer.status >= 400 else AoError("the daemon's answer makes no sense")
-            said = _error(id_, -32603, str(error))
-        if said.get("id") is None:
-            said["id"] = id_
-        if is_request or said["id"] is not None or "error" in said:
-            if is_request and message["method"] == "initialize" and isinstance(said.get("result"), dict):
-                self._version = str(said["result"].get("protocolVersion") or "")
-            self._say(said)
+            reply = _error(id_, -32603, str(error))
+        if reply.get("id") is None:
+            reply["id"] = id_
+        if is_request or reply["id"] is not None or "error" in reply:
+            if is_request and message["method"] == "initialize" and isinstance(reply.get("result"), dict):
+                self._version = str(reply["result"].get("protocolVersion") or "")
+            self._write(reply)
 
-    def _head(self, message: Any) -> dict[str, str]:
-        """What a message says of itself in its request's head."""
-        params = _inside(message, "params")
+    def _request_headers(self, message: Any) -> dict[str, str]:
+        """Return the headers of a message's request."""
+        params = _nested_object(message, "params")
         method = str(message.get("method") or "") if isinstance(message, dict) else ""
-        if isinstance(version := _inside(params, "_meta").get(_VERSION), str):
-            head = {"MCP-Protocol-Version": _field(version), "Mcp-Method": _field(method)}
-            if isinstance(name := params.get(_NAMED.get(method, "")), str):
-                head["Mcp-Name"] = _field(name)
+        if isinstance(version := _nested_object(params, "_meta").get(_VERSION), str):
+            head = {"MCP-Protocol-Version": _header_value(version), "Mcp-Method": _header_value(method)}
+            if isinstance(name := params.get(_NAME_PARAMETERS.get(method, "")), str):
+                head["Mcp-Name"] = _header_value(name)
             return self._headers | head
-        known = self._version and method != "initialize"
-        return self._headers | ({"MCP-Protocol-Version": _field(self._version)} if known else {})
+        is_negotiated = self._version and method != "initialize"
+        return self._headers | ({"MCP-Protocol-Version": _header_value(self._version)} if is_negotiated else {})
 
-    def _say(self, message: dict[str, Any]) -> None:
+    def _write(self, message: dict[str, Any]) -> None:
         line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
-        with self._writing:
+        with self._write_lock:
             try:
                 sys.stdout.buffer.write(line)
                 sys.stdout.buffer.flush()
-            except OSError:  # nobody listens any more
+            except OSError:  # the client has gone
                 os._exit(0)
 
 
-def _rpc(answer: Answer) -> dict[str, Any] | None:
+def _parse_rpc(answer: Answer) -> dict[str, Any] | None:
     try:
-        found = json.loads(answer.body)
+        reply = json.loads(answer.body)
     except ValueError:
         return None
-    return found if isinstance(found, dict) and "jsonrpc" in found else None
+    return reply if isinstance(reply, dict) and "jsonrpc" in reply else None
 
 
-def _inside(data: Any, key: str) -> dict[str, Any]:
-    """An object within an object; an empty one where there is none."""
-    found = data.get(key) if isinstance(data, dict) else None
-    return found if isinstance(found, dict) else {}
+def _nested_object(data: Any, key: str) -> dict[str, Any]:
+    """Return an object within an object, or an empty one if it is missing."""
+    value = data.get(key) if isinstance(data, dict) else None
+    return value if isinstance(value, dict) else {}
 
 
 def _error(id_: Any, code: int, text: str) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": id_, "error": {"code": code, "message": text}}
 
 
-def _field(text: str) -> str:
-    """A text as a header's value, as the protocol writes what is not plain."""
-    plain = text.isascii() and text.isprintable() and text == text.strip() and not text.startswith("=?base64?")
-    if plain:
+def _header_value(text: str) -> str:
+    """Return a text as a header's value, encoded as the protocol requires if it is not plain."""
+    is_plain = text.isascii() and text.isprintable() and text == text.strip() and not text.startswith("=?base64?")
+    if is_plain:
         return text
     from base64 import b64encode
 
     return f"=?base64?{b64encode(text.encode(errors='replace')).decode()}?="
 
 
-def _config(kind: str, session: str | None) -> str:
-    argv = [*_program(), "mcp", *(["--session", session] if session else [])]
+def _client_config(kind: str, session: str | None) -> str:
+    argv = [*_own_command(), "mcp", *(["--session", session] if session else [])]
     env = {"AO_HOME": os.path.abspath(os.path.expanduser(os.environ["AO_HOME"]))} if os.environ.get("AO_HOME") else {}
     if kind == "claude":
         import shlex
 
-        given = [part for name, value in env.items() for part in ("--env", f"{name}={value}")]
-        return shlex.join(["claude", "mcp", "add", SERVER, *given, "--", *argv])
+        env_options = [part for name, value in env.items() for part in ("--env", f"{name}={value}")]
+        return shlex.join(["claude", "mcp", "add", SERVER, *env_options, "--", *argv])
     if kind == "codex":
         lines = [f"[mcp_servers.{SERVER}]", f"command = {json.dumps(argv[0])}", f"args = {json.dumps(argv[1:])}"]
         if env:
@@ -207,9 +207,9 @@ def _config(kind: str, session: str | None) -> str:
     return json.dumps({"mcpServers": {SERVER: entry}}, indent=2)
 
 
-def _program() -> list[str]:
-    """How this very program is called."""
-    called = os.path.abspath(sys.argv[0])
-    if os.path.basename(called) == "ao" and os.access(called, os.X_OK):
-        return [called]
+def _own_command() -> list[str]:
+    """Return the command line that runs this program."""
+    path = os.path.abspath(sys.argv[0])
+    if os.path.basename(path) == "ao" and os.access(path, os.X_OK):
+        return [path]
     return [sys.executable, "-P", "-m", "agent_orchestrator"]

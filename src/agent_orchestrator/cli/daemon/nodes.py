@@ -1,4 +1,4 @@
-"""The machines of the cluster: `ao nodes`, `ao drain`."""
+"""The nodes of the cluster: `ao nodes`, `ao drain`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def nodes(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         out.print_json(answer)
         return
-    rows = [_row(each) for each in answer["nodes"]]
+    rows = [_row(node) for node in answer["nodes"]]
     if rows:
         out.show(out.table(("NODE", "STATE", "LABELS", "LOAD", "FREE CPUS", "FREE MEMORY", "SESSIONS"), rows))
     else:
@@ -39,12 +39,12 @@ def nodes(ctx: click.Context, as_json: bool) -> None:
 @json_option
 def add(name: str, as_json: bool) -> None:
     """Let a machine join by hand: prints the command to be run there, with its token, which is shown this once."""
-    made = client().post("/api/nodes", {"name": name})
+    node = client().post("/api/nodes", {"name": name})
     if as_json:
-        out.print_json(made)
+        out.print_json(node)
         return
     out.note(f"run this on {name}; the token is not shown again, and is revoked by: ao token revoke {name}")
-    print(made["command"])
+    print(node["command"])
 
 
 @click.command()
@@ -75,30 +75,30 @@ def drain(node: str, undo: bool, at_once: bool, no_wait: bool, as_json: bool) ->
 
 
 def _follow(ao: Any, path: str, answer: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
-    told: dict[str, str] = {}
+    reported: dict[str, str] = {}
     if not answer["left"]:
         return answer
     with ao.stream("GET", path) as stream:
         while (line := stream.line()) is not None:
-            said = json.loads(line) if line.strip() else answer
-            if "problem" in said:
-                raise error_of(said["problem"])
-            answer = said
-            for one in answer["left"]:
-                if not quiet and told.get(one["session"]) != one["waits"]:
-                    out.note(f"{one['session']} waits for {one['waits']}")
-                    told[one["session"]] = one["waits"]
+            message = json.loads(line) if line.strip() else answer
+            if "problem" in message:
+                raise error_of(message["problem"])
+            answer = message
+            for session in answer["left"]:
+                if not quiet and reported.get(session["session"]) != session["waits"]:
+                    out.note(f"{session['session']} waits for {session['waits']}")
+                    reported[session["session"]] = session["waits"]
             if not quiet:
-                for gone in told.keys() - {one["session"] for one in answer["left"]}:
-                    del told[gone]
-                    out.note(f"{gone} has left")
+                for name in reported.keys() - {session["session"] for session in answer["left"]}:
+                    del reported[name]
+                    out.note(f"{name} has left")
     if not answer["node"]["draining"]:
         raise AoError("the node is not being drained any more", "somebody took it back")
     return answer
 
 
 def _names(answer: dict[str, Any]) -> str:
-    return ", ".join(one["session"] for one in answer["left"])
+    return ", ".join(session["session"] for session in answer["left"])
 
 
 def _row(node: dict[str, Any]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The daemon's own life: `ao start`, `ao shutdown`, `ao dashboard`."""
+"""Start and stop the daemon, open its dashboard: `ao start`, `ao shutdown`, `ao dashboard`."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def start(
     tests are proven, as `ao init` does. A --host that other machines reach needs TLS, or --insecure.
     """
     if demo:
-        more = ["--all"] if everything else []
-        os.execv(sys.executable, [sys.executable, "-P", "-m", "agent_orchestrator.testing.demo", *more])
+        demo_arguments = ["--all"] if everything else []
+        os.execv(sys.executable, [sys.executable, "-P", "-m", "agent_orchestrator.testing.demo", *demo_arguments])
     if everything:
         raise UsageError("--all says how much the demo shows", "ao start --demo --all")
     arguments = [
@@ -83,17 +83,17 @@ def start(
     if at_login and foreground:
         raise UsageError("--foreground runs the daemon here, --at-login by the system", "give one of them")
     body = project_body(where)
-    file = configuration(body)
-    own = ["--config", file] if file else []
-    register = partial(_register, yes=yes, no_prove=no_prove, orchestrator=orchestrator)
+    file = find_configuration(body)
+    config_arguments = ["--config", file] if file else []
+    register = partial(_register_project, yes=yes, no_prove=no_prove, orchestrator=orchestrator)
     ao = client()
     if foreground:
-        _run_here(ao, arguments + own, body, no_open, register)
+        _run_here(ao, arguments + config_arguments, body, no_open, register)
     if at_login:
-        _at_login(ao, arguments + own)
-    if not ao.ensure(arguments + own) and arguments:
+        _enable_at_login(ao, arguments + config_arguments)
+    if not ao.ensure(arguments + config_arguments) and arguments:
         _refuse_other_address(ao, port, host, secure=tls or bool(tls_cert))
-    if ao.info().get("standby") and _stands_by(ao):
+    if ao.info().get("standby") and _show_standby(ao):
         return
     if body is None:
         out.note("no repository here: ao start PATH registers one")
@@ -102,13 +102,13 @@ def start(
     _show_dashboard(ao, no_open)
 
 
-def _at_login(ao: Client, arguments: list[str]) -> None:
-    """Let the system start the daemon, now too; it is given a moment to do so."""
+def _enable_at_login(ao: Client, arguments: list[str]) -> None:
+    """Let the system start the daemon at login and now, and wait until it answers."""
     from agent_orchestrator.cli.daemon.at_login import enable
 
     out.show(enable(ao, arguments))
-    until = time.monotonic() + 15.0
-    while time.monotonic() < until:
+    deadline = time.monotonic() + 15.0
+    while time.monotonic() < deadline:
         try:
             with Client(ao.home, start=False) as running:
                 running.request("GET", "/healthz", timeout=5.0)
@@ -117,33 +117,41 @@ def _at_login(ao: Client, arguments: list[str]) -> None:
             time.sleep(0.05)
 
 
-def _stands_by(ao: Client) -> bool:
-    """Say so, if another daemon is active on the same database."""
+def _show_standby(ao: Client) -> bool:
+    """Print that another daemon is active on the same database and return True; return False if this one is active."""
     health = ao.get("/healthz")
     if health["status"] != "standby":
         return False
     active = health["active"]
-    who = f"{active['host']}'s daemon (pid {active['pid']}, since {active['since']})" if active else "another daemon"
-    there = f"  {active['url']}" if active and active["url"] else ""
-    out.show([f"standby: {who} is active", *([there] if there else []), "  this one takes over when that one is gone"])
+    active_text = (
+        f"{active['host']}'s daemon (pid {active['pid']}, since {active['since']})" if active else "another daemon"
+    )
+    url_lines = f"  {active['url']}" if active and active["url"] else ""
+    out.show(
+        [
+            f"standby: {active_text} is active",
+            *([url_lines] if url_lines else []),
+            "  this one takes over when that one is gone",
+        ]
+    )
     return True
 
 
-def _register(
+def _register_project(
     ao: Client, body: dict[str, Any], *, yes: bool, no_prove: bool, orchestrator: bool, asks: bool = True
 ) -> None:
-    """Make the repository a project; with its coordinating agent, if that is wanted."""
+    """Register the repository as a project, and start its coordinating agent if requested."""
     project = ao.post("/api/projects", body, timeout=CLONE_TIMEOUT)
-    introduce(ao, project, yes=yes, no_prove=no_prove, ask=asks and "url" not in body, first=True)
+    introduce_project(ao, project, yes=yes, no_prove=no_prove, ask=asks and "url" not in body, first=True)
     if orchestrator:
-        from agent_orchestrator.cli.sessions.orchestrator import begin
+        from agent_orchestrator.cli.sessions.orchestrator import start_coordinator
 
-        session = begin(ao, {"projectId": project["id"]})["session"]
+        session = start_coordinator(ao, {"projectId": project["id"]})["session"]
         print(f"coordinating agent {session['id']}: give it a goal with `ao orchestrator GOAL`")
 
 
 def project_body(where: str | None) -> dict[str, Any] | None:
-    """What to register: the repository at a path or URL, or the one here; none if there is none here."""
+    """Return what to register: the repository at a path or URL, or the one here; None if there is none."""
     if where is not None and not where.strip():
         raise UsageError("the path is empty", "give a folder or a URL")
     if where is not None and not os.path.exists(os.path.expanduser(where)) and _REMOTE.fullmatch(where):
@@ -156,8 +164,8 @@ def project_body(where: str | None) -> dict[str, Any] | None:
     return {"path": path, "init": True}
 
 
-def configuration(body: dict[str, Any] | None) -> str | None:
-    """The file whose port, host and database count when the daemon is started here; none if there is none."""
+def find_configuration(body: dict[str, Any] | None) -> str | None:
+    """Return the configuration file with the port, host and database of a daemon started here, or None."""
     if named := os.environ.get("AO_CONFIG"):
         return os.path.abspath(os.path.expanduser(named))
     path = str((body or {}).get("path") or "")
@@ -179,13 +187,13 @@ def _in_repository(path: str) -> bool:
     return True
 
 
-_SCRIPTED = (
+_DEMO_AGENT_NOTE = (
     ", which is scripted and asks no model: no other was in your login shell's PATH when the daemon started. `ao agents` "
     "lists them; after installing one: ao shutdown, then ao config set defaults.agent NAME"
 )
 
 
-def introduce(
+def introduce_project(
     ao: Client,
     project: dict[str, Any],
     *,
@@ -194,9 +202,9 @@ def introduce(
     ask: bool = True,
     first: bool = False,
 ) -> dict[str, Any] | None:
-    """Show a project that was just registered, and have proven what was detected there; returns the proof, if there is one.
+    """Show a newly registered project and have its detected commands proven; return the proof, if any.
 
-    `first`: only where its configuration was just written.
+    With `first` only if its configuration was just written.
     """
     proposal = project.get("proposal")
     if not proposal or (first and not project.get("created")):
@@ -213,18 +221,18 @@ def introduce(
 
 
 def show_project(project: dict[str, Any], *, wrote: bool = True, asks_trust: bool = True) -> None:
-    """Show a project that was just registered, what was written, and whether it waits for trust, as far as that was not said."""
+    """Show a newly registered project, the written file, and whether it needs trust."""
     if created := project.get("created"):
         if wrote:
             print(f"wrote {out.one_line(created)}")
         if agent := project.get("agent"):
-            print(f"agent {agent}{_SCRIPTED if agent == 'demo' else ''}")
+            print(f"agent {agent}{_DEMO_AGENT_NOTE if agent == 'demo' else ''}")
     details = [
         f"default branch {project['defaultBranch']}" if project.get("defaultBranch") else "",
         str(project.get("repo") or ""),
     ]
-    found = f"{project.get('path')} ({', '.join(filter(None, details)) or 'local'})"
-    print(f"project {project['id']}: {out.one_line(found)}")
+    location = f"{project.get('path')} ({', '.join(filter(None, details)) or 'local'})"
+    print(f"project {project['id']}: {out.one_line(location)}")
     if asks_trust and project.get("trusted") is False:
         out.note(
             "the commands in its configuration do not run yet: `ao trust` shows and allows them, `ao init --check` proves them too"
@@ -232,17 +240,17 @@ def show_project(project: dict[str, Any], *, wrote: bool = True, asks_trust: boo
 
 
 def _show_dashboard(ao: Client, no_open: bool) -> None:
-    """After a start: in the browser, if a person sits here and wants it."""
+    """Open the dashboard after a start if this is a terminal, else print its address."""
     if no_open:
-        out.show([*browser.where(ao.info()), "  `ao dashboard` opens it, signed in"])
+        out.show([*browser.address_lines(ao.info()), "  `ao dashboard` opens it, signed in"])
     else:
-        browser.show_dashboard(ao, opening=sys.stdout.isatty())
+        browser.show_dashboard(ao, should_open=sys.stdout.isatty())
 
 
 def _refuse_other_address(ao: Client, port: int | None, host: str | None, *, secure: bool) -> None:
     running = str(ao.info().get("url") or "")
-    scheme, _, rest = running.partition("://")
-    now_host, _, now_port = rest.rstrip("/").rpartition(":")
+    scheme, _, address = running.partition("://")
+    now_host, _, now_port = address.rstrip("/").rpartition(":")
     if (port and str(port) != now_port) or (host and host != now_host) or (secure and scheme != "https"):
         raise Conflict(
             f"the daemon already runs at {running}", "`ao shutdown` first, then start it with another address"
@@ -252,7 +260,7 @@ def _refuse_other_address(ao: Client, port: int | None, host: str | None, *, sec
 def _run_here(
     ao: Client, arguments: list[str], body: dict[str, Any] | None, no_open: bool, register: Callable[..., None]
 ) -> None:
-    """Become the daemon; a child registers the project once it answers."""
+    """Replace this process with the daemon; a child process registers the project once the daemon answers."""
     try:
         with Client(ao.home, start=False) as running:
             running.request("GET", "/healthz")
@@ -262,17 +270,19 @@ def _run_here(
         raise Conflict(f"the daemon already runs with pid {ao.info().get('pid')}", "`ao shutdown` stops it")
     if hasattr(os, "fork") and os.fork() == 0:
         if os.fork() == 0:
-            _register_later(ao.home, body, no_open, register)
+            _register_when_running(ao.home, body, no_open, register)
         os._exit(0)
     sys.stdout.flush()
     argv = [sys.executable, "-P", "-m", "agent_orchestrator.daemon", "--foreground", *arguments]
     os.execve(argv[0], argv, ao.daemon_environment())
 
 
-def _register_later(home: str, body: dict[str, Any] | None, no_open: bool, register: Callable[..., None]) -> None:
+def _register_when_running(
+    home: str, body: dict[str, Any] | None, no_open: bool, register: Callable[..., None]
+) -> None:
     ao = Client(home, start=False, notice=out.note)
-    until = time.monotonic() + 15.0
-    while time.monotonic() < until:
+    deadline = time.monotonic() + 15.0
+    while time.monotonic() < deadline:
         try:
             if body is not None:
                 register(ao, body, asks=False)
@@ -296,30 +306,30 @@ def shutdown(sessions: bool) -> None:
     started to stop them.
     """
     ao = client(start=False)
-    needed = sessions and os.path.exists(
+    must_start = sessions and os.path.exists(
         os.path.join(ao.home, "daemon.lock")
     )  # else there was never one, nor a session
-    if needed:
+    if must_start:
         client().get("/healthz")
     info = ao.info()
     try:
         ao.request("POST", "/api/shutdown", {"sessions": sessions}, timeout=600.0 if sessions else 60.0)
     except NotRunning:
-        if needed:
+        if must_start:
             raise
         print("The daemon is not running.")
         return
     ao.close()
-    until = time.monotonic() + 60.0
-    while _runs(ao, info):
-        if time.monotonic() > until:
+    deadline = time.monotonic() + 60.0
+    while _is_running(ao, info):
+        if time.monotonic() > deadline:
             raise AoError(f"the daemon (pid {info.get('pid')}) has not ended after 60 s", f"see {ao.log}")
         time.sleep(0.02)
     print("The daemon and all sessions are stopped." if sessions else "The daemon is stopped; sessions run on.")
 
 
-def _runs(ao: Client, info: dict[str, Any]) -> bool:
-    """Whether the daemon that wrote this is still there: it answers, or its process lives."""
+def _is_running(ao: Client, info: dict[str, Any]) -> bool:
+    """Return whether the daemon of this information still answers or its process still runs."""
     try:
         ao.request("GET", "/healthz", timeout=5.0, repeat=False)
         return bool(ao.info().get("pid") == info.get("pid"))
@@ -339,7 +349,7 @@ def dashboard(no_open: bool, as_json: bool) -> None:
     """
     ao = client()
     if not as_json:
-        browser.show_dashboard(ao, opening=not no_open)
+        browser.show_dashboard(ao, should_open=not no_open)
         return
-    made = ao.post("/api/login-links")
-    out.print_json({"url": ao.info().get("url"), "link": made["url"], "expiresAt": made["expiresAt"]})
+    link = ao.post("/api/login-links")
+    out.print_json({"url": ao.info().get("url"), "link": link["url"], "expiresAt": link["expiresAt"]})

@@ -1,8 +1,9 @@
-"""New packages for plugin authors: `ao plugins new` writes them from here.
+"""Packages for new plugins, which `ao plugins new` writes.
 
-`slots/` has a working plugin for each slot, one file each, as real code: it is linted and type-checked with everything else. `texts/` has
-its tests, which run the slot's contract suite, and what makes a package of both. In all of them stand the names of an example
-(`the-name`, `the_module`, `TheClass`), which are replaced. Nothing in here is imported by the package itself.
+`slots/` has a working plugin for each slot, one file each, as real code: it is linted and type-checked like everything
+else. `texts/` has its tests, which run the slot's contract suite, and the files of the package. All of them contain
+example names (`the-name`, `the_module`, `TheClass`), which are replaced. Nothing in here is imported by the package
+itself.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from pathlib import Path
 SLOTS = ("runtime", "agent", "workspace", "tracker", "scm", "notifier", "terminal")
 RESERVED = ("auto", "local", "none")
 """Names that mean something else in a configuration."""
-LONGEST = 40
+MAX_NAME_LENGTH = 40
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-_HERE = Path(__file__).parent
-_USE = {
+_FOLDER = Path(__file__).parent
+_USAGE_LINES = {
     "runtime": "defaults: {runtime: the-name}",
     "agent": "defaults: {agent: the-name}",
     "workspace": "defaults: {workspace: the-name}",
@@ -25,58 +26,58 @@ _USE = {
     "notifier": "notifiers: {the-name: {url: https://chat.example/hook}}\ndefaults: {notifiers: [the-name]}",
     "terminal": "defaults: {terminal: the-name}",
 }
-"""How a configuration names the plugin."""
+"""The configuration that uses the plugin, by slot."""
 
 
 def is_name(name: str) -> bool:
-    """May a plugin be called so?"""
-    return len(name) <= LONGEST and _NAME.fullmatch(name) is not None
+    """Return whether a plugin may have this name."""
+    return len(name) <= MAX_NAME_LENGTH and _NAME.fullmatch(name) is not None
 
 
 def distribution(slot: str, name: str) -> str:
-    """The package's name."""
+    """Return the package's name."""
     return f"ao-{slot}-{name}"
 
 
 def usage(slot: str, name: str) -> str:
-    """The lines of a configuration that put the plugin into use."""
-    return _filled(_USE[slot], slot, name)
+    """Return the lines of a configuration that use the plugin."""
+    return _fill_in(_USAGE_LINES[slot], slot, name)
 
 
 def files(slot: str, name: str) -> dict[str, str]:
-    """The package: path → text."""
+    """Return the package's files: path → text."""
     module = distribution(slot, name).replace("-", "_")
-    plugin = _filled(_read("slots", f"{slot}.py"), slot, name)
+    plugin = _fill_in(_read("slots", f"{slot}.py"), slot, name)
     return {
-        "pyproject.toml": _filled(_read("texts", "pyproject.toml.txt"), slot, name),
-        "README.md": _filled(_read("texts", "README.md.txt"), slot, name),
+        "pyproject.toml": _fill_in(_read("texts", "pyproject.toml.txt"), slot, name),
+        "README.md": _fill_in(_read("texts", "README.md.txt"), slot, name),
         f"{module}.py": plugin,
         "tests/conftest.py": _read("texts", "conftest.py.txt"),
-        f"tests/test_{module}.py": _filled(_read("texts", f"test_{slot}.py.txt"), slot, name),
+        f"tests/test_{module}.py": _fill_in(_read("texts", f"test_{slot}.py.txt"), slot, name),
     }
 
 
 def _read(*place: str) -> str:
-    return _HERE.joinpath(*place).read_text(encoding="utf-8")
+    return _FOLDER.joinpath(*place).read_text(encoding="utf-8")
 
 
-def _filled(text: str, slot: str, name: str) -> str:
-    own = distribution(slot, name)
-    replaced = {
-        "The Usage": _USE[slot],
-        "the-distribution": own,
-        "the_module": own.replace("-", "_"),
-        "TheClass": _class(slot, name),
+def _fill_in(text: str, slot: str, name: str) -> str:
+    package = distribution(slot, name)
+    replacements = {
+        "The Usage": _USAGE_LINES[slot],
+        "the-distribution": package,
+        "the_module": package.replace("-", "_"),
+        "TheClass": _class_name(slot, name),
         "the-slot": slot,
         "the-name": name,
     }
-    for old, new in replaced.items():
+    for old, new in replacements.items():
         text = text.replace(old, new)
     return text
 
 
-def _class(slot: str, name: str) -> str:
-    """A name that is nobody else's: it ends with what it is."""
+def _class_name(slot: str, name: str) -> str:
+    """Return a class name for the plugin that ends with its kind."""
     words, kind = (
         "".join(word.capitalize() for word in name.split("-")),
         "Forge" if slot == "scm" else slot.capitalize(),

@@ -1,4 +1,4 @@
-"""`ao answer`: the questions and permission requests that wait for a person. `ao permissions`: what he allowed for good."""
+"""`ao answer`: pending questions and permission requests. `ao permissions`: permissions that were given permanently."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from agent_orchestrator.cli import out
 from agent_orchestrator.cli.common import (
     SESSION,
     client,
-    interactive,
+    is_interactive,
     json_option,
+    read_argument,
     scope,
     scope_options,
     session_path,
-    text_of,
 )
 from agent_orchestrator.client.daemon_client import Client
 from agent_orchestrator.errors import AoError, UsageError
@@ -25,7 +25,7 @@ from agent_orchestrator.errors import AoError, UsageError
 Question = dict[str, Any]
 
 _CONTEXT_LINES = 12
-_KEYS = {
+_DECISION_KEYS = {
     "a": "allow",
     "allow": "allow",
     "y": "allow",
@@ -43,7 +43,7 @@ _HINTS = {
     "message": "  a let it reach the agent, d refuse it; Enter skips, q ends",
     "offer": "  a have it done, d leave it; Enter skips, q ends",
 }
-"""What is decided, and how."""
+"""The available answers for each kind of question."""
 
 
 @click.command()
@@ -80,14 +80,16 @@ def answer(
     """
     ao = client()
     if session is not None and (text or decision):
-        _post(ao, session, decision, text_of(text, None, "answer") if text else "", as_json, {"request": request})
+        _post_answer(
+            ao, session, decision, read_argument(text, None, "answer") if text else "", as_json, {"request": request}
+        )
         return 0
     questions: list[Question] = ao.get("/api/questions", scope(project, all_projects or session is not None))[
         "questions"
     ]
     if session is not None:
-        wanted = ao.get(session_path(session))["id"]
-        questions = [each for each in questions if session_id(each) == wanted]
+        wanted_id = ao.get(session_path(session))["id"]
+        questions = [question for question in questions if session_id(question) == wanted_id]
     if as_json:
         out.print_json({"questions": questions})
         return 0
@@ -95,19 +97,21 @@ def answer(
         print("Nothing waits for you." if session is None else f"{session} asks nothing.")
         return 0
     if decision:
-        asking = [each for each in questions if each.get("kind") in _HINTS]
-        if len(asking) != 1:
+        decidable = [question for question in questions if question.get("kind") in _HINTS]
+        if len(decidable) != 1:
             out.show(question_lines(questions))
-            raise UsageError(f"{out.plural(len(asking), 'decision')} waiting", f"say which: ao answer S --{decision}")
-        _post(ao, session_id(asking[0]), decision, "", as_json, asking[0])
+            raise UsageError(
+                f"{out.plural(len(decidable), 'decision')} waiting", f"say which: ao answer S --{decision}"
+            )
+        _post_answer(ao, session_id(decidable[0]), decision, "", as_json, decidable[0])
         return 0
-    if not interactive():
+    if not is_interactive():
         out.show(question_lines(questions))
         raise UsageError(
             f"{out.plural(len(questions), 'question')} waiting, and no terminal to ask on",
             "answer each: ao answer S TEXT, or --allow, --always, --deny",
         )
-    _go_through(ao, questions)
+    _answer_each(ao, questions)
     return 0
 
 
@@ -129,8 +133,8 @@ def permissions(number: int | None, project: str | None, all_projects: bool, as_
         out.print_json({"permissions": rules})
     elif rules:
         rows = [
-            (str(n), each["project"], each["tool"], each["command"].replace("\n", " ⏎ "))
-            for n, each in enumerate(rules, 1)
+            (str(n), rule["project"], rule["tool"], rule["command"].replace("\n", " ⏎ "))
+            for n, rule in enumerate(rules, 1)
         ]
         out.show(out.table(("N", "PROJECT", "TOOL", "COMMAND"), rows))
     else:
@@ -139,25 +143,26 @@ def permissions(number: int | None, project: str | None, all_projects: bool, as_
 
 
 def session_id(question: Question) -> str:
-    """The id of the session that asks."""
+    """Return the id of the session that asks."""
     session = question["session"]
     return str(session["id"] if isinstance(session, dict) else session)
 
 
 def question_lines(questions: Sequence[Question]) -> list[str]:
-    """The questions, one below the other."""
+    """Return the questions, one line each."""
     return [
-        f"{session_id(each)} ({each.get('kind')}, {out.age(each.get('since'))}): {_asked(each)}" for each in questions
+        f"{session_id(question)} ({question.get('kind')}, {out.age(question.get('since'))}): {_question_text(question)}"
+        for question in questions
     ]
 
 
-def _asked(question: Question) -> str:
-    """What it asks, in one line; of a command nothing disappears, not even where its lines end."""
+def _question_text(question: Question) -> str:
+    """Return what is asked in one line; line ends of a command stay visible."""
     text = str(question.get("text"))
     return out.one_line(text.replace("\n", " ⏎ ") if question.get("kind") == "permission" else text)
 
 
-def _post(
+def _post_answer(
     ao: Client,
     session: str,
     decision: str | None,
@@ -165,9 +170,9 @@ def _post(
     as_json: bool,
     question: Question,
 ) -> None:
-    """Answer `question` as it was shown, and nothing that is asked since."""
-    which = {key: question.get(key) for key in ("message", "offer", "request")}
-    body = {key: value for key, value in {"decision": decision, "text": text, **which}.items() if value}
+    """Answer exactly this question and none that was asked later."""
+    identifiers = {key: question.get(key) for key in ("message", "offer", "request")}
+    body = {key: value for key, value in {"decision": decision, "text": text, **identifiers}.items() if value}
     result = ao.post(session_path(session, "/answer"), body)
     if as_json:
         out.print_json(result)
@@ -175,7 +180,7 @@ def _post(
         print(f"{session}: {decision or 'answered'} ({result.get('state')})")
 
 
-def _go_through(ao: Client, questions: Sequence[Question]) -> None:
+def _answer_each(ao: Client, questions: Sequence[Question]) -> None:
     for number, question in enumerate(questions, 1):
         session = session_id(question)
         print(
@@ -191,19 +196,19 @@ def _go_through(ao: Client, questions: Sequence[Question]) -> None:
         if reason := (question.get("permission") or {}).get("reason"):
             print(out.paint(f"  why: {out.one_line(reason)}", "dim"))
         print(_HINTS.get(kind, "  your answer; Enter skips, q ends"))
-        reply = _read()
+        reply = _read_reply()
         if reply in (None, "q"):
             return
-        decision = _KEYS.get(reply or "") if kind in _HINTS else None
+        decision = _DECISION_KEYS.get(reply or "") if kind in _HINTS else None
         if not reply:
             continue
         try:
-            _post(ao, session, decision, "" if decision else reply, False, question)
+            _post_answer(ao, session, decision, "" if decision else reply, False, question)
         except AoError as error:  # it was answered elsewhere meanwhile
             out.note(str(error))
 
 
-def _read() -> str | None:
+def _read_reply() -> str | None:
     sys.stdout.write("> ")
     sys.stdout.flush()
     line = sys.stdin.readline()

@@ -1,4 +1,4 @@
-"""Sessions as a person reads them: the board of all, and one in detail."""
+"""Sessions as text: the board of all sessions, and one session in detail."""
 
 from __future__ import annotations
 
@@ -19,117 +19,126 @@ COLUMNS = {
 """The columns in the order that they are shown, each with its style."""
 
 _HEADER = ("SESSION", "STATUS", "SEEN", "PROGRESS", "BRANCH", "AGENT")
-_BRANCH = 4
-_ROOM_FOR_TITLE = 24
-"""So much, or a fifth of the line: a long title is cut before another column has to go."""
-_ASKING = ("needs_input", "blocked")
-_WAITING = {"needs_input": "Asks", "blocked": "Asks", "failed": "Remedy"}
-_EXPLAINED = ("failed", "stuck", "conflicted", "ci_failed", "changes_requested")
-_RED = ("failure", "timed_out", "cancelled")
-"""No session is that far with a check that is red by its own change: it would be `ci_failed`."""
-_DONE_SHOWN = 10
-_UNTAKEN_SHOWN = 5
-NOTHING = "Nothing needs you."
+_BRANCH_INDEX = 4
+_MIN_TITLE_WIDTH = 24
+"""Minimum width of a title, or a fifth of the line: a long title is cut before a column is dropped."""
+_ASKING_STATES = ("needs_input", "blocked")
+_WAITING_LABELS = {"needs_input": "Asks", "blocked": "Asks", "failed": "Remedy"}
+_EXPLAINED_STATES = ("failed", "stuck", "conflicted", "ci_failed", "changes_requested")
+_FAILED_STATES = ("failure", "timed_out", "cancelled")
+"""States of failed checks."""
+_MAX_SHOWN_DONE = 10
+_MAX_SHOWN_ISSUES = 5
+NOTHING_NEEDED = "Nothing needs you."
 
 
 def board_lines(
     sessions: Sequence[Session], all_done: bool = False, backlog: Sequence[dict[str, Any]] = ()
 ) -> list[str]:
-    """All sessions, grouped by column; and issues that are to be taken by themselves, and are not yet."""
-    untaken = [each for each in backlog if each.get("auto") and not each.get("session")]
+    """Return all sessions grouped by column, and issues that will be started automatically but are still waiting."""
+    waiting_issues = [session for session in backlog if session.get("auto") and not session.get("session")]
     if not sessions:
-        none = ['No sessions here. Start one: ao new "what is to be done"']
-        return [*_untaken_lines(untaken), "", *_needing_issues(untaken)] if untaken else none
-    groups = {title: [each for each in sessions if _column(each) == title] for title in COLUMNS}
-    groups["Needs you"].sort(key=lambda each: (each["status"] in ("idle", "exited"), seen_at(each)))
-    groups["Done"].sort(key=lambda each: str(each.get("updatedAt") or ""), reverse=True)
-    hidden = 0 if all_done else max(0, len(groups["Done"]) - _DONE_SHOWN)
-    if hidden:
-        del groups["Done"][_DONE_SHOWN:]
-    shown = [each for group in groups.values() for each in group]
-    rows = {each["id"]: _row(each) for each in shown}
+        empty_lines = ['No sessions here. Start one: ao new "what is to be done"']
+        return (
+            [*_waiting_issue_lines(waiting_issues), "", *_issues_needing_you_lines(waiting_issues)]
+            if waiting_issues
+            else empty_lines
+        )
+    groups = {title: [session for session in sessions if _column(session) == title] for title in COLUMNS}
+    groups["Needs you"].sort(key=lambda session: (session["status"] in ("idle", "exited"), evidence_time(session)))
+    groups["Done"].sort(key=lambda session: str(session.get("updatedAt") or ""), reverse=True)
+    hidden_count = 0 if all_done else max(0, len(groups["Done"]) - _MAX_SHOWN_DONE)
+    if hidden_count:
+        del groups["Done"][_MAX_SHOWN_DONE:]
+    shown_sessions = [session for group in groups.values() for session in group]
+    rows = {session["id"]: _session_row(session) for session in shown_sessions}
     header: out.Row = _HEADER
-    if any(each.get("pr") for each in shown):
-        header = (*_HEADER[:_BRANCH], "PULL REQUEST", *_HEADER[_BRANCH:])
-        for each in shown:
-            rows[each["id"]].insert(_BRANCH, pull_text(each) or "-")
-    header, fitting = out.fitting(header, [*rows.values()], ("BRANCH", "AGENT", "SEEN"), shrink="BRANCH", indent=2)
-    rows = {name: list(row) for name, row in zip(rows, fitting, strict=True)}
-    gives_way = header.index("BRANCH" if "BRANCH" in header else "PROGRESS")
-    widths = out.columns_for([header, *fitting], shrink=gives_way, indent=2)
+    if any(session.get("pr") for session in shown_sessions):
+        header = (*_HEADER[:_BRANCH_INDEX], "PULL REQUEST", *_HEADER[_BRANCH_INDEX:])
+        for session in shown_sessions:
+            rows[session["id"]].insert(_BRANCH_INDEX, pull_request_text(session) or "-")
+    header, fitting_rows = out.drop_columns(
+        header, [*rows.values()], ("BRANCH", "AGENT", "SEEN"), shrink="BRANCH", indent=2
+    )
+    rows = {name: list(row) for name, row in zip(rows, fitting_rows, strict=True)}
+    shrinking_column = header.index("BRANCH" if "BRANCH" in header else "PROGRESS")
+    widths = out.columns_for([header, *fitting_rows], shrink=shrinking_column, indent=2)
     lines = [out.paint("  " + out.line(header, widths), "dim")]
     for title, group in groups.items():
         if not group:
             continue
-        lines.append(out.paint(f"{title} ({len(group) + (hidden if title == 'Done' else 0)})", *COLUMNS[title]))
-        for each in group:
-            lines.append("  " + out.line(rows[each["id"]], widths))
-            if waits := waiting_text(each):
-                lines.append(out.fit(f"      {waits}", out.width()))
-    if hidden:
-        lines.append(f"  … {hidden} more: ao status --done")
-    lines += _untaken_lines(untaken)
-    stuck = _needing_issues(untaken)
+        lines.append(out.paint(f"{title} ({len(group) + (hidden_count if title == 'Done' else 0)})", *COLUMNS[title]))
+        for session in group:
+            lines.append("  " + out.line(rows[session["id"]], widths))
+            if wait_text := waiting_text(session):
+                lines.append(out.fit(f"      {wait_text}", out.width()))
+    if hidden_count:
+        lines.append(f"  … {hidden_count} more: ao status --done")
+    lines += _waiting_issue_lines(waiting_issues)
+    issue_lines = _issues_needing_you_lines(waiting_issues)
     footer = footer_lines(groups["Needs you"], groups["In review"] + groups["Ready to merge"])
-    footer = stuck if stuck and footer == [NOTHING] else [*stuck, *footer]
-    return [*lines, "", *footer, *_collision_lines(shown)]
+    footer = issue_lines if issue_lines and footer == [NOTHING_NEEDED] else [*issue_lines, *footer]
+    return [*lines, "", *footer, *_conflict_lines(shown_sessions)]
 
 
-def _untaken_lines(entries: Sequence[dict[str, Any]]) -> list[str]:
-    """Issues that wait to be taken, each with the reason."""
+def _waiting_issue_lines(entries: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the issues that wait to be started, each with the reason."""
     if not entries:
         return []
     lines = [out.paint(f"Not taken yet ({len(entries)})", "bold")]
-    several = len({each["project"] for each in entries}) > 1
-    for each in sorted(entries, key=lambda one: not one["needsYou"])[:_UNTAKEN_SHOWN]:
-        name = each["id"] if several else f"#{each['key']}" if str(each["key"]).isdigit() else each["key"]
-        lines.append(out.fit(f"  {name}  {out.one_line(each['title'])}", out.width()))
-        if each["reasons"]:
-            lines.append(out.fit(f"      {out.one_line('; '.join(each['reasons']))}", out.width()))
-    more = len(entries) - _UNTAKEN_SHOWN
-    return [*lines, *([f"  … {more} more: ao backlog"] if more > 0 else [])]
+    has_several_projects = len({entry["project"] for entry in entries}) > 1
+    for entry in sorted(entries, key=lambda item: not item["needsYou"])[:_MAX_SHOWN_ISSUES]:
+        name = (
+            entry["id"] if has_several_projects else f"#{entry['key']}" if str(entry["key"]).isdigit() else entry["key"]
+        )
+        lines.append(out.fit(f"  {name}  {out.one_line(entry['title'])}", out.width()))
+        if entry["reasons"]:
+            lines.append(out.fit(f"      {out.one_line('; '.join(entry['reasons']))}", out.width()))
+    hidden_count = len(entries) - _MAX_SHOWN_ISSUES
+    return [*lines, *([f"  … {hidden_count} more: ao backlog"] if hidden_count > 0 else [])]
 
 
-def _needing_issues(entries: Sequence[dict[str, Any]]) -> list[str]:
-    count = sum(each["needsYou"] for each in entries)
+def _issues_needing_you_lines(entries: Sequence[dict[str, Any]]) -> list[str]:
+    count = sum(entry["needsYou"] for entry in entries)
     return [f"{out.plural(count, 'issue')} {'waits' if count == 1 else 'wait'} for you: ao backlog"] if count else []
 
 
-def unread_lines(found: dict[str, Any]) -> list[str]:
-    """Forges and trackers that cannot be read: what they know is not known here."""
+def unreadable_forge_lines(answer: dict[str, Any]) -> list[str]:
+    """Return a warning for each forge or tracker that cannot be read."""
     return [
         out.paint(
-            f"{each['name']} of {each['project']} cannot be read for {out.age(each['since'])}: {out.one_line(each['why'])}",
+            f"{forge['name']} of {forge['project']} cannot be read for {out.age(forge['since'])}: {out.one_line(forge['why'])}",
             "yellow",
         )
-        for each in found.get("unread") or ()
+        for forge in answer.get("unread") or ()
     ]
 
 
-def untold_lines(found: dict[str, Any]) -> list[str]:
-    """Notifiers that do not work: nobody is told by them."""
+def failing_notifier_lines(answer: dict[str, Any]) -> list[str]:
+    """Return a warning for each notifier that does not work."""
     return [
         out.paint(
-            f"{each['notifier']} tells nobody for {out.age(each['since'])}: {out.one_line(each['why'])}; try it: ao notify test",
+            f"{notifier['notifier']} tells nobody for {out.age(notifier['since'])}: {out.one_line(notifier['why'])}; "
+            "try it: ao notify test",
             "yellow",
         )
-        for each in found.get("untold") or ()
+        for notifier in answer.get("untold") or ()
     ]
 
 
-def _collision_lines(sessions: Sequence[Session]) -> list[str]:
-    """That some will not merge with each other."""
+def _conflict_lines(sessions: Sequence[Session]) -> list[str]:
+    """Return a line that names sessions that cannot be merged with each other."""
     pairs = {
-        tuple(sorted((each["id"], other["session"])))
-        for each in sessions
-        for other in each.get("collides") or ()
+        tuple(sorted((session["id"], other["session"])))
+        for session in sessions
+        for other in session.get("collides") or ()
         if other["kind"] == "text"
     }
     if not pairs:
         return []
     first = " and ".join(min(pairs))
-    more = f", and {out.plural(len(pairs) - 1, 'more pair')}" if len(pairs) > 1 else ""
-    return [f"{first} will conflict{more}: ao conflicts"]
+    others = f", and {out.plural(len(pairs) - 1, 'more pair')}" if len(pairs) > 1 else ""
+    return [f"{first} will conflict{others}: ao conflicts"]
 
 
 def _column(session: Session) -> str:
@@ -137,8 +146,8 @@ def _column(session: Session) -> str:
     return column if column in COLUMNS else "Working"
 
 
-def _row(session: Session) -> list[str]:
-    title = out.fit(out.one_line(session.get("title") or ""), max(_ROOM_FOR_TITLE, out.width() // 5))
+def _session_row(session: Session) -> list[str]:
+    title = out.fit(out.one_line(session.get("title") or ""), max(_MIN_TITLE_WIDTH, out.width() // 5))
     cells = (
         session["id"],
         session["status"],
@@ -150,19 +159,19 @@ def _row(session: Session) -> list[str]:
     return [out.one_line(cell or "-") for cell in cells]
 
 
-def seen_at(session: Session) -> str:
-    """When the evidence for its status was seen."""
+def evidence_time(session: Session) -> str:
+    """Return the time of the evidence for the session's status."""
     return str((session.get("evidence") or {}).get("at") or session.get("updatedAt") or "")
 
 
 def evidence_text(session: Session) -> str:
-    """What the status rests on, and how old that is."""
+    """Return the source of the session's status, and its age."""
     source = (session.get("evidence") or {}).get("source")
-    return " ".join(part for part in (out.age(seen_at(session)), f"({source})" if source else "") if part)
+    return " ".join(part for part in (out.age(evidence_time(session)), f"({source})" if source else "") if part)
 
 
 def progress_text(session: Session) -> str:
-    """`3/5 steps (60 %), 41 tests passing, $0.42`; where tests fail: `257 passed, 40 failed`."""
+    """Return the progress: `3/5 steps (60 %), 41 tests passing, $0.42`; with failing tests `257 passed, 40 failed`."""
     progress, usage = session.get("progress") or {}, session.get("usage") or {}
     parts = []
     done, total = progress.get("done"), progress.get("total")
@@ -180,33 +189,33 @@ def progress_text(session: Session) -> str:
     return ", ".join(parts)
 
 
-def _checks_text(checks: list[dict[str, Any]], base: object, *, merged: bool) -> str:
-    """What the checks of a pull request say together; those of a merged one are from before it was checked with its base."""
-    red = [check for check in checks if check["state"] in _RED]
-    own = [check for check in red if not check.get("onBase")]
-    if own:
-        new, known = (sum(check.get(key) or 0 for check in own) for key in ("new", "known"))
-        compared = f" ({f'{new} new, ' if new else ''}{known} known on {base})" if known else ""
-        return f"red{' before' if merged else ''}: {_names(own)}{compared}"
-    if lacking := [check for check in checks if check["state"] == "not_set_up"]:
-        return f"not set up: {_names(lacking)}"
+def _check_summary(checks: list[dict[str, Any]], base: object, *, merged: bool) -> str:
+    """Summarize a pull request's checks; those of a merged one ran before it was checked with its base."""
+    failed = [check for check in checks if check["state"] in _FAILED_STATES]
+    own_failures = [check for check in failed if not check.get("onBase")]
+    if own_failures:
+        new_count, known_count = (sum(check.get(key) or 0 for check in own_failures) for key in ("new", "known"))
+        compared = f" ({f'{new_count} new, ' if new_count else ''}{known_count} known on {base})" if known_count else ""
+        return f"red{' before' if merged else ''}: {_names(own_failures)}{compared}"
+    if not_set_up := [check for check in checks if check["state"] == "not_set_up"]:
+        return f"not set up: {_names(not_set_up)}"
     if any(check["state"] in ("queued", "running") for check in checks):
         return "checks run"
-    return f"known on {base}: {_names(red)}" if red else "green"
+    return f"known on {base}: {_names(failed)}" if failed else "green"
 
 
 def _names(checks: list[dict[str, Any]]) -> str:
     return " ".join(str(check["name"]) for check in checks)
 
 
-def pull_text(session: Session) -> str:
-    """`#12 draft`, `#12 green, approved`, `#12 red: lint (1 new, 3 known on main)`, `#12 known on main: lint`, `#12 not set up: test`."""
+def pull_request_text(session: Session) -> str:
+    """Return the state: `#12 draft`, `#12 green, approved`, `#12 red: lint (1 new, 3 known on main)`, `#12 not set up: test`."""
     pr = session.get("pr")
     if not pr:
         return ""
     parts = [] if pr.get("state") == "open" else [str(pr.get("state"))]
     if checks := pr.get("checks"):
-        parts.append(_checks_text(checks, session.get("base"), merged=pr.get("state") == "merged"))
+        parts.append(_check_summary(checks, session.get("base"), merged=pr.get("state") == "merged"))
     if pr.get("mergeable") == "no":
         parts.append("conflicts")
     if pr.get("review") in ("approved", "changes_requested"):
@@ -215,100 +224,106 @@ def pull_text(session: Session) -> str:
 
 
 def waiting_text(session: Session) -> str:
-    """What it waits for, or what it asks, verbatim."""
+    """Return what the session waits for, or its question."""
     text = out.one_line(
-        session.get("waitingFor") or (session.get("why") if session["status"] in _EXPLAINED else "") or ""
+        session.get("waitingFor") or (session.get("why") if session["status"] in _EXPLAINED_STATES else "") or ""
     )
     if not text or session.get("column") == "Done":
         return ""
     if session["status"] == "interrupted" and session.get("why"):
         return f"{out.one_line(session['why']).rstrip('.')}; waits for {text}"
-    if session["status"] in _ASKING:
+    if session["status"] in _ASKING_STATES:
         return f"asks: {text}"
     return f"waits for {text}" if session.get("waitingFor") and session["status"] != "failed" else text
 
 
-def collides_text(session: Session) -> str:
-    """`with app-b in a.txt; with app-c in b.txt (same place)`."""
-    found = []
-    for each in session.get("collides") or ():
-        where = f" in {', '.join(each['files'])}" if each["files"] else ""
-        mark = " (same place)" if each["kind"] == "overlap" else ""
-        found.append(f"with {each['session']}{where}{mark}")
-    return "; ".join(found)
+def conflicts_text(session: Session) -> str:
+    """Return the conflicts: `with app-b in a.txt; with app-c in b.txt (same place)`."""
+    parts = []
+    for conflict in session.get("collides") or ():
+        files = f" in {', '.join(conflict['files'])}" if conflict["files"] else ""
+        mark = " (same place)" if conflict["kind"] == "overlap" else ""
+        parts.append(f"with {conflict['session']}{files}{mark}")
+    return "; ".join(parts)
 
 
-_NEXT_OF_CHANGE = (("mergeable", "may land", "ao merge"), ("review_pending", "to review", "ao review"))
+_NEXT_COMMANDS = (("mergeable", "may land", "ao merge"), ("review_pending", "to review", "ao review"))
 
 
 def footer_lines(needing: Sequence[Session], reviewed: Sequence[Session] = ()) -> list[str]:
-    """What needs you, and the next command."""
+    """Return what needs the person, each with the next command."""
     lines = []
-    asking = [each for each in needing if each["status"] in _ASKING]
-    if held := sum(each.get("held") or 0 for each in needing):
-        lines.append(f"{out.plural(held, 'message')} {'waits' if held == 1 else 'wait'} for your word: ao answer")
-    if asking:
-        lines.append(f"{out.plural(len(asking), 'session')} {'asks' if len(asking) == 1 else 'ask'} you: ao answer")
-    for each in needing:
-        if each["status"] == "interrupted":
-            lines.append(f"{each['id']} was interrupted: {_next_of_interrupted(each)}")
-        elif each["status"] in _EXPLAINED:
-            lines.append(f"{each['id']} is {each['status']}: ao why {each['id']}")
-    quiet = [each for each in needing if each["status"] in ("idle", "exited")]
-    resting = [each["id"] for each in quiet if each.get("waitingFor") == "a message"]
-    if resting:
-        waits = "waits" if len(resting) == 1 else "wait"
-        lines.append(f"{out.plural(len(resting), 'session')} {waits} for a message: ao send {resting[0]} TEXT")
-    if unread := [each["id"] for each in quiet if each["id"] not in resting]:
+    asking_sessions = [session for session in needing if session["status"] in _ASKING_STATES]
+    if held_count := sum(session.get("held") or 0 for session in needing):
         lines.append(
-            f"{out.plural(len(unread), 'session')} finished a turn: ao diff {unread[0]}, ao send {unread[0]} TEXT"
+            f"{out.plural(held_count, 'message')} {'waits' if held_count == 1 else 'wait'} for your word: ao answer"
         )
-    for status, what, command in _NEXT_OF_CHANGE:
-        if found := [each["id"] for each in reviewed if each["status"] == status]:
-            lines.append(f"{out.plural(len(found), 'change')} {what}: {command} {found[0]}")
-    return lines or [NOTHING]
+    if asking_sessions:
+        lines.append(
+            f"{out.plural(len(asking_sessions), 'session')} {'asks' if len(asking_sessions) == 1 else 'ask'} you: ao answer"
+        )
+    for session in needing:
+        if session["status"] == "interrupted":
+            lines.append(f"{session['id']} was interrupted: {_commands_for_interrupted(session)}")
+        elif session["status"] in _EXPLAINED_STATES:
+            lines.append(f"{session['id']} is {session['status']}: ao why {session['id']}")
+    quiet_sessions = [session for session in needing if session["status"] in ("idle", "exited")]
+    awaiting_message = [session["id"] for session in quiet_sessions if session.get("waitingFor") == "a message"]
+    if awaiting_message:
+        verb = "waits" if len(awaiting_message) == 1 else "wait"
+        lines.append(
+            f"{out.plural(len(awaiting_message), 'session')} {verb} for a message: ao send {awaiting_message[0]} TEXT"
+        )
+    if finished := [session["id"] for session in quiet_sessions if session["id"] not in awaiting_message]:
+        lines.append(
+            f"{out.plural(len(finished), 'session')} finished a turn: ao diff {finished[0]}, ao send {finished[0]} TEXT"
+        )
+    for status, description, command in _NEXT_COMMANDS:
+        if session_ids := [session["id"] for session in reviewed if session["status"] == status]:
+            lines.append(f"{out.plural(len(session_ids), 'change')} {description}: {command} {session_ids[0]}")
+    return lines or [NOTHING_NEEDED]
 
 
-def _next_of_interrupted(session: Session) -> str:
-    """An agent that is there yet is told to go on; one that is gone is brought back."""
+def _commands_for_interrupted(session: Session) -> str:
+    """Return the next commands: continue the agent if it still runs, else restore the session."""
     id_ = session["id"]
     return f"ao attach {id_}, ao send {id_} TEXT" if session.get("pid") else f"ao restore {id_}"
 
 
 def detail_lines(session: Session) -> list[str]:
-    """One session in detail."""
+    """Return one session in detail."""
     progress = session.get("progress") or {}
     pairs = [
         ("Title", session.get("title")),
         ("Status", f"{session['status']} ({session.get('column')})"),
         ("Why", session.get("why")),
         ("Activity", f"{session.get('activity') or 'unknown'}, seen {evidence_text(session) or 'never'}"),
-        (_WAITING.get(session["status"], "Waits for"), session.get("waitingFor")),
+        (_WAITING_LABELS.get(session["status"], "Waits for"), session.get("waitingFor")),
         ("Progress", progress_text(session)),
         ("Step", progress.get("step")),
         ("Project", session.get("project")),
         ("Issue", session.get("issue")),
-        ("Branch", _joined(session.get("branch"), session.get("base") and f"from {session['base']}")),
+        ("Branch", _join(session.get("branch"), session.get("base") and f"from {session['base']}")),
         ("Head", session.get("head")),
         ("Workspace", session.get("workspacePath")),
-        ("Agent", _joined(session.get("agent"), session.get("profile") and f"({session['profile']})")),
+        ("Agent", _join(session.get("agent"), session.get("profile") and f"({session['profile']})")),
         (
             "Runtime",
-            _joined(session.get("runtime"), session.get("pid") and f"pid {session['pid']}", session.get("node")),
+            _join(session.get("runtime"), session.get("pid") and f"pid {session['pid']}", session.get("node")),
         ),
         ("Exit code", session.get("exitCode")),
         *_pull_request(session.get("pr") or {}),
-        ("Collides", collides_text(session)),
+        ("Collides", conflicts_text(session)),
         ("Attempts", ", ".join(f"{trigger} {count}" for trigger, count in (session.get("attempts") or {}).items())),
         *(("Note", note) for note in session.get("notes") or ()),
         ("Created", session.get("createdAt")),
     ]
     lines = [f"  {label:<13} {out.one_line(value)}" for label, value in pairs if value not in (None, "")]
     output = [f"  | {line}" for line in out.clean(session.get("lastOutput") or "").splitlines()[-10:]]
-    return [out.paint(session["id"], "bold"), *lines, *output, "", next_line(session)]
+    return [out.paint(session["id"], "bold"), *lines, *output, "", next_commands_line(session)]
 
 
-def _joined(*parts: object) -> str:
+def _join(*parts: object) -> str:
     return " ".join(str(part) for part in parts if part)
 
 
@@ -317,25 +332,25 @@ def _pull_request(pr: dict[str, Any]) -> list[tuple[str, object]]:
         return []
     state = f"#{pr.get('number')} {pr.get('state')}, review {pr.get('review')}, mergeable {pr.get('mergeable')}"
     checks = ", ".join(f"{check['name']} {check['state']}" for check in pr.get("checks") or ())
-    return [("Pull request", _joined(state, pr.get("url"))), ("Checks", checks)]
+    return [("Pull request", _join(state, pr.get("url"))), ("Checks", checks)]
 
 
-def back(session: Session) -> str:
-    """How a landing is taken back: what landed at a forge, there."""
+def undo_target(session: Session) -> str:
+    """Return how to revert a merged change: at the forge, or by `ao undo`."""
     return (session.get("pr") or {}).get("url") or f"ao undo {session['id']}"
 
 
-def next_line(session: Session) -> str:
-    """The commands that come next for this session."""
+def next_commands_line(session: Session) -> str:
+    """Return the next commands for this session."""
     id_, state = session["id"], session["status"]
-    if state in _ASKING or session.get("held"):
+    if state in _ASKING_STATES or session.get("held"):
         return f"  ao answer {id_}    ao attach {id_}"
     if state == "interrupted" and session.get("pid"):
         return f"  ao attach {id_}    ao send {id_} TEXT    ao why {id_}"
     if state in ("stopped", "interrupted", "failed", "exited"):
         return f"  ao restore {id_}    ao logs {id_}    ao why {id_}"
     if state == "merged":
-        return f"  ao logs {id_}    ao events {id_}    {back(session)}"
+        return f"  ao logs {id_}    ao events {id_}    {undo_target(session)}"
     if state == "closed":
         return f"  ao logs {id_}    ao events {id_}"
     if state in ("ci_failed", "conflicted", "changes_requested"):

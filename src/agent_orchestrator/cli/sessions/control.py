@@ -1,4 +1,4 @@
-"""What is done to a session that exists: `ao send`, `ao stop`, `ao restore`."""
+"""Commands that act on a session: `ao send`, `ao stop`, `ao restore`."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from agent_orchestrator.base.http_client import quote, with_query
 from agent_orchestrator.cli import out
 from agent_orchestrator.cli.common import (
     SESSION,
+    DaemonName,
     Failures,
-    Live,
     client,
     json_option,
     project_option,
+    read_argument,
     session_argument,
     session_path,
-    text_of,
 )
-from agent_orchestrator.cli.sessions.new import started_lines, tell_failed, wait_for
+from agent_orchestrator.cli.sessions.new import report_failed_start, started_lines, wait_for
 from agent_orchestrator.client.daemon_client import Client
 from agent_orchestrator.errors import AoError, UsageError
 
 STOP_TIMEOUT = 600.0
-"""Saving a large workspace takes its time."""
+"""Seconds until a stop is given up; saving a large workspace takes long."""
 
 
 @click.command()
@@ -45,10 +45,10 @@ def send(
     Several words need no quotes; `-` reads standard input. It is delivered once, in order, when the agent can take it.
     """
     ao = client()
-    content = text_of(text, file, "message")
+    content = read_argument(text, file, "message")
     message = ao.post(session_path(session, "/message"), {"content": content, "interrupt": interrupt})
     if wait:
-        message = _wait(ao, session, message["messageId"], timeout)
+        message = _wait_for_delivery(ao, session, message["messageId"], timeout)
     state, reason = message["state"], message.get("reason")
     if as_json:
         out.print_json({"messageId": message["messageId"], "state": state})
@@ -64,21 +64,21 @@ def send(
     return 0
 
 
-def _wait(ao: Client, session: str, message_id: str, timeout: float) -> dict[str, Any]:
-    """Ask again until its state is final. An answer before its time is up is final too: nothing more is expected then."""
+def _wait_for_delivery(ao: Client, session: str, message_id: str, timeout: float) -> dict[str, Any]:
+    """Poll a message until its state is final. An answer before the requested time is final too."""
     import time
 
     path = session_path(session, f"/messages/{quote(message_id)}")
-    until = time.monotonic() + timeout
+    deadline = time.monotonic() + timeout
     while True:
-        asked_at = time.monotonic()
-        seconds = max(1, min(30, round(until - asked_at)))
+        requested_at = time.monotonic()
+        seconds = max(1, min(30, round(deadline - requested_at)))
         message: dict[str, Any] = ao.get(path, {"wait": seconds}, timeout=seconds + 30.0)
         now = time.monotonic()
-        final = message["state"] in ("acknowledged", "failed") or (
-            message["state"] == "delivered" and now < asked_at + seconds - 0.2
+        is_final = message["state"] in ("acknowledged", "failed") or (
+            message["state"] == "delivered" and now < requested_at + seconds - 0.2
         )
-        if final or now >= until:
+        if is_final or now >= deadline:
             return message
 
 
@@ -112,12 +112,12 @@ def stop(sessions: tuple[str, ...], project: str | None, everything: bool, keep:
         except AoError as error:
             if len(sessions) == 1:
                 raise
-            failures.tell(error)
+            failures.report(error)
     if as_json:
         out.print_json({"stopped": stopped})
     else:
-        for each in stopped:
-            _show_stopped(each)
+        for stopped_session in stopped:
+            _show_stopped(stopped_session)
         if everything and not stopped:
             print(f"No session of {project} runs.")
     return failures.code
@@ -132,7 +132,7 @@ def _show_stopped(stopped: dict[str, Any]) -> None:
 
 
 @click.command()
-@click.argument("session", metavar="S", type=Live("any", "session"))
+@click.argument("session", metavar="S", type=DaemonName("any", "session"))
 @click.option("--no-wait", is_flag=True, help="Return at once, not when the agent runs.")
 @json_option
 def restore(session: str, no_wait: bool, as_json: bool) -> int:
@@ -144,11 +144,11 @@ def restore(session: str, no_wait: bool, as_json: bool) -> int:
     restored = ao.post(session_path(session, "/restore"), timeout=STOP_TIMEOUT)
     if not no_wait:
         restored = wait_for(ao, restored)
-    failed = restored["status"] == "failed"
-    if failed:
-        tell_failed(restored)
+    has_failed = restored["status"] == "failed"
+    if has_failed:
+        report_failed_start(restored)
     if as_json:
         out.print_json(restored)
-    elif not failed:
+    elif not has_failed:
         out.show(started_lines(restored))
-    return int(failed)
+    return int(has_failed)

@@ -27,7 +27,7 @@ from agent_orchestrator.errors import UsageError
 
 Event = dict[str, Any]
 
-_PAGE = 1000
+_PAGE_SIZE = 1000
 
 
 @click.command()
@@ -56,8 +56,8 @@ def logs(session: str | None, follow: bool, raw: bool, lines: int | None, daemon
     path = with_query(session_path(session, "/log"), {"follow": follow, "raw": raw, "tail": lines})
     with client().stream("GET", path) as stream:
         if raw:
-            while piece := stream.chunk():
-                sys.stdout.buffer.write(piece)
+            while chunk := stream.chunk():
+                sys.stdout.buffer.write(chunk)
                 sys.stdout.buffer.flush()
             return
         while (line := stream.line()) is not None:
@@ -70,34 +70,36 @@ def logs(session: str | None, follow: bool, raw: bool, lines: int | None, daemon
 @json_option
 def diff(session: str, stat: bool, as_json: bool) -> None:
     """Show a session's change."""
-    found = client().get(session_path(session, "/diff"))
+    answer = client().get(session_path(session, "/diff"))
     if as_json:
-        out.print_json(found)
+        out.print_json(answer)
         return
-    text: str = found["stat"] if stat else found["diff"]
+    text: str = answer["stat"] if stat else answer["diff"]
     if sys.stdout.isatty():
-        _page(_coloured(out.seen(text)))
+        _show_in_pager(_colour_diff(out.reveal_hidden(text)))
     else:
         sys.stdout.write(text if not text or text.endswith("\n") else f"{text}\n")
-    if omitted := found.get("omitted"):
-        named = ", ".join(map(out.one_line, omitted[:5])) + (
+    if omitted := answer.get("omitted"):
+        names = ", ".join(map(out.one_line, omitted[:5])) + (
             f" and {len(omitted) - 5} more" if len(omitted) > 5 else ""
         )
-        out.note(f"too large to be shown: {named}; see it: ao sh {session} -- git diff {found['base']}")
-    if uncommitted := found.get("uncommitted"):
+        out.note(f"too large to be shown: {names}; see it: ao sh {session} -- git diff {answer['base']}")
+    if uncommitted := answer.get("uncommitted"):
         out.note(f"not committed yet: {', '.join(uncommitted)}")
 
 
-def _coloured(text: str) -> str:
+def _colour_diff(text: str) -> str:
     styles = {"+++": ("bold",), "---": ("bold",), "diff": ("bold",), "@@": ("cyan",), "+": ("green",), "-": ("red",)}
 
-    def line(each: str) -> str:
-        return out.paint(each, *next((style for start, style in styles.items() if each.startswith(start)), ()))
+    def line(text_line: str) -> str:
+        return out.paint(
+            text_line, *next((style for start, style in styles.items() if text_line.startswith(start)), ())
+        )
 
     return "\n".join(map(line, text.splitlines()))
 
 
-def _page(text: str) -> None:
+def _show_in_pager(text: str) -> None:
     """Show a long text in the person's pager."""
     import os
     import shutil
@@ -148,42 +150,42 @@ def events(
     path = "/api/events"
     if session is not None:
         query["session"] = ao.get(session_path(session))["id"]
-    last = after
-    past: Iterable[Event] = _past(ao, path, query, after)
+    last_seq = after
+    recorded: Iterable[Event] = _recorded_events(ao, path, query, after)
     if lines is not None:
-        whole = list(past)
-        last = whole[-1]["seq"] if whole else after
-        past = whole[len(whole) - min(lines, len(whole)) :]
-    for event in past:
-        last = event["seq"]
+        all_events = list(recorded)
+        last_seq = all_events[-1]["seq"] if all_events else after
+        recorded = all_events[len(all_events) - min(lines, len(all_events)) :]
+    for event in recorded:
+        last_seq = event["seq"]
         _show_event(event, as_json)
     if follow:
-        _follow(ao, with_query(path, query), last, as_json)
+        _follow(ao, with_query(path, query), last_seq, as_json)
 
 
-def _past(ao: Client, path: str, query: dict[str, str | int | None], after: int) -> Iterator[Event]:
+def _recorded_events(ao: Client, path: str, query: dict[str, str | int | None], after: int) -> Iterator[Event]:
     while True:
-        page: list[Event] = ao.get(path, query | {"after": after or None, "limit": _PAGE})["events"]
+        page: list[Event] = ao.get(path, query | {"after": after or None, "limit": _PAGE_SIZE})["events"]
         yield from page
-        if len(page) < _PAGE:
+        if len(page) < _PAGE_SIZE:
             return
         after = page[-1]["seq"]
 
 
-def _follow(ao: Client, path: str, last: int, as_json: bool) -> None:
-    """Follow for ever, across restarts of the daemon, missing and doubling nothing."""
+def _follow(ao: Client, path: str, last_seq: int, as_json: bool) -> None:
+    """Follow the events for ever, across restarts of the daemon, each exactly once."""
 
     def show(stream: Stream) -> None:
-        nonlocal last
+        nonlocal last_seq
         while (received := stream.event()) is not None:
             event = json.loads(received.data)
-            if event["seq"] > last:
-                last = event["seq"]
+            if event["seq"] > last_seq:
+                last_seq = event["seq"]
                 _show_event(event, as_json)
                 sys.stdout.flush()
 
     sys.stdout.flush()
-    follow_stream(ao, path, show, str(last))
+    follow_stream(ao, path, show, str(last_seq))
 
 
 def _show_event(event: Event, as_json: bool) -> None:
@@ -191,21 +193,23 @@ def _show_event(event: Event, as_json: bool) -> None:
         out.print_json_line(event)
         return
     data = " ".join(
-        f"{key}={_short(value)}" for key, value in (event.get("data") or {}).items() if value not in (None, "", [], {})
+        f"{key}={_short_text(value)}"
+        for key, value in (event.get("data") or {}).items()
+        if value not in (None, "", [], {})
     )
-    when = str(event.get("time") or "")[:19].replace("T", " ")
-    text = f"{event['seq']:>6}  {when}  {event['type']:<24} {event.get('session') or event.get('project') or '-'}  {out.one_line(data)}"
+    time = str(event.get("time") or "")[:19].replace("T", " ")
+    text = f"{event['seq']:>6}  {time}  {event['type']:<24} {event.get('session') or event.get('project') or '-'}  {out.one_line(data)}"
     print(out.fit(text.rstrip(), out.width()))
 
 
-def _short(value: object) -> str:
+def _short_text(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return out.fit(out.one_line(text), 80)
 
 
 def read_events(text: str, file: str) -> list[Event]:
-    """The events of a recorded log, one JSON object a line."""
-    found = []
+    """Return the events of a recorded log, one JSON object per line; raise UsageError for an invalid line."""
+    events = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
@@ -215,8 +219,8 @@ def read_events(text: str, file: str) -> list[Event]:
             event = None
         if not isinstance(event, dict) or "type" not in event:
             raise UsageError(f"{file} line {number} is not an event", "give a log as `ao events --json` prints it")
-        found.append(event)
-    return found
+        events.append(event)
+    return events
 
 
 def _show_replay(ao: Client, recorded: Sequence[Event], project: str | None, as_json: bool) -> None:
@@ -230,12 +234,12 @@ def _show_replay(ao: Client, recorded: Sequence[Event], project: str | None, as_
         kind, session = out.one_line(step["type"]), out.one_line(step.get("session") or "-")
         print(f"{step.get('seq') or '-':>6}  {kind:<24} {session}  {step.get('status') or '-'}")
         for intent in step.get("intents") or ():
-            rest = " ".join(
-                f"{key}={_short(value)}"
+            fields = " ".join(
+                f"{key}={_short_text(value)}"
                 for key, value in intent.items()
                 if key != "kind" and value not in (None, "", [], {})
             )
-            print(f"        would {intent['kind']} {rest}".rstrip())
+            print(f"        would {intent['kind']} {fields}".rstrip())
 
 
 @click.command()
@@ -246,8 +250,8 @@ def why(session: str, as_json: bool) -> None:
 
     Shows the facts, the evidence and the rules behind them.
     """
-    found = client().get(session_path(session, "/why"))
+    answer = client().get(session_path(session, "/why"))
     if as_json:
-        out.print_json(found)
+        out.print_json(answer)
         return
-    out.show(out.clean(line) for line in found["lines"])
+    out.show(out.clean(line) for line in answer["lines"])

@@ -1,4 +1,4 @@
-"""`ao new` and `ao create`: sessions begin here."""
+"""`ao new` and `ao create`: start sessions."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from agent_orchestrator.cli.common import (
     SESSION,
     Failures,
     client,
-    editor,
-    interactive,
+    editor_command,
+    is_interactive,
     json_option,
     project_option,
     read_text,
@@ -31,7 +31,7 @@ from agent_orchestrator.errors import AoError, UsageError
 Session = dict[str, Any]
 
 ISSUE = re.compile(r"#?\d+|[Gg][Hh]-\d+|[A-Z][A-Z0-9]*-\d+|https?://\S+")
-"""An argument of wholly this form names an issue; anything else is the task's text."""
+"""The form of an argument that names an issue; all others are the task's text."""
 
 _TEMPLATE = """
 # What is to be done? Lines that begin with # are left out; an empty text starts nothing.
@@ -70,15 +70,15 @@ def new(tasks: tuple[str, ...], file: str | None, no_wait: bool, as_json: bool, 
     opens. Returns when the agent runs, or says why it waits.
     """
     options["project_id"] = options.pop("project")
-    bodies = [_body(task, options) for task in _tasks(tasks, file, options)]
+    bodies = [_request_body(task, options) for task in _tasks(tasks, file, options)]
     if len(bodies) > 1 and (
-        single := next((key for key in ("name", "branch", "issue", "pr", "resume_id") if options[key]), None)
+        option := next((key for key in ("name", "branch", "issue", "pr", "resume_id") if options[key]), None)
     ):
         raise UsageError(
-            f"--{single.replace('_', '-')} is for one task, and {len(bodies)} were given",
+            f"--{option.replace('_', '-')} is for one task, and {len(bodies)} were given",
             "quote a task of several words, or start them one by one",
         )
-    return _start(bodies, as_json, wait=not no_wait)
+    return _start_sessions(bodies, as_json, wait=not no_wait)
 
 
 @click.command()
@@ -91,12 +91,12 @@ def create(names: tuple[str, ...], project: str | None, agent: str | None, as_js
 
     Send that message with `ao send NAME TEXT`.
     """
-    bodies = [_present({"name": name, "projectId": project, "agent": agent, "defer": True}) for name in names]
-    return _start(bodies, as_json, wait=False)
+    bodies = [_without_empty({"name": name, "projectId": project, "agent": agent, "defer": True}) for name in names]
+    return _start_sessions(bodies, as_json, wait=False)
 
 
 def _tasks(tasks: tuple[str, ...], file: str | None, options: dict[str, Any]) -> list[str]:
-    """The tasks' texts; one empty text where an option says what it is about."""
+    """Return the tasks' texts; one empty text if an option says what the task is."""
     if file:
         if tasks:
             raise UsageError("a task is given as text and as a file", "give one of them")
@@ -106,16 +106,16 @@ def _tasks(tasks: tuple[str, ...], file: str | None, options: dict[str, Any]) ->
     if not tasks and (options["issue"] or options["pr"]):
         return [""]
     if not tasks:
-        tasks = (_edit(),)
+        tasks = (_write_task(),)
     if not all(task.strip() for task in tasks):
         raise UsageError("the task is empty", "say what is to be done")
     return list(tasks)
 
 
-def _edit() -> str:
-    """What the person writes in an editor."""
-    command = editor() or "vi"
-    if not interactive():
+def _write_task() -> str:
+    """Return the text that the person writes in an editor."""
+    command = editor_command() or "vi"
+    if not is_interactive():
         raise UsageError(
             "no task given", 'say what is to be done: ao new "fix the login", or `-` to read standard input'
         )
@@ -142,17 +142,17 @@ def _edit() -> str:
     return text
 
 
-def _body(task: str, options: dict[str, Any]) -> dict[str, Any]:
+def _request_body(task: str, options: dict[str, Any]) -> dict[str, Any]:
     issue = ISSUE.fullmatch(task.strip())
     if issue and options["issue"]:
         raise UsageError(f"two issues for one session: {task} and {options['issue']}", "give one of them")
-    given = {"issue": task.strip()} if issue else {"prompt": task}
-    names = {"project_id": "projectId", "resume_id": "resumeId"}
-    renamed = {names.get(key, key): value for key, value in options.items()}
-    return _present(renamed | _present(given))
+    task_field = {"issue": task.strip()} if issue else {"prompt": task}
+    field_names = {"project_id": "projectId", "resume_id": "resumeId"}
+    renamed = {field_names.get(key, key): value for key, value in options.items()}
+    return _without_empty(renamed | _without_empty(task_field))
 
 
-def _present(body: dict[str, Any]) -> dict[str, Any]:
+def _without_empty(body: dict[str, Any]) -> dict[str, Any]:
     return {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in body.items()
@@ -160,8 +160,8 @@ def _present(body: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _start(bodies: list[dict[str, Any]], as_json: bool, *, wait: bool) -> int:
-    """Ask for all sessions, then wait for each; one that cannot start does not hold back the others."""
+def _start_sessions(bodies: list[dict[str, Any]], as_json: bool, *, wait: bool) -> int:
+    """Request all sessions, then wait for each; a session that cannot start does not delay the others."""
     ao, failures = client(), Failures()
     sessions: list[Session] = []
     for body in bodies:
@@ -170,13 +170,13 @@ def _start(bodies: list[dict[str, Any]], as_json: bool, *, wait: bool) -> int:
         except AoError as error:
             if len(bodies) == 1:
                 raise
-            failures.tell(error)
+            failures.report(error)
     for index, session in enumerate(sessions):
         if wait:
             sessions[index] = session = wait_for(ao, session, prefix=len(bodies) > 1)
         if session["status"] == "failed":
             failures.code = failures.code or 1
-            tell_failed(session)
+            report_failed_start(session)
         elif not as_json:
             out.show(started_lines(session))
     if as_json and (sessions or len(bodies) > 1):
@@ -185,11 +185,11 @@ def _start(bodies: list[dict[str, Any]], as_json: bool, *, wait: bool) -> int:
 
 
 def wait_for(ao: Client, session: Session, *, prefix: bool = False) -> Session:
-    """Wait until its agent runs, it waits in the queue, or it failed; shows what its set-up prints meanwhile."""
+    """Wait until the session's agent runs, is queued or has failed, and print the output of its set-up meanwhile."""
     label = f"  {session['id']}: " if prefix else "  "
-    shown = 0
-    for left in reversed(range(ATTEMPTS)):
-        seen = 0
+    printed_count = 0
+    for attempts_left in reversed(range(ATTEMPTS)):
+        line_number = 0
         try:
             with ao.stream("GET", session_path(session["id"], "/wait?until=running")) as stream:
                 while (line := stream.line()) is not None:
@@ -198,19 +198,19 @@ def wait_for(ao: Client, session: Session, *, prefix: bool = False) -> Session:
                         return dict(message["session"])
                     if "problem" in message:
                         raise error_of(message["problem"])
-                    seen += 1
+                    line_number += 1
                     text = message.get("output") or (message.get("state") if sys.stderr.isatty() else None)
-                    if text and seen > shown:
+                    if text and line_number > printed_count:
                         print(label + out.clean(text), file=sys.stderr, flush=True)
         except Broken:
-            if not left:
+            if not attempts_left:
                 raise
-        shown = max(shown, seen)
+        printed_count = max(printed_count, line_number)
     return dict(ao.get(session_path(session["id"])))
 
 
-def tell_failed(session: Session) -> None:
-    """Tell that a session did not start, with what its agent said last and where to look."""
+def report_failed_start(session: Session) -> None:
+    """Print that a session did not start, with its agent's last output and the commands to look further."""
     for line in out.clean(session.get("lastOutput") or "").splitlines()[-5:]:
         print(f"  | {line}", file=sys.stderr)
     reason = session.get("why") or session.get("waitingFor") or "it did not start"
@@ -220,11 +220,11 @@ def tell_failed(session: Session) -> None:
 
 
 def started_lines(session: Session) -> list[str]:
-    """A new or restored session, and the next commands."""
+    """Return a new or restored session, and the next commands."""
     id_, state = session["id"], session["status"]
-    waits = f", waits for {out.one_line(session['waitingFor'])}" if session.get("waitingFor") else ""
+    wait_text = f", waits for {out.one_line(session['waitingFor'])}" if session.get("waitingFor") else ""
     head = out.paint(f"{id_} {state}", "bold")
-    lines = [head + waits, f"  branch     {out.one_line(session.get('branch') or '-')}"]
+    lines = [head + wait_text, f"  branch     {out.one_line(session.get('branch') or '-')}"]
     lines += [f"  workspace  {session['workspacePath']}"] if session.get("workspacePath") else []
     lines += [f"  note       {out.one_line(note)}" for note in session.get("notes") or ()]
     return [*lines, f"  ao send {id_} TEXT    ao status {id_}" + (f"    ao attach {id_}" if session.get("pid") else "")]

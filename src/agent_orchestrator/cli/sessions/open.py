@@ -1,4 +1,4 @@
-"""`ao open`: a session in a terminal of one's own, in the editor or in the browser."""
+"""`ao open`: open a session in a new terminal window, in the editor or in the browser."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from agent_orchestrator.cli import out
-from agent_orchestrator.cli.common import SESSION, Failures, client, editor, scope, scope_options, session_path
+from agent_orchestrator.cli.common import SESSION, Failures, client, editor_command, scope, scope_options, session_path
 from agent_orchestrator.client.daemon_client import Client
 from agent_orchestrator.errors import AoError, Conflict, Missing, NotFound, UsageError
 
@@ -42,49 +42,49 @@ def open_session(
         raise UsageError("-p and -A say which sessions --all means", "ao open --all -A")
     ao = client()
     query = scope(project, all_projects)
-    named = [one["id"] for one in ao.get("/api/sessions", query)["sessions"]] if everything else sessions
+    names = [window["id"] for window in ao.get("/api/sessions", query)["sessions"]] if everything else sessions
     failures = Failures()
-    found = []
-    for name in named:
+    windows = []
+    for name in names:
         try:
-            found.append(ao.get(session_path(name, "/window")))
+            windows.append(ao.get(session_path(name, "/window")))
         except AoError as error:
-            failures.tell(error)
+            failures.report(error)
     if everything:
-        found = [one for one in found if one["live"]]
-        if not found:
+        windows = [window for window in windows if window["live"]]
+        if not windows:
             raise NotFound("no session has a running agent", "ao status shows them")
     if target == "editor":
-        for one in found:
+        for window in windows:
             try:
-                failures.code = failures.code or _edit(one, only_print)
+                failures.code = failures.code or _open_editor(window, only_print)
             except AoError as error:
-                failures.tell(error)
+                failures.report(error)
         return failures.code
     if target == "browser":
-        for one in found:
-            one["terminal"] = {"plugin": "web"}
-    _show(ao, found, failures, only_print)
+        for window in windows:
+            window["terminal"] = {"plugin": "web"}
+    _open_windows(ao, windows, failures, only_print)
     return failures.code
 
 
-def _show(ao: Client, found: Sequence[dict[str, Any]], failures: Failures, only_print: bool) -> None:
-    """By plugins, in a process that may load them; each says what came of it."""
+def _open_windows(ao: Client, windows: Sequence[dict[str, Any]], failures: Failures, only_print: bool) -> None:
+    """Open the windows by terminal plugins, which run in a separate process, and print each result."""
     import subprocess
 
-    windows = []
-    for one in found:
-        if not one["live"] and one["terminal"]["plugin"] != "web":
-            session = one["session"]
-            failures.tell(
+    openable = []
+    for window in windows:
+        if not window["live"] and window["terminal"]["plugin"] != "web":
+            session = window["session"]
+            failures.report(
                 Conflict(
                     f"{session} has no running agent",
                     f"see its page: ao open {session} --browser; bring it back: ao restore {session}",
                 )
             )
             continue
-        windows.append({**one, "command": attach_command(ao.home, one["session"])})
-    if not windows:
+        openable.append({**window, "command": attach_command(ao.home, window["session"])})
+    if not openable:
         return
     argv = [
         sys.executable,
@@ -93,53 +93,56 @@ def _show(ao: Client, found: Sequence[dict[str, Any]], failures: Failures, only_
         "agent_orchestrator.plugins.terminals.show",
         *(["--print"] if only_print else []),
     ]
-    asked = json.dumps({"windows": windows})
-    done = subprocess.run(argv, input=asked, stdout=subprocess.PIPE, text=True, encoding="utf-8", check=False)
-    said = [json.loads(line) for line in done.stdout.splitlines()]
-    for one in said:
-        for line in one.get("runs", ()):
+    request = json.dumps({"windows": openable})
+    result = subprocess.run(argv, input=request, stdout=subprocess.PIPE, text=True, encoding="utf-8", check=False)
+    reports = [json.loads(line) for line in result.stdout.splitlines()]
+    for window in reports:
+        for line in window.get("runs", ()):
             print(line)
-        if problem := one.get("problem"):
+        if problem := window.get("problem"):
             error = AoError(problem["text"], problem["remedy"])
             error.exit_code = int(problem["exitCode"])
-            failures.tell(error)
+            failures.report(error)
         elif not only_print:
-            print(f"{out.clean(one['session'])}: opened in {out.clean(one['terminal'])}")
-    if len(said) < len(windows):
+            print(f"{out.clean(window['session'])}: opened in {out.clean(window['terminal'])}")
+    if len(reports) < len(openable):
         raise AoError("what opens windows has ended early", "AO_DEBUG=1 ao open … shows why; use ao attach meanwhile")
 
 
 def attach_command(home: str, session: str) -> list[str]:
-    """`ao attach` as any terminal can run it: a terminal that runs already has an environment of its own."""
-    own = [sys.executable, "-P", "-m", "agent_orchestrator", "attach", session]
-    return own if os.name == "nt" or "AO_HOME" not in os.environ else ["env", f"AO_HOME={home}", *own]
+    """Return the `ao attach` command for a terminal whose environment may differ from ours."""
+    command = [sys.executable, "-P", "-m", "agent_orchestrator", "attach", session]
+    return command if os.name == "nt" or "AO_HOME" not in os.environ else ["env", f"AO_HOME={home}", *command]
 
 
-def _edit(found: Mapping[str, Any], only_print: bool) -> int:
+def _open_editor(window: Mapping[str, Any], only_print: bool) -> int:
     import shlex
 
-    session, where = found["session"], found["workspacePath"]
-    if not where:
+    session, workspace = window["session"], window["workspacePath"]
+    if not workspace:
         raise NotFound(f"{session} has no workspace", f"`ao restore {session}` brings it back")
-    if found["node"]:
+    if window["node"]:
         raise UsageError(
-            f"the workspace of {session} is on node {found['node']}",
+            f"the workspace of {session} is on node {window['node']}",
             f"see its change: ao diff {session}; its terminal: ao open {session}",
         )
-    if named := editor():
-        return _run([*shlex.split(named), where], only_print)
-    return _run([_need("code", remedy=f"set EDITOR, or go there: cd {shlex.quote(where)}"), where], only_print)
+    if editor_ := editor_command():
+        return _run_command([*shlex.split(editor_), workspace], only_print)
+    return _run_command(
+        [_require_program("code", remedy=f"set EDITOR, or go there: cd {shlex.quote(workspace)}"), workspace],
+        only_print,
+    )
 
 
-def _need(program: str, remedy: str) -> str:
+def _require_program(program: str, remedy: str) -> str:
     import shutil
 
-    if found := shutil.which(program):
-        return found
+    if path := shutil.which(program):
+        return path
     raise Missing(f"$VISUAL and $EDITOR are not set, and {program} is not installed", remedy)
 
 
-def _run(argv: Sequence[str], only_print: bool) -> int:
+def _run_command(argv: Sequence[str], only_print: bool) -> int:
     import shlex
     import subprocess
 

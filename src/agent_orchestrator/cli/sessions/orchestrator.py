@@ -1,4 +1,4 @@
-"""The coordinating agent: `ao orchestrator`."""
+"""`ao orchestrator`: the coordinating agent of a project."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 from agent_orchestrator.base.http_client import with_query
 from agent_orchestrator.cli import out
-from agent_orchestrator.cli.common import AGENT, client, interactive, json_option, project_option, read_text
+from agent_orchestrator.cli.common import AGENT, client, is_interactive, json_option, project_option, read_text
 from agent_orchestrator.cli.sessions.new import wait_for
 from agent_orchestrator.cli.sessions.workspace import attach_to
 from agent_orchestrator.client.daemon_client import Client
@@ -42,7 +42,7 @@ def orchestrator(
     questions and edits files only where `coordinator.may` says so.
     """
     text = (read_text("-") if goal == ("-",) else " ".join(goal)).strip()
-    if attach and (as_json or not interactive()):
+    if attach and (as_json or not is_interactive()):
         raise UsageError("--attach needs a terminal", "leave it out; `ao logs -f` follows without one")
     if stop and (text or attach or agent or model):
         raise UsageError("--stop goes alone", "stop it first, then start it with what you want")
@@ -52,7 +52,7 @@ def orchestrator(
     if stop:
         state = ao.request("DELETE", with_query(ROUTE, {"project": project}), timeout=START_TIMEOUT).json()
     elif text or attach or agent or model:
-        state = begin(ao, {"projectId": project, "goal": text or None, "agent": agent, "model": model})
+        state = start_coordinator(ao, {"projectId": project, "goal": text or None, "agent": agent, "model": model})
     else:
         state = ao.get(ROUTE, {"project": project})
     if as_json:
@@ -63,9 +63,9 @@ def orchestrator(
         attach_to(ao, str(state["session"]["id"]))
 
 
-def begin(ao: Client, wanted: dict[str, Any]) -> dict[str, Any]:
-    """Start it, or find it, give it what is wanted, and wait until its agent runs or cannot."""
-    body = {key: value for key, value in wanted.items() if value is not None}
+def start_coordinator(ao: Client, request: dict[str, Any]) -> dict[str, Any]:
+    """Start the coordinating agent if it does not run, send it the request, and wait until it runs; raise AoError if it fails."""
+    body = {key: value for key, value in request.items() if value is not None}
     state = dict(ao.post(ROUTE, body, timeout=START_TIMEOUT))
     state["session"] = session = wait_for(ao, state["session"])
     if session["status"] == "failed":
@@ -91,5 +91,5 @@ def _show(state: dict[str, Any], *, stopped: bool) -> None:
         print(f"  last asked for: {out.one_line(state['goal'])}")
     if state["said"]:
         print(f"  last said: {out.one_line(state['said'])}")
-    told = state["digest"]["lastAt"]
-    print(f"  last told of news: {told or 'never'}{', more is due' if state['digest']['pending'] else ''}")
+    digest_time = state["digest"]["lastAt"]
+    print(f"  last told of news: {digest_time or 'never'}{', more is due' if state['digest']['pending'] else ''}")

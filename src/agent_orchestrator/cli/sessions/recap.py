@@ -1,4 +1,4 @@
-"""What happened since you last looked: told once, by `ao status` on a terminal. The moment of the last look is kept in the home."""
+"""The recap that `ao status` shows on a terminal: what happened since the last look, whose time is kept in the home."""
 
 from __future__ import annotations
 
@@ -11,57 +11,57 @@ from agent_orchestrator.cli import out
 from agent_orchestrator.client.daemon_client import Client
 from agent_orchestrator.errors import AoError
 
-AWAY = 3600.0
-"""Seconds after which you were away; who looks more often than that sees what happens as it happens."""
-_FILE = "looked.json"
+AWAY_SECONDS = 3600.0
+"""Seconds since the last look after which a recap is shown."""
+_LAST_LOOK_FILE = "looked.json"
 
 
-def news(ao: Client, now: float | None = None) -> list[str]:
-    """What is to be told now; and you have looked. Nobody is asked where nothing was recorded meanwhile."""
+def news_lines(ao: Client, now: float | None = None) -> list[str]:
+    """Return the recap's lines and record this look; no request is sent if nothing was recorded meanwhile."""
     now = time.time() if now is None else now
-    last = _looked(ao.home, now)
-    if last is None or now - last < AWAY or not _recorded(ao.home, last):
+    last_look = _exchange_last_look(ao.home, now)
+    if last_look is None or now - last_look < AWAY_SECONDS or not _database_changed_since(ao.home, last_look):
         return []
     try:
-        found = recap(ao, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(last)))
+        answer = fetch_recap(ao, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(last_look)))
     except AoError:  # the board is what was asked for
         return []
-    return recap_lines(found, f"Since you last looked, {_span(now - last)} ago:")
+    return recap_lines(answer, f"Since you last looked, {_duration_text(now - last_look)} ago:")
 
 
-def recap(ao: Client, since: str) -> dict[str, Any]:
-    """What happened in all projects since then."""
-    found: dict[str, Any] = ao.get("/api/recap", {"since": since, "all": 1})
-    return found
+def fetch_recap(ao: Client, since: str) -> dict[str, Any]:
+    """Return what happened in all projects since then."""
+    answer: dict[str, Any] = ao.get("/api/recap", {"since": since, "all": 1})
+    return answer
 
 
-def recap_lines(found: dict[str, Any], heading: str) -> list[str]:
-    """It, one thing a line, under a heading; nothing if there is nothing."""
-    lines = [out.fit(f"  {out.one_line(each['text'])}", out.width()) for each in found["lines"]]
+def recap_lines(answer: dict[str, Any], heading: str) -> list[str]:
+    """Return the recap under a heading, one line each; empty if nothing happened."""
+    lines = [out.fit(f"  {out.one_line(item['text'])}", out.width()) for item in answer["lines"]]
     return [out.paint(heading, "bold"), *lines, ""] if lines else []
 
 
-def _looked(home: str, now: float) -> float | None:
-    """When this person looked last; from now on that is now."""
-    path, person = os.path.join(home, _FILE), str(os.getuid()) if hasattr(os, "getuid") else "me"
+def _exchange_last_look(home: str, now: float) -> float | None:
+    """Return the time of this person's last look, and store now in its place."""
+    path, person = os.path.join(home, _LAST_LOOK_FILE), str(os.getuid()) if hasattr(os, "getuid") else "me"
     try:
         with open(path, encoding="utf-8") as file:
-            known = json.load(file)
-        marks = {str(key): float(value) for key, value in known.items()}
+            stored = json.load(file)
+        look_times = {str(key): float(value) for key, value in stored.items()}
     except (OSError, ValueError, TypeError, AttributeError):
-        marks = {}
+        look_times = {}
     draft = f"{path}.{os.getpid()}"
     try:
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-            json.dump(marks | {person: now}, file)
+            json.dump(look_times | {person: now}, file)
         os.replace(draft, path)
-    except OSError:  # a disk that is full keeps nobody from looking
+    except OSError:  # a full disk must not prevent the look
         pass
-    return marks.get(person)
+    return look_times.get(person)
 
 
-def _recorded(home: str, since: float) -> bool:
-    """Was anything written to the database after that? One that is elsewhere may have been."""
+def _database_changed_since(home: str, since: float) -> bool:
+    """Return whether the database was written after that time; True if it is not in the home."""
     times = []
     for name in ("ao.db", "ao.db-wal"):
         try:
@@ -71,6 +71,6 @@ def _recorded(home: str, since: float) -> bool:
     return max(times, default=since + 1.0) > since
 
 
-def _span(seconds: float) -> str:
+def _duration_text(seconds: float) -> str:
     hours = seconds / 3600.0
     return f"{hours / 24:.0f} d" if hours >= 48 else f"{hours:.0f} h"

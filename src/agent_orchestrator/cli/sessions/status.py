@@ -1,4 +1,4 @@
-"""`ao status`: what runs, how far it is, what needs you and since when."""
+"""`ao status`: the sessions, their progress, and what needs the person."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ import click
 from agent_orchestrator.base.http_client import Stream, with_query
 from agent_orchestrator.cli import out
 from agent_orchestrator.cli.common import SESSION, client, follow, json_option, scope, scope_options, session_path
-from agent_orchestrator.cli.sessions.board import board_lines, detail_lines, unread_lines, untold_lines
+from agent_orchestrator.cli.sessions.board import (
+    board_lines,
+    detail_lines,
+    failing_notifier_lines,
+    unreadable_forge_lines,
+)
 from agent_orchestrator.client.daemon_client import Client
 from agent_orchestrator.errors import UsageError
 
@@ -42,7 +47,7 @@ def status(
     """
     ao = client()
     if since is not None:
-        _look_back(ao, since, as_json, alone=session is None and not watch and not prompt)
+        _show_recap(ao, since, as_json, is_board=session is None and not watch and not prompt)
         if as_json:
             return
     if prompt:
@@ -58,80 +63,84 @@ def status(
     elif session is not None:
         out.show(detail_lines(answer.json()))
     else:
-        found = answer.json()
+        listing = answer.json()
         if since is None and sys.stdout.isatty():
-            from agent_orchestrator.cli.sessions.recap import news
+            from agent_orchestrator.cli.sessions.recap import news_lines
 
-            out.show(news(ao))
-        out.show(_board(ao, found, query, done))
+            out.show(news_lines(ao))
+        out.show(_board_lines(ao, listing, query, done))
 
 
-def _look_back(ao: Client, since: str, as_json: bool, *, alone: bool) -> None:
-    from agent_orchestrator.cli.daemon.audit import moment
-    from agent_orchestrator.cli.sessions.recap import recap, recap_lines
+def _show_recap(ao: Client, since: str, as_json: bool, *, is_board: bool) -> None:
+    from agent_orchestrator.cli.daemon.audit import parse_time
+    from agent_orchestrator.cli.sessions.recap import fetch_recap, recap_lines
 
-    if not alone:
+    if not is_board:
         raise UsageError("--since is about all sessions", "ao status --since 8h; of one: ao events S")
-    found = recap(ao, moment(since))
+    answer = fetch_recap(ao, parse_time(since))
     if as_json:
-        out.print_json(found)
+        out.print_json(answer)
         return
-    out.show(recap_lines(found, f"Since {since}:") or [f"Nothing to tell since {since}.", ""])
+    out.show(recap_lines(answer, f"Since {since}:") or [f"Nothing to tell since {since}.", ""])
 
 
-def _board(ao: Client, found: dict[str, Any], query: dict[str, str | int | None], done: bool) -> list[str]:
-    waiting = ao.get("/api/backlog", query)["entries"]
-    return [*board_lines(found["sessions"], done, waiting), *unread_lines(found), *untold_lines(found)]
+def _board_lines(ao: Client, listing: dict[str, Any], query: dict[str, str | int | None], done: bool) -> list[str]:
+    backlog = ao.get("/api/backlog", query)["entries"]
+    return [
+        *board_lines(listing["sessions"], done, backlog),
+        *unreadable_forge_lines(listing),
+        *failing_notifier_lines(listing),
+    ]
 
 
 def _show_prompt(ao: Client, session: str | None, as_json: bool) -> None:
     if session is None:
         raise UsageError("whose prompt?", "name the session: ao status S --prompt")
-    told = ao.get(session_path(session, "/prompt"))
+    prompt = ao.get(session_path(session, "/prompt"))
     if as_json:
-        out.print_json(told)
+        out.print_json(prompt)
         return
-    out.show([out.paint("How to work here (system prompt):", "bold"), *out.clean(told["system"]).splitlines()])
-    out.show(["", out.paint("Task:", "bold"), *out.clean(told["prompt"] or "(none yet)").splitlines()])
+    out.show([out.paint("How to work here (system prompt):", "bold"), *out.clean(prompt["system"]).splitlines()])
+    out.show(["", out.paint("Task:", "bold"), *out.clean(prompt["prompt"] or "(none yet)").splitlines()])
 
 
 def _watch(ao: Client, session: str | None, query: dict[str, str | int | None], done: bool) -> None:
-    """Draw at once, at every event, and once in a while for the ages' sake."""
+    """Redraw at every event, and periodically because of the ages."""
 
     def show(stream: Stream) -> None:
-        _draw(ao, session, query, done)
-        while _burst(stream):
-            _draw(ao, session, query, done)
+        _redraw(ao, session, query, done)
+        while _wait_for_events(stream):
+            _redraw(ao, session, query, done)
 
     follow(ao, "/api/events", show)
 
 
-def _burst(stream: Stream) -> bool:
-    """Wait for an event and for those right behind it, not for ever; false at the stream's end."""
-    began, until = False, time.monotonic() + 20.0
-    while (left := until - time.monotonic()) > 0:
-        stream.wait(left)
+def _wait_for_events(stream: Stream) -> bool:
+    """Wait for an event and those right behind it, with a timeout; return False at the stream's end."""
+    has_event, deadline = False, time.monotonic() + 20.0
+    while (remaining := deadline - time.monotonic()) > 0:
+        stream.wait(remaining)
         try:
             event = stream.event()
         except TimeoutError:
             break
         if event is None:
             return False
-        until = until if began else time.monotonic() + 0.1
-        began = True
+        deadline = deadline if has_event else time.monotonic() + 0.1
+        has_event = True
     return True
 
 
-def _draw(ao: Client, session: str | None, query: dict[str, str | int | None], done: bool) -> None:
+def _redraw(ao: Client, session: str | None, query: dict[str, str | int | None], done: bool) -> None:
     if session is not None:
         lines = detail_lines(ao.get(session_path(session)))
     else:
-        lines = _board(ao, ao.get("/api/sessions", query), query, done)
+        lines = _board_lines(ao, ao.get("/api/sessions", query), query, done)
     if sys.stdout.isatty():
         import shutil
 
         height = shutil.get_terminal_size().lines
-        body = "".join(f"{each}\033[K\n" for each in lines[: height - 1])
+        body = "".join(f"{line}\033[K\n" for line in lines[: height - 1])
         print(f"\033[H{body}\033[J", end="", flush=True)
     else:
         print("\n".join(lines), end="\n\n", flush=True)

@@ -39,7 +39,7 @@ def usage(
     """
     if release is not None:
         return _release(release, as_json)
-    query = {**scope(project, all_projects), "by": by, **({"since": day_of(since)} if since else {})}
+    query = {**scope(project, all_projects), "by": by, **({"since": parse_day(since)} if since else {})}
     answer = client().get("/api/usage", query)
     if as_json:
         out.print_json(answer)
@@ -47,15 +47,15 @@ def usage(
     rows = answer["rows"]
     if not rows:
         print("Nothing was used yet.")
-        _more(answer)
+        _show_limits(answer)
         return 0
-    table = [_row(each["key"], each) for each in rows]
+    table = [_row(row["key"], row) for row in rows]
     if len(rows) > 1:
         table.append(_row("total", answer["total"]))
     out.show(out.table((by.upper(), "INPUT", "OUTPUT", "CACHE READ", "CACHE WRITE", "USD", "GH CALLS"), table))
-    if any(each["usd"] is None for each in rows):
+    if any(row["usd"] is None for row in rows):
         print("USD -: the price of its model is not known; give it in $AO_HOME/prices.json")
-    _more(answer)
+    _show_limits(answer)
     return 0
 
 
@@ -68,16 +68,16 @@ def _release(account: str, as_json: bool) -> int:
     return 0
 
 
-def _more(answer: dict[str, Any]) -> None:
-    """Accounts, where one is held or there are several; budgets, where there are any."""
+def _show_limits(answer: dict[str, Any]) -> None:
+    """Print accounts if one is limited or there are several, and budgets if there are any."""
     accounts, budgets = answer["accounts"], answer["budgets"]
-    if len(accounts) > 1 or any(each["state"] != "free" for each in accounts):
-        rows = [_account(each) for each in accounts]
+    if len(accounts) > 1 or any(item["state"] != "free" for item in accounts):
+        rows = [_account(item) for item in accounts]
         out.show(["", *out.table(("ACCOUNT", "LIMIT", "WORKING", "WAITING"), rows)])
     if budgets:
-        rows = [_budget(each) for each in budgets]
+        rows = [_budget(item) for item in budgets]
         out.show(["", *out.table(("BUDGET", "SPENT", "RESERVED", "OF"), rows)])
-    for name in sorted({name for each in budgets for name in each["unknown"]}):
+    for name in sorted({name for item in budgets for name in item["unknown"]}):
         print(f"{name}: its use is not known, so its budgets cannot be enforced")
 
 
@@ -100,13 +100,18 @@ def _budget(row: dict[str, Any]) -> tuple[str, ...]:
     def figure(value: float | None) -> str:
         return "-" if value is None else f"{value:,.0f}" if row["unit"] == "tokens" else f"${value:.2f}"
 
-    each = f" ({row['profile']})" if row["scope"] == "session" and row["profile"] else ""
+    profile_text = f" ({row['profile']})" if row["scope"] == "session" and row["profile"] else ""
     unit = " tokens" if row["unit"] == "tokens" else ""
-    return (f"{row['name']}{each}", figure(row["spent"]), figure(row["reserved"]), f"{figure(row['budget'])}{unit}")
+    return (
+        f"{row['name']}{profile_text}",
+        figure(row["spent"]),
+        figure(row["reserved"]),
+        f"{figure(row['budget'])}{unit}",
+    )
 
 
-def day_of(text: str) -> str:
-    """A day as the API wants it."""
+def parse_day(text: str) -> str:
+    """Return a day in the format of the API; raise UsageError if it is invalid."""
     today = datetime.now(UTC).date()
     if text == "today":
         return today.isoformat()
@@ -118,8 +123,8 @@ def day_of(text: str) -> str:
         raise UsageError(f"--since {text} is no day", "for example 2026-11-15, today or 7d") from None
 
 
-def _row(name: str, used: dict[str, Any]) -> tuple[str, ...]:
-    usd = used["usd"]
-    numbers = [f"{used[key]:,}" for key in ("input", "output", "cacheRead", "cacheWrite")]
+def _row(label: str, usage_: dict[str, Any]) -> tuple[str, ...]:
+    usd = usage_["usd"]
+    numbers = [f"{usage_[key]:,}" for key in ("input", "output", "cacheRead", "cacheWrite")]
     dollars = "-" if usd is None else f"${usd:.2f}" if usd >= 0.01 else f"${usd:.4f}"
-    return (name, *numbers, dollars, f"{used['forgeCalls']:,}")
+    return (label, *numbers, dollars, f"{usage_['forgeCalls']:,}")

@@ -1,4 +1,4 @@
-"""Stepping into a session: `ao attach`, `ao sh`, `ao path`."""
+"""Commands inside a session: `ao attach`, `ao sh`, `ao path`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 
 from agent_orchestrator.base.http_client import Broken, error_of
 from agent_orchestrator.cli import out
-from agent_orchestrator.cli.common import client, interactive, json_option, session_argument, session_path
+from agent_orchestrator.cli.common import client, is_interactive, json_option, session_argument, session_path
 from agent_orchestrator.client.daemon_client import Client
 from agent_orchestrator.errors import NotFound, UsageError
 
@@ -23,24 +23,24 @@ def attach(session: str) -> None:
 
     Any number may look at once, also from inside tmux. The key that leaves it again is shown first.
     """
-    if not interactive():
+    if not is_interactive():
         raise UsageError("ao attach needs a terminal", f"`ao logs -f {session}` follows without one")
     attach_to(client(), session)
 
 
 def attach_to(ao: Client, session: str) -> NoReturn:
-    """Become a session's terminal."""
-    found = ao.get(session_path(session, "/attach"))
-    argv, env = list(found["argv"]), dict(os.environ)
+    """Replace this process with the session's terminal."""
+    target = ao.get(session_path(session, "/attach"))
+    argv, env = list(target["argv"]), dict(os.environ)
     for name in ("TMUX", "TMUX_PANE"):  # tmux refuses to run inside itself otherwise
         env.pop(name, None)
-    env |= found.get("env") or {}
-    detach = found.get("detach") or ("Ctrl-B D" if os.path.basename(argv[0]) == "tmux" else "")
+    env |= target.get("env") or {}
+    detach = target.get("detach") or ("Ctrl-B D" if os.path.basename(argv[0]) == "tmux" else "")
     if detach and "TMUX" in os.environ and detach.startswith("Ctrl-B"):
         detach = f"Ctrl-B {detach}"
     if detach:
         print(f"{session}: {detach} detaches; the agent runs on.", flush=True)
-    _become(argv, env)
+    _exec(argv, env)
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -52,29 +52,33 @@ def sh(session: str, command: tuple[str, ...]) -> None:
     It has the session's environment and ports, but not its token: who types there is you. Its exit code is passed on.
     """
     ao = client()
-    found = ao.get(session_path(session, "/environment"))
-    env = _of_this_terminal() | {name: value for name, value in (found.get("env") or {}).items() if name != "AO_TOKEN"}
-    given = [*(command[1:] if command[:1] == ("--",) else command)]
-    if found.get("node"):
-        raise SystemExit(_run_there(ao, session, found["node"], given))
-    argv = given or [env.get("AO_SHELL") or env.get("SHELL") or "/bin/sh"]
+    environment = ao.get(session_path(session, "/environment"))
+    env = _terminal_environment() | {
+        name: value for name, value in (environment.get("env") or {}).items() if name != "AO_TOKEN"
+    }
+    arguments = [*(command[1:] if command[:1] == ("--",) else command)]
+    if environment.get("node"):
+        raise SystemExit(_run_on_node(ao, session, environment["node"], arguments))
+    argv = arguments or [env.get("AO_SHELL") or env.get("SHELL") or "/bin/sh"]
     try:
-        os.chdir(found["cwd"])
+        os.chdir(environment["cwd"])
     except OSError:
-        raise NotFound(f"the workspace {found['cwd']} is not there", f"`ao restore {session}` brings it back") from None
-    env["PWD"] = found["cwd"]
-    _become(argv, env)
+        raise NotFound(
+            f"the workspace {environment['cwd']} is not there", f"`ao restore {session}` brings it back"
+        ) from None
+    env["PWD"] = environment["cwd"]
+    _exec(argv, env)
 
 
-def _of_this_terminal() -> dict[str, str]:
-    """Its environment, but for what somebody activated in it: the session's programs find no other project's."""
+def _terminal_environment() -> dict[str, str]:
+    """Return this terminal's environment without activated virtual environments of other projects."""
     from agent_orchestrator.base import interpreter
 
     return interpreter.without_environments(os.environ)
 
 
-def _run_there(ao: Client, session: str, node: str, command: Sequence[str]) -> int:
-    """Run a command on the node where the session lives, and print what it prints."""
+def _run_on_node(ao: Client, session: str, node: str, command: Sequence[str]) -> int:
+    """Run a command on the session's node, print its output and return its exit code."""
     if not command:
         raise UsageError(
             f"{session} lives on node {node}, where there is no shell for you",
@@ -84,12 +88,12 @@ def _run_there(ao: Client, session: str, node: str, command: Sequence[str]) -> i
 
     with ao.stream("POST", session_path(session, "/run"), {"command": list(command)}) as stream:
         while (line := stream.line()) is not None:
-            said: dict[str, Any] = json.loads(line) if line.strip() else {"output": ""}
-            if "problem" in said:
-                raise error_of(said["problem"])
-            if "code" in said:
-                return int(said["code"])
-            print(out.clean(said["output"]), flush=True)
+            message: dict[str, Any] = json.loads(line) if line.strip() else {"output": ""}
+            if "problem" in message:
+                raise error_of(message["problem"])
+            if "code" in message:
+                return int(message["code"])
+            print(out.clean(message["output"]), flush=True)
     raise Broken("in the midst of the command")
 
 
@@ -98,22 +102,22 @@ def _run_there(ao: Client, session: str, node: str, command: Sequence[str]) -> i
 @json_option
 def path(session: str, as_json: bool) -> None:
     """Print where a session's workspace is."""
-    found = client().get(session_path(session))
-    where = _workspace(found)
-    if found["node"]:
-        out.note(f"on node {found['node']}")
-    out.print_json({"path": where, "node": found["node"]}) if as_json else print(where)
+    session_data = client().get(session_path(session))
+    workspace = _workspace_path(session_data)
+    if session_data["node"]:
+        out.note(f"on node {session_data['node']}")
+    out.print_json({"path": workspace, "node": session_data["node"]}) if as_json else print(workspace)
 
 
-def _workspace(session: Mapping[str, object]) -> str:
-    where = session.get("workspacePath")
-    if not where:
+def _workspace_path(session: Mapping[str, object]) -> str:
+    path = session.get("workspacePath")
+    if not path:
         raise NotFound(f"{session['id']} has no workspace", f"`ao restore {session['name']}` brings it back")
-    return str(where)
+    return str(path)
 
 
-def _become(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:
-    """Go on as another program; its exit code is ours."""
+def _exec(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:
+    """Replace this process with another program; its exit code is returned."""
     sys.stdout.flush()
     try:
         if os.name == "nt":

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from agent_orchestrator.cli.setup.completion import Place, Word
+    from agent_orchestrator.cli.setup.completion import CompletionPlace, CompletionWord
 
 _WALK = r"""
 _ao_walk() {  # the word to complete, and those before it: fills _ao_found and, with descriptions, _ao_about; or _ao_kind is files
@@ -196,18 +196,18 @@ complete -c agent-orchestrator -f -a '(__ao)'
 """
 
 
-def bash(places: Sequence[Place]) -> str:
-    """The script for bash, 3.2 of macOS included."""
+def bash(places: Sequence[CompletionPlace]) -> str:
+    """Return the script for bash, including bash 3.2 of macOS."""
     return _table(places, described=False) + _WALK + _BASH
 
 
-def zsh(places: Sequence[Place]) -> str:
-    """The script for zsh, to be evaluated or to lie in `$fpath`."""
+def zsh(places: Sequence[CompletionPlace]) -> str:
+    """Return the script for zsh, to be evaluated or stored in `$fpath`."""
     return _table(places, described=True) + _WALK + _ZSH
 
 
-def fish(places: Sequence[Place]) -> str:
-    """The script for fish."""
+def fish(places: Sequence[CompletionPlace]) -> str:
+    """Return the script for fish."""
     lines = ["function __ao_at --argument-names at"]
     lines += [f"    set -g __ao_{name}" for name in ("commands", "about", "options", "values", "args")]
     lines += ["    set -g __ao_rest -", "    switch $at"]
@@ -229,7 +229,7 @@ def fish(places: Sequence[Place]) -> str:
 SCRIPTS = {"bash": bash, "zsh": zsh, "fish": fish}
 
 
-def _table(places: Sequence[Place], *, described: bool) -> str:
+def _table(places: Sequence[CompletionPlace], *, described: bool) -> str:
     """`_ao_at`, which says what may follow a command."""
     lines = ["_ao_at() {"]
     lines.append(
@@ -250,7 +250,7 @@ def _table(places: Sequence[Place], *, described: bool) -> str:
     return "\n".join([*lines, "  esac", "}"]) + "\n"
 
 
-def _words(name: str, words: Sequence[Word], described: bool) -> list[str]:
+def _words(name: str, words: Sequence[CompletionWord], described: bool) -> list[str]:
     lines = [f"      _ao_{name}=({' '.join(_quoted(word.text) for word in words)})"] if words else []
     if words and described:
         lines.append(f"      _ao_{name}_about=({' '.join(_quoted(word.about) for word in words)})")

@@ -23,10 +23,10 @@ def config() -> None:
 @json_option
 def get(key: str, as_json: bool) -> None:
     """Print a key's value: `ao config get defaults.agent`."""
-    found = client().get("/api/config/value", {"key": key})
-    value = found.get("value")
+    answer = client().get("/api/config/value", {"key": key})
+    value = answer.get("value")
     if as_json:
-        out.print_json(found)
+        out.print_json(answer)
     else:
         text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
         print(out.clean(text) if sys.stdout.isatty() else text)
@@ -37,11 +37,11 @@ def get(key: str, as_json: bool) -> None:
 @click.argument("value", metavar="VALUE")
 def set_value(key: str, value: str) -> None:
     """Change a key in its file; comments stay. A VALUE may be JSON."""
-    written = client().request("PUT", "/api/config/value", {"key": key, "value": _value(value)}).json()
+    written = client().request("PUT", "/api/config/value", {"key": key, "value": _parse_value(value)}).json()
     print(f"{written.get('file')}: {key} = {json.dumps(written.get('value'), ensure_ascii=False)}")
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
@@ -56,20 +56,20 @@ def validate(file: str | None, as_json: bool) -> int:
     body: dict[str, Any] = {}
     if file is not None:
         body = {"path": "<stdin>" if file == "-" else os.path.abspath(file), "text": read_text(file)}
-    found = client().post("/api/config/validate", body)
+    answer = client().post("/api/config/validate", body)
     if as_json:
-        out.print_json(found)
-        return 0 if found["valid"] else 1
-    for problem in found.get("errors") or ():
-        print(f"error: {_problem(problem)}")
-    for problem in found.get("warnings") or ():
-        print(f"warning: {_problem(problem)}")
-    name = file or found.get("path") or found.get("file") or "the configuration"
-    print(f"{name} is {'valid' if found['valid'] else 'not valid'}.")
-    return 0 if found["valid"] else 1
+        out.print_json(answer)
+        return 0 if answer["valid"] else 1
+    for problem in answer.get("errors") or ():
+        print(f"error: {_problem_text(problem)}")
+    for problem in answer.get("warnings") or ():
+        print(f"warning: {_problem_text(problem)}")
+    name = file or answer.get("path") or answer.get("file") or "the configuration"
+    print(f"{name} is {'valid' if answer['valid'] else 'not valid'}.")
+    return 0 if answer["valid"] else 1
 
 
-def _problem(problem: object) -> str:
+def _problem_text(problem: object) -> str:
     if isinstance(problem, dict):
         return out.one_line(problem.get("detail") or problem.get("message") or json.dumps(problem, ensure_ascii=False))
     return out.one_line(problem)

@@ -1,4 +1,4 @@
-"""Coming from another orchestrator: `ao import`."""
+"""`ao import`: take over another orchestrator's configuration."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from agent_orchestrator.cli import out
-from agent_orchestrator.cli.common import client, interactive, json_option, read_text
+from agent_orchestrator.cli.common import client, is_interactive, json_option, read_text
 from agent_orchestrator.errors import Denied
 
 _COLOURS = {"taken": "green", "changed": "cyan", "dropped": "yellow", "kept": "yellow"}
@@ -33,48 +33,48 @@ def import_(file: str, output: str | None, replace: bool, dry_run: bool, yes: bo
     body: dict[str, Any] = {"path": os.path.abspath(path), "text": read_text(file), "replace": replace}
     if output:
         body["output"] = os.path.abspath(os.path.expanduser(output))
-    asking, shown = not (dry_run or as_json) and interactive(), False
-    found = ao.post("/api/config/import", {**body, "dryRun": True})
-    kept = sum(each["outcome"] == "kept" for each in found["entries"])
-    if kept and asking and not replace:
-        _show(found)
-        body["replace"] = click.confirm(f"Replace what {found['file']} says about {out.plural(kept, 'key')}?")
-        shown = not body["replace"]
-        found = found if shown else ao.post("/api/config/import", {**body, "dryRun": True})
-    if found["digest"] and asking and not yes:
-        if not shown:
-            _show(found)
-        if not click.confirm(f"{found['source']} is not your own. Let {found['file']} run and open that?"):
-            raise Denied("nothing was written", f"{found['file']} is as it was")
-        yes = shown = True
+    can_ask_now, is_shown = not (dry_run or as_json) and is_interactive(), False
+    result = ao.post("/api/config/import", {**body, "dryRun": True})
+    kept_count = sum(entry["outcome"] == "kept" for entry in result["entries"])
+    if kept_count and can_ask_now and not replace:
+        _show_result(result)
+        body["replace"] = click.confirm(f"Replace what {result['file']} says about {out.plural(kept_count, 'key')}?")
+        is_shown = not body["replace"]
+        result = result if is_shown else ao.post("/api/config/import", {**body, "dryRun": True})
+    if result["digest"] and can_ask_now and not yes:
+        if not is_shown:
+            _show_result(result)
+        if not click.confirm(f"{result['source']} is not your own. Let {result['file']} run and open that?"):
+            raise Denied("nothing was written", f"{result['file']} is as it was")
+        yes = is_shown = True
     if not dry_run:
-        found = ao.post("/api/config/import", {**body, "digest": found["digest"]} if yes else body)
+        result = ao.post("/api/config/import", {**body, "digest": result["digest"]} if yes else body)
     if as_json:
-        out.print_json(found)
+        out.print_json(result)
         return
-    if not shown:
-        _show(found)
-    print(_end(found, dry_run))
+    if not is_shown:
+        _show_result(result)
+    print(_summary_text(result, dry_run))
 
 
-def _show(found: dict[str, Any]) -> None:
-    print(f"{found['source']} is a configuration of {found['kind']}.")
-    rows = [(each["outcome"], each["key"], each["to"] or "-", each["note"]) for each in found["entries"]]
+def _show_result(result: dict[str, Any]) -> None:
+    print(f"{result['source']} is a configuration of {result['kind']}.")
+    rows = [(entry["outcome"], entry["key"], entry["to"] or "-", entry["note"]) for entry in result["entries"]]
     if rows:
         header, *lines = out.table(("", "KEY", "IS HERE", "NOTE"), rows, shrink=3)
         print(header)
         for line, row in zip(lines, rows, strict=True):
             print(out.paint(line[: len(row[0])], _COLOURS[row[0]]) + line[len(row[0]) :])
-    for warning in found["warnings"]:
+    for warning in result["warnings"]:
         out.note(warning)
-    if found["commands"]:
-        print(f"With it {found['file']} may run or open:")
-        out.show(f"  {out.one_line(each)}" for each in found["commands"])
+    if result["commands"]:
+        print(f"With it {result['file']} may run or open:")
+        out.show(f"  {out.one_line(entry)}" for entry in result["commands"])
 
 
-def _end(found: dict[str, Any], dry_run: bool) -> str:
-    if found["itself"]:
-        return f"{found['file']} is the configuration here and loads as it is: nothing was written."
+def _summary_text(result: dict[str, Any], dry_run: bool) -> str:
+    if result["itself"]:
+        return f"{result['file']} is the configuration here and loads as it is: nothing was written."
     if dry_run:
-        return f"{found['file']} would be:\n\n{out.clean(found['text']).rstrip()}"
-    return f"{found['file']} is written." if found["written"] else f"{found['file']} says all of it already."
+        return f"{result['file']} would be:\n\n{out.clean(result['text']).rstrip()}"
+    return f"{result['file']} is written." if result["written"] else f"{result['file']} says all of it already."

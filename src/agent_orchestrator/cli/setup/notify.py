@@ -1,4 +1,4 @@
-"""`ao notify`: whether people can be told."""
+"""`ao notify`: test the notifiers."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ def test(names: tuple[str, ...], project: str | None, all_projects: bool, as_jso
     one of them failed.
     """
     path = with_query("/api/notifications/test", scope(project, all_projects))
-    found = client().post(path, {"names": list(names)}, timeout=300.0)
+    answer = client().post(path, {"names": list(names)}, timeout=300.0)
     if as_json:
-        out.print_json(found)
-    elif not found["notifiers"]:
+        out.print_json(answer)
+    elif not answer["notifiers"]:
         print("Nobody is told of anything here. One would be: defaults: {notifiers: [desktop]}")
     else:
-        out.show(line for each in found["notifiers"] for line in _lines(each))
-    return 0 if all(each["sent"] for each in found["notifiers"]) else 1
+        out.show(line for notifier in answer["notifiers"] for line in _notifier_lines(notifier))
+    return 0 if all(notifier["sent"] for notifier in answer["notifiers"]) else 1
 
 
-def _lines(each: dict[str, Any]) -> list[str]:
-    word, colour = ("sent", "green") if each["sent"] else ("failed", "red")
-    named = each["name"] if each["name"] == each["plugin"] else f"{each['name']} ({each['plugin']})"
-    levels = ", ".join(each["levels"]) or "nothing: no level is routed to it"
-    lines = [f"{out.paint(f'{word:<8}', colour)} {named}, told of {levels}"]
-    if each["problem"]:
-        lines.append(f"         {out.one_line(each['problem'])}")
-    if each["remedy"]:
-        lines.append(f"         {out.one_line(each['remedy'])}")
+def _notifier_lines(notifier: dict[str, Any]) -> list[str]:
+    state, colour = ("sent", "green") if notifier["sent"] else ("failed", "red")
+    name = notifier["name"] if notifier["name"] == notifier["plugin"] else f"{notifier['name']} ({notifier['plugin']})"
+    levels = ", ".join(notifier["levels"]) or "nothing: no level is routed to it"
+    lines = [f"{out.paint(f'{state:<8}', colour)} {name}, told of {levels}"]
+    if notifier["problem"]:
+        lines.append(f"         {out.one_line(notifier['problem'])}")
+    if notifier["remedy"]:
+        lines.append(f"         {out.one_line(notifier['remedy'])}")
     return lines

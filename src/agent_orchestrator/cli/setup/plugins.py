@@ -28,18 +28,18 @@ def plugins(ctx: click.Context, as_json: bool) -> None:
         return
     rows = [
         (
-            each.get("slot") or "?",
-            each["name"],
-            " ".join(filter(None, (each["origin"], each.get("version")))),
-            _needs(each),
-            "yes" if each["inForce"] else f"no: {each.get('problem')}",
+            plugin.get("slot") or "?",
+            plugin["name"],
+            " ".join(filter(None, (plugin["origin"], plugin.get("version")))),
+            _permissions_text(plugin),
+            "yes" if plugin["inForce"] else f"no: {plugin.get('problem')}",
         )
-        for each in answer["plugins"]
+        for plugin in answer["plugins"]
     ]
     out.show(out.table(("SLOT", "NAME", "FROM", "NEEDS", "IN FORCE"), rows, shrink=2))
 
 
-def _needs(plugin: dict[str, Any]) -> str:
+def _permissions_text(plugin: dict[str, Any]) -> str:
     if plugin["origin"] == "built in":
         return "-"
     declared = plugin.get("permissions")
@@ -47,7 +47,7 @@ def _needs(plugin: dict[str, Any]) -> str:
 
 
 @plugins.command("new")
-@click.argument("slot", metavar="SLOT", shell_complete=lambda _ctx, _param, begun: _slots(begun))
+@click.argument("slot", metavar="SLOT", shell_complete=lambda _ctx, _param, begun: _complete_slot(begun))
 @click.argument("name", metavar="NAME")
 @click.option("--path", metavar="DIR", help="Where to; absent: a folder by the package's name, here.")
 @json_option
@@ -61,9 +61,9 @@ def new(slot: str, name: str, path: str | None, as_json: bool) -> None:
     _check_names(slot, name)
     folder = os.path.abspath(os.path.expanduser(path or scaffold.distribution(slot, name)))
     files = scaffold.files(slot, name)
-    _write(folder, files)
+    _write_files(folder, files)
     usage = scaffold.usage(slot, name)
-    commands = [f"cd {_shell(folder)}", "python -m pip install -e '.[test]'", "python -m pytest"]
+    commands = [f"cd {_quote(folder)}", "python -m pip install -e '.[test]'", "python -m pytest"]
     if as_json:
         out.print_json(
             {"slot": slot, "name": name, "path": folder, "files": list(files), "next": commands, "configuration": usage}
@@ -79,10 +79,10 @@ def new(slot: str, name: str, path: str | None, as_json: bool) -> None:
     print(f"Without installing it, name its file there too: plugins: [{{path: {os.path.join(folder, module)}}}]")
 
 
-def _slots(begun: str) -> list[str]:
+def _complete_slot(incomplete: str) -> list[str]:
     from agent_orchestrator.cli import scaffold
 
-    return [slot for slot in scaffold.SLOTS if slot.startswith(begun)]
+    return [slot for slot in scaffold.SLOTS if slot.startswith(incomplete)]
 
 
 def _check_names(slot: str, name: str) -> None:
@@ -91,29 +91,29 @@ def _check_names(slot: str, name: str) -> None:
     if slot not in scaffold.SLOTS:
         raise UsageError(f"there is no plugin slot {slot!r}", f"the slots are {', '.join(scaffold.SLOTS)}")
     if not scaffold.is_name(name):
-        rule = f"small letters, digits and hyphens between them, at most {scaffold.LONGEST}"
+        rule = f"small letters, digits and hyphens between them, at most {scaffold.MAX_NAME_LENGTH}"
         raise UsageError(f"{name!r} is no name for a plugin", f"use {rule}: my-{slot}")
     if name in scaffold.RESERVED:
         raise Conflict(f"the {slot} {name} has a meaning of its own", f"choose another name: my-{name}")
-    if owner := _owner(slot, name):
+    if owner := _owning_package(slot, name):
         raise Conflict(f"the {slot} {name} is one of {owner}", f"choose another name: my-{name}")
 
 
-def _owner(slot: str, name: str) -> str:
-    """The package that has a plugin by this name; nothing: none has. Of this one the code counts: what was installed may be older."""
+def _owning_package(slot: str, name: str) -> str:
+    """Return the package that provides a plugin of this name, or an empty string. Our own plugins are read from the code."""
     from importlib.metadata import entry_points
 
     from agent_orchestrator.base.builtin_plugins import BUILT_IN
 
-    ours = "agent-orchestrator"
+    own_package = "agent-orchestrator"
     if name in BUILT_IN[slot]:
-        return ours
+        return own_package
     owners = [point.dist.name for point in entry_points(group=f"agent_orchestrator.{slot}", name=name) if point.dist]
-    return next((owner for owner in owners if owner != ours), "")
+    return next((owner for owner in owners if owner != own_package), "")
 
 
-def _write(folder: str, files: dict[str, str]) -> None:
-    """All of them into a folder that is new or empty; nothing is overwritten."""
+def _write_files(folder: str, files: dict[str, str]) -> None:
+    """Write all files into a new or empty folder; raise Conflict if it is not empty."""
     try:
         os.makedirs(folder, exist_ok=True)
         if os.listdir(folder):
@@ -129,7 +129,7 @@ def _write(folder: str, files: dict[str, str]) -> None:
         ) from None
 
 
-def _shell(path: str) -> str:
+def _quote(path: str) -> str:
     import shlex
 
     return shlex.quote(path)

@@ -9,9 +9,9 @@ import click
 
 from agent_orchestrator.base.http_client import quote
 from agent_orchestrator.cli import out
-from agent_orchestrator.cli.common import PROJECT, can_answer, client, first_use_options, json_option
-from agent_orchestrator.cli.daemon.start import CLONE_TIMEOUT, introduce, project_body
-from agent_orchestrator.cli.setup.proof import agree_to_configured, proof_lines, prove
+from agent_orchestrator.cli.common import PROJECT, can_ask, client, first_use_options, json_option
+from agent_orchestrator.cli.daemon.start import CLONE_TIMEOUT, introduce_project, project_body
+from agent_orchestrator.cli.setup.proof import ensure_configured_trusted, proof_lines, prove
 from agent_orchestrator.errors import Denied, UsageError
 
 
@@ -23,19 +23,19 @@ def projects(as_json: bool) -> None:
     if as_json:
         out.print_json(answer)
         return
-    found = answer["projects"]
-    if not found:
+    projects_ = answer["projects"]
+    if not projects_:
         print("No projects. Register one: ao start PATH")
         return
     rows = [
         (
-            each["id"],
-            str(each.get("sessions") or 0),
-            each.get("defaultBranch") or "-",
-            _trust_text(each),
-            each.get("path") or "-",
+            project["id"],
+            str(project.get("sessions") or 0),
+            project.get("defaultBranch") or "-",
+            _trust_text(project),
+            project.get("path") or "-",
         )
-        for each in found
+        for project in projects_
     ]
     out.show(out.table(("PROJECT", "SESSIONS", "BRANCH", "TRUSTED", "PATH"), rows, shrink=4))
 
@@ -77,37 +77,35 @@ def init(where: str | None, yes: bool, no_prove: bool, check: bool, as_json: boo
 
 
 def _register(where: str | None, *, yes: bool, no_prove: bool, as_json: bool) -> int:
-    body = _body(where)
+    body = _request_body(where)
     ao = client()
     project = ao.post("/api/projects", body | {"init": True}, timeout=CLONE_TIMEOUT)
     if as_json:
         proposal = project.get("proposal")
-        agreed = (
-            prove(ao, project["id"], proposal["digest"], run=not no_prove, quiet=True) if yes and proposal else None
-        )
-        out.print_json(project | {"proof": agreed})
-        return _code(agreed)
-    return _code(introduce(ao, project, yes=yes, no_prove=no_prove, ask="url" not in body))
+        proof = prove(ao, project["id"], proposal["digest"], run=not no_prove, quiet=True) if yes and proposal else None
+        out.print_json(project | {"proof": proof})
+        return _exit_code(proof)
+    return _exit_code(introduce_project(ao, project, yes=yes, no_prove=no_prove, ask="url" not in body))
 
 
 def _check(where: str | None, *, yes: bool, as_json: bool) -> int:
     ao = client()
-    project = ao.post("/api/projects", _body(where) | {"init": False}, timeout=CLONE_TIMEOUT)
+    project = ao.post("/api/projects", _request_body(where) | {"init": False}, timeout=CLONE_TIMEOUT)
     if project.get("trusted") is False:
-        agree_to_configured(ao, project["path"], yes=yes)
+        ensure_configured_trusted(ao, project["path"], yes=yes)
     proof = prove(ao, project["id"], quiet=as_json)
     out.print_json(proof) if as_json else out.show(proof_lines(proof))
-    return _code(proof)
+    return _exit_code(proof)
 
 
-def _body(where: str | None) -> dict[str, Any]:
+def _request_body(where: str | None) -> dict[str, Any]:
     body = project_body(where)
     if body is None:
         raise UsageError(f"{os.getcwd()} is not in a Git repository", "go to one, or give its path")
     return body
 
 
-def _code(proof: dict[str, Any] | None) -> int:
+def _exit_code(proof: dict[str, Any] | None) -> int:
     return 1 if proof and proof["tried"] and not proof["proven"] else 0
 
 
@@ -130,21 +128,25 @@ def trust(path: str | None, yes: bool, as_json: bool) -> None:
     they are: changed ones are asked for again.
     """
     ao = client()
-    where = None if path is None else os.path.abspath(os.path.expanduser(path))
-    found = ao.get("/api/projects/trust", {"path": where})
+    folder = None if path is None else os.path.abspath(os.path.expanduser(path))
+    commands_answer = ao.get("/api/projects/trust", {"path": folder})
     if not as_json:
-        commands = found.get("commands") or []
-        print(f"{found.get('project')} would run:" if commands else f"{found.get('project')} has no commands to trust.")
-        out.show(f"  {out.one_line(_command_text(each))}" for each in commands)
-    settled = found.get("trusted") or not found.get("commands")
-    if not yes and not settled and can_answer() and not click.confirm("Trust them?", err=True):
+        commands = commands_answer.get("commands") or []
+        print(
+            f"{commands_answer.get('project')} would run:"
+            if commands
+            else f"{commands_answer.get('project')} has no commands to trust."
+        )
+        out.show(f"  {out.one_line(_command_text(command))}" for command in commands)
+    is_settled = commands_answer.get("trusted") or not commands_answer.get("commands")
+    if not yes and not is_settled and can_ask() and not click.confirm("Trust them?", err=True):
         raise Denied("nothing was trusted", "the commands do not run")
-    shown = {"digest": found.get("digest")} | ({} if where is None else {"path": where})
-    trusted = ao.post("/api/projects/trust", shown)
+    agreement = {"digest": commands_answer.get("digest")} | ({} if folder is None else {"path": folder})
+    trusted = ao.post("/api/projects/trust", agreement)
     if as_json:
         out.print_json(trusted)
-    elif found.get("commands"):
-        print("Trusted already." if found.get("trusted") else "Trusted.")
+    elif commands_answer.get("commands"):
+        print("Trusted already." if commands_answer.get("trusted") else "Trusted.")
 
 
 def _command_text(command: object) -> str:
@@ -162,11 +164,11 @@ def agents(as_json: bool) -> None:
         out.print_json(answer)
         return
     rows = [
-        (each["name"], "yes" if each.get("found") else "no", each.get("version") or "-", each.get("path") or "-")
-        for each in answer["agents"]
+        (agent["name"], "yes" if agent.get("found") else "no", agent.get("version") or "-", agent.get("path") or "-")
+        for agent in answer["agents"]
     ]
     out.show(out.table(("AGENT", "FOUND", "VERSION", "PATH"), rows, shrink=3))
-    if not all(each.get("found") for each in answer["agents"]):
+    if not all(agent.get("found") for agent in answer["agents"]):
         print(
             "Looked for in your login shell's PATH, as it was when the daemon started; once it has changed: ao shutdown"
         )

@@ -26,12 +26,12 @@ def list_(session: str | None, project: str | None, as_json: bool) -> None:
 
     They come from the defaults, with the configuration's `reactions` over them field by field.
     """
-    found = client().get("/api/reactions", {"project": project, "session": session})
+    answer = client().get("/api/reactions", {"project": project, "session": session})
     if as_json:
-        out.print_json(found)
+        out.print_json(answer)
         return
     header: tuple[str, ...] = ("RULE", "TRIGGER", "DOES", "BOUNDS", *(("NOW",) if session else ()))
-    out.show(out.table(header, [_row(each, with_state=bool(session)) for each in found["rules"]], shrink=3))
+    out.show(out.table(header, [_rule_row(rule, with_state=bool(session)) for rule in answer["rules"]], shrink=3))
 
 
 @reactions.command("test")
@@ -43,69 +43,69 @@ def test(trigger: str, session: str, as_json: bool) -> None:
 
     What would be sent is shown with the session's own facts; where there are none yet, sample values stand in, and it says so.
     """
-    found = client().post(session_path(session, "/reactions/test"), {"trigger": trigger})
+    answer = client().post(session_path(session, "/reactions/test"), {"trigger": trigger})
     if as_json:
-        out.print_json(found)
+        out.print_json(answer)
         return
-    if not found["rules"]:
+    if not answer["rules"]:
         print(f"No rule follows {trigger}. One would be: reactions: {{{trigger}: {{action: notify}}}}")
         return
-    for each in found["rules"]:
-        out.show(_tested(each, found["session"]))
+    for rule in answer["rules"]:
+        out.show(_test_lines(rule, answer["session"]))
 
 
-def _tested(each: Rule, session: str) -> list[str]:
-    lines = [out.paint(f"rule {each['rule']}: {each['action']}, to {out.one_line(each['to'])}", "bold")]
-    if each["holds"] is False:
+def _test_lines(rule: Rule, session: str) -> list[str]:
+    lines = [out.paint(f"rule {rule['rule']}: {rule['action']}, to {out.one_line(rule['to'])}", "bold")]
+    if rule["holds"] is False:
         lines.append(f"  {session} is not in that state now.")
-    if each["sample"]:
-        lines.append(f"  Sample values stand in for: {', '.join(each['sample'])}.")
-    if each["condition"]:
+    if rule["sample"]:
+        lines.append(f"  Sample values stand in for: {', '.join(rule['sample'])}.")
+    if rule["condition"]:
         lines.append(
-            f"  Its condition {each['condition']} {'holds' if each['applies'] else 'does not hold: nothing would be done'}."
+            f"  Its condition {rule['condition']} {'holds' if rule['applies'] else 'does not hold: nothing would be done'}."
         )
-    if each["exhausted"]:
-        lines.append(f"  Its attempts are used up ({each['attempt'] - 1}): a person would be called.")
+    if rule["exhausted"]:
+        lines.append(f"  Its attempts are used up ({rule['attempt'] - 1}): a person would be called.")
     else:
-        after = f", after {out.duration(each['after'])}" if each["after"] else ", at once"
+        after = f", after {out.duration(rule['after'])}" if rule["after"] else ", at once"
         lines.append(
-            f"  It would be attempt {each['attempt']}{after}{'; offered to you first' if each['offered'] else ''}."
+            f"  It would be attempt {rule['attempt']}{after}{'; offered to you first' if rule['offered'] else ''}."
         )
-    if each["heldFor"]:
-        lines.append(f"  It would wait for your word: {out.one_line(each['heldFor'])}.")
-    if each["problem"]:
-        lines.append(f"  {out.one_line(each['problem'])}")
-    if each["command"]:
-        lines.append(f"  $ {out.one_line(each['command'][-1])}")
-    if each["text"]:
-        lines += [f"  | {line}" for line in out.clean(each["text"]).splitlines()]
+    if rule["heldFor"]:
+        lines.append(f"  It would wait for your word: {out.one_line(rule['heldFor'])}.")
+    if rule["problem"]:
+        lines.append(f"  {out.one_line(rule['problem'])}")
+    if rule["command"]:
+        lines.append(f"  $ {out.one_line(rule['command'][-1])}")
+    if rule["text"]:
+        lines += [f"  | {line}" for line in out.clean(rule["text"]).splitlines()]
     return lines
 
 
-def _row(rule: Rule, *, with_state: bool) -> tuple[str, ...]:
-    row = (rule["name"], rule["trigger"], _does(rule), _bounds(rule))
-    return (*row, _state(rule)) if with_state else row
+def _rule_row(rule: Rule, *, with_state: bool) -> tuple[str, ...]:
+    row = (rule["name"], rule["trigger"], _action_text(rule), _bounds_text(rule))
+    return (*row, _state_text(rule)) if with_state else row
 
 
-def _does(rule: Rule) -> str:
-    what = str(rule["action"])
+def _action_text(rule: Rule) -> str:
+    text = str(rule["action"])
     if rule["agent"]:
-        what += f" {rule['agent']}"
+        text += f" {rule['agent']}"
     if rule["priority"]:
-        what += f" ({rule['priority']})"
-    return what if rule["auto"] else f"offers {what}"
+        text += f" ({rule['priority']})"
+    return text if rule["auto"] else f"offers {text}"
 
 
-def _bounds(rule: Rule) -> str:
+def _bounds_text(rule: Rule) -> str:
     parts = [f"retries {rule['retries']}"] if rule["retries"] is not None else []
     parts += [f"escalateAfter {rule['escalateAfter']}"] if rule["escalateAfter"] is not None else []
-    lasting = rule["delay"] or rule["threshold"]
-    parts += [f"after {out.duration(lasting)}"] if lasting else []
+    delay = rule["delay"] or rule["threshold"]
+    parts += [f"after {out.duration(delay)}"] if delay else []
     parts += [f"if {rule['condition']}"] if rule["condition"] else []
     return ", ".join(parts) or "-"
 
 
-def _state(rule: Rule) -> str:
+def _state_text(rule: Rule) -> str:
     if rule["escalated"]:
         return f"you were called, after {out.plural(rule['attempts'], 'attempt')}"
     if rule["attempts"]:

@@ -1,4 +1,4 @@
-"""`ao skill`: teaches coding agents to use `ao`, by a file in the places where they look for skills."""
+"""`ao skill`: install a skill file that teaches coding agents to use `ao`."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from agent_orchestrator.cli.common import json_option
 from agent_orchestrator.errors import Conflict, Missing, NotFound
 
 NAME = "agent-orchestrator"
-EVERYBODYS = ".agents/skills"
-"""Read by every agent that keeps to the open standard."""
-CLAUDES = ".claude/skills"
-PLACES = {
-    "claude-code": (CLAUDES, CLAUDES),
-    "codex": (EVERYBODYS, EVERYBODYS),
-    "gemini": (EVERYBODYS, EVERYBODYS),
-    "opencode": (EVERYBODYS, EVERYBODYS),
-    "cursor": (EVERYBODYS, EVERYBODYS),
-    "copilot": (EVERYBODYS, EVERYBODYS),
-    "goose": (CLAUDES, EVERYBODYS),
+SHARED_FOLDER = ".agents/skills"
+"""Read by every agent that follows the open standard."""
+CLAUDE_FOLDER = ".claude/skills"
+SKILL_FOLDERS = {
+    "claude-code": (CLAUDE_FOLDER, CLAUDE_FOLDER),
+    "codex": (SHARED_FOLDER, SHARED_FOLDER),
+    "gemini": (SHARED_FOLDER, SHARED_FOLDER),
+    "opencode": (SHARED_FOLDER, SHARED_FOLDER),
+    "cursor": (SHARED_FOLDER, SHARED_FOLDER),
+    "copilot": (SHARED_FOLDER, SHARED_FOLDER),
+    "goose": (CLAUDE_FOLDER, SHARED_FOLDER),
 }
-"""Below the home folder, and below a repository."""
-_USUAL = ("claude-code", "codex")
-_MARK = re.compile(r"^<!-- installed by ao (\S+), ([0-9a-f]{64}) -->\n", re.MULTILINE)
+"""The skill folder of each agent: below the home folder, and below a repository."""
+_DEFAULT_AGENTS = ("claude-code", "codex")
+_INSTALL_MARK = re.compile(r"^<!-- installed by ao (\S+), ([0-9a-f]{64}) -->\n", re.MULTILINE)
 
 
-class Place(NamedTuple):
-    """Where the skill goes, and for whom."""
+class SkillLocation(NamedTuple):
+    """A file that the skill is installed to, and the agents that read it."""
 
     agents: tuple[str, ...]
     path: str
@@ -51,7 +51,7 @@ def skill() -> None:
     "agents",
     metavar="A",
     multiple=True,
-    type=click.Choice(sorted(PLACES)),
+    type=click.Choice(sorted(SKILL_FOLDERS)),
     help="Only for this agent; may be repeated.",
 )
 @click.option("--project", is_flag=True, help="Into the repository here, for all who work on it.")
@@ -65,81 +65,81 @@ def install(agents: tuple[str, ...], project: bool, force: bool, only_print: boo
     Run it again after an update; a file that you changed is left alone.
     """
     if only_print:
-        print(text(), end="")
+        print(skill_text(), end="")
         return 0
-    base = _repository() if project else os.path.expanduser("~")
-    places = _places(agents or _USUAL, base, project)
+    base = _repository_root() if project else os.path.expanduser("~")
+    places = _locations(agents or _DEFAULT_AGENTS, base, project)
     if project:
-        _stay_inside(base, places)
-    done = [_install(place, force) for place in places]
-    refused = [one for one in done if one["state"] == "kept"]
+        _check_stays_inside(base, places)
+    results = [_install(place, force) for place in places]
+    kept = [result for result in results if result["state"] == "kept"]
     if as_json:
-        out.print_json({"skill": NAME, "version": __version__, "places": done})
+        out.print_json({"skill": NAME, "version": __version__, "places": results})
     else:
-        out.show(f"{one['state']} {one['path']} ({', '.join(one['agents'])})" for one in done)
-    if refused:
-        where = ", ".join(one["path"] for one in refused)
-        raise Conflict(f"{where} was changed by hand", "`ao skill install --force` overwrites it")
+        out.show(f"{result['state']} {result['path']} ({', '.join(result['agents'])})" for result in results)
+    if kept:
+        paths = ", ".join(result["path"] for result in kept)
+        raise Conflict(f"{paths} was changed by hand", "`ao skill install --force` overwrites it")
     return 0
 
 
-def text() -> str:
-    """The skill, as it comes with this version."""
+def skill_text() -> str:
+    """Return the skill of this version."""
     with open(os.path.join(os.path.dirname(package), "cli", "skill_text", "SKILL.md"), encoding="utf-8") as file:
         return file.read()
 
 
-def _places(agents: tuple[str, ...], base: str, project: bool) -> list[Place]:
+def _locations(agents: tuple[str, ...], base: str, project: bool) -> list[SkillLocation]:
     paths: dict[str, tuple[str, ...]] = {}
     for agent in agents:
-        place = PLACES[agent][project]
-        own = os.environ.get("CLAUDE_CONFIG_DIR") if place == CLAUDES and not project else None
-        folder = os.path.join(own, "skills") if own else os.path.join(base, *place.split("/"))
+        folder_name = SKILL_FOLDERS[agent][project]
+        claude_home = os.environ.get("CLAUDE_CONFIG_DIR") if folder_name == CLAUDE_FOLDER and not project else None
+        folder = os.path.join(claude_home, "skills") if claude_home else os.path.join(base, *folder_name.split("/"))
         path = os.path.join(folder, NAME, "SKILL.md")
         paths[path] = (*paths.get(path, ()), agent)
-    return [Place(names, path) for path, names in paths.items()]
+    return [SkillLocation(agent_names, path) for path, agent_names in paths.items()]
 
 
-def _stay_inside(repository: str, places: list[Place]) -> None:
-    """A repository may have come with links that lead to files of the user's."""
+def _check_stays_inside(repository: str, locations: list[SkillLocation]) -> None:
+    """Raise Conflict if a location leads out of the repository by a symbolic link."""
     from pathlib import Path
 
     from agent_orchestrator.base.files.safe import leads_out
 
-    for place in places:
-        if leads_out(Path(repository), os.path.relpath(place.path, repository)):
-            raise Conflict(f"{place.path} leads out of the repository", "see where its links lead, and remove them")
+    for location in locations:
+        if leads_out(Path(repository), os.path.relpath(location.path, repository)):
+            raise Conflict(f"{location.path} leads out of the repository", "see where its links lead, and remove them")
 
 
-def _install(place: Place, force: bool) -> dict[str, Any]:
-    wanted = _marked(text())
+def _install(location: SkillLocation, force: bool) -> dict[str, Any]:
+    content = _with_mark(skill_text())
     try:
-        with open(place.path, encoding="utf-8", errors="replace") as file:
-            before: str | None = file.read()
+        with open(location.path, encoding="utf-8", errors="replace") as file:
+            current: str | None = file.read()
     except FileNotFoundError:
-        before = None
+        current = None
     except OSError as error:
-        raise Missing(f"{place.path} cannot be read: {error.strerror}", "see what is there") from None
-    state = "installed" if before is None else "current" if before == wanted else "updated"
-    if before is not None and state == "updated" and not force and not _ours(before):
+        raise Missing(f"{location.path} cannot be read: {error.strerror}", "see what is there") from None
+    state = "installed" if current is None else "current" if current == content else "updated"
+    if current is not None and state == "updated" and not force and not _is_unchanged(current):
         state = "kept"
     if state in ("installed", "updated"):
-        _write(place.path, wanted)
-    return {"agents": list(place.agents), "path": place.path, "state": state}
+        _write(location.path, content)
+    return {"agents": list(location.agents), "path": location.path, "state": state}
 
 
-def _marked(skill_text: str) -> str:
-    """With a last line by which a later version sees that nobody changed it."""
+def _with_mark(skill_text: str) -> str:
+    """Return the text with a last line that lets a later version detect changes by hand."""
     digest = hashlib.sha256(skill_text.encode()).hexdigest()
     return f"{skill_text}\n<!-- installed by ao {__version__}, {digest} -->\n"
 
 
-def _ours(found: str) -> bool:
-    """Is this what some version wrote, to the letter?"""
-    mark = _MARK.search(found)
-    if mark is None or mark.end() != len(found):
+def _is_unchanged(content: str) -> bool:
+    """Return whether the content is exactly what some version wrote."""
+    mark = _INSTALL_MARK.search(content)
+    if mark is None or mark.end() != len(content):
         return False
-    return hashlib.sha256(found[: mark.start() - 1].encode()).hexdigest() == mark[2]
+    return hashlib.sha256(content[: mark.start() - 1].encode()).hexdigest() == mark[2]
 
 
 def _write(path: str, content: str) -> None:
@@ -153,7 +153,7 @@ def _write(path: str, content: str) -> None:
         raise Missing(f"{path} cannot be written: {error.strerror}", "make its folder writable") from None
 
 
-def _repository() -> str:
+def _repository_root() -> str:
     path = os.getcwd()
     while not os.path.exists(os.path.join(path, ".git")):
         above = os.path.dirname(path)

@@ -28,12 +28,12 @@ def token() -> None:
 @json_option
 def new(name: str, role: str, as_json: bool) -> None:
     """Make a token; it is shown this once."""
-    made = client().post("/api/tokens", {"name": name, "role": role})
+    token_ = client().post("/api/tokens", {"name": name, "role": role})
     if as_json:
-        out.print_json(made)
+        out.print_json(token_)
         return
-    out.note(f"{role} token {made['id']} for {name}; it is not shown again")
-    print(made["token"])
+    out.note(f"{role} token {token_['id']} for {name}; it is not shown again")
+    print(token_["token"])
 
 
 @token.command("list")
@@ -44,7 +44,7 @@ def list_tokens(as_json: bool) -> None:
     if as_json:
         out.print_json(answer)
         return
-    rows = [tuple(each.get(key) or "-" for key in _COLUMNS) for each in answer["tokens"]]
+    rows = [tuple(token_.get(key) or "-" for key in _COLUMNS) for token_ in answer["tokens"]]
     if rows:
         out.show(out.table(("ID", "KIND", "NAME", "ROLE", "CREATED", "EXPIRES"), rows))
     else:

@@ -1,4 +1,4 @@
-"""`ao top`: the board of all sessions on the whole terminal, kept up to date, with a key for everything that is done to one."""
+"""`ao top`: a live board of all sessions in the whole terminal, with keys for all actions on a session."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 import click
 
-from agent_orchestrator.cli.common import client, interactive, scope, scope_options
+from agent_orchestrator.cli.common import client, is_interactive, scope, scope_options
 from agent_orchestrator.errors import NotFound, UsageError
 
 
@@ -19,19 +19,19 @@ def top(project: str | None, all_projects: bool) -> int:
     send, answer, diff, approve, request changes, merge, stop, restore, open, filter.
     """
     scope(project, all_projects)
-    if not interactive() or os.environ.get("TERM") == "dumb":
+    if not is_interactive() or os.environ.get("TERM") == "dumb":
         raise UsageError(
             "ao top needs a terminal that can be drawn on",
             "`ao status` shows the same without one, `ao status -w` follows it",
         )
-    known = client().get("/api/projects")
-    names = [str(each["id"]) for each in known["projects"]]
+    answer = client().get("/api/projects")
+    names = [str(each["id"]) for each in answer["projects"]]
     if project is not None and project not in names:
         remedy = f"known: {', '.join(names)}" if names else "add one: ao add-project PATH"
         raise NotFound(f"no project {project}", remedy)
     from agent_orchestrator.cli.top.app import Top
 
-    board = Top(None if all_projects else project or known.get("here"))
+    board = Top(None if all_projects else project or answer.get("here"))
     board.run()
     if board.defect is not None:
         raise board.defect

@@ -1,4 +1,4 @@
-"""The full-screen board itself: what is on the screen, and which key does what."""
+"""The full-screen app: what is on the screen, and the actions of the keys."""
 
 from __future__ import annotations
 
@@ -15,56 +15,64 @@ from textual.message import Message
 from textual.widgets import Input
 
 from agent_orchestrator.cli import out
-from agent_orchestrator.cli.sessions.board import Session, pull_text
+from agent_orchestrator.cli.sessions.board import Session, pull_request_text
 from agent_orchestrator.cli.top import actions, layout
-from agent_orchestrator.cli.top.feed import Feed, Look
-from agent_orchestrator.cli.top.fleet import Filter, Fleet, Question, arranged, chosen, moved
-from agent_orchestrator.cli.top.keys import BOARD_KEYS, DECISIONS, KEYS, OF_BOARD, OF_CHANGE, YES, hints
-from agent_orchestrator.cli.top.widgets import Dialog, Lines, Typed
+from agent_orchestrator.cli.top.feed import FleetFeed, ScreenPoller
+from agent_orchestrator.cli.top.fleet import Filter, Fleet, Question, arrange, choose, move
+from agent_orchestrator.cli.top.keys import (
+    BOARD_ACTIONS,
+    BOARD_KEYS,
+    CHANGE_KEYS,
+    DECISIONS,
+    KEYS,
+    YES_NO_KEYS,
+    key_hints,
+)
+from agent_orchestrator.cli.top.widgets import Dialog, StaticLines, TextField
 from agent_orchestrator.client.daemon_client import Client
 from agent_orchestrator.errors import AoError
 
-REDRAWN = 10.0
-"""Seconds after which the ages are drawn anew."""
-FADES = 15.0
-"""Seconds after which good news is not shown any more."""
+REDRAW_INTERVAL = 10.0
+"""Seconds between two redraws because of the ages."""
+SUCCESS_SECONDS = 15.0
+"""Seconds that a message of success is shown."""
 
-_ENDED = ("queued", "exited", "failed", "interrupted")
-"""Whose terminals do not change."""
+_STATIC_STATES = ("queued", "exited", "failed", "interrupted")
+"""States in which a session's terminal does not change."""
 
-Act = Callable[[Client], str]
+Action = Callable[[Client], str]
 
 
-class _Said(NamedTuple):
-    """What the person was told last."""
+class _StatusMessage(NamedTuple):
+    """The last message shown to the person."""
 
     text: str
-    bad: bool
+    is_error: bool
     at: datetime
 
     def line(self, width: int, now: datetime) -> Text:
-        """As it is shown; errors stay until something else is told."""
-        if self.bad:
+        """Return the message as a line; errors stay until the next message, others disappear after a while."""
+        if self.is_error:
             return Text(out.fit(f"error: {self.text}", width), "bold red")
-        return Text(out.fit(self.text, width) if (now - self.at).total_seconds() < FADES else "")
+        return Text(out.fit(self.text, width) if (now - self.at).total_seconds() < SUCCESS_SECONDS else "")
 
 
-class Changed(Message):
-    """There is news of the fleet."""
+class FleetChanged(Message):
+    """Posted when the state of the sessions has changed."""
 
 
-class Told(Message):
-    """What came of something."""
+class ActionDone(Message):
+    """Posted with the result of an action."""
 
-    def __init__(self, text: str, *, bad: bool = False, then: Callable[[], None] | None = None) -> None:
+    def __init__(self, text: str, *, is_error: bool = False, then: Callable[[], None] | None = None) -> None:
         super().__init__()
         self.text = text
-        self.bad = bad
+        self.is_error = is_error
         self.then = then
 
 
-class Seen(Message):
-    """What a session's terminal shows."""
+class ScreenReceived(Message):
+    """Posted with the screen of a session's terminal."""
 
     def __init__(self, session: str, text: str) -> None:
         super().__init__()
@@ -78,7 +86,7 @@ class Top(App[None]):
     ENABLE_COMMAND_PALETTE = False
     CSS = """
     Screen { layout: vertical; overflow: hidden; }
-    #header, #told, #keys, #rule { height: 1; }
+    #header, #status, #keys, #rule { height: 1; }
     #board { height: 1fr; }
     #filter { display: none; height: 1; border: none; padding: 0; }
     """
@@ -94,137 +102,143 @@ class Top(App[None]):
         *,
         connect: Callable[[], Client] = lambda: Client(start=False),
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        here: Callable[[Sequence[str], bool], str] = actions.here,
+        here: Callable[[Sequence[str], bool], str] = actions.run_here,
     ) -> None:
-        """`connect` makes clients, one for each thread; `here` runs a command on this terminal."""
+        """Create the app; `connect` makes a client for each thread, `here` runs a command on this terminal."""
         super().__init__(ansi_color=True)
         self.theme = "ansi-dark"
         self.animation_level = "none"
         self.project = project
-        self.wanted = Filter("", project)
+        self.session_filter = Filter("", project)
         self.fleet = Fleet()
         self.away = ""
         self.selected: str | None = None
-        self.previewed = True
-        self._connect, self._now, self._here = connect, now, here
+        self.is_preview_visible = True
+        self._connect, self._now, self._run_here = connect, now, here
         self._offsets: dict[str, int] = {}
         self._order: list[str] = []
-        self._drawn = layout.Drawn()
+        self._board_drawing = layout.Drawing()
         self._screens: dict[str, str] = {}
-        self._told = _Said("", False, now())
-        self._held: list[events.Key] | None = None
-        """Keys behind an Enter that a text field has not dealt with yet; none: there is no such Enter."""
-        self._feed = Feed(connect(), lambda: self._post(Changed()))
-        self._look = Look(connect(), lambda session, text: self._post(Seen(session, text)))
+        self._status = _StatusMessage("", False, now())
+        self._held_keys: list[events.Key] | None = None
+        """Keys after an Enter that a text field has not handled yet; None if there is no such Enter."""
+        self._feed = FleetFeed(connect(), lambda: self._post(FleetChanged()))
+        self._screen_poller = ScreenPoller(connect(), lambda session, text: self._post(ScreenReceived(session, text)))
 
     @property
     def defect(self) -> Exception | None:
-        """What ended it, if it was none of the person's doing."""
+        """The exception that ended the app, or None."""
         return self._exception
 
     def _fatal_error(self) -> None:
-        """End without a traceback; whoever ran it tells of the defect in one line."""
+        """End without a traceback; the caller prints the defect in one line."""
         self._close_messages_no_wait()
 
     # -- the screen ----------------------------------------------------------------------------------------------------
 
     def compose(self) -> ComposeResult:
-        """From top to bottom."""
-        for name in ("header", "board", "rule", "preview", "told"):
-            yield Lines(name)
+        """Yield the parts of the screen from top to bottom."""
+        for name in ("header", "board", "rule", "preview", "status"):
+            yield StaticLines(name)
         yield Input(
             placeholder="words, status:, project:, agent:, column:", id="filter", select_on_focus=False, disabled=True
         )
-        yield Lines("keys")
+        yield StaticLines("keys")
 
     def on_mount(self) -> None:
-        """Begin to listen."""
-        self.set_interval(REDRAWN, self.redraw)
+        """Start the threads and the redraw timer."""
+        self.set_interval(REDRAW_INTERVAL, self.redraw)
         self._feed.start()
-        self._look.start()
+        self._screen_poller.start()
 
     def on_unmount(self) -> None:
-        """Let the threads end."""
+        """Stop the threads."""
         self._feed.end()
-        self._look.end()
+        self._screen_poller.end()
 
     def on_resize(self, event: events.Resize) -> None:
-        """Give each part its room."""
-        self._lay_out(event.size.height)
+        """Set the height of each part."""
+        self._set_heights(event.size.height)
 
-    def on_lines_sized(self) -> None:
-        """Draw for the new size."""
+    def on_static_lines_sized(self) -> None:
+        """Redraw for the new size."""
         self.redraw()
 
-    def on_changed(self, message: Changed) -> None:
-        """Draw how things stand now."""
+    def on_fleet_changed(self, message: FleetChanged) -> None:
+        """Show the new state of the sessions."""
         message.stop()
-        gone = self.away
-        self.fleet, self.away = self._feed.news()
-        if gone and not self.away:
-            self.tell("the daemon is back")
+        was_away = self.away
+        self.fleet, self.away = self._feed.latest()
+        if was_away and not self.away:
+            self.show_status("the daemon is back")
         self.redraw()
 
-    def on_seen(self, message: Seen) -> None:
-        """Draw what the terminal shows."""
+    def on_screen_received(self, message: ScreenReceived) -> None:
+        """Show the new screen."""
         message.stop()
         self._screens = {message.session: message.text}
         self.redraw()
 
-    def on_told(self, message: Told) -> None:
-        """Say it, and go on."""
+    def on_action_done(self, message: ActionDone) -> None:
+        """Show the result of an action, then run what follows it."""
         message.stop()
-        self.tell(message.text, bad=message.bad)
+        self.show_status(message.text, is_error=message.is_error)
         if message.then:
             message.then()
 
-    def tell(self, text: str, *, bad: bool = False) -> None:
-        """One line for the person, until there is another."""
-        self._told = _Said(out.one_line(text), bad, self._now())
+    def show_status(self, text: str, *, is_error: bool = False) -> None:
+        """Show one line to the person until the next one."""
+        self._status = _StatusMessage(out.one_line(text), is_error, self._now())
         self.redraw()
 
     def redraw(self) -> None:
         """Draw everything that changed."""
         if not self.is_running or not self.screen_stack:
             return
-        columns = arranged(self.fleet, self.wanted)
-        self.selected = chosen(columns, self.selected, self._order)
+        columns = arrange(self.fleet, self.session_filter)
+        self.selected = choose(columns, self.selected, self._order)
         self._order = [card.id for cards in columns.values() for card in cards]
         board, width = self._lines("board"), self.size.width
-        self._drawn = layout.board(columns, self.selected, (width, board.size.height), self._now(), self._offsets)
-        board.show(self._drawn.lines if self._order else [Text(out.fit(self._nothing(), width))])
-        header = layout.header(self.fleet, columns, self.project, self.wanted.text, self.away, width)
+        self._board_drawing = layout.draw_board(
+            columns, self.selected, (width, board.size.height), self._now(), self._offsets
+        )
+        board.show(self._board_drawing.lines if self._order else [Text(out.fit(self._empty_text(), width))])
+        header = layout.header_line(self.fleet, columns, self.project, self.session_filter.text, self.away, width)
         self._lines("header").show([header])
-        self._lines("told").show([self._told.line(width, self._now())])
-        self._lines("rule").show([layout.rule(self._drawn.more, width)])
-        self._lines("keys").show([layout.keys(hints((self._session() or {}).get("runtime")), width)])
+        self._lines("status").show([self._status.line(width, self._now())])
+        self._lines("rule").show([layout.separator_line(self._board_drawing.hidden_text, width)])
+        self._lines("keys").show([layout.key_line(key_hints((self._session() or {}).get("runtime")), width)])
         self._draw_preview()
 
     def _draw_preview(self) -> None:
-        session, place = self._session(), self._lines("preview")
-        again = session is not None and session.get("column") != "Done" and session.get("status") not in _ENDED
-        self._look.at(self.selected if self.previewed and not self.away else None, again=again)
+        session, preview = self._session(), self._lines("preview")
+        is_live = (
+            session is not None and session.get("column") != "Done" and session.get("status") not in _STATIC_STATES
+        )
+        self._screen_poller.watch(self.selected if self.is_preview_visible and not self.away else None, is_live=is_live)
         lines = []
         if session is not None:
-            shown = self._screens.get(str(session["id"]))
-            size = (self.size.width, place.size.height)
-            lines = layout.preview(session, self.fleet.asked(str(session["id"])), shown, size, self._now())
-        place.show(lines)
+            screen = self._screens.get(str(session["id"]))
+            size = (self.size.width, preview.size.height)
+            lines = layout.preview_lines(
+                session, self.fleet.questions_of(str(session["id"])), screen, size, self._now()
+            )
+        preview.show(lines)
 
-    def _nothing(self) -> str:
-        if not self.fleet.ready:
+    def _empty_text(self) -> str:
+        if not self.fleet.is_ready:
             return "…"
-        if self.wanted.text:
-            return f"Nothing matches {out.one_line(self.wanted.text)}: Esc takes the filter away."
+        if self.session_filter.text:
+            return f"Nothing matches {out.one_line(self.session_filter.text)}: Esc takes the filter away."
         return 'No sessions here. Start one: ao new "what is to be done"'
 
-    def _lay_out(self, height: int) -> None:
-        shown = self.previewed and height >= 12
-        self._lines("rule").display = self._lines("preview").display = shown
+    def _set_heights(self, height: int) -> None:
+        is_shown = self.is_preview_visible and height >= 12
+        self._lines("rule").display = self._lines("preview").display = is_shown
         self._lines("preview").styles.height = max(4, height // 3)
 
-    def _lines(self, name: str) -> Lines:
-        return self.screen_stack[0].query_one(f"#{name}", Lines)
+    def _lines(self, name: str) -> StaticLines:
+        return self.screen_stack[0].query_one(f"#{name}", StaticLines)
 
     def _session(self) -> Session | None:
         return self.fleet.sessions.get(self.selected or "")
@@ -236,33 +250,33 @@ class Top(App[None]):
     # -- keys ----------------------------------------------------------------------------------------------------------
 
     async def on_event(self, event: events.Event) -> None:
-        """An open dialog gets the keys first; those behind an Enter wait until it is known what it closed."""
+        """Give keys to an open dialog first, and hold those after an Enter until it is handled."""
         if isinstance(event, events.Key) and not event.is_forwarded:
-            if self._held is not None:
-                self._held.append(event)
+            if self._held_keys is not None:
+                self._held_keys.append(event)
                 return
             dialog = self.screen if self.screen_stack and isinstance(self.screen, Dialog) else None
-            if dialog and dialog.takes(event):
+            if dialog and dialog.consume_key(event):
                 return
-            if event.key == "enter" and isinstance(self.focused, Typed | Input):
-                self._held = []
+            if event.key == "enter" and isinstance(self.focused, TextField | Input):
+                self._held_keys = []
         await super().on_event(event)
 
-    async def _go_on(self) -> None:
-        """The Enter is dealt with: so are the keys behind it now."""
-        held, self._held = self._held or [], None
-        for key in held:
+    async def _release_held_keys(self) -> None:
+        """Handle the keys that were held until the Enter was handled."""
+        keys, self._held_keys = self._held_keys or [], None
+        for key in keys:
             await self.on_event(key)
 
-    async def on_typed_done(self, message: Typed.Done) -> None:
-        """What was typed is the dialog's answer."""
+    async def on_text_field_done(self, message: TextField.Done) -> None:
+        """Answer the dialog with the submitted text."""
         if message.text.strip() and isinstance(self.screen, Dialog):
             self.screen.answer(message.text)
-        await self._go_on()
+        await self._release_held_keys()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002 - Textual's shape
-        """The board's keys are for the board: not while a dialog is open, nor while a filter is typed."""
-        if action not in OF_BOARD:
+        """Disable the board's keys while a dialog is open or a filter is typed."""
+        if action not in BOARD_ACTIONS:
             return True
         if isinstance(self.screen, Dialog):
             return False
@@ -272,235 +286,246 @@ class Top(App[None]):
 
     def action_move(self, across: int, down: int) -> None:
         """Select another session."""
-        self.selected = moved(arranged(self.fleet, self.wanted), self.selected, across, down)
+        self.selected = move(arrange(self.fleet, self.session_filter), self.selected, across, down)
         self.redraw()
 
     def on_click(self, event: events.Click) -> None:
-        """Select what was clicked on."""
+        """Select the clicked session."""
         board = self._lines("board")
-        if event.widget is board and (found := self._drawn.at(event.x, event.y)):
-            self.selected = found
+        if event.widget is board and (session := self._board_drawing.session_at(event.x, event.y)):
+            self.selected = session
             self.redraw()
 
     def on_mouse_scroll_down(self) -> None:
-        """The wheel goes through the sessions."""
+        """Select the next session."""
         self.action_move(0, 1)
 
     def on_mouse_scroll_up(self) -> None:
-        """And back."""
+        """Select the previous session."""
         self.action_move(0, -1)
 
     def action_preview(self) -> None:
         """Show or hide the terminal."""
-        self.previewed = not self.previewed
-        self._lay_out(self.size.height)
+        self.is_preview_visible = not self.is_preview_visible
+        self._set_heights(self.size.height)
         self.redraw()
 
     def action_filter(self) -> None:
-        """Type which sessions are shown."""
-        field = self._typing(True)
-        field.value = self.wanted.text
+        """Open the filter field."""
+        field = self._show_filter_field(True)
+        field.value = self.session_filter.text
         field.cursor_position = len(field.value)
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Show them while it is typed."""
+        """Filter the sessions while typing."""
         if self.focused is event.input:
             self._filter(event.value)
 
     async def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Back to the board."""
+        """Apply the filter and return to the board."""
         self._filter(event.value)
-        self._typing(False)
-        await self._go_on()
+        self._show_filter_field(False)
+        await self._release_held_keys()
 
     def action_unfilter(self) -> None:
-        """Show all of them again."""
+        """Show all sessions again."""
         self._filter("")
-        self._typing(False)
+        self._show_filter_field(False)
 
-    def _typing(self, on: bool) -> Input:
+    def _show_filter_field(self, is_on: bool) -> Input:
         field = self.query_one("#filter", Input)
-        field.display, field.disabled = on, not on
-        self._lines("told").display = not on
-        self.screen.set_focus(field if on else None)
+        field.display, field.disabled = is_on, not is_on
+        self._lines("status").display = not is_on
+        self.screen.set_focus(field if is_on else None)
         return field
 
     def _filter(self, text: str) -> None:
-        self.wanted = Filter(text, self.project)
+        self.session_filter = Filter(text, self.project)
         self.redraw()
 
     # -- what is done to a session -------------------------------------------------------------------------------------
 
-    def _chosen(self) -> Session | None:
+    def _require_session(self) -> Session | None:
         session = self._session()
         if session is None:
-            self.tell("no session is selected", bad=True)
+            self.show_status("no session is selected", is_error=True)
         return session
 
-    def do(self, act: Act, then: Callable[[], None] | None = None) -> None:
-        """Have it done by a thread of its own, and tell what came of it."""
+    def perform(self, action: Action, then: Callable[[], None] | None = None) -> None:
+        """Run an action in its own thread and show its result."""
 
-        def run() -> None:
+        def work() -> None:
             try:
                 with self._connect() as ao:
-                    self._post(Told(act(ao), then=then))
+                    self._post(ActionDone(action(ao), then=then))
             except AoError as error:
-                self._post(Told(str(error), bad=True))
-            except Exception as error:  # a defect is told like any error; the board goes on
-                self._post(Told(f"unexpected {type(error).__name__}: {error}", bad=True))
+                self._post(ActionDone(str(error), is_error=True))
+            except Exception as error:  # a defect is shown like any error; the board goes on
+                self._post(ActionDone(f"unexpected {type(error).__name__}: {error}", is_error=True))
 
-        threading.Thread(target=run, daemon=True).start()
+        threading.Thread(target=work, daemon=True).start()
 
-    def ask(self, dialog: Dialog, use: Callable[[str], None]) -> None:
-        """Use what a dialog is answered, if it is."""
-        dialog.use = use
+    def ask(self, dialog: Dialog, handler: Callable[[str], None]) -> None:
+        """Open a dialog whose answer is passed to the handler."""
+        dialog.answer_handler = handler
         self.push_screen(dialog)
 
-    def sure(self, question: str, more: str, act: Act) -> None:
-        """Do it if the person says yes."""
-        self.ask(Dialog(out.one_line(question), [Text(out.one_line(more))], YES), lambda _: self.do(act))
+    def confirm(self, question: str, details: str, action: Action) -> None:
+        """Run the action if the person answers yes."""
+        self.ask(
+            Dialog(out.one_line(question), [Text(out.one_line(details))], YES_NO_KEYS), lambda _: self.perform(action)
+        )
 
     def action_attach(self) -> None:
-        """Its real terminal, here."""
-        if session := self._chosen():
-            self._step_out("attach", str(session["id"]))
+        """Attach to the selected session's terminal here."""
+        if session := self._require_session():
+            self._run_command_here("attach", str(session["id"]))
 
     def action_edit(self) -> None:
-        """Its workspace in the person's editor."""
-        if session := self._chosen():
-            self._step_out("open", str(session["id"]), "--editor")
+        """Open the selected session's workspace in the editor."""
+        if session := self._require_session():
+            self._run_command_here("open", str(session["id"]), "--editor")
 
-    def _step_out(self, *argv: str) -> None:
-        """Leave the terminal to a command of `ao`, and come back."""
+    def _run_command_here(self, *argv: str) -> None:
+        """Run an `ao` command on this terminal, then return to the board."""
         if self.is_headless:
-            problem = self._here(actions.command(*argv), self.no_color)
+            problem = self._run_here(actions.ao_command(*argv), self.no_color)
         else:
             with self.suspend():
-                problem = self._here(actions.command(*argv), self.no_color)
-        self.tell(problem or f"back from {argv[1]}", bad=bool(problem))
+                problem = self._run_here(actions.ao_command(*argv), self.no_color)
+        self.show_status(problem or f"back from {argv[1]}", is_error=bool(problem))
         self.redraw()
 
     def action_open(self) -> None:
-        """A window of its own."""
-        if session := self._chosen():
+        """Open the selected session in a new window."""
+        if session := self._require_session():
             name = str(session["id"])
-            self.do(lambda _: actions.open_window(name))
+            self.perform(lambda _: actions.open_window(name))
 
     def action_send(self) -> None:
-        """A message."""
-        if session := self._chosen():
+        """Send a message to the selected session."""
+        if session := self._require_session():
             self.send(str(session["id"]))
 
     def send(self, name: str) -> None:
-        """Type a message to a session."""
+        """Ask for a message and send it to a session."""
         self.ask(
-            Dialog(f"Message to {name}", [], {}, typed=True),
-            lambda text: self.do(lambda ao: actions.send(ao, name, text)),
+            Dialog(f"Message to {name}", [], {}, has_text_field=True),
+            lambda text: self.perform(lambda ao: actions.send(ao, name, text)),
         )
 
     def action_answer(self) -> None:
-        """The oldest thing that it asks."""
-        if session := self._chosen():
-            asked = self.fleet.asked(str(session["id"]))
-            if asked:
-                self._answer(str(session["id"]), asked[0])
+        """Answer the selected session's oldest question."""
+        if session := self._require_session():
+            questions = self.fleet.questions_of(str(session["id"]))
+            if questions:
+                self._answer(str(session["id"]), questions[0])
             else:
-                self.tell(f"{session['id']} asks nothing; s sends it a message")
+                self.show_status(f"{session['id']} asks nothing; s sends it a message")
 
     def _answer(self, name: str, question: Question) -> None:
         kind = str(question.get("kind"))
         title = f"{name} asks ({kind}, {out.age(question.get('since'), self._now())})"
         body = [Text(out.one_line(line), "dim") for line in question.get("context") or ()]
-        body += [Text(line, "bold") for line in layout.lines_of(question.get("text") or "")]
+        body += [Text(line, "bold") for line in layout.clean_lines(question.get("text") or "")]
         if reason := (question.get("permission") or {}).get("reason"):
             body.append(Text(f"why: {out.one_line(reason)}"))
 
-        def give(decision: str, text: str) -> None:
-            self.do(lambda ao: actions.answer(ao, name, question, decision, text))
+        def post_answer(decision: str, text: str) -> None:
+            self.perform(lambda ao: actions.answer(ao, name, question, decision, text))
 
-        def decided(answer: str) -> None:
+        def on_decision(answer: str) -> None:
             if answer == "text":
-                self.ask(Dialog(title, body, {}, typed=True), lambda text: give("", text))
+                self.ask(Dialog(title, body, {}, has_text_field=True), lambda text: post_answer("", text))
             else:
-                give(answer, "")
+                post_answer(answer, "")
 
         if keys := DECISIONS.get(kind):
-            self.ask(Dialog(title, body, keys), decided)
+            self.ask(Dialog(title, body, keys), on_decision)
         else:
-            self.ask(Dialog(title, body, {}, typed=True), lambda text: give("", text))
+            self.ask(Dialog(title, body, {}, has_text_field=True), lambda text: post_answer("", text))
 
     def action_diff(self) -> None:
-        """Its change, to be read and judged."""
-        if not (session := self._chosen()):
+        """Show the selected session's change for review."""
+        if not (session := self._require_session()):
             return
         name = str(session["id"])
-        found: list[tuple[str, str]] = []
+        change: list[tuple[str, str]] = []
 
         def read(ao: Client) -> str:
-            found.extend(actions.change(ao, name))
+            change.extend(actions.change_lines(ao, name))
             return ""
 
         def show() -> None:
-            lines = [Text(text, style) for text, style in found]
-            self.ask(Dialog(f"{name}: its change", lines, OF_CHANGE, full=True), lambda key: self._judged(name, key))
+            lines = [Text(text, style) for text, style in change]
+            self.ask(
+                Dialog(f"{name}: its change", lines, CHANGE_KEYS, is_full_screen=True),
+                lambda key: self._act_on_change(name, key),
+            )
 
-        self.do(read, show)
+        self.perform(read, show)
 
-    def _judged(self, name: str, key: str) -> None:
+    def _act_on_change(self, name: str, key: str) -> None:
         {"approve": self.approve, "changes": self.changes, "merge": self.merge, "send": self.send}[key](name)
 
     def action_approve(self) -> None:
-        """It is good."""
-        if session := self._chosen():
+        """Approve the selected session's change."""
+        if session := self._require_session():
             self.approve(str(session["id"]))
 
     def approve(self, name: str) -> None:
-        """Approve a session's change."""
-        self.sure(
-            f"Approve the change of {name}?", self._pull(name), lambda ao: actions.review(ao, name, "approved", "")
+        """Approve a session's change after a confirmation."""
+        self.confirm(
+            f"Approve the change of {name}?",
+            self._pull_request_summary(name),
+            lambda ao: actions.review(ao, name, "approved", ""),
         )
 
     def action_changes(self) -> None:
-        """It is not good yet."""
-        if session := self._chosen():
+        """Request changes from the selected session."""
+        if session := self._require_session():
             self.changes(str(session["id"]))
 
     def changes(self, name: str) -> None:
-        """Type what is to be different."""
+        """Ask what to change and request it from a session."""
         self.ask(
-            Dialog(f"What is to change in {name}?", [], {}, typed=True),
-            lambda text: self.do(lambda ao: actions.review(ao, name, "changes_requested", text)),
+            Dialog(f"What is to change in {name}?", [], {}, has_text_field=True),
+            lambda text: self.perform(lambda ao: actions.review(ao, name, "changes_requested", text)),
         )
 
     def action_merge(self) -> None:
-        """Let it land."""
-        if session := self._chosen():
+        """Merge the selected session's change."""
+        if session := self._require_session():
             self.merge(str(session["id"]))
 
     def merge(self, name: str) -> None:
-        """Let a session's change land, if that is meant."""
+        """Merge a session's change after a confirmation."""
         base = self.fleet.sessions.get(name, {}).get("base")
-        self.sure(f"Merge the change of {name} into {base}?", self._pull(name), lambda ao: actions.merge(ao, name))
+        self.confirm(
+            f"Merge the change of {name} into {base}?",
+            self._pull_request_summary(name),
+            lambda ao: actions.merge(ao, name),
+        )
 
-    def _pull(self, name: str) -> str:
-        shown = pull_text(self.fleet.sessions.get(name, {}))
+    def _pull_request_summary(self, name: str) -> str:
+        pull_request = pull_request_text(self.fleet.sessions.get(name, {}))
         title = out.one_line(self.fleet.sessions.get(name, {}).get("title") or "")
-        return f"{shown} {title}" if shown else "It has no pull request yet."
+        return f"{pull_request} {title}" if pull_request else "It has no pull request yet."
 
     def action_stop(self) -> None:
-        """End its agent, if that is meant."""
-        if session := self._chosen():
+        """Stop the selected session after a confirmation."""
+        if session := self._require_session():
             name = str(session["id"])
-            more = "Everything unsaved is saved first, its workspace is removed then; r brings it back."
-            self.sure(f"Stop {name}?", more, lambda ao: actions.stop(ao, name))
+            details = "Everything unsaved is saved first, its workspace is removed then; r brings it back."
+            self.confirm(f"Stop {name}?", details, lambda ao: actions.stop(ao, name))
 
     def action_restore(self) -> None:
-        """Bring it back."""
-        if session := self._chosen():
+        """Restore the selected session."""
+        if session := self._require_session():
             name = str(session["id"])
-            self.do(lambda ao: actions.restore(ao, name))
+            self.perform(lambda ao: actions.restore(ao, name))
 
     def action_keys(self) -> None:
-        """What there is to press."""
+        """Show the keys."""
         lines = [Text(f"{key:<10} {what}") for key, what in KEYS]
         self.ask(Dialog("Keys", lines, {"q": ("back", "")}), lambda _: None)

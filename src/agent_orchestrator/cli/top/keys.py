@@ -1,4 +1,4 @@
-"""Which key does what: on the board, and in its dialogs."""
+"""The keys of the board and of its dialogs."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ KEYS = (
     ("q", "quit; sessions run on"),
 )
 ATTACH = "Enter attach"
-HINTS = (
+KEY_HINTS = (
     *("? keys", "q quit", "/ filter", ATTACH, "s send", "a answer", "d diff", "m merge", "x stop"),
     *("A approve", "c request changes", "r restore", "o open"),
 )
-"""What stands in the last line, as far as there is room."""
+"""Hints for the last line, as many as fit."""
 
 
-def hints(runtime: str | None) -> list[str]:
-    """They, for a session on this runtime: tmux itself shows the key that leaves its terminal, the others cannot."""
+def key_hints(runtime: str | None) -> list[str]:
+    """Return the hints for a session on this runtime: tmux shows its detach key, for others it is added."""
     leaving = "" if runtime in (None, "tmux") else " (Ctrl-] leaves it)"
-    return [f"{hint}{leaving}" if hint == ATTACH else hint for hint in HINTS]
+    return [f"{hint}{leaving}" if hint == ATTACH else hint for hint in KEY_HINTS]
 
 
-OF_CHANGE: Keys = {
+CHANGE_KEYS: Keys = {
     "A": ("approve", "approve"),
     "c": ("request changes", "changes"),
     "m": ("merge", "merge"),
@@ -82,6 +82,6 @@ BOARD_KEYS = (
     ("question_mark", "keys"),
     ("q", "quit"),
 )
-"""What they do is done before the next key is looked at, so that what is typed at once reaches the dialog that it opens."""
-OF_BOARD = frozenset(action.partition("(")[0] for _, action in BOARD_KEYS)
-YES: Keys = {"y": ("yes", "yes"), "n": ("no", "")}
+"""The action of a key ends before the next key is handled, so that keys typed quickly reach the dialog that it opens."""
+BOARD_ACTIONS = frozenset(action.partition("(")[0] for _, action in BOARD_KEYS)
+YES_NO_KEYS: Keys = {"y": ("yes", "yes"), "n": ("no", "")}

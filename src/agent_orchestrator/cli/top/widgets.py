@@ -1,4 +1,4 @@
-"""What draws: lines that stay, lines that scroll, and the dialogs that are made of them."""
+"""Widgets of the board: fixed lines, scrollable lines, and the dialogs made of them."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ from textual.widget import Widget
 from textual.widgets import TextArea
 
 Keys = Mapping[str, tuple[str, str]]
-"""Key → what it means, and what it answers."""
+"""Key → its label, and the answer that it gives."""
 
 
-class Lines(Widget):
-    """Lines of text as they are."""
+class StaticLines(Widget):
+    """Fixed lines of text."""
 
     class Sized(Message):
-        """There is more room, or less."""
+        """Posted when the widget's size has changed."""
 
     def __init__(self, name: str) -> None:
         super().__init__(id=name)
         self.lines: list[Text] = []
 
     def show(self, lines: Sequence[Text]) -> None:
-        """Show these from now on."""
+        """Show these lines."""
         if [*lines] != self.lines or any(a.style != b.style for a, b in zip(lines, self.lines, strict=True)):
             self.lines = [*lines]
             self.refresh()
 
     def on_resize(self) -> None:
-        """Have it drawn for its new size."""
+        """Post a message so that the lines are drawn for the new size."""
         self.post_message(self.Sized())
 
     def render_line(self, y: int) -> Strip:
-        """One of them, cut or filled to the width."""
+        """Return one line, cut or padded to the width."""
         text = self.lines[y] if y < len(self.lines) else Text()
         return _strip(text, self.app.console).adjust_cell_length(self.size.width)
 
 
-class Pages(ScrollView, can_focus=True):
+class ScrollableLines(ScrollView, can_focus=True):
     """Any number of lines, scrolled by keys and wheel."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -66,18 +66,18 @@ class Pages(ScrollView, can_focus=True):
         self.lines = [*lines]
 
     def on_mount(self) -> None:
-        """Say how large it is."""
+        """Set the size of the content."""
         self.virtual_size = Size(max((line.cell_len for line in self.lines), default=0), len(self.lines))
 
     def render_line(self, y: int) -> Strip:
-        """One of them, where it is scrolled to."""
+        """Return one line at the scroll offset."""
         x, first = self.scroll_offset
         text = self.lines[first + y] if first + y < len(self.lines) else Text()
         return _strip(text, self.app.console).crop_extend(x, x + self.size.width, None)
 
 
 class Dialog(ModalScreen[str]):
-    """Something to read, and keys that answer it; Escape answers nothing, which is the empty string."""
+    """Text to read and keys that answer it; Escape gives the empty answer."""
 
     AUTO_FOCUS = None
 
@@ -86,92 +86,104 @@ class Dialog(ModalScreen[str]):
     Dialog { align: center middle; }
     Dialog Vertical { width: 90%; max-width: 110; height: auto; max-height: 100%; border: solid ansi_default; padding: 0 1; }
     Dialog Vertical.full { width: 100%; max-width: 100%; height: 100%; max-height: 100%; border: none; padding: 0; }
-    Dialog Pages { scrollbar-size: 1 1; }
-    Dialog .full Pages { height: 1fr; }
-    Dialog Lines { height: 1; }
+    Dialog ScrollableLines { scrollbar-size: 1 1; }
+    Dialog .full ScrollableLines { height: 1fr; }
+    Dialog StaticLines { height: 1; }
     Dialog TextArea { height: 5; border: none; border-top: solid ansi_default; padding: 0; }
     """
 
     def __init__(
-        self, title: str, body: Sequence[Text], keys: Keys, *, full: bool = False, typed: bool = False
+        self,
+        title: str,
+        body: Sequence[Text],
+        keys: Keys,
+        *,
+        is_full_screen: bool = False,
+        has_text_field: bool = False,
     ) -> None:
         super().__init__()
         self.heading = title
         self.body = [*body]
         self.keys = keys
-        self.full = full
-        self.escape_input = typed
-        self.use: Callable[[str], None] = lambda _: None
-        """What is done with the answer, if it is answered."""
-        self._early: list[events.Key] | None = []
-        """Keys that came before it was on the screen; none: it is."""
+        self.is_full_screen = is_full_screen
+        self.has_text_field = has_text_field
+        self.answer_handler: Callable[[str], None] = lambda _: None
+        """Called with the answer, unless it is empty."""
+        self._early_keys: list[events.Key] | None = []
+        """Keys that arrived before the dialog was on the screen; None once it is."""
 
     def compose(self) -> ComposeResult:
-        """Its title, what is to be read, where to type, and the keys."""
-        width = self.app.size.width if self.full else min(110, self.app.size.width * 9 // 10) - 6
-        body = self.body if self.full else [part for line in self.body for part in _wrapped(line, max(width, 10))]
-        with Vertical(classes="full" if self.full else ""):
-            yield (title := Lines("title"))
-            yield Pages(body)
-            if self.escape_input:
-                yield Typed()
-            yield (keys := Lines("keys"))
+        """Yield the title, the text, the text field and the keys."""
+        width = self.app.size.width if self.is_full_screen else min(110, self.app.size.width * 9 // 10) - 6
+        body = (
+            self.body
+            if self.is_full_screen
+            else [part for line in self.body for part in _wrapped(line, max(width, 10))]
+        )
+        with Vertical(classes="full" if self.is_full_screen else ""):
+            yield (title := StaticLines("title"))
+            yield ScrollableLines(body)
+            if self.has_text_field:
+                yield TextField()
+            yield (keys := StaticLines("keys"))
         title.show([Text(self.heading, "bold")])
-        shown = [f"{key} {what}" for key, (what, _) in self.keys.items()]
-        typed = ["Enter sends", "Ctrl+J new line"] if self.escape_input else []
-        keys.show([Text("   ".join([*typed, *shown, "Esc back"]), "dim")])
+        key_texts = [f"{key} {meaning}" for key, (meaning, _) in self.keys.items()]
+        text_field_hints = ["Enter sends", "Ctrl+J new line"] if self.has_text_field else []
+        keys.show([Text("   ".join([*text_field_hints, *key_texts, "Esc back"]), "dim")])
 
     def on_mount(self) -> None:
-        """Keys go to where one types, else to what is read."""
+        """Set the height and schedule the focus."""
         self._fit()
-        self.app.call_later(self._begin)
+        self.app.call_later(self._take_focus)
 
-    async def _begin(self) -> None:
-        """Keys go to where one types, else to what is read; first those that came already."""
-        self.set_focus(self.query_one(Typed if self.escape_input else Pages))
-        early, self._early = self._early or [], None
-        for key in early:
+    async def _take_focus(self) -> None:
+        """Focus the text field or the text, then handle the keys that arrived early."""
+        self.set_focus(self.query_one(TextField if self.has_text_field else ScrollableLines))
+        keys, self._early_keys = self._early_keys or [], None
+        for key in keys:
             await self.app.on_event(key)
 
-    def takes(self, event: events.Key) -> bool:
-        """Is this key used up, or kept until the dialog is on the screen? Otherwise it goes to where the focus is."""
-        if self._early is not None:
-            self._early.append(event)
+    def consume_key(self, event: events.Key) -> bool:
+        """Return whether this key was handled, or kept until the dialog is on the screen; otherwise the focused widget gets it."""
+        if self._early_keys is not None:
+            self._early_keys.append(event)
             return True
         pressed = event.character or event.key
         if event.key == "escape":
             self.answer("")
-        elif not self.escape_input and pressed in self.keys:
+        elif not self.has_text_field and pressed in self.keys:
             self.answer(self.keys[pressed][1])
         else:
             return False
         return True
 
     def answer(self, text: str) -> None:
-        """Be gone, and have the answer used."""
+        """Close the dialog and pass its answer on."""
         self.dismiss(text)
         if text:
-            self.use(text)
+            self.answer_handler(text)
 
     def on_resize(self) -> None:
-        """Title and keys stay on the screen, however long the rest is."""
+        """Keep title and keys on the screen, however long the text is."""
         self._fit()
 
     def _fit(self) -> None:
-        pages = self.query_one(Pages)
-        if not self.full:
-            pages.styles.height = max(0, min(len(pages.lines), self.app.size.height - (9 if self.escape_input else 4)))
+        pages = self.query_one(ScrollableLines)
+        if not self.is_full_screen:
+            pages.styles.height = max(
+                0, min(len(pages.lines), self.app.size.height - (9 if self.has_text_field else 4))
+            )
 
     def action_leave(self) -> None:
-        """Answer nothing."""
+        """Close the dialog without an answer."""
         self.answer("")
 
 
-class Typed(TextArea):
-    """Text of one's own: Enter is done, Ctrl+J a new line; what is pasted stays in one piece."""
+class TextField(TextArea):
+    """A text field: Enter submits, Ctrl+J starts a new line; a paste stays in one piece."""
 
     class Done(Message):
-        """It is finished."""
+        """Posted when the text is submitted."""
 
         def __init__(self, text: str) -> None:
             super().__init__()
@@ -194,7 +206,7 @@ class Typed(TextArea):
 
 
 def _strip(text: Text, console: Console) -> Strip:
-    """A line as it is drawn; a text's own style is but a default until it is laid over its parts."""
+    """Return a line as a strip; the text's own style is applied below the styles of its parts."""
     drawn = text.copy()
     drawn.stylize_before(text.style)
     return Strip(drawn.render(console))

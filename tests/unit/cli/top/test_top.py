@@ -13,7 +13,7 @@ from textual import events
 from textual.binding import BindingsMap
 
 from agent_orchestrator.cli.top import actions, app, layout
-from agent_orchestrator.cli.top.fleet import Card, Filter, Fleet, arranged, chosen, moved
+from agent_orchestrator.cli.top.fleet import Card, Filter, Fleet, arrange, choose, move
 from agent_orchestrator.cli.top.keys import KEYS
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.scripted import Daemon, Reply, daemon_at, problem, session
@@ -168,12 +168,12 @@ async def test_keys_right_behind_the_end_of_a_filter_go_to_the_board(daemon: Dae
         await shown(pilot, "Needs you (3)")
         at_once(board, "slash", *"status:", "enter", "j", "j", "question_mark")
         await shown(pilot, "these keys")
-        assert (board.wanted.text, board.selected) == ("status:", "app-read-me")
+        assert (board.session_filter.text, board.selected) == ("status:", "app-read-me")
         await pilot.press("escape")
         at_once(board, "escape", "slash", *"docs", "escape", "k")
         await until(pilot, lambda: board.selected == "app-ask")
         await shown(pilot, "Needs you (3)", "Ready to merge (1)")
-        assert board.wanted.text == ""
+        assert board.session_filter.text == ""
 
 
 async def test_nothing_is_sent_by_escape_or_without_words(daemon: Daemon) -> None:
@@ -318,8 +318,8 @@ async def test_attach_leaves_the_terminal_to_the_session_and_comes_back(daemon: 
 
 def test_what_a_command_says_went_wrong_is_told_and_no_color_handed_on(capfd: pytest.CaptureFixture[str]) -> None:
     program = "import os, sys; print(os.environ.get('NO_COLOR')); sys.stderr.write('one\\nao: it \\x1b[1mfailed\\n'); sys.exit({})"
-    assert actions.here([sys.executable, "-c", program.format(3)], True) == "it [1mfailed"
-    assert actions.here([sys.executable, "-c", program.format(0)], True) == ""
+    assert actions.run_here([sys.executable, "-c", program.format(3)], True) == "it [1mfailed"
+    assert actions.run_here([sys.executable, "-c", program.format(0)], True) == ""
     assert capfd.readouterr().out == "1\n1\n"
 
 
@@ -439,9 +439,9 @@ async def test_quit(daemon: Daemon) -> None:
 def test_a_defect_is_one_line_too(daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     Board(daemon)
     daemon.route("GET", "/api/projects", {"projects": [], "here": None})
-    monkeypatch.setattr("agent_orchestrator.cli.top.interactive", lambda: True)
+    monkeypatch.setattr("agent_orchestrator.cli.top.is_interactive", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(layout, "header", lambda *_: 1 // 0)
+    monkeypatch.setattr(layout, "header_line", lambda *_: 1 // 0)
     real = app.Top.run
     monkeypatch.setattr(app.Top, "run", lambda self: real(self, headless=True))
     ran = run("top")
@@ -455,13 +455,13 @@ def test_outside_a_terminal_it_is_one_line(daemon: Daemon, run: Run) -> None:
 
 
 def test_a_terminal_that_cannot_be_drawn_on_is_none(daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent_orchestrator.cli.top.interactive", lambda: True)
+    monkeypatch.setattr("agent_orchestrator.cli.top.is_interactive", lambda: True)
     monkeypatch.setenv("TERM", "dumb")
     assert run("top").code == 2 and daemon.requests == []
 
 
 def test_a_project_that_is_not_known_is_refused(daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent_orchestrator.cli.top.interactive", lambda: True)
+    monkeypatch.setattr("agent_orchestrator.cli.top.is_interactive", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     daemon.route("GET", "/api/projects", {"projects": [{"id": "app"}], "here": "app"})
     ran = run("top", "-p", "web")
@@ -481,7 +481,7 @@ def test_a_project_that_is_not_known_is_refused(daemon: Daemon, run: Run, monkey
 def test_the_scope_is_that_of_other_commands(
     daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch, argv: list[str], here: str | None, project: str | None
 ) -> None:
-    monkeypatch.setattr("agent_orchestrator.cli.top.interactive", lambda: True)
+    monkeypatch.setattr("agent_orchestrator.cli.top.is_interactive", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     began: list[str | None] = []
     monkeypatch.setattr(app.Top, "run", lambda self: began.append(self.project))
@@ -503,55 +503,55 @@ def test_its_help_loads_nothing_of_textual() -> None:
 
 
 def fleet(*sessions: dict[str, Any]) -> Fleet:
-    return Fleet().after({"complete": True, "sessions": list(sessions), "questions": [], "overview": {}})
+    return Fleet().updated({"complete": True, "sessions": list(sessions), "questions": [], "overview": {}})
 
 
 def test_a_frame_that_is_not_complete_changes_only_what_it_tells() -> None:
     before = fleet(session("a"), session("b"))
-    after = before.after({"complete": False, "sessions": [session("b", status="idle")], "questions": None})
-    assert [each["status"] for each in after.sessions.values()] == ["working", "idle"] and after.ready
-    assert list(after.after({"complete": True, "sessions": [session("c")]}).sessions) == ["app-c"]
+    after = before.updated({"complete": False, "sessions": [session("b", status="idle")], "questions": None})
+    assert [each["status"] for each in after.sessions.values()] == ["working", "idle"] and after.is_ready
+    assert list(after.updated({"complete": True, "sessions": [session("c")]}).sessions) == ["app-c"]
 
 
 def test_one_that_asks_is_not_quiet() -> None:
     idle = session("a", status="idle", column="Needs you")
-    asked = fleet(idle).after({"questions": [{"session": "app-a"}]})
-    assert [arranged(each, Filter())["Needs you"][0].quiet for each in (fleet(idle), asked)] == [True, False]
+    asked = fleet(idle).updated({"questions": [{"session": "app-a"}]})
+    assert [arrange(each, Filter())["Needs you"][0].is_quiet for each in (fleet(idle), asked)] == [True, False]
 
 
 def test_the_selection_goes_to_a_neighbour_when_its_session_is_gone() -> None:
     three = ["app-a", "app-b", "app-c"]
-    columns = arranged(fleet(session("a"), session("c")), Filter())
-    assert chosen(columns, "app-b", three) == "app-c"
-    assert chosen(columns, "app-c", three) == "app-c"
-    assert chosen(arranged(fleet(session("a")), Filter()), "app-c", three) == "app-a"
-    assert chosen(arranged(fleet(), Filter()), "app-c", three) is None
-    assert chosen(columns, None, []) == "app-a"
+    columns = arrange(fleet(session("a"), session("c")), Filter())
+    assert choose(columns, "app-b", three) == "app-c"
+    assert choose(columns, "app-c", three) == "app-c"
+    assert choose(arrange(fleet(session("a")), Filter()), "app-c", three) == "app-a"
+    assert choose(arrange(fleet(), Filter()), "app-c", three) is None
+    assert choose(columns, None, []) == "app-a"
 
 
 def test_moving_skips_empty_columns_and_stays_on_the_board() -> None:
-    columns = arranged(
+    columns = arrange(
         fleet(session("n", column="Needs you"), session("n2", column="Needs you"), session("d", column="Done")),
         Filter(),
     )
-    assert moved(columns, "app-n2", 1, 0) == "app-d" == moved(columns, "app-d", 1, 0)
-    assert moved(columns, "app-d", -1, 0) == "app-n"
-    assert moved(columns, "app-n", 0, 10) == "app-n2" and moved(columns, "app-n2", 0, -10) == "app-n"
-    assert moved(columns, None, 0, 1) == "app-n" and moved(arranged(fleet(), Filter()), None, 0, 1) is None
+    assert move(columns, "app-n2", 1, 0) == "app-d" == move(columns, "app-d", 1, 0)
+    assert move(columns, "app-d", -1, 0) == "app-n"
+    assert move(columns, "app-n", 0, 10) == "app-n2" and move(columns, "app-n2", 0, -10) == "app-n"
+    assert move(columns, None, 0, 1) == "app-n" and move(arrange(fleet(), Filter()), None, 0, 1) is None
 
 
 def test_scrolling_moves_as_little_as_can_be() -> None:
-    assert layout.scrolled(0, 4, 5, 10) == 0
-    assert layout.scrolled(0, 5, 5, 10) == 1
-    assert layout.scrolled(3, 4, 5, 10) == 3
-    assert layout.scrolled(3, 2, 5, 10) == 2
-    assert layout.scrolled(9, None, 5, 10) == 5
-    assert layout.scrolled(3, 1, 5, 2) == 0
+    assert layout.scroll_offset(0, 4, 5, 10) == 0
+    assert layout.scroll_offset(0, 5, 5, 10) == 1
+    assert layout.scroll_offset(3, 4, 5, 10) == 3
+    assert layout.scroll_offset(3, 2, 5, 10) == 2
+    assert layout.scroll_offset(9, None, 5, 10) == 5
+    assert layout.scroll_offset(3, 1, 5, 2) == 0
 
 
 def test_what_is_said_of_one() -> None:
     said = [
-        layout.what(Card(session("a", **more), quiet))
+        layout.main_text(Card(session("a", **more), quiet))
         for more, quiet in (
             ({"waitingFor": "x", "says": "y"}, False),
             ({"waitingFor": "x", "says": "y"}, True),
@@ -569,5 +569,9 @@ def test_a_screen_is_shown_without_its_empty_stretches() -> None:
 
 
 def test_a_line_of_a_list_is_one_text() -> None:
-    drawn = layout.board(arranged(fleet(session("a")), Filter()), "app-a", (80, 5), NOW, {})
-    assert [type(line) for line in drawn.lines] == [Text, Text] and drawn.at(3, 1) == "app-a" and drawn.at(3, 0) is None
+    drawn = layout.draw_board(arrange(fleet(session("a")), Filter()), "app-a", (80, 5), NOW, {})
+    assert (
+        [type(line) for line in drawn.lines] == [Text, Text]
+        and drawn.session_at(3, 1) == "app-a"
+        and drawn.session_at(3, 0) is None
+    )

@@ -1,1 +1,1 @@
-"""A working plugin for each slot, to begin with. Each is the whole of a new package's code."""
+"""A working plugin for each slot, each the whole code of a new package."""

@@ -24,7 +24,7 @@ echo '{"event": "done", "summary": "wrote the task down"}' >>"$AO_SPOOL"
 
 
 class TheClass(Agent):
-    """Runs a few lines of shell; put your own CLI in their place."""
+    """Runs a few lines of shell; replace them with your own CLI."""
 
     name = "the-name"
     permissions: ClassVar = ["processes"]
@@ -37,12 +37,12 @@ class TheClass(Agent):
         self._host = host
 
     async def detect(self) -> InstalledAgent | None:
-        """Is the program here?"""
+        """Return the program's path, or None if it is not installed."""
         path = self._host.which(self._program)
         return InstalledAgent(path) if path else None
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
-        """The program, by its full path, and its arguments. The task is `context.prompt`, and in `$AO_TASK_FILE`."""
+        """Return the program's full path and arguments. The task is `context.prompt`, and in `$AO_TASK_FILE`."""
         path = self._host.which(self._program, context.env.get("PATH"))
         if path is None:
             raise Missing(f"the program {self._program} is not installed", "install it, or set `program`")

@@ -1,4 +1,4 @@
-"""the-name: tells people by a POST of JSON to an address."""
+"""the-name: notify people by a POST of JSON to a URL."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from agent_orchestrator.protocols import (
 
 
 class TheClass(Notifier):
-    """Sends `{title, text, level, session, url}`; make of it what your service wants."""
+    """Sends `{title, text, level, session, url}`; change it to what your service expects."""
 
     name = "the-name"
     permissions: ClassVar = ["network", "secrets"]
@@ -32,7 +32,7 @@ class TheClass(Notifier):
             raise UsageError("notifiers.the-name.url is no address of the web", "write url: https://…")
 
     async def notify(self, notification: Notification) -> None:
-        """Send it; what may work later is `Temporary`, what may have arrived is `Doubtful`."""
+        """Send the notification; raise `Temporary` if a retry may work, `Doubtful` if it may have arrived."""
         await asyncio.to_thread(self._post, _payload(notification))
 
     def _post(self, payload: Mapping[str, Any]) -> None:
@@ -49,12 +49,12 @@ class TheClass(Notifier):
         except TimeoutError:
             raise Doubtful("the-name did not answer in time", "it is tried again by itself") from None
         except OSError as error:
-            said = one_line(str(getattr(error, "reason", error)))
-            raise Temporary(f"the-name could not be reached: {said}", "check the network") from None
+            reason = one_line(str(getattr(error, "reason", error)))
+            raise Temporary(f"the-name could not be reached: {reason}", "check the network") from None
 
 
 def _payload(notification: Notification) -> dict[str, Any]:
-    """Words may be a stranger's: control characters go, and nothing of them is markup."""
+    """Return the JSON to send. The texts may be untrusted: control characters are removed, and no markup is used."""
     return {
         "title": one_line(notification.title, 200) or "Agent Orchestrator",
         "text": clean_text(notification.message)[:4000],

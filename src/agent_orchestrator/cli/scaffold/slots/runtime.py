@@ -1,4 +1,4 @@
-"""the-name: agents in terminals of our own, at a lower priority than everything else on the machine."""
+"""the-name: run agents in terminals of our own, at a lower priority than everything else on the machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agent_orchestrator.protocols import Handle, Host, LaunchSpec
 
 
 class TheClass(Process):
-    """The `process` runtime, with `nice` before each command. Another kind inherits from `Runtime` and gives all its methods itself."""
+    """The `process` runtime with `nice` before each command. Another kind implements all methods of `Runtime` itself."""
 
     name = "the-name"
     sockets = "the-name"
@@ -24,7 +24,7 @@ class TheClass(Process):
         self._by = str(config.get("by", 10))
 
     async def launch(self, spec: LaunchSpec) -> Handle:
-        """Start it, or find what an earlier call with this session and generation started."""
+        """Start the command, or return what an earlier call with this session and generation started."""
         if self._nice is None:
             raise Missing("the program nice is not installed", "install coreutils")
         return await super().launch(replace(spec, argv=(self._nice, "-n", self._by, *spec.argv)))

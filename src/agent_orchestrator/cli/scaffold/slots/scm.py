@@ -26,7 +26,7 @@ from agent_orchestrator.protocols import (
 
 
 class TheClass(SCM):
-    """A forge of files; put calls of your forge's API in the place of `_load`, `_save` and `_git`."""
+    """A forge of files; replace `_load`, `_save` and `_git` with calls of your forge's API."""
 
     name = "the-name"
     permissions: ClassVar = ["files", "processes"]
@@ -42,75 +42,81 @@ class TheClass(SCM):
 
     @property
     def repo(self) -> str:
-        """The repository's name there."""
+        """The repository's name at the forge."""
         return self._path.name.removesuffix(".git")
 
     async def configured(self) -> bool:
-        """Is there a token for it? None is needed."""
+        """Return whether there is a token; here none is needed."""
         return True
 
     async def login(self) -> Author:
-        """Who we are there."""
+        """Return our own account at the forge."""
         return Author(self.name, kind="agent", write_access="yes")
 
     def push_url(self) -> tuple[str, Mapping[str, str]]:
-        """Where branches are pushed to, and the environment that lets Git do so without asking."""
+        """Return the URL to push branches to, and the environment that lets Git do so without asking."""
         return str(self._path), {}
 
     def fetch_url(self) -> tuple[str, Mapping[str, str]]:
-        """Where bases are fetched from."""
+        """Return the URL to fetch base branches from."""
         return str(self._path), {}
 
     # -- read ----------------------------------------------------------------------------------------------------------
 
     async def find(self, branch: str) -> PullState | None:
-        """The open pull request of a branch, else its newest one."""
-        found = [one for one in self._load() if one["branch"] == branch]
-        found.sort(key=lambda one: (one["state"] == "open", one["number"]))
-        return await self._state(found[-1]) if found else None
+        """Return the open pull request of a branch, else its newest one, else None."""
+        pull_requests = [pull_request for pull_request in self._load() if pull_request["branch"] == branch]
+        pull_requests.sort(key=lambda pull_request: (pull_request["state"] == "open", pull_request["number"]))
+        return await self._state(pull_requests[-1]) if pull_requests else None
 
     async def get(self, number: int) -> PullState:
-        """A pull request by its number."""
+        """Return a pull request by its number."""
         return await self._state(self._find(self._load(), number))
 
     async def read(self, ids: Sequence[str]) -> list[PullState]:
-        """Those that there are, as they are."""
-        return [await self._state(one) for one in self._load() if str(one["number"]) in ids]
+        """Return the current state of these pull requests, without those that do not exist."""
+        return [await self._state(pull_request) for pull_request in self._load() if str(pull_request["number"]) in ids]
 
     async def changed(self, known: Sequence[Known]) -> Hint:
-        """What is worth reading; reading files costs nothing, so all of it is."""
-        return Hint(self.repo, pulls=tuple(one.number for one in known))
+        """Return which pull requests to read; reading files costs nothing, so all of them."""
+        return Hint(self.repo, pulls=tuple(pull_request.number for pull_request in known))
 
     async def log(self, job: str, most: int) -> bytes:
-        """What a check printed; here are none."""
+        """Return the output of a check; here there are no checks."""
         raise NotFound(f"{self.repo} has no check {job} with {most} bytes", "it runs no checks")
 
     # -- change --------------------------------------------------------------------------------------------------------
 
     async def open(self, spec: PullSpec) -> PullState:
-        """Give a branch a pull request; one that is open already is found, not made twice."""
-        known = await self.find(spec.branch)
-        if known is not None and known.state == "open":
-            return known
+        """Open a pull request for a branch; return the existing one if it is open already."""
+        existing = await self.find(spec.branch)
+        if existing is not None and existing.state == "open":
+            return existing
         if not await self._head(spec.branch):
             raise UsageError(f"{self.repo} has no branch {spec.branch}", "push the branch first")
         pulls = self._load()
-        made = {"number": len(pulls) + 1, "title": spec.title, "body": spec.body, "draft": spec.draft, "state": "open"}
-        made |= {"branch": spec.branch, "base": spec.base, "head": "", "merged": None, "comments": []}
-        self._save([*pulls, made])
-        return await self._state(made)
+        pull_request = {
+            "number": len(pulls) + 1,
+            "title": spec.title,
+            "body": spec.body,
+            "draft": spec.draft,
+            "state": "open",
+        }
+        pull_request |= {"branch": spec.branch, "base": spec.base, "head": "", "merged": None, "comments": []}
+        self._save([*pulls, pull_request])
+        return await self._state(pull_request)
 
     async def ready(self, pull: PullState) -> None:
-        """No draft any more."""
+        """Mark the pull request as ready for review."""
         self._update(pull, draft=False)
 
     async def close(self, pull: PullState) -> None:
-        """Close without landing."""
+        """Close the pull request without merging it."""
         if self._find(self._load(), pull.number)["state"] == "open":
             self._update(pull, state="closed", head=await self._head(pull.branch))
 
     async def merge(self, pull: PullState, how: Merging) -> Merged | Waiting | Unmergeable:
-        """Land exactly the commit that may; what has landed is found."""
+        """Merge exactly the given head commit; a pull request that is merged already is returned."""
         now = self._find(self._load(), pull.number)
         if now["merged"]:
             return Merged(now["merged"])
@@ -129,101 +135,103 @@ class TheClass(SCM):
         return Merged(commit)
 
     async def call_off(self, pull: PullState) -> None:
-        """Nothing waits here."""
+        """Do nothing: no merge waits here."""
 
     async def rerun(self, pull: PullState) -> int:
-        """Here are no checks."""
+        """Return how many checks run again; here there are none."""
         del pull
         return 0
 
     async def request_review(self, pull: PullState, people: Sequence[str]) -> None:
-        """Here is nobody to ask."""
+        """Do nothing: there are no reviewers here."""
 
     # -- say -----------------------------------------------------------------------------------------------------------
 
     async def comment(self, pull: PullState, text: str, key: str) -> str:
-        """Say something about the whole, once for a key."""
-        return self._say(pull, None, text, key)
+        """Comment on the pull request, once per key."""
+        return self._add_comment(pull, None, text, key)
 
     async def reply(self, pull: PullState, thread: str, text: str, key: str) -> str:
-        """Answer in a discussion, once for a key."""
-        return self._say(pull, thread, text, key)
+        """Reply in a discussion, once per key."""
+        return self._add_comment(pull, thread, text, key)
 
     async def resolve(self, thread: str) -> None:
-        """A discussion is settled."""
+        """Mark a discussion as resolved."""
         pulls = self._load()
-        for said in (said for one in pulls for said in one["comments"] if said["thread"] == thread):
-            said["resolved"] = True
+        for comment in (
+            comment for pull_request in pulls for comment in pull_request["comments"] if comment["thread"] == thread
+        ):
+            comment["resolved"] = True
         self._save(pulls)
 
-    def _say(self, pull: PullState, thread: str | None, text: str, key: str) -> str:
+    def _add_comment(self, pull: PullState, thread: str | None, text: str, key: str) -> str:
         pulls = self._load()
         comments = self._find(pulls, pull.number)["comments"]
-        for said in comments:
-            if said["key"] == key:
-                return str(said["id"])
-        made = {"id": f"{pull.number}.{len(comments) + 1}", "key": key, "text": text, "thread": thread}
-        comments.append({**made, "resolved": False, "at": time.time()})
+        for existing in comments:
+            if existing["key"] == key:
+                return str(existing["id"])
+        comment = {"id": f"{pull.number}.{len(comments) + 1}", "key": key, "text": text, "thread": thread}
+        comments.append({**comment, "resolved": False, "at": time.time()})
         self._save(pulls)
-        return str(made["id"])
+        return str(comment["id"])
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    async def _state(self, one: Mapping[str, Any]) -> PullState:
-        """A pull request as it is: an open one's head is its branch's."""
-        head = one["head"] or await self._head(one["branch"])
-        base, us = await self._head(one["base"]), await self.login()
-        fits = one["state"] != "open" or await self._merged_tree(base, head) is not None
-        said = [
+    async def _state(self, pull_request: Mapping[str, Any]) -> PullState:
+        """Return the state of a stored pull request; an open one's head is its branch's."""
+        head = pull_request["head"] or await self._head(pull_request["branch"])
+        base, author = await self._head(pull_request["base"]), await self.login()
+        is_mergeable = pull_request["state"] != "open" or await self._merged_tree(base, head) is not None
+        comments = [
             PullComment(
-                each["id"],
-                each["text"],
-                us,
-                each["at"],
-                thread=each["thread"],
-                resolved=each["resolved"],
-                mark=each["key"],
+                comment["id"],
+                comment["text"],
+                author,
+                comment["at"],
+                thread=comment["thread"],
+                resolved=comment["resolved"],
+                mark=comment["key"],
             )
-            for each in one["comments"]
+            for comment in pull_request["comments"]
         ]
         return PullState(
-            number=one["number"],
-            id=str(one["number"]),
-            url=f"{self._url}/{self.repo}/{one['number']}",
-            title=one["title"],
-            state=one["state"],
-            draft=one["draft"],
-            branch=one["branch"],
+            number=pull_request["number"],
+            id=str(pull_request["number"]),
+            url=f"{self._url}/{self.repo}/{pull_request['number']}",
+            title=pull_request["title"],
+            state=pull_request["state"],
+            draft=pull_request["draft"],
+            branch=pull_request["branch"],
             head=head,
-            base=one["base"],
+            base=pull_request["base"],
             base_head=base,
-            mergeable="yes" if fits else "no",
+            mergeable="yes" if is_mergeable else "no",
             checks_expected=False,
-            comments=tuple(said),
-            merged_as=one["merged"],
+            comments=tuple(comments),
+            merged_as=pull_request["merged"],
         )
 
     async def _head(self, branch: str) -> str:
-        done = await self._host.run(
+        result = await self._host.run(
             ["git", "-C", str(self._path), "rev-parse", "-q", "--verify", f"refs/heads/{branch}"]
         )
-        return done.text.strip() if done.code == 0 else ""
+        return result.text.strip() if result.code == 0 else ""
 
     async def _merged_tree(self, base: str, head: str) -> str | None:
-        """The tree of both together; none where they conflict."""
-        done = await self._host.run(["git", "-C", str(self._path), "merge-tree", "--write-tree", base, head])
-        return done.text.split("\n", 1)[0] if done.code == 0 else None
+        """Return the tree of both merged, or None if they conflict."""
+        result = await self._host.run(["git", "-C", str(self._path), "merge-tree", "--write-tree", base, head])
+        return result.text.split("\n", 1)[0] if result.code == 0 else None
 
     async def _git(self, *argv: str) -> str:
-        done = await self._host.run(["git", "-C", str(self._path), *argv])
-        if done.code:
-            raise AoError(f"git {argv[0]} in {self._path} failed: {done.error}", "see whether it can be written")
-        return done.text.strip()
+        result = await self._host.run(["git", "-C", str(self._path), *argv])
+        if result.code:
+            raise AoError(f"git {argv[0]} in {self._path} failed: {result.error}", "see whether it can be written")
+        return result.text.strip()
 
     def _find(self, pulls: Sequence[dict[str, Any]], number: int) -> dict[str, Any]:
-        for one in pulls:
-            if one["number"] == number:
-                return one
+        for pull_request in pulls:
+            if pull_request["number"] == number:
+                return pull_request
         raise NotFound(f"{self.repo} has no pull request {number}", "check its number")
 
     def _update(self, pull: PullState, **changes: Any) -> None:
@@ -233,13 +241,13 @@ class TheClass(SCM):
 
     def _load(self) -> list[dict[str, Any]]:
         try:
-            found: list[dict[str, Any]] = json.loads((self._path / "pulls.json").read_text(encoding="utf-8"))
+            pulls: list[dict[str, Any]] = json.loads((self._path / "pulls.json").read_text(encoding="utf-8"))
         except FileNotFoundError:
             return []
-        return found
+        return pulls
 
     def _save(self, pulls: Sequence[Mapping[str, Any]]) -> None:
-        """The whole file or nothing of it, whenever we are killed."""
+        """Write the whole file atomically."""
         new = self._path / "pulls.json.new"
         new.write_text(json.dumps(pulls, indent=1, ensure_ascii=False), encoding="utf-8")
         new.replace(self._path / "pulls.json")

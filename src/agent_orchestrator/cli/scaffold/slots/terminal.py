@@ -1,4 +1,4 @@
-"""the-name: shows a session in an xterm of its own."""
+"""the-name: show a session in a new xterm."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agent_orchestrator.protocols import (
 
 
 class TheClass(Terminal):
-    """Starts a program that is the window; put your own terminal in the place of `xterm`."""
+    """Starts a program that opens a window; replace `xterm` with your own terminal."""
 
     name = "the-name"
     permissions: ClassVar = ["processes"]
@@ -24,7 +24,7 @@ class TheClass(Terminal):
         self._host = host
 
     async def open(self, window: Window) -> None:
-        """Show it; the window lives on when `ao open` has ended."""
+        """Open the window; it stays when `ao open` has ended."""
         path = self._host.which(self._program)
         if path is None:
             raise Missing(f"{self._program} is not installed", f"install it, or run `ao attach {window.session}`")

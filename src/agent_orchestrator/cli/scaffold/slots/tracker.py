@@ -1,4 +1,4 @@
-"""the-name: issues in a JSON file, beside the project or anywhere else."""
+"""the-name: issues in a JSON file in the project or anywhere else."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Issues = list[dict[str, Any]]
 
 
 class TheClass(Tracker):
-    """Keeps issues in the file `file`; put calls of your tracker's API in the place of `_load` and `_save`."""
+    """Keeps issues in the file `file`; replace `_load` and `_save` with calls of your tracker's API."""
 
     name = "the-name"
     permissions: ClassVar = ["files"]
@@ -25,87 +25,92 @@ class TheClass(Tracker):
         self._file = Path(str(config.get("path") or "."), str(config.get("file") or "issues.json")).expanduser()
 
     async def get(self, issue: str) -> Issue:
-        """One issue with its comments."""
+        """Return an issue with its comments."""
         return self._issue(self._find(self._load(), issue))
 
     async def list(
         self, *, labels: Sequence[str] = (), state: str = "open", assignee: str | None = None, since: float = 0.0
     ) -> list[Issue]:
-        """Issues without their comments, the newest first."""
-        wanted = None if assignee == "none" else assignee
-        found = [
-            one
-            for one in self._load()
-            if state in ("all", one["state"]) and set(labels) <= set(one["labels"]) and one["at"] >= since
-            if assignee is None or one["assignee"] == wanted
+        """Return issues without their comments, the newest first."""
+        assignee_name = None if assignee == "none" else assignee
+        issues = [
+            issue
+            for issue in self._load()
+            if state in ("all", issue["state"]) and set(labels) <= set(issue["labels"]) and issue["at"] >= since
+            if assignee is None or issue["assignee"] == assignee_name
         ]
-        return [self._issue({**one, "comments": []}) for one in reversed(found)]
+        return [self._issue({**issue, "comments": []}) for issue in reversed(issues)]
 
     async def create(self, title: str, body: str = "", labels: Sequence[str] = ()) -> Issue:
-        """Make an issue."""
+        """Create an issue."""
         issues = self._load()
-        made = {"id": str(len(issues) + 1), "title": title, "body": body, "labels": list(labels), "state": "open"}
-        issues.append({**made, "assignee": None, "comments": [], "at": time.time()})
+        issue = {"id": str(len(issues) + 1), "title": title, "body": body, "labels": list(labels), "state": "open"}
+        issues.append({**issue, "assignee": None, "comments": [], "at": time.time()})
         self._save(issues)
         return self._issue(issues[-1])
 
     async def change(self, issue: str, change: IssueChange) -> None:
-        """Change an issue; what is so already stays. It has no states between open and closed."""
+        """Change an issue; what has that value already stays. There are no states besides open and closed."""
         issues = self._load()
-        one = self._find(issues, issue)
+        stored = self._find(issues, issue)
         if change.state is not None:
-            one["state"] = "closed" if change.state == "closed" else "open"
+            stored["state"] = "closed" if change.state == "closed" else "open"
         if change.assignee is not None:
-            one["assignee"] = change.assignee or None
-        one["labels"] = [label for label in one["labels"] if label not in change.remove_labels]
-        one["labels"] += [label for label in change.add_labels if label not in one["labels"]]
-        one["title"] = one["title"] if change.title is None else change.title
-        one["body"] = one["body"] if change.body is None else change.body
+            stored["assignee"] = change.assignee or None
+        stored["labels"] = [label for label in stored["labels"] if label not in change.remove_labels]
+        stored["labels"] += [label for label in change.add_labels if label not in stored["labels"]]
+        stored["title"] = stored["title"] if change.title is None else change.title
+        stored["body"] = stored["body"] if change.body is None else change.body
         self._save(issues)
 
     async def comment(self, issue: str, text: str, key: str) -> str:
-        """Say something, once for a key: a comment that has it already is found."""
+        """Comment on an issue, once per key: an existing comment with this key is returned."""
         issues = self._load()
-        one = self._find(issues, issue)
-        for said in one["comments"]:
-            if said["key"] == key:
-                return str(said["id"])
-        made = {"id": f"{one['id']}.{len(one['comments']) + 1}", "key": key, "text": text, "at": time.time()}
-        one["comments"].append(made)
+        stored = self._find(issues, issue)
+        for existing in stored["comments"]:
+            if existing["key"] == key:
+                return str(existing["id"])
+        comment = {"id": f"{stored['id']}.{len(stored['comments']) + 1}", "key": key, "text": text, "at": time.time()}
+        stored["comments"].append(comment)
         self._save(issues)
-        return str(made["id"])
+        return str(comment["id"])
 
     def _find(self, issues: Issues, issue: str) -> dict[str, Any]:
-        for one in issues:
-            if one["id"] == issue.strip().lstrip("#"):
-                return one
+        for stored in issues:
+            if stored["id"] == issue.strip().lstrip("#"):
+                return stored
         raise NotFound(f"{self._file} has no issue {issue}", "see those that there are: ao issues")
 
-    def _issue(self, one: Mapping[str, Any]) -> Issue:
-        """Comments are all ours here: elsewhere, tell by login and mark who said what, and whether he may write."""
-        us = Author(self.name, kind="agent", write_access="yes")
-        said = tuple(TrackerComment(each["id"], us, each["text"], each["at"]) for each in one["comments"])
+    def _issue(self, stored: Mapping[str, Any]) -> Issue:
+        """Convert a stored issue.
+
+        All comments here are ours; another tracker decides by login and mark whose they are, and who may write.
+        """
+        author = Author(self.name, kind="agent", write_access="yes")
+        comments = tuple(
+            TrackerComment(comment["id"], author, comment["text"], comment["at"]) for comment in stored["comments"]
+        )
         return Issue(
-            id=one["id"],
-            title=one["title"],
-            body=one["body"],
-            state=one["state"],
-            labels=tuple(one["labels"]),
-            assignee=one["assignee"],
+            id=stored["id"],
+            title=stored["title"],
+            body=stored["body"],
+            state=stored["state"],
+            labels=tuple(stored["labels"]),
+            assignee=stored["assignee"],
             author=Author(self.name, write_access="yes"),
-            comments=said,
-            updated_at=one["at"],
+            comments=comments,
+            updated_at=stored["at"],
         )
 
     def _load(self) -> Issues:
         try:
-            found: Issues = json.loads(self._file.read_text(encoding="utf-8"))
+            issues: Issues = json.loads(self._file.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return []
-        return found
+        return issues
 
     def _save(self, issues: Issues) -> None:
-        """The whole file or nothing of it, whenever we are killed."""
+        """Write the whole file atomically."""
         new = self._file.with_name(f"{self._file.name}.new")
         new.write_text(json.dumps(issues, indent=1, ensure_ascii=False), encoding="utf-8")
         new.replace(self._file)

@@ -1,4 +1,4 @@
-"""the-name: a Git worktree that says what it is for."""
+"""the-name: a Git worktree with a note."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from agent_orchestrator.protocols import Report, WorkspaceInfo, WorkspaceSpec
 
 
 class TheClass(Worktree):
-    """The `worktree` workspace with a note. A folder of another kind gives all methods of `Workspace` itself."""
+    """The `worktree` workspace with a note. Another kind of folder implements all methods of `Workspace` itself."""
 
     name = "the-name"
     permissions = ("files", "processes")
 
     async def create(self, spec: WorkspaceSpec, report: Report) -> WorkspaceInfo:
-        """Make it, or finish what an earlier try began. What is done here is done again when a crash comes between."""
-        return _noted(await super().create(spec, report), spec)
+        """Create the workspace, or finish what an earlier attempt began. This must be repeatable after a crash."""
+        return _with_note(await super().create(spec, report), spec)
 
     async def abandon(self, spec: WorkspaceSpec) -> WorkspaceInfo | None:
-        """Take away what is unfinished; a finished one is told as `create` tells it."""
-        made = await super().abandon(spec)
-        return _noted(made, spec) if made else None
+        """Remove an unfinished workspace; return a finished one as `create` returns it."""
+        workspace = await super().abandon(spec)
+        return _with_note(workspace, spec) if workspace else None
 
 
-def _noted(made: WorkspaceInfo, spec: WorkspaceSpec) -> WorkspaceInfo:
-    return replace(made, notes=(*made.notes, f"a workspace of the-name for {spec.session}"))
+def _with_note(workspace: WorkspaceInfo, spec: WorkspaceSpec) -> WorkspaceInfo:
+    return replace(workspace, notes=(*workspace.notes, f"a workspace of the-name for {spec.session}"))
