@@ -44,7 +44,7 @@ def status(
     Without S all sessions of the project here, those that need you first; with S one session in detail.
 
     On a terminal, after you have been away for an hour or longer, it says first what happened meanwhile, once; --since says it again.
-    """
+    """  # noqa: D401 - the help text
     ao = client()
     if since is not None:
         _show_recap(ao, since, as_json, is_board=session is None and not watch and not prompt)
