@@ -1,7 +1,7 @@
-"""Secrets that are planted everywhere, and the search for them in everything that the daemon wrote, showed or started.
+"""Canary secrets for every source, and the search for them in everything that the daemon wrote, showed or started.
 
-A canary is a secret of its own for each place that it comes from, so that a leak names its source. Half of them are known to the daemon by
-their value, the others only by their shape. Scripts put the latter together when they run: no file holds them whole.
+Each source has a different canary, so that a leak names its source. Half of them are known to the daemon by their value, the others only
+by their shape. Scripts assemble the latter when they run: no file contains them completely.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from urllib.parse import quote
 
 from agent_orchestrator.testing.sandbox import Sandbox
 
-KNOWN = ("daemon", "login", "project", "profile", "forge", "webhook", "other")
+KNOWN_BY_VALUE = ("daemon", "login", "project", "profile", "forge", "webhook", "other")
 """Values without a shape: from the daemon's environment, the login shell's, `env` of a project, a profile and another project, a forge's
 token and a webhook's secret in the configuration."""
-SHAPED = {
+TOKEN_PREFIXES = {
     "issue": "glpat-",
     "terminal": "sk-ant-api03-",
     "spool": "ghp_",
@@ -35,30 +35,30 @@ SHAPED = {
     "error": "npm_",
     "login-plain": "ghs_",
 }
-"""Tokens that nobody told the daemon: in an issue, an agent's output, its spool, its commit, a check's output, a person's message and
+"""Prefixes of tokens unknown to the daemon: in an issue, an agent's output, its spool, its commit, a check's output, a person's message and
 task, a forge's error, and the login shell's environment under a harmless name."""
 _LETTERS = "ABCDEFGHJKMNPQRSTUVWXYZabcdefghjkmnpqrstuvwxyz23456789"
 _LONG = {"github_pat_": 82, "npm_": 36}
 
-OF_THE_AGENT = re.compile(
+AGENT_FILES = re.compile(
     r"worktrees/.*|checks/.*/tree/.*|sessions/[^/]+/(terminal\.log|spool\.\d+\.jsonl).*|(token|token\.secret)"
 )
-"""What is not ours, below `$AO_HOME`: agents' workspaces, their terminals' and their spools' raw bytes."""
+"""Files of agents below `$AO_HOME`: workspaces, and the raw bytes of terminals and spools."""
 
 
-def made() -> dict[str, str]:
-    """A canary for each place."""
-    found = {name: f"{_letters(10)}+{_letters(14)}" for name in KNOWN}
-    found |= {name: start + _letters(_LONG.get(start, 36)) for name, start in SHAPED.items()}
-    return {**found, "remote": f"{_letters(9)}~{_letters(9)}"}
+def make_canaries() -> dict[str, str]:
+    """Return a canary for each source."""
+    values = {name: f"{_letters(10)}+{_letters(14)}" for name in KNOWN_BY_VALUE}
+    values |= {name: start + _letters(_LONG.get(start, 36)) for name, start in TOKEN_PREFIXES.items()}
+    return {**values, "remote": f"{_letters(9)}~{_letters(9)}"}
 
 
 def _letters(count: int) -> str:
     return "a7Q" + "".join(secrets.choice(_LETTERS) for _ in range(count - 3))
 
 
-def found_in(canaries: dict[str, str], data: bytes | str, where: str) -> list[str]:
-    """Which canaries are in some data, and where: as they are, or as JSON or an address writes them."""
+def find_canaries(canaries: dict[str, str], data: bytes | str, where: str) -> list[str]:
+    """Return which canaries occur in the data, plain or as JSON or URL encoded, each with the description of the data."""
     raw = data if isinstance(data, bytes) else data.encode(errors="replace")
     return [
         f"{name}: {where}"
@@ -67,27 +67,27 @@ def found_in(canaries: dict[str, str], data: bytes | str, where: str) -> list[st
     ]
 
 
-def in_files(canaries: dict[str, str], home: Path) -> Iterator[str]:
-    """Everything below `$AO_HOME` that is ours: the database with its journal, logs, task files, results."""
-    found = sorted(Path(folder, name) for folder, _, names in os.walk(home) for name in names)
-    for file in found:
+def find_in_files(canaries: dict[str, str], home: Path) -> Iterator[str]:
+    """Yield leaks in the daemon's files below `$AO_HOME`: the database with its journal, logs, task files and results."""
+    paths = sorted(Path(folder, name) for folder, _, names in os.walk(home) for name in names)
+    for file in paths:
         name = str(file.relative_to(home))
-        if not file.is_symlink() and not OF_THE_AGENT.fullmatch(name):
-            yield from found_in(canaries, name, "the name of a file")
+        if not file.is_symlink() and not AGENT_FILES.fullmatch(name):
+            yield from find_canaries(canaries, name, "the name of a file")
             with contextlib.suppress(FileNotFoundError):  # the daemon goes on, and removes what it does not need
                 if file.is_file():
-                    yield from found_in(canaries, file.read_bytes(), f"file {name}")
+                    yield from find_canaries(canaries, file.read_bytes(), f"file {name}")
 
 
-def in_routes(canaries: dict[str, str], box: Sandbox) -> Iterator[str]:
-    """Every GET route of the OpenAPI, for every session, issue, check …"""
+def find_in_routes(canaries: dict[str, str], box: Sandbox) -> Iterator[str]:
+    """Yield leaks in every GET route of the OpenAPI document, for every session, issue, check …"""
     document = box.request("GET", "/openapi.json")
-    sessions = [one["id"] for one in box.sessions()]
+    sessions = [session["id"] for session in box.sessions()]
     for path, methods in sorted(document["paths"].items()):
         if "get" not in methods or path.endswith("/environment"):
             continue
         for address in sorted(set(_addresses(path, sessions, box))):
-            yield from found_in(canaries, _fetched(box, address), f"GET {address}")
+            yield from find_canaries(canaries, _fetch(box, address), f"GET {address}")
 
 
 def _addresses(path: str, sessions: list[str], box: Sandbox) -> Iterator[str]:
@@ -114,35 +114,35 @@ def _addresses(path: str, sessions: list[str], box: Sandbox) -> Iterator[str]:
             )
             messages = [""]
             if "{message}" in filled:
-                known = box.request("GET", f"/api/sessions/{session}/messages")["messages"]
-                messages = [one["messageId"] for one in known]
+                messages_of_session = box.request("GET", f"/api/sessions/{session}/messages")["messages"]
+                messages = [item["messageId"] for item in messages_of_session]
             for message in messages:
                 yield re.sub(r"\{[a-z]+\}", "1", filled.replace("{message}", message)) + query
 
 
-def _fetched(box: Sandbox, address: str, patience: float = 0.25) -> bytes:
-    """The whole answer, head included; of an endless one, what comes at once."""
-    with socket.socket(socket.AF_UNIX) as line:
-        line.connect(str(box.home.socket("daemon.sock")))
-        head = f"GET {address} HTTP/1.1\r\nHost: ao\r\nX-AO-Cwd: {quote(str(box.repo))}\r\nConnection: close\r\n\r\n"
-        line.sendall(head.encode())
-        line.settimeout(60)
+def _fetch(box: Sandbox, address: str, quiet_seconds: float = 0.25) -> bytes:
+    """Return the complete response with its head; of a stream, the part that arrives at once."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(box.home.socket("daemon.sock")))
+        request = f"GET {address} HTTP/1.1\r\nHost: ao\r\nX-AO-Cwd: {quote(str(box.repo))}\r\nConnection: close\r\n\r\n"
+        connection.sendall(request.encode())
+        connection.settimeout(60)
         answer = b""
         try:
-            while piece := line.recv(1 << 16):
-                answer += piece
+            while chunk := connection.recv(1 << 16):
+                answer += chunk
                 if b"text/event-stream" in answer or b"chunked" in answer[:2000]:
-                    line.settimeout(patience)
+                    connection.settimeout(quiet_seconds)
         except TimeoutError:
             pass
     assert answer.startswith(b"HTTP/1.1 "), address
     return answer
 
 
-def in_commands(canaries: dict[str, str], box: Sandbox) -> Iterator[str]:
-    """What people read: every command that shows something, in words and as JSON."""
+def find_in_commands(canaries: dict[str, str], box: Sandbox) -> Iterator[str]:
+    """Yield leaks in the output of every command that shows something, as text and as JSON."""
     session = "app-work"
-    shown = [
+    commands = [
         *(["status", "-A"], ["status", session], ["events"], ["events", session], ["logs", session], ["why", session]),
         *(
             ["diff", session],
@@ -162,71 +162,71 @@ def in_commands(canaries: dict[str, str], box: Sandbox) -> Iterator[str]:
             ["agents"],
         ),
     ]
-    for argv in shown:
-        for more in ([], ["--json"]):
-            done = box.ao(*argv, *more, check=False)
-            yield from found_in(canaries, done.stdout + done.stderr, f"ao {' '.join([*argv, *more])}")
+    for argv in commands:
+        for options in ([], ["--json"]):
+            result = box.ao(*argv, *options, check=False)
+            yield from find_canaries(canaries, result.stdout + result.stderr, f"ao {' '.join([*argv, *options])}")
     for argv in (["logs", session, "--raw"], ["config", "validate"], ["api", "GET", "/sessions"], ["audit"]):
-        done = box.ao(*argv, check=False)
-        yield from found_in(canaries, done.stdout + done.stderr, f"ao {' '.join(argv)}")
+        result = box.ao(*argv, check=False)
+        yield from find_canaries(canaries, result.stdout + result.stderr, f"ao {' '.join(argv)}")
     log = box.folder / "replayed.jsonl"
     log.write_text(box.ao("events", session, "--json").stdout)
-    done = box.ao("events", "--replay", str(log), check=False)
-    yield from found_in(canaries, done.stdout + done.stderr, "ao events --replay")
+    result = box.ao("events", "--replay", str(log), check=False)
+    yield from find_canaries(canaries, result.stdout + result.stderr, "ao events --replay")
 
 
-GITS_OWN = re.compile(r"\S*git[ -]remote-http ")
-"""Git's own way with an address that has a password in it."""
+GIT_REMOTE_HELPER = re.compile(r"\S*git[ -]remote-http ")
+"""Git passes an address with its password to this helper on the command line."""
 
 
-class Watching:
-    """Looks at every process of a sandbox, again and again: its command line, and what it was started with."""
+class ProcessWatcher:
+    """Checks the command lines and environments of all processes of a sandbox repeatedly."""
 
-    def __init__(self, box: Sandbox, canaries: dict[str, str], mine: dict[str, set[str]]) -> None:
-        self.found: set[str] = set()
-        self.seen: set[str] = set()
-        """Whose processes were seen: sessions by their id, and `a check`."""
-        self._box, self._canaries, self._mine = box, canaries, mine
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
+    def __init__(self, box: Sandbox, canaries: dict[str, str], own_canaries: dict[str, set[str]]) -> None:
+        self.leaks: set[str] = set()
+        self.seen_processes: set[str] = set()
+        """The owners of the checked processes: ids of sessions, and `a check`."""
+        self._box, self._canaries, self._mine = box, canaries, own_canaries
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> Watching:
+    def __enter__(self) -> ProcessWatcher:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
+        self._is_over.set()
         self._thread.join()
 
-    def _look(self) -> None:
-        while not self._over.wait(0.1):
+    def _watch(self) -> None:
+        while not self._is_over.wait(0.1):
             for pid in self._box.processes():
                 try:
                     command = Path(f"/proc/{pid}/cmdline").read_bytes()
                     environ = Path(f"/proc/{pid}/environ").read_bytes()
                 except OSError:
                     continue
-                told = command.replace(b"\0", b" ").decode(errors="replace")[:60]
-                if not GITS_OWN.match(told):
-                    self.found.update(found_in(self._canaries, command, f"the command line of {told}"))
-                self._look_inside(environ, told)
+                description = command.replace(b"\0", b" ").decode(errors="replace")[:60]
+                if not GIT_REMOTE_HELPER.match(description):
+                    self.leaks.update(find_canaries(self._canaries, command, f"the command line of {description}"))
+                self._check_environment(environ, description)
 
-    def _look_inside(self, environ: bytes, told: str) -> None:
-        """An agent, a check, a set-up command: has what its own project and profile give it."""
-        variables = dict(one.partition(b"=")[::2] for one in environ.split(b"\0") if one)
+    def _check_environment(self, environ: bytes, description: str) -> None:
+        """Check that the environment of an agent, check or set-up command has only the secrets of its project and profile."""
+        variables = dict(variable.partition(b"=")[::2] for variable in environ.split(b"\0") if variable)
         session, check = variables.get(b"AO_SESSION", b"").decode(), b"AO_CHECK" in variables
         if not session and not check:
             return  # the daemon itself, its Git, its holders
-        self.seen.add(session or "a check")
-        mine = self._mine["app" if check else variables[b"AO_PROJECT"].decode()]
-        others = {name: value for name, value in self._canaries.items() if name not in mine}
-        self.found.update(found_in(others, environ, f"the environment of {session or 'a check'} ({told})"))
+        self.seen_processes.add(session or "a check")
+        own_canaries = self._mine["app" if check else variables[b"AO_PROJECT"].decode()]
+        others = {name: value for name, value in self._canaries.items() if name not in own_canaries}
+        self.leaks.update(find_canaries(others, environ, f"the environment of {session or 'a check'} ({description})"))
 
 
 class FailingForge:
-    """A GitHub that refuses everything, with a secret in its words; keeps what it was sent, but for the token that is its own."""
+    """A GitHub that refuses every request with a secret in its message, and records the requests without its own token."""
 
-    def __init__(self, words: str) -> None:
+    def __init__(self, detail: str) -> None:
         self.sent: list[bytes] = []
         forge = self
 
@@ -235,7 +235,7 @@ class FailingForge:
                 length = int(self.headers.get("Content-Length") or 0)
                 del self.headers["Authorization"]
                 forge.sent.append(f"{self.path}\n{self.headers}".encode() + self.rfile.read(length))
-                body = json.dumps({"message": f"Validation failed: {words}"}).encode()
+                body = json.dumps({"message": f"Validation failed: {detail}"}).encode()
                 self.send_response(422)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(body)))
@@ -259,14 +259,14 @@ class FailingForge:
         self._server.server_close()
 
 
-def split(value: str) -> str:
-    """A canary for a shell script, put together only when it runs."""
+def split_for_shell(value: str) -> str:
+    """Return a shell expression that assembles a canary only when it runs."""
     middle = len(value) // 2
     return f"'{value[:5]}''{value[5:middle]}''{value[middle:]}'"
 
 
 def daemon_environment(canaries: dict[str, str]) -> dict[str, str]:
-    """What the daemon is started with."""
+    """Return the environment that the daemon is started with."""
     return {
         "DAEMON_SECRET": canaries["daemon"],
         "HOOK_SECRET": canaries["webhook"],

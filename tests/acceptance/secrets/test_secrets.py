@@ -1,4 +1,4 @@
-"""No secret is recorded, logged, shown, sent or given to whom it is not for: canaries are planted everywhere, everything is searched."""
+"""No secret is recorded, logged, shown or sent to the wrong recipient: canaries from every source are searched for everywhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from websockets.asyncio.client import unix_connect
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.acceptance.secrets import canaries as birds
+from tests.acceptance.secrets import canaries as canary_tools
 from tests.acceptance.session_states import TIMEOUT, wait_for_session
 
 EMIT = """\
@@ -53,30 +53,29 @@ projects:
 
 @pytest.fixture(scope="module")
 def canaries() -> dict[str, str]:
-    return birds.made()
+    return canary_tools.make_canaries()
 
 
 @pytest.fixture(scope="module")
-def forge(canaries: dict[str, str]) -> Iterator[birds.FailingForge]:
-    with birds.FailingForge(canaries["error"]) as server:
+def forge(canaries: dict[str, str]) -> Iterator[canary_tools.FailingForge]:
+    with canary_tools.FailingForge(canaries["error"]) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def box(
-    tmp_path_factory: pytest.TempPathFactory, canaries: dict[str, str], forge: birds.FailingForge
+    tmp_path_factory: pytest.TempPathFactory, canaries: dict[str, str], forge: canary_tools.FailingForge
 ) -> Iterator[Sandbox]:
-    with Sandbox(tmp_path_factory.mktemp("canaries"), env=birds.daemon_environment(canaries)) as sandbox:
-        profile = (
-            f"export LOGIN_API_KEY={birds.split(canaries['login'])} GREETING={birds.split(canaries['login-plain'])}\n"
-        )
+    with Sandbox(tmp_path_factory.mktemp("canaries"), env=canary_tools.daemon_environment(canaries)) as sandbox:
+        split = canary_tools.split_for_shell
+        profile = f"export LOGIN_API_KEY={split(canaries['login'])} GREETING={split(canaries['login-plain'])}\n"
         (sandbox.user_home / ".profile").write_text(profile)
         hub = sandbox.repository("hub", config="defaults: {agent: demo}\n")
         (hub / "agent-orchestrator.yaml").unlink()
         app = sandbox.repository("app", config="")
         (app / "agent-orchestrator.yaml").unlink()
-        known = {name: birds.split(value) for name, value in canaries.items()}
-        (app / "emit.sh").write_text(EMIT.format(seen=sandbox.folder / "seen", **known))
+        split_values = {name: canary_tools.split_for_shell(value) for name, value in canaries.items()}
+        (app / "emit.sh").write_text(EMIT.format(seen_processes=sandbox.folder / "seen", **split_values))
         sandbox.git("add", "-A")
         sandbox.git("commit", "-qm", "tools")
         sandbox.git("remote", "add", "origin", f"http://someone:{canaries['remote']}@127.0.0.1:9/app.git")
@@ -88,14 +87,14 @@ def box(
 
 
 @pytest.fixture(scope="module")
-def watching(box: Sandbox, canaries: dict[str, str]) -> Iterator[birds.Watching]:
-    """A whole life: spawn, work, failing checks, message, review, stop, restore."""
-    with birds.Watching(box, canaries, {"app": {"project", "profile"}, "hub": {"other"}}) as watch:
-        _live(box, canaries, watch)
+def watcher(box: Sandbox, canaries: dict[str, str]) -> Iterator[canary_tools.ProcessWatcher]:
+    """Watch processes while sessions run: spawn, work, failing checks, message, review, stop, restore."""
+    with canary_tools.ProcessWatcher(box, canaries, {"app": {"project", "profile"}, "hub": {"other"}}) as watch:
+        _run_sessions(box, canaries, watch)
         yield watch
 
 
-def _live(box: Sandbox, canaries: dict[str, str], watch: birds.Watching) -> None:
+def _run_sessions(box: Sandbox, canaries: dict[str, str], watch: canary_tools.ProcessWatcher) -> None:
     box.request("POST", "/api/issues", {"title": f"By {canaries['issue']}", "body": f"It says {canaries['issue']}."})
     box.ao("new", "-p", "app", "--issue", "1", "--name", "other", "--no-wait")
     script = " ".join(f"[[sh: sh emit.sh {step}]]" for step in ("terminal", "spool", "commit", "leave", "done"))
@@ -103,86 +102,97 @@ def _live(box: Sandbox, canaries: dict[str, str], watch: birds.Watching) -> None
     box.ao("new", "-p", "app", "--name", "work", "-", stdin=task)
     box.ao("new", "-p", "hub", "--name", "else", "--no-wait", "[[wait]]", check=False)
     box.ao("new", "-p", "app", "--no-wait", "-", stdin=f"[[wait]] {canaries['task']}")
-    box.until(lambda: watch.seen >= {"app-work", "app-other", "a check"}, "all of them to be seen", TIMEOUT)
+    box.until(lambda: watch.seen_processes >= {"app-work", "app-other", "a check"}, "all of them to be seen", TIMEOUT)
     (box.folder / "seen").touch()
-    checked = "a check that failed"
+    description = "a check that failed"
     wait_for_session(
-        box, "app-work", lambda now: now["pr"] and "failure" in [one["state"] for one in now["pr"]["checks"]], checked
+        box,
+        "app-work",
+        lambda now: now["pr"] and "failure" in [item["state"] for item in now["pr"]["checks"]],
+        description,
     )
     box.ao("send", "app-work", "-", stdin=f"also with {canaries['message']} and {canaries['project']}")
     box.request("POST", "/api/sessions/app-work/review", {"verdict": "changes_requested", "body": canaries["message"]})
-    box.until(lambda: "message-delivered" in [one["type"] for one in box.events("app-work")], "a delivery", TIMEOUT)
+    box.until(lambda: "message-delivered" in [item["type"] for item in box.events("app-work")], "a delivery", TIMEOUT)
     box.ao("stop", "app-work")
     wait_for_session(box, "app-work", lambda now: now["status"] == "stopped", "the stop")
     box.ao("restore", "app-work")
     wait_for_session(box, "app-work", lambda now: now["activity"] in ("idle", "waiting_input"), "its agent at rest")
 
 
-def test_the_scene_is_what_it_should_be(box: Sandbox, watching: birds.Watching, canaries: dict[str, str]) -> None:
-    """The canaries were there to be found: the agent printed them, the check did, the commit has them."""
+def test_the_canaries_were_present_where_agents_write(
+    box: Sandbox, watcher: canary_tools.ProcessWatcher, canaries: dict[str, str]
+) -> None:
+    """The canaries existed: the agent and the check printed them, and the commit contains them."""
     raw = box.home.terminal_log("app-work").read_bytes()
     for name in ("terminal", "project", "profile"):
         assert canaries[name].encode() in raw, name
     assert canaries["commit"] in box.git("show", "feature/work:settings.txt")
-    assert watching.seen >= {"app-work", "app-other", "a check"}
-    words = json.dumps(box.events())
-    for said in ("[secret GitHub token]", "[secret GitLab token]", "[secret APP_PASSWORD]"):
-        assert said in words, said
-    assert "[secret package token]" in box.ao("doctor", check=False).stdout  # what the forge said
+    assert watcher.seen_processes >= {"app-work", "app-other", "a check"}
+    events = json.dumps(box.events())
+    for placeholder in ("[secret GitHub token]", "[secret GitLab token]", "[secret APP_PASSWORD]"):
+        assert placeholder in events, placeholder
+    assert "[secret package token]" in box.ao("doctor", check=False).stdout  # the forge's message
 
 
-def test_nothing_below_the_home_has_one(box: Sandbox, watching: birds.Watching, canaries: dict[str, str]) -> None:
-    found = [one for one in birds.in_files(canaries, box.home.path) if not one.endswith(": file config.yaml")]
-    assert not found, "\n".join(found)
-
-
-def test_no_route_shows_one(box: Sandbox, watching: birds.Watching, canaries: dict[str, str]) -> None:
-    found = list(birds.in_routes(canaries, box))
-    assert not found, "\n".join(found)
-
-
-def test_no_command_prints_one(box: Sandbox, watching: birds.Watching, canaries: dict[str, str]) -> None:
-    found = list(birds.in_commands(canaries, box))
-    assert not found, "\n".join(found)
-
-
-def test_no_process_has_one_that_is_not_its_own(watching: birds.Watching) -> None:
-    assert not watching.found, "\n".join(sorted(watching.found))
-
-
-def test_the_terminal_in_the_browser_shows_none(
-    box: Sandbox, watching: birds.Watching, canaries: dict[str, str]
+def test_no_file_below_the_home_contains_a_canary(
+    box: Sandbox, watcher: canary_tools.ProcessWatcher, canaries: dict[str, str]
 ) -> None:
-    async def seen() -> bytes:
-        shown = b""
+    leaks = [
+        leak for leak in canary_tools.find_in_files(canaries, box.home.path) if not leak.endswith(": file config.yaml")
+    ]
+    assert not leaks, "\n".join(leaks)
+
+
+def test_no_route_shows_a_canary(box: Sandbox, watcher: canary_tools.ProcessWatcher, canaries: dict[str, str]) -> None:
+    leaks = list(canary_tools.find_in_routes(canaries, box))
+    assert not leaks, "\n".join(leaks)
+
+
+def test_no_command_prints_a_canary(
+    box: Sandbox, watcher: canary_tools.ProcessWatcher, canaries: dict[str, str]
+) -> None:
+    leaks = list(canary_tools.find_in_commands(canaries, box))
+    assert not leaks, "\n".join(leaks)
+
+
+def test_no_process_has_a_canary_of_another_project(watcher: canary_tools.ProcessWatcher) -> None:
+    assert not watcher.leaks, "\n".join(sorted(watcher.leaks))
+
+
+def test_the_browser_terminal_shows_no_canary(
+    box: Sandbox, watcher: canary_tools.ProcessWatcher, canaries: dict[str, str]
+) -> None:
+    async def read_terminal() -> bytes:
+        screen = b""
         path = "ws://ao/api/sessions/app-work/terminal?columns=400&rows=60"
-        async with unix_connect(str(box.home.socket("daemon.sock")), path, max_size=None) as line:
+        async with unix_connect(str(box.home.socket("daemon.sock")), path, max_size=None) as connection:
             for keys, awaited in ((b"", b"> "), (b"[[sh: sh emit.sh terminal]]\r", b"(push)")):
-                await line.send(keys)
+                await connection.send(keys)
                 async with asyncio.timeout(60):
-                    while awaited not in shown:
-                        output = await line.recv()
-                        shown += output if isinstance(output, bytes) else b""
-        return shown
+                    while awaited not in screen:
+                        output = await connection.recv()
+                        screen += output if isinstance(output, bytes) else b""
+        return screen
 
-    shown = asyncio.run(seen())
-    assert b"the agent says" in shown and b"****" in shown
-    assert not birds.found_in(canaries, shown, "the terminal")
+    screen = asyncio.run(read_terminal())
+    assert b"the agent says" in screen and b"****" in screen
+    assert not canary_tools.find_canaries(canaries, screen, "the terminal")
 
 
-def test_no_tool_or_resource_for_agents_shows_one(
-    box: Sandbox, watching: birds.Watching, canaries: dict[str, str]
+def test_no_mcp_tool_or_resource_shows_a_canary(
+    box: Sandbox, watcher: canary_tools.ProcessWatcher, canaries: dict[str, str]
 ) -> None:
-    found = []
-    for number, (method, given) in enumerate(_asked(box)):
-        asked = {"jsonrpc": "2.0", "id": number, "method": method, "params": given}
-        answer = box.request("POST", "/mcp", asked, Accept="application/json, text/event-stream")
+    leaks = []
+    for number, (method, params) in enumerate(_mcp_requests(box)):
+        request = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+        answer = box.request("POST", "/mcp", request, Accept="application/json, text/event-stream")
         assert "result" in answer or "error" in answer
-        found += birds.found_in(canaries, json.dumps(answer, ensure_ascii=False), f"MCP {method} {given}")
-    assert not found, "\n".join(found)
+        leaks += canary_tools.find_canaries(canaries, json.dumps(answer, ensure_ascii=False), f"MCP {method} {params}")
+    assert not leaks, "\n".join(leaks)
 
 
-def _asked(box: Sandbox) -> Iterator[tuple[str, dict[str, object]]]:
+def _mcp_requests(box: Sandbox) -> Iterator[tuple[str, dict[str, object]]]:
     yield "resources/list", {}
     for session in ("app-work", "app-other"):
         for kind in ("", "/log", "/diff", "/transcript"):
@@ -193,16 +203,18 @@ def _asked(box: Sandbox) -> Iterator[tuple[str, dict[str, object]]]:
         yield "tools/call", {"name": tool, "arguments": {}}
 
 
-def test_a_forge_is_sent_none_but_its_own_token(
-    box: Sandbox, forge: birds.FailingForge, watching: birds.Watching, canaries: dict[str, str]
+def test_a_forge_is_sent_no_canary_except_its_own_token(
+    box: Sandbox, forge: canary_tools.FailingForge, watcher: canary_tools.ProcessWatcher, canaries: dict[str, str]
 ) -> None:
-    box.ao("doctor", check=False)  # asks the forge, should nothing else have done so yet
+    box.ao("doctor", check=False)  # queries the forge, in case nothing else has done so yet
     assert forge.sent
-    assert not [one for sent in forge.sent for one in birds.found_in(canaries, sent, "what the forge was sent")]
+    assert not [
+        leak for sent in forge.sent for leak in canary_tools.find_canaries(canaries, sent, "what the forge was sent")
+    ]
 
 
-def test_a_private_key_is_covered_in_what_commands_print(tmp_path: Path) -> None:
-    """Line after line: those of a rule, and those that a person has run in a workspace."""
+def test_private_keys_are_redacted_in_the_output_of_commands(tmp_path: Path) -> None:
+    """Commands of a rule, and commands that a person runs in a workspace."""
     lines = [f"{number:03}{'MIIEpAIBAAKCAQEA7n5k' * 3}" for number in range(40)]
     key = tmp_path / "key.pem"
     key.write_text("\n".join(["see:", "-----BEGIN PRIVATE KEY-----", *lines]))
@@ -213,12 +225,14 @@ def test_a_private_key_is_covered_in_what_commands_print(tmp_path: Path) -> None
         session = box.json("new", "[[block: Allow rm?]]")["id"]
 
         def finished() -> list[dict[str, Any]]:
-            return [one["data"] for one in box.events(session) if one["type"] == "command-finished"]
+            return [event["data"] for event in box.events(session) if event["type"] == "command-finished"]
 
-        told = box.until(finished, "the rule's command")[0]
+        result = box.until(finished, "the rule's command")[0]
         with box.client() as client:
-            ran = client.stream("POST", f"/api/sessions/{session}/run", {"command": ["cat", str(key)]}).read().decode()
-        log = Path(told["log"]).read_text()
-    for said in (log, ran, told["output"]):
-        assert "MIIE" not in said and "*" * 63 in said, said
-    assert log.startswith("see:\n-----BEGIN") and log.count("\n") == ran.count("output") == len(lines) + 2
+            run_output = (
+                client.stream("POST", f"/api/sessions/{session}/run", {"command": ["cat", str(key)]}).read().decode()
+            )
+        log = Path(result["log"]).read_text()
+    for text in (log, run_output, result["output"]):
+        assert "MIIE" not in text and "*" * 63 in text, text
+    assert log.startswith("see:\n-----BEGIN") and log.count("\n") == run_output.count("output") == len(lines) + 2

@@ -1,4 +1,4 @@
-"""The HTTP API and its JSON: every key always there, problem documents, tokens over TCP, events, idempotency."""
+"""The HTTP API and its JSON: all keys present, problem documents, tokens over TCP, events, idempotency."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_every_key_is_always_present(shared: Sandbox) -> None:
     assert set(shared.json("send", "k-defer", "hi")) == {"messageId", "state"}
 
 
-def test_events_one_object_a_line(shared: Sandbox) -> None:
+def test_events_are_one_json_object_per_line(shared: Sandbox) -> None:
     shared.ao("new", "[[say: x]]", "--name", "ev")
     lines = shared.ao("events", "ev", "--json").stdout.splitlines()
     events = [json.loads(line) for line in lines]
@@ -114,7 +114,7 @@ def test_a_spool_line_is_an_event_at_once(shared: Sandbox) -> None:
     shared.until(lambda: shared.session("quick")["activity"] == "idle")
     env = shared.request("GET", "/api/sessions/quick/environment")["env"]
     numbers, best = iter(range(100)), 10.0
-    while best >= 0.5:  # a machine that is busy for a moment says nothing
+    while best >= 0.5:  # a moment of load on the machine does not count
         number = next(numbers)
         with Path(env["AO_SPOOL"]).open("a") as spool:
             spool.write(json.dumps({"event": "progress", "done": number, "total": 999}) + "\n")
@@ -124,7 +124,7 @@ def test_a_spool_line_is_an_event_at_once(shared: Sandbox) -> None:
     assert [e["data"]["done"] for e in shared.events("quick") if e["type"] == "agent-progress"][-1] == number
 
 
-def test_problems_are_problem_documents(shared: Sandbox) -> None:
+def test_errors_are_problem_documents(shared: Sandbox) -> None:
     token = (shared.home.path / "token").read_text().strip()
     cases: list[tuple[str, str, Any, int]] = [
         ("GET", "/api/sessions/nope", None, 404),
@@ -157,20 +157,21 @@ def test_tcp_needs_a_token(shared: Sandbox) -> None:
     assert _tcp(shared, "/api/sessions", token)[0] == 200
 
 
-def test_named_tokens(shared: Sandbox) -> None:
-    made = shared.json("token", "new", "ci", "--role", "viewer")
-    assert _tcp(shared, "/api/sessions", made["token"])[0] == 200
-    assert _tcp(shared, "/api/sessions", made["token"], "POST", {"projectId": "app", "prompt": "x"})[0] == 403
+def test_named_tokens_can_be_created_used_and_revoked(shared: Sandbox) -> None:
+    created = shared.json("token", "new", "ci", "--role", "viewer")
+    assert _tcp(shared, "/api/sessions", created["token"])[0] == 200
+    assert _tcp(shared, "/api/sessions", created["token"], "POST", {"projectId": "app", "prompt": "x"})[0] == 403
     assert (
-        "ci" in shared.ao("token", "list").stdout and made["token"] not in shared.ao("token", "list", "--json").stdout
+        "ci" in shared.ao("token", "list").stdout
+        and created["token"] not in shared.ao("token", "list", "--json").stdout
     )
     assert_refused(shared.ao("token", "new", "ci", check=False), 1, "ci")
     shared.ao("token", "revoke", "ci")
-    assert _tcp(shared, "/api/sessions", made["token"])[0] == 401
+    assert _tcp(shared, "/api/sessions", created["token"])[0] == 401
     assert_refused(shared.ao("token", "revoke", "ci", check=False), 3, "ci")
 
 
-def test_one_key_is_one_session_and_one_message(shared: Sandbox) -> None:
+def test_an_idempotency_key_creates_one_session_and_one_message(shared: Sandbox) -> None:
     body = {"projectId": "app", "prompt": "[[wait]]", "name": None}
     ask = lambda _: shared.request("POST", "/api/sessions", body, **{"Idempotency-Key": "same-key"})["id"]  # noqa: E731
     with ThreadPoolExecutor(6) as pool:
@@ -186,7 +187,7 @@ def test_one_key_is_one_session_and_one_message(shared: Sandbox) -> None:
     assert len(shared.request("GET", f"/api/sessions/{session}/messages")["messages"]) == 1
 
 
-def test_one_key_across_the_daemons_death(process_box: Sandbox) -> None:
+def test_an_idempotency_key_survives_a_crash_of_the_daemon(process_box: Sandbox) -> None:
     body = {"projectId": "app", "prompt": "[[wait]]"}
     key = {"Idempotency-Key": "k1"}
     process_box.ao("status")
@@ -206,27 +207,27 @@ def test_one_key_across_the_daemons_death(process_box: Sandbox) -> None:
 def test_the_event_stream_can_be_resumed(shared: Sandbox) -> None:
     shared.ao("new", "[[say: x]]", "--name", "sse")
     shared.until(lambda: shared.session("sse")["activity"] == "idle")
-    known = [event["seq"] for event in shared.events()]
-    after = known[-4]
+    sequence = [event["seq"] for event in shared.events()]
+    after = sequence[-4]
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(60)
         sock.connect(str(shared.home.socket("daemon.sock")))
         head = f"GET /api/events HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\nLast-Event-ID: {after}\r\n\r\n"
         sock.sendall(head.encode())
         text = b""
-        while not re.search(rb"^id: %d\r?\n" % known[-1], text, re.MULTILINE):
+        while not re.search(rb"^id: %d\r?\n" % sequence[-1], text, re.MULTILINE):
             chunk = sock.recv(65536)
             assert chunk
             text += chunk
     assert b"text/event-stream" in text
-    ids = [int(found) for found in re.findall(rb"^id: (\d+)", text, re.MULTILINE)]
-    assert ids[:3] == known[-3:]
+    ids = [int(number) for number in re.findall(rb"^id: (\d+)", text, re.MULTILINE)]
+    assert ids[:3] == sequence[-3:]
 
 
-def test_openapi_tells_every_route(shared: Sandbox) -> None:
+def test_the_openapi_document_contains_every_route(shared: Sandbox) -> None:
     paths = set(shared.request("GET", "/openapi.json")["paths"])
     base = "/api/sessions/{id}"
-    wanted = {
+    expected = {
         "/api/sessions",
         base,
         *(
@@ -234,6 +235,6 @@ def test_openapi_tells_every_route(shared: Sandbox) -> None:
             for name in ["status", "message", "messages", "answer", "restore", "diff", "log", "events", "why"]
         ),
     }
-    assert {re.sub(r"\{\w+\}", "{id}", path) for path in paths} >= wanted
+    assert {re.sub(r"\{\w+\}", "{id}", path) for path in paths} >= expected
     for path in ("/api/projects", "/api/tasks", "/api/agents", "/api/tokens", "/api/events", "/healthz"):
         assert path in paths

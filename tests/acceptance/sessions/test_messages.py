@@ -1,4 +1,4 @@
-"""Messages: in order, as text whatever is in them, once, and held where they would do harm."""
+"""Messages are delivered in order, as text, once, and held while a dialog is open."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from agent_orchestrator.testing.sandbox import Sandbox
 from tests.acceptance.commands import assert_refused, send_and_wait
 
 
-def _received(box: Sandbox) -> list[str]:
+def _received_texts(box: Sandbox) -> list[str]:
     log = box.folder / "demo.jsonl"
     written = log.read_text() if log.exists() else ""
     lines = [json.loads(line) for line in written[: written.rfind("\n") + 1].splitlines()]
     return [line["text"] for line in lines if line["event"] == "message"]
 
 
-def _states(box: Sandbox, session: str) -> list[str]:
-    return [one["state"] for one in box.request("GET", f"/api/sessions/{session}/messages")["messages"]]
+def _message_states(box: Sandbox, session: str) -> list[str]:
+    return [message["state"] for message in box.request("GET", f"/api/sessions/{session}/messages")["messages"]]
 
 
 def test_hostile_text_arrives_as_text(box: Sandbox) -> None:
@@ -43,15 +43,15 @@ def test_hostile_text_arrives_as_text(box: Sandbox) -> None:
     for text in hostile:
         box.request("POST", "/api/sessions/h/message", {"content": text})
     box.request("POST", "/api/sessions/h/message", {"content": "nul \0 end"})
-    box.until(lambda: len(_received(box)) == len(hostile) + 1, "all messages")
-    got = _received(box)
-    assert not any(character in text for text in got for character in "\x1b\a\0\r")
-    assert [text.split()[0] for text in got] == [text.split()[0] for text in [*hostile, "nul"]]
-    assert got[3] == hostile[3] and got[4:8] == hostile[4:8]
-    assert "rm -rf x" in got[0] and box.session("h")["activity"] in ("idle", "active")
+    box.until(lambda: len(_received_texts(box)) == len(hostile) + 1, "all messages")
+    texts = _received_texts(box)
+    assert not any(character in text for text in texts for character in "\x1b\a\0\r")
+    assert [text.split()[0] for text in texts] == [text.split()[0] for text in [*hostile, "nul"]]
+    assert texts[3] == hostile[3] and texts[4:8] == hostile[4:8]
+    assert "rm -rf x" in texts[0] and box.session("h")["activity"] in ("idle", "active")
 
 
-def test_messages_keep_their_order_and_come_once(box: Sandbox) -> None:
+def test_messages_keep_their_order_and_are_delivered_once(box: Sandbox) -> None:
     box.stop()
     box.env["AO_DEMO_LOG"] = str(box.folder / "demo.jsonl")
     box.start()
@@ -63,12 +63,12 @@ def test_messages_keep_their_order_and_come_once(box: Sandbox) -> None:
     box.start()
     for text in texts[4:]:
         box.request("POST", "/api/sessions/o/message", {"content": text})
-    box.until(lambda: len(_received(box)) >= 8, "all messages")
-    box.until(lambda: _states(box, "o") == ["acknowledged"] * 8, "all acknowledgements")
-    assert _received(box) == texts
+    box.until(lambda: len(_received_texts(box)) >= 8, "all messages")
+    box.until(lambda: _message_states(box, "o") == ["acknowledged"] * 8, "all acknowledgements")
+    assert _received_texts(box) == texts
 
 
-def test_held_while_blocked_and_answered_by_key(box: Sandbox) -> None:
+def test_a_message_is_held_while_the_agent_waits_for_a_permission(box: Sandbox) -> None:
     box.ao("new", "[[block: Allow rm?]] [[edit: allowed.txt|yes]] [[wait]]", "--name", "b")
     box.until(lambda: box.session("b")["status"] == "blocked")
     assert "Allow rm?" in box.ao("status").stdout
@@ -84,7 +84,7 @@ def test_held_while_blocked_and_answered_by_key(box: Sandbox) -> None:
     assert_refused(box.ao("answer", "b", "--allow", check=False), 1, "waits for no permission")
 
 
-def test_an_answer_is_for_what_was_shown_and_for_nothing_else(box: Sandbox) -> None:
+def test_an_answer_applies_only_to_the_request_that_was_shown(box: Sandbox) -> None:
     box.ao("new", "[[block: Allow ls?]] [[block: Allow rm?]] [[edit: allowed.txt|yes]] [[ask: Well?]]", "--name", "b")
     box.until(lambda: box.session("b")["waitingFor"] == "Allow ls?")
     (first,) = box.json("answer", "b")["questions"]
@@ -99,7 +99,7 @@ def test_an_answer_is_for_what_was_shown_and_for_nothing_else(box: Sandbox) -> N
     assert second["text"] == "Allow rm?" and second["request"] != first["request"]
     assert not (Path(box.session("b")["workspacePath"]) / "allowed.txt").exists()
     box.request("POST", "/api/sessions/b/answer", {"decision": "allow", "request": second["request"]})
-    box.until(lambda: any(one["type"] == "agent-ask" for one in box.events("b")), "what was allowed")
+    box.until(lambda: any(event["type"] == "agent-ask" for event in box.events("b")), "what was allowed")
     assert_refused(
         box.ao("answer", "b", "ls", "--request", second["request"], check=False), 1, "asks something else by now"
     )
@@ -111,7 +111,7 @@ def test_an_answer_is_for_what_was_shown_and_for_nothing_else(box: Sandbox) -> N
     )
 
 
-def test_interrupt_and_input_from_files(box: Sandbox) -> None:
+def test_messages_can_interrupt_and_come_from_files(box: Sandbox) -> None:
     box.ao("new", "[[stuck]]", "--name", "i")
     box.until(lambda: box.session("i")["activity"] == "active")
     file = box.folder / "text"
@@ -123,7 +123,7 @@ def test_interrupt_and_input_from_files(box: Sandbox) -> None:
     box.until(lambda: (workspace / "j.txt").exists(), "the message to be acted on")
 
 
-def test_empty_and_undeliverable_messages(shared: Sandbox) -> None:
+def test_empty_and_undeliverable_messages_are_refused(shared: Sandbox) -> None:
     shared.ao("new", "[[wait]]", "--name", "e")
     assert_refused(shared.ao("send", "e", "", check=False), 2, "empty")
     assert_refused(shared.ao("send", "e", "\x1b\x07", check=False), 2, "empty")

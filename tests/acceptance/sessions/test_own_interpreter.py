@@ -1,7 +1,7 @@
-"""A project's agents, checks, set-up and fixes find the project's programs, never those of the interpreter that runs us.
+"""Agents, checks, set-up and fixes of a project find the project's programs, never those of the daemon's interpreter.
 
-The daemon is started as people do who followed an earlier quickstart: with our virtual environment first in the PATH of the terminal,
-activated, and in the profile of the login shell.
+The daemon is started as after an earlier quickstart: with our virtual environment activated in the terminal and first in the PATH of the
+login shell's profile.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from agent_orchestrator.testing.sandbox import Sandbox
 from tests.acceptance.cluster.test_nodes import CONFIG as NODES
 from tests.acceptance.cluster.test_nodes import Cluster
 
-OURS = Path(sys.prefix) / "bin"
+OUR_PROGRAMS = Path(sys.prefix) / "bin"
 NAMES = ("python", "python3", "pytest", "mypy", "ruff", "lint-imports", "pip", "ao", "agent-orchestrator")
 SECRET = "DEPLOY_TOKEN"
 VARIABLES = (
@@ -32,7 +32,7 @@ VARIABLES = (
     "PYTHONSAFEPATH",
     "PYTHONUNBUFFERED",
 )
-LOOK = f"""\
+REPORT_SCRIPT = f"""\
 {{
 for name in {" ".join(NAMES)}; do echo "$name=$(command -v $name)"; done
 for name in {" ".join(VARIABLES)}; do printenv $name >/dev/null && echo "$name=$(printenv $name)"; done
@@ -47,93 +47,98 @@ ci:
   borrowed: {borrowed} --version
 """
 
-pytestmark = pytest.mark.skipif(sys.prefix == sys.base_prefix, reason="run by a Python that is nobody's environment")
+pytestmark = pytest.mark.skipif(sys.prefix == sys.base_prefix, reason="not run in a virtual environment")
 
 
-def without_ours() -> str:
-    """A PATH with Git and the machine's own programs."""
+def clean_path() -> str:
+    """Return a PATH with Git and the machine's own programs."""
     git = shutil.which("git")
     assert git
     return os.pathsep.join(dict.fromkeys([str(Path(git).parent), "/usr/bin", "/bin"]))
 
 
-def borrowed() -> str:
-    """A tool that only our environment has."""
-    return next(name for name in NAMES if (OURS / name).exists() and not shutil.which(name, path=without_ours()))
+def borrowed_tool() -> str:
+    """Return a tool that only our environment has."""
+    return next(name for name in NAMES if (OUR_PROGRAMS / name).exists() and not shutil.which(name, path=clean_path()))
 
 
 @pytest.fixture(params=["tui", "headless"])
 def box(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Sandbox]:
-    env = {"PATH": f"{OURS}:{without_ours()}", "VIRTUAL_ENV": sys.prefix, "VIRTUAL_ENV_PROMPT": "ours", SECRET: "x"}
+    env = {
+        "PATH": f"{OUR_PROGRAMS}:{clean_path()}",
+        "VIRTUAL_ENV": sys.prefix,
+        "VIRTUAL_ENV_PROMPT": "ours",
+        SECRET: "x",
+    }
     with Sandbox(tmp_path, "process", env) as box:
-        for name in set(VARIABLES) - set(env):  # what this machine sets is nobody's doing
+        for name in set(VARIABLES) - set(env):  # this machine may set them
             box.env.pop(name, None)
-        look = tmp_path / "look.sh"
-        look.write_text(LOOK)
-        profile = f'export PATH="{OURS}:$PATH" VIRTUAL_ENV={sys.prefix}\n'
+        script = tmp_path / "look.sh"
+        script.write_text(REPORT_SCRIPT)
+        profile = f'export PATH="{OUR_PROGRAMS}:$PATH" VIRTUAL_ENV={sys.prefix}\n'
         (box.user_home / ".profile").write_text(profile)
-        box.repository(config=CONFIG.format(look=look, mode=request.param, borrowed=borrowed()))
+        box.repository(config=CONFIG.format(look=script, mode=request.param, borrowed=borrowed_tool()))
         box.start()
         yield box
 
 
-def seen(box: Sandbox, where: str) -> dict[str, str]:
-    """What the script found where it ran."""
+def read_report(box: Sandbox, where: str) -> dict[str, str]:
+    """Wait for the report of the script and return the variables and programs in it."""
     file = box.folder / f"seen-{where}"
     box.until(lambda: file.exists() and "PATH=" in file.read_text(), f"the look of the {where}")
     return dict(line.partition("=")[::2] for line in file.read_text().splitlines())
 
 
-def test_nothing_of_ours_is_found_but_ao(box: Sandbox) -> None:
-    look = box.folder / "look.sh"
-    box.ao("new", "--name", "x", f"[[sh: sh {look} agent]] [[write: a|b]] [[commit: a]] [[done: it]]")
-    box.ao("sh", "app-x", "--", "sh", str(look), "sh")
-    box.ao("fix", "--dry-run", "--command", f"sh {look} fix", check=False)
+def test_only_ao_is_found_of_our_programs(box: Sandbox) -> None:
+    script = box.folder / "look.sh"
+    box.ao("new", "--name", "x", f"[[sh: sh {script} agent]] [[write: a|b]] [[commit: a]] [[done: it]]")
+    box.ao("sh", "app-x", "--", "sh", str(script), "sh")
+    box.ao("fix", "--dry-run", "--command", f"sh {script} fix", check=False)
     for where in ("set-up", "agent", "check", "sh", "fix"):
-        found = seen(box, where)
+        report = read_report(box, where)
         folder = box.home.path / "bin"
         for name in NAMES:
-            own = shutil.which(name, path=without_ours())
+            own = shutil.which(name, path=clean_path())
             expected = str(folder / name) if name in ("ao", "agent-orchestrator") else own or ""
-            assert found[name] == expected, where
-        assert str(OURS) not in found["PATH"].split(":"), where
-        # A person's shell has what its terminal has.
-        assert not [name for name in VARIABLES if name in found and (where, name) != ("sh", SECRET)], where
+            assert report[name] == expected, where
+        assert str(OUR_PROGRAMS) not in report["PATH"].split(":"), where
+        # A person's shell has the variables of its terminal.
+        assert not [name for name in VARIABLES if name in report and (where, name) != ("sh", SECRET)], where
 
 
-def test_a_check_is_not_green_thanks_to_our_tools(box: Sandbox) -> None:
+def test_a_check_does_not_pass_with_our_tools(box: Sandbox) -> None:
     box.ao("new", "--name", "x", "[[write: a|b]] [[commit: a]] [[done: it]]")
 
     def states() -> dict[str, str]:
-        pull = box.session("app-x")["pr"]
-        return {one["name"]: one["state"] for one in pull["checks"]} if pull else {}
+        pull_request = box.session("app-x")["pr"]
+        return {check["name"]: check["state"] for check in pull_request["checks"]} if pull_request else {}
 
     box.until(lambda: set(states().values()) - {"queued", "running"} and states().get("look") == "success", "the check")
     box.until(lambda: states()["borrowed"] not in ("queued", "running"), "the other check")
     assert states()["borrowed"] != "success"
 
 
-def test_ao_works_where_only_it_is_found(box: Sandbox) -> None:
+def test_ao_works_inside_an_agent(box: Sandbox) -> None:
     box.ao("new", "--name", "x", "[[sh: ao status --json > seen-status]] [[done: it]]")
     file = Path(box.session("app-x")["workspacePath"]) / "seen-status"
     box.until(lambda: file.exists() and file.read_text().endswith("}\n"), "what the agent asked")
-    assert [one["name"] for one in json.loads(file.read_text())["sessions"]] == ["x"]
+    assert [entry["name"] for entry in json.loads(file.read_text())["sessions"]] == ["x"]
 
 
-def test_doctor_tells_of_the_old_line(box: Sandbox) -> None:
-    [line] = [one for one in box.json("doctor")["checks"] if one["name"] == "PATH"]
-    assert line["state"] == "warning" and str(OURS) in line["detail"] and "login shell" in line["detail"]
+def test_doctor_warns_about_our_environment_in_the_path(box: Sandbox) -> None:
+    [line] = [entry for entry in box.json("doctor")["checks"] if entry["name"] == "PATH"]
+    assert line["state"] == "warning" and str(OUR_PROGRAMS) in line["detail"] and "login shell" in line["detail"]
     assert f'export PATH="{sys.prefix}/ao/bin:$PATH"' in line["remedy"] or f"{box.home.path}/bin" in line["remedy"]
     (box.user_home / ".profile").unlink()
     box.ao("shutdown")
-    [line] = [one for one in box.json("doctor")["checks"] if one["name"] == "PATH"]
+    [line] = [entry for entry in box.json("doctor")["checks"] if entry["name"] == "PATH"]
     assert "this terminal" in line["detail"]
-    box.env["PATH"] = without_ours()
-    assert not [one for one in box.json("doctor")["checks"] if one["name"] == "PATH"]
+    box.env["PATH"] = clean_path()
+    assert not [entry for entry in box.json("doctor")["checks"] if entry["name"] == "PATH"]
 
 
-def test_what_was_activated_where_the_daemon_was_started_is_nobodys(tmp_path: Path) -> None:
-    """Another project's environment, of Python or of Node."""
+def test_an_environment_activated_at_the_daemons_start_is_not_passed_on(tmp_path: Path) -> None:
+    """The environment of another project, of Python or Node."""
     theirs, modules, tools = tmp_path / "theirs/.venv", tmp_path / "web/node_modules/.bin", tmp_path / "tools"
     (theirs / "bin").mkdir(parents=True)
     (theirs / "pyvenv.cfg").touch()
@@ -141,7 +146,7 @@ def test_what_was_activated_where_the_daemon_was_started_is_nobodys(tmp_path: Pa
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("#!/bin/sh\n")
         (folder / name).chmod(0o755)
-    env = {"PATH": f"{theirs}/bin:{modules}:{tools}:{without_ours()}", "VIRTUAL_ENV": str(theirs)}
+    env = {"PATH": f"{theirs}/bin:{modules}:{tools}:{clean_path()}", "VIRTUAL_ENV": str(theirs)}
     env["npm_lifecycle_event"] = "start"
     with Sandbox(tmp_path, "process", env) as box:
         box.repository()
@@ -154,11 +159,11 @@ def test_what_was_activated_where_the_daemon_was_started_is_nobodys(tmp_path: Pa
         assert box.ao("sh", "app-x", "--", "sh", "-c", "echo $(command -v foreign)$VIRTUAL_ENV").stdout == "\n"
 
 
-def test_a_daemon_that_was_started_by_a_link_to_our_environment_knows_it(tmp_path: Path) -> None:
+def test_our_environment_is_recognized_through_a_symlink(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(sys.prefix)
-    with Sandbox(tmp_path, "process", {"PATH": f"{OURS}:{link}/bin:{without_ours()}"}) as box:
-        (box.user_home / ".profile").write_text(f'export PATH="{OURS}:$PATH"\n')
+    with Sandbox(tmp_path, "process", {"PATH": f"{OUR_PROGRAMS}:{link}/bin:{clean_path()}"}) as box:
+        (box.user_home / ".profile").write_text(f'export PATH="{OUR_PROGRAMS}:$PATH"\n')
         box.repository()
         argv = [str(link / "bin" / "python"), "-P", "-m", "agent_orchestrator", "new", "--name", "x"]
         done = subprocess.run(
@@ -170,24 +175,24 @@ def test_a_daemon_that_was_started_by_a_link_to_our_environment_knows_it(tmp_pat
         assert done.returncode == 0
         file = Path(box.session("app-x")["workspacePath"]) / "seen"
         box.until(lambda: file.exists() and "orchestrator\n" in file.read_text(), "the agent")
-        assert str(OURS) not in file.read_text() and str(link) not in file.read_text()
+        assert str(OUR_PROGRAMS) not in file.read_text() and str(link) not in file.read_text()
 
 
-def test_a_person_gets_ao_from_a_folder_that_holds_nothing_else(tmp_path: Path) -> None:
+def test_the_programs_folder_contains_only_ao(tmp_path: Path) -> None:
     folder = tmp_path / "programs"
     subprocess.run([sys.executable, "-m", "agent_orchestrator.base.interpreter", str(folder)], check=True)
-    assert sorted(one.name for one in folder.iterdir()) == ["agent-orchestrator", "ao"]
+    assert sorted(entry.name for entry in folder.iterdir()) == ["agent-orchestrator", "ao"]
     for name in ("ao", "agent-orchestrator"):
         done = subprocess.run([folder / name, "--version"], cwd="/", capture_output=True, text=True, check=True)
         assert done.stdout.startswith("ao ")
 
 
-def test_nor_on_a_node(tmp_path: Path) -> None:
-    with Sandbox(tmp_path, "process", {"PATH": f"{OURS}:{without_ours()}", "VIRTUAL_ENV": sys.prefix}) as box:
+def test_our_programs_are_not_found_on_a_node_either(tmp_path: Path) -> None:
+    with Sandbox(tmp_path, "process", {"PATH": f"{OUR_PROGRAMS}:{clean_path()}", "VIRTUAL_ENV": sys.prefix}) as box:
         for name in set(VARIABLES) - {"VIRTUAL_ENV"}:
             box.env.pop(name, None)
-        (box.user_home / ".profile").write_text(f'export PATH="{OURS}:$PATH"\n')
-        (tmp_path / "look.sh").write_text(LOOK)
+        (box.user_home / ".profile").write_text(f'export PATH="{OUR_PROGRAMS}:$PATH"\n')
+        (tmp_path / "look.sh").write_text(REPORT_SCRIPT)
         box.home.path.mkdir(parents=True)
         box.home.config.write_text(NODES.replace("HOME", str(tmp_path / "node")))
         box.repository(config=f"defaults: {{agent: demo}}\npostCreate: ['sh {tmp_path}/look.sh set-up']\n")
@@ -197,10 +202,10 @@ def test_nor_on_a_node(tmp_path: Path) -> None:
             box.ao("new", "--node", "n1", "--name", "x", f"[[sh: sh {tmp_path}/look.sh agent]] [[done: it]]")
             cluster.until("x", "idle", "review_pending")
             for where in ("set-up", "agent"):
-                found = seen(box, where)
-                assert found["ao"] == str(tmp_path / "node" / "bin" / "ao"), where
-                assert found["lint-imports"] == (shutil.which("lint-imports", path=without_ours()) or ""), where
-                assert str(OURS) not in found["PATH"].split(":") and "VIRTUAL_ENV" not in found, where
+                report = read_report(box, where)
+                assert report["ao"] == str(tmp_path / "node" / "bin" / "ao"), where
+                assert report["lint-imports"] == (shutil.which("lint-imports", path=clean_path()) or ""), where
+                assert str(OUR_PROGRAMS) not in report["PATH"].split(":") and "VIRTUAL_ENV" not in report, where
         finally:
             box.ao("stop", "x", check=False)
             cluster.kill()

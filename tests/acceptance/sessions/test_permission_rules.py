@@ -1,4 +1,4 @@
-"""Permission requests that a rule answers, and those that look like it: the files on the machine decide too."""
+"""Permission requests that a rule answers, and similar ones that it leaves to a person because of the files on disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ agents:
   probe: {tool: command, command: [sh, -c, '. "$AO_TASK_FILE"'], prompt: file, permissions: auto-edit}
 projects: {app: {path: .}}
 """
-ASKS = r"""
+TASK = r"""
 ask() { printf '{"event": "permission", "tool": "%s", "command": "%s"}\n' "$1" "$2" >> "$AO_SPOOL"; read answer; echo "$2: $answer"; }
 mkdir own && ln -s @OUT@ link && ln @OUT@/file hard
 mkdir -p lib/objects lib/refs .claude && ln -s .claude ai && printf 'ref: refs/heads/main\n' > lib/HEAD
@@ -32,17 +32,17 @@ sleep 600
 """
 
 
-def test_a_rule_answers_what_stays_in_the_workspace(tmp_path: Path) -> None:
+def test_a_rule_answers_only_requests_that_stay_in_the_workspace(tmp_path: Path) -> None:
     with Sandbox(tmp_path, "process") as box:
         outside = tmp_path / "outside"
         outside.mkdir()
         (outside / "file").write_text("theirs")
         box.repository(config=CONFIG)
         task = tmp_path / "task.sh"
-        task.write_text(ASKS.replace("@OUT@", str(outside)))
+        task.write_text(TASK.replace("@OUT@", str(outside)))
         box.start()
         box.ao("new", "--name", "s", "--file", str(task))
-        for waits in (
+        for request in (
             "edit: link/new.txt",
             "edit: hard",
             "Bash: git mv own link/own",
@@ -52,19 +52,19 @@ def test_a_rule_answers_what_stays_in_the_workspace(tmp_path: Path) -> None:
             "Bash: git checkout HEAD -- own",
             "Bash: git status⟦U+001B⟧[8m; evil",
         ):
-            box.until(lambda waits=waits: _waits_for(box) == waits, waits)  # type: ignore[misc]
+            box.until(lambda request=request: _pending_request(box) == request, request)  # type: ignore[misc]
             box.ao("answer", "s", "--allow")
-        said = box.home.terminal_log("app-s").read_text()
-        assert "own/new.txt: y" in said and "git add own: y" in said, "the first two were answered at once"
-        answered = [one["data"] for one in box.events("s") if one["type"] == "permission-answered"]
-        assert [one.get("by", "person") for one in answered] == [
+        log = box.home.terminal_log("app-s").read_text()
+        assert "own/new.txt: y" in log and "git add own: y" in log, "the first two were answered by the rule"
+        answered = [item["data"] for item in box.events("s") if item["type"] == "permission-answered"]
+        assert [item.get("by", "person") for item in answered] == [
             "it is a file of its workspace",
             "it is Git on its own branch",
             *["person"] * 8,
         ]
-        assert not (outside / "ran").exists(), "a folder that looks like a repository is none to its Git"
+        assert not (outside / "ran").exists(), "Git does not use the folder that looks like a repository"
 
 
-def _waits_for(box: Sandbox) -> str:
-    asked = [one for one in box.json("answer")["questions"] if one["kind"] == "permission"]
-    return f"{asked[0]['permission']['tool']}: {asked[0]['permission']['command']}" if asked else ""
+def _pending_request(box: Sandbox) -> str:
+    questions = [question for question in box.json("answer")["questions"] if question["kind"] == "permission"]
+    return f"{questions[0]['permission']['tool']}: {questions[0]['permission']['command']}" if questions else ""

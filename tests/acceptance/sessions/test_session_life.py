@@ -1,4 +1,4 @@
-"""A session's life as a person sees it: new, message, question, stop, restore; and the daemon may die in between."""
+"""The life of a session: creation, messages, questions, stop and restore, also across crashes of the daemon."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 from agent_orchestrator.testing.sandbox import Sandbox
 
 
-def test_a_task_becomes_commits_on_a_branch_of_its_own(box: Sandbox) -> None:
-    made = box.json("new", "Write the notes")
-    assert made["id"] == "app-write-the-notes"
-    assert made["branch"] == "feature/write-the-notes"
-    done = box.until(lambda: (now := box.session(made["id"]))["status"] == "review_pending" and now, "its change")
+def test_a_task_becomes_commits_on_its_own_branch(box: Sandbox) -> None:
+    created = box.json("new", "Write the notes")
+    assert created["id"] == "app-write-the-notes"
+    assert created["branch"] == "feature/write-the-notes"
+    done = box.until(lambda: (now := box.session(created["id"]))["status"] == "review_pending" and now, "its change")
     assert done["column"] == "In review"
     assert done["evidence"]["source"] == "pr"
     assert (done["pr"]["number"], done["pr"]["state"], done["pr"]["head"]) == (1, "open", done["head"])
@@ -39,10 +39,10 @@ def test_a_question_waits_for_its_answer(box: Sandbox) -> None:
     box.until(lambda: box.session("q")["status"] == "needs_input", "the question")
     assert "Which database?" in box.ao("status").stdout
     box.ao("answer", "q", "postgres")
-    box.until(lambda: box.session("q")["status"] == "idle", "the answer to be taken up")
+    box.until(lambda: box.session("q")["status"] == "idle", "the answer to be used")
 
 
-def test_the_daemons_death_is_nobody_elses(box: Sandbox) -> None:
+def test_agents_survive_a_crash_of_the_daemon(box: Sandbox) -> None:
     box.ao("new", "[[say: ready]]", "--name", "w")
     before = box.until(lambda: (now := box.session("w"))["activity"] == "idle" and now)
     box.stop(signal.SIGKILL)
@@ -52,30 +52,30 @@ def test_the_daemons_death_is_nobody_elses(box: Sandbox) -> None:
     assert box.json("send", "w", "[[edit: late.txt|y]]", "--wait")["state"] == "acknowledged"
 
 
-def test_stop_saves_what_is_unsaved_and_restore_brings_it_back(box: Sandbox) -> None:
+def test_stop_saves_uncommitted_work_and_restore_brings_it_back(box: Sandbox) -> None:
     box.ao("new", "[[write: draft.txt|not committed]] [[wait]]", "--name", "d")
     path = Path(box.until(lambda: (now := box.session("d"))["activity"] == "idle" and now)["workspacePath"])
-    told = box.ao("stop", "d").stdout
-    assert "refs/ao/rescue/app-d" in told and "ao restore" in told
+    output = box.ao("stop", "d").stdout
+    assert "refs/ao/rescue/app-d" in output and "ao restore" in output
     assert not path.exists()
     assert box.session("d")["status"] == "stopped"
     box.ao("restore", "d")
     assert (path / "draft.txt").read_text().strip() == "not committed"
 
 
-def test_what_no_agent_came_to_read_goes_with_the_session(process_box: Sandbox) -> None:
+def test_unread_launch_files_are_removed_with_the_session(process_box: Sandbox) -> None:
     process_box.ao("new", "[[wait]]", "--name", "before")
     process_box.ao("new", "[[wait]]", "--name", "work", "--after", "before", "--no-wait")
     folder = process_box.home.session("app-work")
-    left = [folder / f"{kind}.{process_box.daemon_pid()}.x" for kind in ("launch", "spec", "message")]
+    leftover_files = [folder / f"{kind}.{process_box.daemon_pid()}.x" for kind in ("launch", "spec", "message")]
     folder.mkdir(parents=True, exist_ok=True)
-    for path in left:
+    for path in leftover_files:
         path.write_text("A_SECRET=1\n")
     process_box.ao("stop", "work")
-    assert [path.name for path in left if path.exists()] == []
+    assert [path.name for path in leftover_files if path.exists()] == []
 
 
-def test_what_is_still_being_stopped_is_brought_back_once_it_has_stopped(box: Sandbox) -> None:
+def test_a_restore_during_a_stop_waits_for_the_stop(box: Sandbox) -> None:
     box.ao(
         "new",
         "[[write: draft.txt|kept]] [[sh: trap '' TERM; touch up; sleep 1; sleep 1; sleep 1000]]",
@@ -86,15 +86,15 @@ def test_what_is_still_being_stopped_is_brought_back_once_it_has_stopped(box: Sa
     box.until((path / "up").exists, "it to be deaf")
     with ThreadPoolExecutor() as threads:
         stopping = threads.submit(box.ao, "stop", "slow")
-        box.until(lambda: [one for one in box.events("app-slow") if one["type"] == "stop-requested"], "the stop")
+        box.until(lambda: [event for event in box.events("app-slow") if event["type"] == "stop-requested"], "the stop")
         assert box.json("restore", "slow")["id"] == "app-slow"
         stopping.result()
-    order = [one["type"] for one in box.events("app-slow")]
+    order = [event["type"] for event in box.events("app-slow")]
     assert order.index("session-stopped") < order.index("restore-requested")
     box.until((path / "draft.txt").exists, "its work")
 
 
-def test_an_exit_is_shown_as_what_it_is(box: Sandbox) -> None:
+def test_exits_and_crashes_are_shown_with_their_exit_code(box: Sandbox) -> None:
     box.ao("new", "[[exit: 3]]", "--name", "three", check=False)
     failed = box.until(lambda: (now := box.session("three"))["status"] == "failed" and now)
     assert (failed["exitCode"], failed["activity"]) == (3, "exited")
@@ -104,9 +104,11 @@ def test_an_exit_is_shown_as_what_it_is(box: Sandbox) -> None:
     assert box.until(lambda: (now := box.session("crash"))["status"] == "failed" and now)["exitCode"] == 137
 
 
-def test_a_clone_hands_its_commits_to_the_main_repository(process_box: Sandbox) -> None:
-    made = process_box.json("new", "[[edit: a.txt|x]] [[commit: from a clone]]", "--name", "c", "--workspace", "clone")
-    branch = made["branch"]
+def test_commits_of_a_clone_reach_the_main_repository(process_box: Sandbox) -> None:
+    created = process_box.json(
+        "new", "[[edit: a.txt|x]] [[commit: from a clone]]", "--name", "c", "--workspace", "clone"
+    )
+    branch = created["branch"]
     process_box.until(
         lambda: "from a clone" in process_box.git("log", "-1", "--format=%s", branch), "the commit to arrive"
     )
@@ -115,7 +117,7 @@ def test_a_clone_hands_its_commits_to_the_main_repository(process_box: Sandbox) 
     )
 
 
-def test_an_agent_that_went_to_another_branch_comes_back_there(process_box: Sandbox) -> None:
+def test_a_session_on_another_branch_is_restored_on_that_branch(process_box: Sandbox) -> None:
     process_box.ao(
         "new", "[[sh: git checkout -q -b aside]] [[write: a|1]] [[commit: a]] [[done: a]]", "--name", "moved"
     )
@@ -124,23 +126,25 @@ def test_an_agent_that_went_to_another_branch_comes_back_there(process_box: Sand
             "workspacePath"
         ]
     )
-    refused = process_box.ao("merge", "moved", check=False)
-    assert refused.returncode == 1 and "its workspace is on branch aside, not on feature/moved" in refused.stderr
+    result = process_box.ao("merge", "moved", check=False)
+    assert result.returncode == 1 and "its workspace is on branch aside, not on feature/moved" in result.stderr
     assert "branch aside checked out: refs/ao/rescue/app-moved" in process_box.ao("stop", "moved").stdout
     process_box.ao("restore", "moved")
     assert process_box.git("symbolic-ref", "--short", "HEAD", cwd=path) == "aside" and (path / "a").read_text() == "1\n"
 
 
-def test_a_branch_that_is_gone_is_made_anew_where_it_was_last_seen(process_box: Sandbox) -> None:
+def test_a_missing_branch_is_recreated_at_its_last_known_commit(process_box: Sandbox) -> None:
     process_box.ao("new", "[[write: b|1]] [[commit: b]] [[sh: git branch -m better]] [[done: b]]", "--name", "named")
-    seen = process_box.until(lambda: (now := process_box.session("named"))["status"] == "review_pending" and now)
+    session = process_box.until(lambda: (now := process_box.session("named"))["status"] == "review_pending" and now)
     assert "git branch -m feature/named" in process_box.ao("merge", "named", check=False).stderr
-    assert f"commits: up to {seen['head'][:8]}; branch feature/named is gone" in process_box.ao("stop", "named").stdout
+    assert (
+        f"commits: up to {session['head'][:8]}; branch feature/named is gone" in process_box.ao("stop", "named").stdout
+    )
     assert "branch feature/named was gone: it was made anew" in process_box.ao("restore", "named").stdout
-    assert process_box.git("rev-parse", "feature/named") == seen["head"]
+    assert process_box.git("rev-parse", "feature/named") == session["head"]
 
 
-def test_what_is_committed_after_a_landing_is_not_taken_for_landed(process_box: Sandbox) -> None:
+def test_commits_made_after_a_merge_do_not_count_as_merged(process_box: Sandbox) -> None:
     process_box.ao("new", "[[write: c|1]] [[commit: c]] [[write: left|x]] [[done: c]]", "--name", "late")
     path = Path(
         process_box.until(lambda: (now := process_box.session("late"))["status"] == "review_pending" and now)[
@@ -153,25 +157,25 @@ def test_what_is_committed_after_a_landing_is_not_taken_for_landed(process_box: 
         "the branch to be removed",
     )
     process_box.ao("restore", "late")
-    assert (path / "left").read_text() == "x\n", "what was not committed when it landed"
+    assert (path / "left").read_text() == "x\n", "the file that was not committed before the merge"
     process_box.json("send", "late", "[[commit: late]]", "--wait")
     process_box.until(lambda: "not landed" in process_box.ao("why", "late").stdout, "the commit to be seen")
-    refused = process_box.ao("merge", "late", check=False)
-    assert refused.returncode == 1 and "has landed, but not what was committed since" in refused.stderr
+    result = process_box.ao("merge", "late", check=False)
+    assert result.returncode == 1 and "has landed, but not what was committed since" in result.stderr
     assert "left" not in process_box.git("ls-tree", "--name-only", "main").split()
 
 
-def test_a_workspace_that_its_repository_forgot_is_told_how_it_is_mended(process_box: Sandbox) -> None:
+def test_a_workspace_unknown_to_its_repository_is_refused_with_a_remedy(process_box: Sandbox) -> None:
     process_box.ao("new", "[[write: draft|x]] [[wait]]", "--name", "lost")
     path = Path(
         process_box.until(lambda: (now := process_box.session("lost"))["activity"] == "idle" and now)["workspacePath"]
     )
     shutil.rmtree(process_box.repo / ".git" / "worktrees" / "lost")
-    refused = process_box.ao("stop", "lost", check=False)
-    assert refused.returncode == 1 and "its files stay as they are" in refused.stderr and (path / "draft").exists()
-    refused = process_box.ao("restore", "lost", check=False)
-    assert refused.returncode == 1 and "app-lost could not be stopped" in refused.stderr, refused
-    assert "ao shutdown, then ao doctor --repair" in refused.stderr
+    result = process_box.ao("stop", "lost", check=False)
+    assert result.returncode == 1 and "its files stay as they are" in result.stderr and (path / "draft").exists()
+    result = process_box.ao("restore", "lost", check=False)
+    assert result.returncode == 1 and "app-lost could not be stopped" in result.stderr, result
+    assert "ao shutdown, then ao doctor --repair" in result.stderr
     process_box.stop()
     process_box.ao("doctor", "--repair")
     process_box.start()
@@ -180,7 +184,7 @@ def test_a_workspace_that_its_repository_forgot_is_told_how_it_is_mended(process
     assert (path / "draft").read_text() == "x\n"
 
 
-def test_what_was_undone_in_a_workspace_that_stayed_does_not_come_back(process_box: Sandbox) -> None:
+def test_files_removed_in_a_kept_workspace_stay_removed(process_box: Sandbox) -> None:
     process_box.ao("new", "[[write: draft|x]] [[wait]]", "--name", "kept")
     path = Path(
         process_box.until(lambda: (now := process_box.session("kept"))["activity"] == "idle" and now)["workspacePath"]
@@ -192,10 +196,10 @@ def test_what_was_undone_in_a_workspace_that_stayed_does_not_come_back(process_b
     process_box.ao("stop", "kept")
     process_box.ao("restore", "kept")
     assert path.is_dir() and not (path / "draft").exists()
-    assert process_box.git("show", "refs/ao/restored/app-kept:draft") == "x", "it is kept all the same"
+    assert process_box.git("show", "refs/ao/restored/app-kept:draft") == "x", "it is still kept as a ref"
 
 
-def test_a_workspace_that_somebody_removed_is_made_anew_as_it_is_told(process_box: Sandbox) -> None:
+def test_a_deleted_workspace_is_recreated_after_a_stop(process_box: Sandbox) -> None:
     process_box.ao("new", "[[write: draft|x]] [[wait]]", "--name", "gone")
     path = Path(
         process_box.until(lambda: (now := process_box.session("gone"))["activity"] == "idle" and now)["workspacePath"]
@@ -206,29 +210,29 @@ def test_a_workspace_that_somebody_removed_is_made_anew_as_it_is_told(process_bo
         "make it anew: ao stop app-gone, then ao restore app-gone"
         in process_box.ao("restore", "gone", check=False).stderr
     )
-    told = process_box.ao("stop", "gone").stdout
-    assert "1 untracked file: refs/ao/rescue/app-gone" in told and "the workspace was gone already" in told
+    output = process_box.ao("stop", "gone").stdout
+    assert "1 untracked file: refs/ao/rescue/app-gone" in output and "the workspace was gone already" in output
     process_box.ao("restore", "gone")
     assert (path / "draft").read_text() == "x\n"
 
 
-def test_two_who_take_a_landing_back_at_once_are_told_of_one_change(process_box: Sandbox) -> None:
+def test_simultaneous_undos_create_one_revert(process_box: Sandbox) -> None:
     process_box.ao("new", "[[write: d|1]] [[commit: d]] [[done: d]]", "--name", "taken")
     process_box.until(lambda: process_box.session("taken")["status"] == "review_pending", "its change")
     process_box.ao("merge", "taken")
     with ThreadPoolExecutor(4) as pool:
-        told = list(pool.map(lambda _: process_box.ao("undo", "taken").stdout, range(4)))
-    assert len(set(told)) == 1 and "on branch revert/app-taken" in told[0]
+        outputs = list(pool.map(lambda _: process_box.ao("undo", "taken").stdout, range(4)))
+    assert len(set(outputs)) == 1 and "on branch revert/app-taken" in outputs[0]
 
 
-def test_git_does_not_forget_a_workspace_whose_folder_is_not_there_just_now(process_box: Sandbox) -> None:
+def test_a_temporarily_missing_workspace_is_not_pruned(process_box: Sandbox) -> None:
     process_box.ao("new", "[[write: only|staged]] [[sh: git add only; rm only]] [[wait]]", "--name", "away")
     path = Path(
         process_box.until(lambda: (now := process_box.session("away"))["activity"] == "idle" and now)["workspacePath"]
     )
     path.rename(path.with_name("elsewhere"))
-    told = process_box.ao("stop", "away").stdout
-    assert "the workspace stays (Git still has staged files of it" in told and "git worktree prune" in told
+    output = process_box.ao("stop", "away").stdout
+    assert "the workspace stays (Git still has staged files of it" in output and "git worktree prune" in output
     path.with_name("elsewhere").rename(path)
     process_box.ao("restore", "away")
     assert process_box.git("show", ":only", cwd=path) == "staged"
@@ -241,7 +245,7 @@ def test_git_does_not_forget_a_workspace_whose_folder_is_not_there_just_now(proc
     assert path.is_dir()
 
 
-def test_who_stops_what_is_to_land_is_told_that_it_still_is(process_box: Sandbox) -> None:
+def test_stopping_a_session_in_the_merge_queue_mentions_the_pending_merge(process_box: Sandbox) -> None:
     (process_box.repo / "mine.txt").write_text("one\n")
     process_box.git("add", "mine.txt")
     process_box.git("commit", "-q", "-m", "mine")
@@ -249,7 +253,7 @@ def test_who_stops_what_is_to_land_is_told_that_it_still_is(process_box: Sandbox
     process_box.until(lambda: process_box.session("waits")["status"] == "review_pending", "its change")
     (process_box.repo / "mine.txt").write_text("of the person\n")
     process_box.ao("merge", "waits", "--no-wait")
-    process_box.until(lambda: "stands in the way" in process_box.ao("queue").stdout, "the landing to wait")
+    process_box.until(lambda: "stands in the way" in process_box.ao("queue").stdout, "the merge to wait")
     assert (
         "its change is still to land on main; not so: ao merge app-waits --cancel"
         in process_box.ao("stop", "waits").stdout

@@ -1,4 +1,4 @@
-"""What a project may want of its workspaces: set-up, ports, folders and names of its own; and disks that are full."""
+"""Workspace settings of a project: set-up, ports, folders and names; and full disks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _json(box: Sandbox, *argv: str, cwd: Path) -> Any:
 
 
 @pytest.mark.parametrize("workspace", ["worktree", "clone"])
-def test_set_up_takes_effect(shared: Sandbox, workspace: str) -> None:
+def test_the_workspace_settings_take_effect(shared: Sandbox, workspace: str) -> None:
     name = f"setup-{workspace}"
     repo = _repository(shared, name, CONFIG)
     (repo / ".gitignore").write_text(".env\nconf\nnode_modules\nmade-of-env\n")
@@ -55,36 +55,36 @@ def test_set_up_takes_effect(shared: Sandbox, workspace: str) -> None:
     (repo / "node_modules" / "m").write_text("m\n")
     done = shared.ao("new", "[[wait]]", "--json", "--name", f"one-{workspace}", "--workspace", workspace, cwd=repo)
     assert "preparing testing on 41" in done.stderr
-    made = json.loads(done.stdout)
-    assert (made["id"], made["branch"]) == (f"ws-one-{workspace}", f"work/one-{workspace}-x")
-    path = Path(made["workspacePath"])
+    created = json.loads(done.stdout)
+    assert (created["id"], created["branch"]) == (f"ws-one-{workspace}", f"work/one-{workspace}-x")
+    path = Path(created["workspacePath"])
     assert path.parent == (repo.parent / "trees of mine").resolve()
     assert (path / ".env").read_text() == "SECRET=1\n" == (path / "made-of-env").read_text()
     assert not (path / ".env").is_symlink() and (path / "conf" / "a").read_text() == "a\n"
     assert (path / "node_modules").is_symlink() and (path / "node_modules" / "m").read_text() == "m\n"
     assert (repo / ".worktrees" / f"one-{workspace}").resolve() == path
     assert shared.git("status", "--porcelain", cwd=path) == ""
-    shared.until(lambda: shared.session(made["id"])["activity"] == "idle")
+    shared.until(lambda: shared.session(created["id"])["activity"] == "idle")
     other = _json(shared, "new", "[[wait]]", "--name", f"two-{workspace}", cwd=repo)
     blocks = [
         shared.ao(
-            "sh", one["id"], "--", "sh", "-c", "echo $PORT $AO_PORT_0 $AO_PORT_1 $MODE $AO_SESSION"
+            "sh", session["id"], "--", "sh", "-c", "echo $PORT $AO_PORT_0 $AO_PORT_1 $MODE $AO_SESSION"
         ).stdout.split()
-        for one in (made, other)
+        for session in (created, other)
     ]
-    for block, one in zip(blocks, (made, other), strict=True):
+    for block, session in zip(blocks, (created, other), strict=True):
         first = int(block[0])
-        assert block == [str(first), str(first), str(first + 1), "testing", one["id"]]
+        assert block == [str(first), str(first), str(first + 1), "testing", session["id"]]
     assert blocks[0][0] != blocks[1][0]
-    assert shared.ao("path", made["id"]).stdout.strip() == str(path)
-    shared.ao("stop", made["id"], other["id"])
+    assert shared.ao("path", created["id"]).stdout.strip() == str(path)
+    shared.ao("stop", created["id"], other["id"])
     assert not path.exists() and (repo / "node_modules" / "m").exists()
     assert shared.git("status", "--porcelain", cwd=repo) == "?? agent-orchestrator.yaml"
 
 
 @pytest.mark.parametrize("workspace", ["worktree", "clone"])
-def test_what_only_we_hid_from_git_is_saved(shared: Sandbox, workspace: str) -> None:
-    """An agent's folder or file in the place of a symlink of ours, and what it did to a copy that is named no more."""
+def test_files_that_only_we_hid_from_git_are_saved(shared: Sandbox, workspace: str) -> None:
+    """Files that an agent put in place of our symlinks, and changes of a copy that is no longer configured."""
     name, config = f"hid-{workspace}", "defaults: {agent: demo, runtime: process}\nprojects:\n  NAME:\n    path: .\n"
     shares = "    symlinks: [data, settings.ini, deps]\n"
     repo = _repository(shared, name, f"{config}{shares}    copy: [plan.txt]\n")
@@ -113,26 +113,28 @@ def test_what_only_we_hid_from_git_is_saved(shared: Sandbox, workspace: str) -> 
     shared.ao("restore", name, cwd=repo)
     assert (path / "data" / "mine").read_text() == "of the agent\n" and not (path / "data" / "shared").exists()
     assert (path / "settings.ini").read_text() == "a = 2\n" and (path / "plan.txt").read_text() == "one\ntwo\n"
-    assert (path / "deps").is_symlink(), "what the user has ignored is not saved"
+    assert (path / "deps").is_symlink(), "ignored files are not saved"
     shared.ao("stop", name, cwd=repo)
-    assert "?? data/" in shared.git("status", "--porcelain", cwd=repo), "the user's own folder is shown as before"
+    assert "?? data/" in shared.git("status", "--porcelain", cwd=repo), (
+        "the folder of the main checkout is shown as before"
+    )
 
 
-def test_a_branch_that_is_in_use_is_refused_with_who_has_it(shared: Sandbox) -> None:
+def test_a_branch_in_use_is_refused_with_its_owner(shared: Sandbox) -> None:
     config = "defaults: {agent: demo, runtime: process}\nprojects:\n  NAME: {path: .}\n"
     repos = [_repository(shared, name, config) for name in ("first", "second")]
     for repo in repos:
         shared.ao("new", "[[wait]]", "--name", "same", cwd=repo)
-    refused = shared.ao("new", "[[wait]]", "--branch", "feature/same", cwd=repos[1], check=False)
-    assert refused.returncode == 1 and "belongs to second-same already" in refused.stderr
+    result = shared.ao("new", "[[wait]]", "--branch", "feature/same", cwd=repos[1], check=False)
+    assert result.returncode == 1 and "belongs to second-same already" in result.stderr
     shared.git("checkout", "-q", "-b", "elsewhere", cwd=repos[1])
-    refused = shared.ao("new", "[[wait]]", "--branch", "main", cwd=repos[1], check=False)
-    assert refused.returncode == 1 and "main is what the change is to land on" in refused.stderr
+    result = shared.ao("new", "[[wait]]", "--branch", "main", cwd=repos[1], check=False)
+    assert result.returncode == 1 and "main is what the change is to land on" in result.stderr
     for repo in repos:
         shared.ao("stop", "same", cwd=repo)
 
 
-def test_a_failing_post_create_shows_its_output_and_can_be_mended(shared: Sandbox) -> None:
+def test_a_failing_post_create_shows_its_output_and_can_be_fixed(shared: Sandbox) -> None:
     config = (
         "defaults: {agent: demo, runtime: process}\nprojects:\n  NAME: {path: ., postCreate: [echo step one, CMD]}\n"
     )
@@ -147,7 +149,7 @@ def test_a_failing_post_create_shows_its_output_and_can_be_mended(shared: Sandbo
     shared.until(lambda: shared.session("post-pc")["status"] == "idle")
 
 
-def test_a_failed_session_can_be_stopped_without_a_trace(shared: Sandbox) -> None:
+def test_stopping_a_failed_session_leaves_nothing_behind(shared: Sandbox) -> None:
     config = "defaults: {agent: demo, runtime: process}\nprojects:\n  NAME: {path: ., postCreate: ['false']}\n"
     repo = _repository(shared, "trace", config)
     shared.ao("new", "x", "--name", "tr", cwd=repo, check=False)
@@ -157,7 +159,7 @@ def test_a_failed_session_can_be_stopped_without_a_trace(shared: Sandbox) -> Non
     assert not (repo / ".worktrees" / "tr").exists()
 
 
-def test_a_full_disk_is_told_and_nothing_is_half_done(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_leaves_nothing_behind(tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     if os.getuid() or not shutil.which("mount"):

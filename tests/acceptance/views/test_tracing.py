@@ -1,4 +1,4 @@
-"""Traces of a real daemon, at a receiver that speaks OTLP over HTTP; and none, with nothing loaded, where nobody wants them."""
+"""Traces, sent to a receiver of OTLP over HTTP; without an endpoint nothing is loaded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agent_orchestrator.testing.sandbox import Sandbox
 
 @contextmanager
 def receiver() -> Iterator[tuple[str, list[Any]]]:
-    """Its address, and the spans that it was sent."""
+    """Yield the address of a receiver and the spans that it was sent."""
     messages = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
     spans: list[Any] = []
@@ -31,7 +31,7 @@ def receiver() -> Iterator[tuple[str, list[Any]]]:
             assert self.path == "/v1/traces" and self.headers["Content-Type"] == "application/x-protobuf"
             request = messages.ExportTraceServiceRequest.FromString(body)
             for resource in request.resource_spans:
-                names = {one.key: one.value.string_value for one in resource.resource.attributes}
+                names = {attribute.key: attribute.value.string_value for attribute in resource.resource.attributes}
                 assert names["service.name"] == "agent-orchestrator"
                 spans.extend(span for scope in resource.scope_spans for span in scope.spans)
             self.send_response(200)
@@ -49,7 +49,7 @@ def receiver() -> Iterator[tuple[str, list[Any]]]:
             server.shutdown()
 
 
-def test_what_a_session_took_is_in_one_trace_after_the_other(tmp_path: Path) -> None:
+def test_the_effects_of_a_session_are_recorded_as_traces(tmp_path: Path) -> None:
     with receiver() as (url, spans), Sandbox(tmp_path, "process", {"OTEL_EXPORTER_OTLP_ENDPOINT": url}) as box:
         box.repository()
         box.start()
@@ -61,15 +61,15 @@ def test_what_a_session_took_is_in_one_trace_after_the_other(tmp_path: Path) -> 
         names = {span.name for span in spans}
         assert {"decide", "intent prepare", "effect prepare", "intent launch", "effect launch"} <= names
         effect = next(span for span in spans if span.name == "effect launch")
-        told = {span.name for span in spans if span.parent_span_id == effect.span_id}
-        assert "event agent-launched" in told
+        child_names = {span.name for span in spans if span.parent_span_id == effect.span_id}
+        assert "event agent-launched" in child_names
         assert any(span.trace_id == effect.trace_id and not span.parent_span_id for span in spans)
 
 
-def test_a_receiver_that_is_not_there_keeps_nothing_from_being_done(tmp_path: Path) -> None:
+def test_a_missing_receiver_blocks_nothing(tmp_path: Path) -> None:
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
-    nobody = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
-    with Sandbox(tmp_path, "process", nobody) as box:
+    env = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
+    with Sandbox(tmp_path, "process", env) as box:
         box.repository()
         box.start()
         box.request("POST", "/api/sessions", {"name": "a", "title": "a", "prompt": "[[sleep: 7200]]"})
@@ -77,7 +77,7 @@ def test_a_receiver_that_is_not_there_keeps_nothing_from_being_done(tmp_path: Pa
         box.stop()
 
 
-def test_nothing_of_it_is_loaded_where_nobody_wants_it(process_box: Sandbox) -> None:
+def test_the_tracing_library_is_not_loaded_without_an_endpoint(process_box: Sandbox) -> None:
     process_box.request("GET", "/api/doctor")
     maps = Path(f"/proc/{process_box.daemon_pid()}/maps").read_text()
     assert "traces" not in {check["name"] for check in process_box.request("GET", "/api/doctor")["checks"]}

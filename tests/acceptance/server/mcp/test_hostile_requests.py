@@ -1,4 +1,4 @@
-"""Programs that send nonsense to the MCP server of a real daemon, or come without a token."""
+"""Malformed and unauthenticated requests to the MCP server of a real daemon."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ HOSTILE: list[bytes] = [
 
 
 @pytest.mark.parametrize("version", [None, "2024-11-05", "2025-06-18", "2026-07-28", "nonsense"])
-async def test_nonsense_is_refused_and_breaks_nothing(shared: Sandbox, version: str | None) -> None:
+async def test_malformed_requests_are_refused_without_a_traceback(shared: Sandbox, version: str | None) -> None:
     headers = {"Accept": "application/json, text/event-stream"} | ({"MCP-Protocol-Version": version} if version else {})
     headers |= {"Mcp-Method": "tools/call", "Mcp-Name": "get_log"} if version == "2026-07-28" else {}
     with shared.client() as client:
@@ -65,22 +65,22 @@ async def test_nonsense_is_refused_and_breaks_nothing(shared: Sandbox, version: 
             answer = client.request("POST", "/mcp", body, headers=headers, check=False)
             assert answer.status < 500, (body[:80], answer.text[:300])
             assert "Traceback" not in answer.text
-            told = answer.json()
-            assert "error" in told or told["result"]["isError"], (body[:80], answer.text[:300])
+            response = answer.json()
+            assert "error" in response or response["result"]["isError"], (body[:80], answer.text[:300])
         large = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"' + b"x" * (5 << 20) + b'"}}'
         assert client.request("POST", "/mcp", large, headers=headers, check=False).status == 413
     assert "Traceback" not in shared.home.log.read_text()
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "1999-01-01"])
-async def test_every_handshake_is_answered_with_a_version_that_is_spoken(shared: Sandbox, version: str) -> None:
+async def test_every_handshake_is_answered_with_a_supported_version(shared: Sandbox, version: str) -> None:
     hello = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
     message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
     with shared.client() as client:
         headers = {"Accept": "application/json, text/event-stream"}
-        told = client.request("POST", "/mcp", message, headers=headers).json()["result"]
-        assert told["protocolVersion"] == (version if version != "1999-01-01" else "2025-11-25")
-        assert told["serverInfo"]["name"] == "agent-orchestrator"
+        response = client.request("POST", "/mcp", message, headers=headers).json()["result"]
+        assert response["protocolVersion"] == (version if version != "1999-01-01" else "2025-11-25")
+        assert response["serverInfo"]["name"] == "agent-orchestrator"
         started = {"jsonrpc": "2.0", "method": "notifications/initialized"}
         assert client.request("POST", "/mcp", started, headers=headers).status == 202
         for method in ("GET", "DELETE", "PUT"):
@@ -88,37 +88,37 @@ async def test_every_handshake_is_answered_with_a_version_that_is_spoken(shared:
             assert (refused_.status, refused_.headers["allow"]) == (405, "POST")
 
 
-async def test_over_tcp_it_needs_a_token_and_a_name_of_ours(shared: Sandbox) -> None:
+async def test_mcp_over_tcp_needs_a_token_and_a_known_host_name(shared: Sandbox) -> None:
     url = json.loads(shared.home.info.read_text())["url"]
     token = shared.request("POST", "/api/tokens", {"name": "tcp", "role": "viewer"})["token"]
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     accept = {"Accept": "application/json, text/event-stream"}
-    known = accept | {"Authorization": f"Bearer {token}"}
+    authorized = accept | {"Authorization": f"Bearer {token}"}
     async with httpx2.AsyncClient(timeout=60) as client:
         assert (await client.post(f"{url}/mcp", json=ping, headers=accept)).status_code == 401
         assert (await client.get(f"{url}/mcp", headers=accept)).status_code == 401
-        assert (await client.post(f"{url}/mcp", json=ping, headers=known)).status_code == 200
+        assert (await client.post(f"{url}/mcp", json=ping, headers=authorized)).status_code == 200
         for name, value in (
             ("Host", "evil.example"),
             ("Origin", "http://evil.example"),
             ("Sec-Fetch-Site", "cross-site"),
         ):
-            assert (await client.post(f"{url}/mcp", json=ping, headers=known | {name: value})).status_code == 403
+            assert (await client.post(f"{url}/mcp", json=ping, headers=authorized | {name: value})).status_code == 403
 
 
-async def test_a_token_shown_over_the_socket_makes_whoever_shows_it_less(shared: Sandbox) -> None:
+async def test_a_token_sent_over_the_socket_reduces_the_callers_role(shared: Sandbox) -> None:
     viewer = shared.request("POST", "/api/tokens", {"name": "less", "role": "viewer"})["token"]
     with shared.client() as client:
-        shown = {"Authorization": f"Bearer {viewer}"}
-        assert client.request("GET", "/api/sessions", headers=shown).status == 200
-        assert client.request("GET", "/api/me", headers=shown).json()["role"] == "viewer"
-        assert client.request("POST", "/api/issues", {"title": "x"}, headers=shown, check=False).status == 403
-        wrong = {"Authorization": "Bearer aot_nonsense"}
-        assert client.request("GET", "/api/sessions", headers=wrong, check=False).status == 401
+        viewer_headers = {"Authorization": f"Bearer {viewer}"}
+        assert client.request("GET", "/api/sessions", headers=viewer_headers).status == 200
+        assert client.request("GET", "/api/me", headers=viewer_headers).json()["role"] == "viewer"
+        assert client.request("POST", "/api/issues", {"title": "x"}, headers=viewer_headers, check=False).status == 403
+        invalid_headers = {"Authorization": "Bearer aot_nonsense"}
+        assert client.request("GET", "/api/sessions", headers=invalid_headers, check=False).status == 401
         assert client.request("GET", "/api/me").json()["role"] == "admin"
 
 
-async def test_nothing_of_it_is_loaded_before_it_is_asked_for(shared: Sandbox) -> None:
-    look = "import sys, agent_orchestrator.daemon.__main__; print([name for name in sys.modules if name.startswith('mcp')])"
-    loaded = subprocess.run([sys.executable, "-c", look], env=shared.env, capture_output=True, text=True, check=True)
+async def test_the_mcp_library_is_not_loaded_before_it_is_used(shared: Sandbox) -> None:
+    program = "import sys, agent_orchestrator.daemon.__main__; print([name for name in sys.modules if name.startswith('mcp')])"
+    loaded = subprocess.run([sys.executable, "-c", program], env=shared.env, capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == "[]"

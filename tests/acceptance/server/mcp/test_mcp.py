@@ -1,4 +1,4 @@
-"""The MCP server of a real daemon, asked by the official client over `ao mcp` and over HTTP: as a person, a viewer and a worker."""
+"""The MCP server, used by the official client over `ao mcp` and HTTP as a person, a viewer and a worker."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from mcp.shared.exceptions import MCPError
 
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.acceptance.server.mcp.clients import (
-    EXTRA,
-    OWN,
-    STEERING,
-    call,
+    EXTRA_TOOLS,
+    STEERING_TOOLS,
+    WORKER_TOOLS,
+    call_refused,
+    call_tool,
+    event_sources,
     http,
-    names,
-    new,
-    read,
-    refused,
-    source,
-    sources,
+    last_event_source,
+    new_session,
+    read_resource,
     stdio,
     token_of,
+    tool_names,
 )
 
 pytestmark = pytest.mark.anyio
@@ -39,112 +39,117 @@ pytestmark = pytest.mark.anyio
 async def test_a_person_steers_the_fleet_over_ao_mcp(box: Sandbox, mode: str) -> None:
     async with stdio(box, mode=mode) as client:
         assert client.protocol_version == ("2026-07-28" if mode == "auto" else "2025-11-25")
-        shown = await names(client)
-        assert shown >= EXTRA | {"spawn_session", "list_sessions", "get_diff"}
-        assert not shown & OWN
+        available_tools = await tool_names(client)
+        assert available_tools >= EXTRA_TOOLS | {"spawn_session", "list_sessions", "get_diff"}
+        assert not available_tools & WORKER_TOOLS
 
-        made = await call(client, "spawn_session", prompt="note the tide", title="Tide", files=["notes/*"])
-        assert made["id"] == "app-tide"
-        assert made["project"] == "app"
+        session = await call_tool(client, "spawn_session", prompt="note the tide", title="Tide", files=["notes/*"])
+        assert session["id"] == "app-tide"
+        assert session["project"] == "app"
         await asyncio.to_thread(box.until, lambda: box.session("app-tide")["pr"], "its pull request")
         await asyncio.to_thread(box.until, lambda: "demo agent" in box.ao("logs", "tide").stdout, "what it printed")
 
-        (row,) = (await call(client, "list_sessions"))["sessions"]
+        (row,) = (await call_tool(client, "list_sessions"))["sessions"]
         assert (row["id"], row["title"]) == ("app-tide", "Tide")
-        change = await call(client, "get_diff", session="app-tide")
+        change = await call_tool(client, "get_diff", session="app-tide")
         assert "note the tide" in change["text"]
         assert change["next"] is None
         (file,) = change["files"]
-        assert (await call(client, "get_diff", session="app-tide", file=file))["text"] == change["text"]
-        assert "demo agent" in (await call(client, "get_log", session="app-tide"))["text"]
-        assert (await call(client, "why", session="app-tide"))["lines"][0].startswith("app-tide is ")
-        assert (await call(client, "list_conflicts"))["pairs"] == []
-        assert (await call(client, "list_queue"))["entries"] == []
+        assert (await call_tool(client, "get_diff", session="app-tide", file=file))["text"] == change["text"]
+        assert "demo agent" in (await call_tool(client, "get_log", session="app-tide"))["text"]
+        assert (await call_tool(client, "why", session="app-tide"))["lines"][0].startswith("app-tide is ")
+        assert (await call_tool(client, "list_conflicts"))["pairs"] == []
+        assert (await call_tool(client, "list_queue"))["entries"] == []
 
-        issue = await call(client, "create_issue", title="Mind the ebb", body="at night", labels=["sea"])
-        listed = await call(client, "list_issues", number=issue["number"])
+        issue = await call_tool(client, "create_issue", title="Mind the ebb", body="at night", labels=["sea"])
+        listed = await call_tool(client, "list_issues", number=issue["number"])
         assert "> at night" in listed["issues"][0]["text"]
-        assert (await call(client, "list_backlog"))["entries"][0]["title"] == "Mind the ebb"
+        assert (await call_tool(client, "list_backlog"))["entries"][0]["title"] == "Mind the ebb"
 
-        sent = await call(client, "send_message", session="app-tide", text="and the moon")
+        sent = await call_tool(client, "send_message", session="app-tide", text="and the moon")
         assert sent["state"] in ("queued", "delivered")
-        told = json.loads(await read(client, "ao://sessions/app-tide/transcript"))
-        assert told["sentence"]
-        assert "demo agent" in await read(client, "ao://sessions/app-tide/log")
-        assert json.loads(await read(client, "ao://sessions/app-tide"))["branch"] == made["branch"]
-        assert json.loads(await read(client, "ao://queue")) == {"entries": []}
+        transcript = json.loads(await read_resource(client, "ao://sessions/app-tide/transcript"))
+        assert transcript["sentence"]
+        assert "demo agent" in await read_resource(client, "ao://sessions/app-tide/log")
+        assert json.loads(await read_resource(client, "ao://sessions/app-tide"))["branch"] == session["branch"]
+        assert json.loads(await read_resource(client, "ao://queue")) == {"entries": []}
 
-        stopped = await call(client, "stop_session", session="app-tide")
+        stopped = await call_tool(client, "stop_session", session="app-tide")
         assert stopped["session"]["status"] == "stopped"
-    assert source(box, "app-tide", "stop-requested") == "person"
+    assert last_event_source(box, "app-tide", "stop-requested") == "person"
 
 
-async def test_what_a_token_does_is_told_as_its_doing_and_a_viewer_only_looks(box: Sandbox) -> None:
-    new(box, "one", "one")
+async def test_events_name_the_token_that_caused_them_and_a_viewer_can_only_read(box: Sandbox) -> None:
+    new_session(box, "one", "one")
     operator = box.request("POST", "/api/tokens", {"name": "robot", "role": "operator"})["token"]
     viewer = box.request("POST", "/api/tokens", {"name": "eyes", "role": "viewer"})["token"]
     async with http(box, operator) as client:
-        made = await call(client, "spawn_session", prompt="two", project="app")
-        assert "name one: `project`" in await refused(client, "spawn_session", prompt="three")
-        await call(client, "stop_session", session=made["id"])
-    assert source(box, made["id"], "session-created") == "robot"
-    assert source(box, made["id"], "stop-requested") == "robot"
+        session = await call_tool(client, "spawn_session", prompt="two", project="app")
+        assert "name one: `project`" in await call_refused(client, "spawn_session", prompt="three")
+        await call_tool(client, "stop_session", session=session["id"])
+    assert last_event_source(box, session["id"], "session-created") == "robot"
+    assert last_event_source(box, session["id"], "stop-requested") == "robot"
     async with http(box, viewer, mode="legacy") as client:
-        shown = await names(client)
-        assert "list_sessions" in shown
-        assert not shown & (OWN | STEERING | EXTRA)
-        assert (await call(client, "list_sessions", state="all"))["sessions"]
-        assert "there is no tool 'stop_session' for you" in await refused(client, "stop_session", session="app-one")
+        available_tools = await tool_names(client)
+        assert "list_sessions" in available_tools
+        assert not available_tools & (WORKER_TOOLS | STEERING_TOOLS | EXTRA_TOOLS)
+        assert (await call_tool(client, "list_sessions", state="all"))["sessions"]
+        assert "there is no tool 'stop_session' for you" in await call_refused(
+            client, "stop_session", session="app-one"
+        )
         assert all(tool.annotations and tool.annotations.read_only_hint for tool in (await client.list_tools()).tools)
 
 
 @pytest.mark.parametrize("way", ["stdio", "http"])
-async def test_a_worker_reports_and_asks_and_sees_nothing_of_others(box: Sandbox, way: str) -> None:
-    mine, other = new(box, "one [[write: notes/sea.md|a]]", "one"), new(box, "two [[write: notes/sea.md|b]]", "two")
+async def test_a_worker_can_report_and_ask_but_not_read_other_sessions(box: Sandbox, way: str) -> None:
+    mine, other = (
+        new_session(box, "one [[write: notes/sea.md|a]]", "one"),
+        new_session(box, "two [[write: notes/sea.md|b]]", "two"),
+    )
     token = token_of(box, mine)
-    asking = stdio(box, AO_SESSION=mine, AO_TOKEN=token) if way == "stdio" else http(box, token)
-    async with asking as client:
-        assert await names(client) == OWN
-        for foreign in ("list_sessions", "get_log", "send_message", "stop_session", "spawn_session", "merge_session"):
-            assert "there is no tool" in await refused(client, foreign, session=other, text="x", prompt="x")
+    connection = stdio(box, AO_SESSION=mine, AO_TOKEN=token) if way == "stdio" else http(box, token)
+    async with connection as client:
+        assert await tool_names(client) == WORKER_TOOLS
+        for tool in ("list_sessions", "get_log", "send_message", "stop_session", "spawn_session", "merge_session"):
+            assert "there is no tool" in await call_refused(client, tool, session=other, text="x", prompt="x")
         for address in (f"ao://sessions/{other}", f"ao://sessions/{other}/log", "ao://sessions", "ao://queue"):
             with pytest.raises(MCPError):
-                await read(client, address)
-        assert {str(one.uri).split("/")[3] for one in (await client.list_resources()).resources} == {mine}
-        assert (await call(client, "my_session"))["id"] == mine
+                await read_resource(client, address)
+        assert {str(resource.uri).split("/")[3] for resource in (await client.list_resources()).resources} == {mine}
+        assert (await call_tool(client, "my_session"))["id"] == mine
 
-        await call(client, "report_progress", step="sounding", done=1, total=4)
+        await call_tool(client, "report_progress", step="sounding", done=1, total=4)
         assert box.session(mine)["progress"] == {"done": 1, "total": 4, "step": "sounding", "testsPassed": None}
-        with anyio.fail_after(60):  # what the other one writes is seen a moment later
-            while not (found := (await call(client, "who_touches"))["others"]):
+        with anyio.fail_after(60):  # files of the other session are noticed a moment later
+            while not (overlaps := (await call_tool(client, "who_touches"))["others"]):
                 await anyio.sleep(0.1)
-        (touching,) = found
-        assert touching == {"session": other, "title": box.session(other)["title"], "files": ["notes/sea.md"]}
-        assert (await call(client, "who_touches", files=["src/"]))["others"] == []
+        (overlap,) = overlaps
+        assert overlap == {"session": other, "title": box.session(other)["title"], "files": ["notes/sea.md"]}
+        assert (await call_tool(client, "who_touches", files=["src/"]))["others"] == []
 
-        asked = await call(client, "ask_person", question="How deep?")
-        assert asked["status"] == "needs_input"
+        question = await call_tool(client, "ask_person", question="How deep?")
+        assert question["status"] == "needs_input"
         assert box.session(mine)["waitingFor"] == "How deep?"
-        assert source(box, mine, "agent-ask") == "mcp"
+        assert last_event_source(box, mine, "agent-ask") == "mcp"
         box.ao("answer", mine, "nine fathoms")
-        box.until(lambda: sources(box, mine, "agent-done") == ["spool"], "the answer to be taken up")
-        came = await call(client, "my_messages")
-        assert came["messages"][-1]["text"] == "nine fathoms"
-        await call(client, "report_done", summary="sounded")
-        assert source(box, mine, "agent-done") == "mcp"
+        box.until(lambda: event_sources(box, mine, "agent-done") == ["spool"], "the answer to be used")
+        inbox = await call_tool(client, "my_messages")
+        assert inbox["messages"][-1]["text"] == "nine fathoms"
+        await call_tool(client, "report_done", summary="sounded")
+        assert last_event_source(box, mine, "agent-done") == "mcp"
 
 
-async def test_a_question_put_in_a_turn_stands_until_it_is_answered(box: Sandbox) -> None:
-    mine = new(box, "one", "one")
+async def test_a_question_asked_in_a_turn_stays_open_until_it_is_answered(box: Sandbox) -> None:
+    mine = new_session(box, "one", "one")
     spool = Path(box.request("GET", f"/api/sessions/{mine}/environment")["env"]["AO_SPOOL"])
     async with http(box, token_of(box, mine)) as client:
-        await call(client, "ask_person", question="How deep?")
+        await call_tool(client, "ask_person", question="How deep?")
 
     def says(kind: str, line: dict[str, str]) -> None:
-        before = len(sources(box, mine, kind))
+        before = len(event_sources(box, mine, kind))
         with spool.open("a") as file:
             file.write(json.dumps(line) + "\n")
-        box.until(lambda: len(sources(box, mine, kind)) > before, kind)
+        box.until(lambda: len(event_sources(box, mine, kind)) > before, kind)
 
     for kind, line in (
         ("agent-activity", {"event": "activity", "state": "active"}),
@@ -155,30 +160,30 @@ async def test_a_question_put_in_a_turn_stands_until_it_is_answered(box: Sandbox
         assert box.session(mine)["waitingFor"] == "How deep?"
 
 
-async def test_an_old_launch_and_a_stopped_session_report_nothing_more(box: Sandbox) -> None:
-    mine = new(box, "one", "one")
+async def test_reports_of_old_launches_and_stopped_sessions_are_refused(box: Sandbox) -> None:
+    mine = new_session(box, "one", "one")
     old = token_of(box, mine)
     box.ao("stop", mine, "--keep")
     async with http(box, old) as client:
-        assert "is stopped" in await refused(client, "report_progress", step="x")
+        assert "is stopped" in await call_refused(client, "report_progress", step="x")
     box.ao("restore", mine)
     box.until(lambda: box.session(mine)["activity"] == "idle", "it to be back")
     assert token_of(box, mine) != old
     async with http(box, old) as client:
-        for name, given in (("report_progress", "step"), ("ask_person", "question"), ("report_done", "summary")):
-            assert "launch 1" in await refused(client, name, **{given: "x"})
-        assert (await call(client, "my_session"))["id"] == mine
+        for name, parameter in (("report_progress", "step"), ("ask_person", "question"), ("report_done", "summary")):
+            assert "launch 1" in await call_refused(client, name, **{parameter: "x"})
+        assert (await call_tool(client, "my_session"))["id"] == mine
     async with http(box, token_of(box, mine)) as client:
-        await call(client, "report_progress", step="again")
+        await call_tool(client, "report_progress", step="again")
 
 
-def connections(box: Sandbox) -> int:
-    """How many there are to the daemon's socket, those that it has not taken up yet too."""
+def count_connections(box: Sandbox) -> int:
+    """Return the number of connections to the daemon's socket, including those not accepted yet."""
     return Path("/proc/net/unix").read_text().count(f" {box.home.socket('daemon.sock')}")
 
 
-async def test_the_daemon_dies_under_ao_mcp_and_the_next_request_finds_it_anew(box: Sandbox) -> None:
-    new(box, "one", "one")
+async def test_ao_mcp_reconnects_after_a_crash_of_the_daemon(box: Sandbox) -> None:
+    new_session(box, "one", "one")
     bridge = subprocess.Popen(
         [sys.executable, "-m", "agent_orchestrator", "mcp"],
         stdin=subprocess.PIPE,
@@ -205,9 +210,9 @@ async def test_the_daemon_dies_under_ao_mcp_and_the_next_request_finds_it_anew(b
         pid = box.daemon_pid()
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
-        before = connections(box)
+        before = count_connections(box)
         ask("slow", "tools/list")
-        box.until(lambda: connections(box) > before, "the daemon to be asked")
+        box.until(lambda: count_connections(box) > before, "the daemon to be asked")
         os.kill(pid, signal.SIGKILL)
         broken = answer()
         assert broken["id"] == "slow"
@@ -226,11 +231,11 @@ async def test_the_daemon_dies_under_ao_mcp_and_the_next_request_finds_it_anew(b
         bridge.stdout.close()
 
 
-async def test_ao_mcp_may_be_a_sessions_agent_and_says_how_it_is_added(box: Sandbox) -> None:
-    mine = new(box, "one", "one")
+async def test_ao_mcp_can_act_for_a_session_and_prints_its_configuration(box: Sandbox) -> None:
+    mine = new_session(box, "one", "one")
     async with stdio(box, "--session", mine) as client:
-        assert await names(client) == OWN
-        await call(client, "report_progress", step="by hand")
+        assert await tool_names(client) == WORKER_TOOLS
+        await call_tool(client, "report_progress", step="by hand")
     assert box.session(mine)["progress"]["step"] == "by hand"
     added = json.loads(box.ao("mcp", "--print-config").stdout)["mcpServers"]["agent-orchestrator"]
     assert [added["command"], *added["args"]] == [sys.executable, "-P", "-m", "agent_orchestrator", "mcp"]

@@ -1,4 +1,4 @@
-"""`sandbox: bwrap`: what an agent leaves in its CLI's own folder, which it may write, for the daemon to find at the next launch."""
+"""`sandbox: bwrap`: files that an agent leaves in its CLI's folder, which it may write, do not harm the next launch."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def box(tmp_path: Path) -> Iterator[Sandbox]:
 
 
 @pytest.mark.parametrize(("agent", "folder"), [("claude", ".claude"), ("codex", ".codex"), ("moved", ".cw")])
-def test_the_next_launch_is_neither_held_nor_led_elsewhere(box: Sandbox, agent: str, folder: str) -> None:
+def test_pipes_and_symlinks_in_the_cli_folder_do_not_affect_the_next_launch(
+    box: Sandbox, agent: str, folder: str
+) -> None:
     other = box.user_home / "other.json"
     other.write_text('{"mine": 1}')
     box.ao("new", "first", "--agent", agent, "--name", "one")

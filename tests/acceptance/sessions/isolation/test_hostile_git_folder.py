@@ -1,4 +1,4 @@
-"""An agent puts into its own Git folder what the daemon must not wait for: other sessions land, end and begin as ever."""
+"""Pipes and checkouts in one agent's Git folder do not block merges, stops and starts of other sessions."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ def box(tmp_path: Path) -> Iterator[Sandbox]:
         yield sandbox
 
 
-def begin(box: Sandbox, name: str, script: str) -> None:
+def create_session(box: Sandbox, name: str, script: str) -> None:
     box.request("POST", "/api/sessions", {"name": name, "title": f"Work on {name}", "prompt": script})
 
 
-def test_a_pipe_in_one_sessions_git_folder_holds_up_no_other(box: Sandbox) -> None:
+def test_a_pipe_in_one_sessions_git_folder_blocks_no_other_session(box: Sandbox) -> None:
     for name in ("bad", "stopped"):
-        begin(box, name, "[[say: here]]")
+        create_session(box, name, "[[say: here]]")
         wait_for_status(box, name, "idle")
-    begin(box, "good", "[[edit: good.txt|good]] [[commit: good]] [[done: made]]")
+    create_session(box, "good", "[[edit: good.txt|good]] [[commit: good]] [[done: made]]")
     wait_for_checks(box, "good")
-    own = Path(box.git("rev-parse", "--absolute-git-dir", cwd=Path(box.session("app-bad")["workspacePath"])))
-    (own / "rebase-merge").mkdir()
-    os.mkfifo(own / "rebase-merge/head-name")
-    os.mkfifo(own / "index.lock")
+    git_folder = Path(box.git("rev-parse", "--absolute-git-dir", cwd=Path(box.session("app-bad")["workspacePath"])))
+    (git_folder / "rebase-merge").mkdir()
+    os.mkfifo(git_folder / "rebase-merge/head-name")
+    os.mkfifo(git_folder / "index.lock")
     box.ao("merge", "good")
     assert box.git("show", "main:good.txt") == "good"
-    (own / "gitdir").unlink()
-    os.mkfifo(own / "gitdir")
+    (git_folder / "gitdir").unlink()
+    os.mkfifo(git_folder / "gitdir")
     box.ao("stop", "stopped")
     assert box.session("app-stopped")["status"] == "stopped"
-    begin(box, "next", "[[say: here]]")
+    create_session(box, "next", "[[say: here]]")
     wait_for_status(box, "next", "idle")
 
 
-def test_an_agent_that_has_checked_the_base_out_keeps_no_other_from_landing(box: Sandbox) -> None:
+def test_an_agent_that_checked_out_the_base_does_not_block_merges(box: Sandbox) -> None:
     box.git("switch", "-qc", "mine")
-    begin(box, "bad", "[[say: here]]")
+    create_session(box, "bad", "[[say: here]]")
     wait_for_status(box, "bad", "idle")
-    begin(box, "good", "[[edit: README.md|good]] [[commit: good]] [[done: made]]")
+    create_session(box, "good", "[[edit: README.md|good]] [[commit: good]] [[done: made]]")
     wait_for_checks(box, "good")
     workspace = Path(box.session("app-bad")["workspacePath"])
     box.git("switch", "-q", "main", cwd=workspace)

@@ -1,4 +1,4 @@
-"""An agent in its sandbox prepares its workspace for the daemon: what the daemon's own Git and reading make of it."""
+"""A sandboxed agent prepares its workspace against the daemon, whose Git and file reads must not follow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ projects:
   app: {{path: ., sandbox: bwrap, copy: ["vendor/*"]}}
 """
 
-PREPARES = r"""
+ATTACK = r"""
 [ -e ready ] && exec sleep 600
 own=$(git rev-parse --absolute-git-dir)
 # Where Git keeps its state, names that lead to what is hidden from it.
@@ -63,35 +63,42 @@ def box(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Sandbox]:
         yield box
 
 
-def everything(repo: Path) -> bytes:
-    """All objects of a repository."""
-    words = ["git", "cat-file", "--batch-all-objects", "--batch", "--buffer"]
-    return subprocess.run(words, cwd=repo, capture_output=True, check=True).stdout
+def all_objects(repo: Path) -> bytes:
+    """Return all objects of a repository."""
+    command = ["git", "cat-file", "--batch-all-objects", "--batch", "--buffer"]
+    return subprocess.run(command, cwd=repo, capture_output=True, check=True).stdout
 
 
-def test_what_is_hidden_from_an_agent_is_not_fetched_for_it(box: Sandbox) -> None:
+def test_the_daemon_does_not_fetch_hidden_files_for_an_agent(box: Sandbox) -> None:
     other = box.folder / "other"
     subprocess.run(["git", "init", "-q", str(other / "theirs")], check=True)
     (other / "theirs/private.txt").write_text(SECRET)
-    script = PREPARES
-    known = {"HOME": box.user_home, "AO": box.home.path, "OTHER": other, "WS": box.home.worktrees / "app" / "bad"}
-    for word, value in known.items():
-        script = script.replace(f"@{word}@", str(value))
+    script = ATTACK
+    placeholders = {
+        "HOME": box.user_home,
+        "AO": box.home.path,
+        "OTHER": other,
+        "WS": box.home.worktrees / "app" / "bad",
+    }
+    for key, value in placeholders.items():
+        script = script.replace(f"@{key}@", str(value))
     task = box.folder / "task.sh"
     task.write_text(script)
     box.ao("new", "--name", "bad", "--file", str(task))
     box.until(lambda: box.session("app-bad")["status"] == "needs_input", "its question")
     workspace = Path(box.session("app-bad")["workspacePath"])
-    assert workspace == known["WS"], "the programs write where they can"
+    assert workspace == placeholders["WS"], "the attack's programs write there"
     assert SECRET not in box.ao("diff", "app-bad").stdout
     box.request("GET", "/api/sessions/app-bad")
-    seen = (workspace / "seen").read_text() if (workspace / "seen").exists() else ""
-    assert (workspace / "ran").exists(), "Git asked the repository within, and ran its program: the attack is one"
+    filter_output = (workspace / "seen").read_text() if (workspace / "seen").exists() else ""
+    assert (workspace / "ran").exists(), "Git ran the program of the nested repository: the attack works"
     assert not (workspace / "stolen").exists() or (workspace / "stolen").read_text() == ""
-    assert SECRET not in seen and "FORGE_PASSWORD" not in seen
+    assert SECRET not in filter_output and "FORGE_PASSWORD" not in filter_output
     box.ao("stop", "app-bad", check=False)
-    assert box.git("for-each-ref", "refs/ao/rescue"), "its work was saved, with all that led elsewhere"
+    assert box.git("for-each-ref", "refs/ao/rescue"), "its work was saved, with its symlinks"
     assert not (box.user_home / "planted").exists()
     box.ao("new", "--name", "next", "true", check=False)
-    assert (box.user_home / ".profile").read_text() == "# mine\n", "a branch is made, and its log leads nowhere else"
-    assert SECRET.encode() not in everything(box.repo)
+    assert (box.user_home / ".profile").read_text() == "# mine\n", (
+        "the log of the new branch does not follow the symlink"
+    )
+    assert SECRET.encode() not in all_objects(box.repo)

@@ -1,4 +1,4 @@
-"""`sandbox: bwrap`, attacked from inside: what an agent tries there and what comes of it."""
+"""`sandbox: bwrap`, attacked from inside: which operations of an agent succeed."""
 
 from __future__ import annotations
 
@@ -88,9 +88,9 @@ while :; do sleep 0.1; done
 
 ASK = '{"event": "ask", "question": "well?"}'
 
-MAY = {"kept", "file", "commit", "tmp"}
-MAY_IN_A_CLONE = MAY | {"base", "pack", "worktreeconfig"}
-"""What it has for itself there."""
+ALLOWED = {"kept", "file", "commit", "tmp"}
+ALLOWED_IN_CLONE = ALLOWED | {"base", "pack", "worktreeconfig"}
+"""What else an agent may do in a clone, which it does not share."""
 
 
 @pytest.fixture(scope="module", params=["worktree", "clone"])
@@ -112,59 +112,65 @@ def box(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         yield box
 
 
-def begin(box: Sandbox, name: str, script: str) -> None:
-    """A session whose agent is this script."""
-    shown = {Path(path).parts[2] for path in (box.folder, agent_orchestrator.__file__) if str(path).startswith("/tmp/")}
-    known: dict[str, object] = {"REPO": box.repo, "ESCAPED": box.folder / "escaped", "TOP": " -e ".join(shown)}
-    known["PID"] = box.session("app-other")["pid"] if "@PID@" in script else ""
-    for word, value in known.items():
-        script = script.replace(f"@{word}@", str(value))
+def create_session(box: Sandbox, name: str, script: str) -> None:
+    """Create a session whose agent is this script."""
+    visible_folders = {
+        Path(path).parts[2] for path in (box.folder, agent_orchestrator.__file__) if str(path).startswith("/tmp/")
+    }
+    placeholders: dict[str, object] = {
+        "REPO": box.repo,
+        "ESCAPED": box.folder / "escaped",
+        "TOP": " -e ".join(visible_folders),
+    }
+    placeholders["PID"] = box.session("app-other")["pid"] if "@PID@" in script else ""
+    for key, value in placeholders.items():
+        script = script.replace(f"@{key}@", str(value))
     task = box.folder / f"{name}.sh"
     task.write_text(script)
     box.ao("new", "--name", name, "--file", str(task))
 
 
-def asks(box: Sandbox, session: str) -> dict[str, Any]:
-    """The session, once its agent has come to its question."""
-    found = box.until(lambda: (now := box.session(session))["status"] == "needs_input" and now, "its question")
-    assert isinstance(found, dict)
-    return found
+def wait_for_question(box: Sandbox, session: str) -> dict[str, Any]:
+    """Wait until the session's agent has asked its question, and return the session."""
+    asking = box.until(lambda: (now := box.session(session))["status"] == "needs_input" and now, "its question")
+    assert isinstance(asking, dict)
+    return asking
 
 
-def printed(box: Sandbox, session: str, last: str) -> list[str]:
-    """What an agent printed, once the last line of it is there."""
+def wait_for_output(box: Sandbox, session: str, last: str) -> list[str]:
+    """Wait until an agent has printed its last line, and return all its words."""
     log = box.home.terminal_log(session)
     box.until(lambda: re.search(rf"^{last}.*\n", log.read_text(), re.MULTILINE), f"{last} in its terminal")
     return log.read_text().split()
 
 
-def test_what_an_agent_may_and_may_not(box: Sandbox) -> None:
+def test_a_sandboxed_agent_can_do_only_what_is_allowed(box: Sandbox) -> None:
     box.ao("new", "--agent", "demo", "--name", "other", "wait")
-    begin(box, "inside", ATTACKS)
-    session = asks(box, "app-inside")
-    said = dict(line.split("=", 1) for line in printed(box, "app-inside", "commit="))
+    create_session(box, "inside", ATTACKS)
+    session = wait_for_question(box, "app-inside")
+    answers = dict(line.split("=", 1) for line in wait_for_output(box, "app-inside", "commit="))
     clone = (Path(session["workspacePath"]) / ".git").is_dir()
-    assert {name for name, answer in said.items() if answer == "yes"} == (MAY_IN_A_CLONE if clone else MAY)
-    assert len(said) == ATTACKS.count("\nsays ") + 1
+    assert {name for name, answer in answers.items() if answer == "yes"} == (ALLOWED_IN_CLONE if clone else ALLOWED)
+    assert len(answers) == ATTACKS.count("\nsays ") + 1
     assert box.session("app-inside")["notes"] == []  # `permissions: full` counts
-    inside = family(session["pid"])
-    assert len(inside) >= 5, inside
+    pids = process_tree(session["pid"])
+    assert len(pids) >= 5, pids
     box.ao("diff", "app-inside")
     box.ao("stop", "app-inside")
     assert box.session("app-inside")["exitCode"] == 7
-    assert [what for pid in inside if (what := running(pid))] == []
-    # Git was asked what has changed in the submodule, and ran its filter where it could do nothing.
+    assert [name_left for pid in pids if (name_left := process_name(pid))] == []
+    # Git compared the submodule and ran its filter inside the sandbox.
     assert not (box.folder / "escaped").exists()
     assert not [*box.folder.rglob("planted")]
 
 
-def test_it_commits_after_a_pack_of_all_branches_and_its_work_is_saved_and_brought_back(box: Sandbox) -> None:
-    begin(box, "work", WAITS.replace("app-inside", "app-work"))
+def test_a_sandboxed_agent_commits_after_pack_refs_and_its_work_is_restored(box: Sandbox) -> None:
+    create_session(box, "work", WAITS.replace("app-inside", "app-work"))
     workspace = Path(box.session("app-work")["workspacePath"])
     box.git("pack-refs", "--all", "--prune")
     (workspace / "go").touch()
-    asks(box, "app-work")
-    assert printed(box, "app-work", "asked") == ["committed", "asked"]
+    wait_for_question(box, "app-work")
+    assert wait_for_output(box, "app-work", "asked") == ["committed", "asked"]
     box.ao("stop", "app-work")
     assert not workspace.exists()
     assert "later" in box.git("log", "--format=%s", "feature/work")
@@ -174,37 +180,37 @@ def test_it_commits_after_a_pack_of_all_branches_and_its_work_is_saved_and_broug
     assert "A  staged.txt" in box.git("status", "--short", cwd=workspace)
 
 
-def family(pid: int) -> list[int]:
-    """A process and all that it started."""
-    found = [pid]
-    for one in found:
-        with contextlib.suppress(OSError):  # it ended just now
-            found += map(int, Path(f"/proc/{one}/task/{one}/children").read_text().split())
-    return found
+def process_tree(pid: int) -> list[int]:
+    """Return the ids of a process and all its descendants."""
+    pids = [pid]
+    for parent in pids:
+        with contextlib.suppress(OSError):  # it has ended
+            pids += map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split())
+    return pids
 
 
-def running(pid: int) -> str:
-    """What it runs; nothing: it has ended."""
+def process_name(pid: int) -> str:
+    """Return the name of a running process, or "" if it has ended."""
     with contextlib.suppress(OSError):
-        name, _, rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
-        return "" if rest.split()[0] in "ZX" else name
+        name, _, fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+        return "" if fields.split()[0] in "ZX" else name
     return ""
 
 
-def test_by_itself_it_has_a_clone_and_exchanges_no_object_of_the_repository(tmp_path: Path) -> None:
-    """Git believes an object's name: who may write the file of one decides what the base holds at its next checkout."""
+def test_a_sandboxed_session_has_a_clone_and_cannot_replace_objects(tmp_path: Path) -> None:
+    """Git trusts the name of an object: write access to its file would change the content of the base."""
     with Sandbox(tmp_path, "process") as box:
         repo = box.repository(config=CONFIG.replace(", workspace: {workspace}", "").format())
         blob = box.git("rev-parse", "main:README.md")
         file = repo / ".git" / "objects" / blob[:2] / blob[2:]
         before = file.read_bytes()
         box.start()
-        begin(box, "forger", f"rm -f {file}; echo forged > {file}; echo '{ASK}' >> $AO_SPOOL; sleep 600")
-        workspace = Path(asks(box, "app-forger")["workspacePath"])
+        create_session(box, "forger", f"rm -f {file}; echo forged > {file}; echo '{ASK}' >> $AO_SPOOL; sleep 600")
+        workspace = Path(wait_for_question(box, "app-forger")["workspacePath"])
         assert (workspace / ".git").is_dir() and file.read_bytes() == before
 
 
-def test_without_bubblewrap_nothing_is_made(tmp_path: Path) -> None:
+def test_without_bubblewrap_no_session_is_created(tmp_path: Path) -> None:
     with Sandbox(tmp_path, "process") as box:
         programs = tmp_path / "programs"
         programs.mkdir()
@@ -213,11 +219,11 @@ def test_without_bubblewrap_nothing_is_made(tmp_path: Path) -> None:
         box.env["PATH"] = str(programs)
         box.repository(config=CONFIG.format(workspace="worktree"))
         box.start()
-        refused = box.ao("new", "--agent", "demo", "hello", check=False)
-        assert refused.returncode == 1
-        assert refused.stderr.startswith("ao: sandbox: bwrap needs bubblewrap, which is not installed: install it")
-        assert refused.stderr.count("\n") == 1
+        result = box.ao("new", "--agent", "demo", "hello", check=False)
+        assert result.returncode == 1
+        assert result.stderr.startswith("ao: sandbox: bwrap needs bubblewrap, which is not installed: install it")
+        assert result.stderr.count("\n") == 1
         assert box.sessions() == []
         checks = json.loads(box.ao("doctor", "--json", check=False).stdout)["checks"]
-        found = next(check for check in checks if check["name"] == "sandbox")
-        assert (found["state"], "app wants it" in found["detail"]) == ("failed", True)
+        sandbox_check = next(check for check in checks if check["name"] == "sandbox")
+        assert (sandbox_check["state"], "app wants it" in sandbox_check["detail"]) == ("failed", True)

@@ -1,6 +1,6 @@
-"""Who tries to get in and may not, by a real daemon on real sockets.
+"""A TCP client of a real daemon, for requests that are to be refused.
 
-Each test comes from a loopback address of its own, so that its lines in the daemon's log are known by that.
+Each test uses a different loopback address, which identifies its lines in the daemon's log.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from websockets.sync.client import ClientConnection, connect
 from agent_orchestrator.testing.sandbox import Sandbox
 
 ADDRESSES = itertools.count(10)
-"""The last number of the next stranger's address."""
+"""The last number of the next client's address."""
 
 
 @dataclass
@@ -32,8 +32,8 @@ class Answer:
 
 
 @dataclass
-class Stranger:
-    """Somebody at an address of his own, who asks the daemon over TCP."""
+class TcpClient:
+    """A client that sends requests to the daemon over TCP from its own address."""
 
     box: Sandbox
     address: str
@@ -47,7 +47,7 @@ class Stranger:
         return self.url.partition("://")[2]
 
     def ask(self, method: str, path: str, body: Any = None, /, **headers: str) -> Answer:
-        """One request; underscores in header names stand for dashes, and no path is made better than it is."""
+        """Send one request and return the answer; underscores in header names stand for dashes, and the path is not normalized."""
         fields = {name.replace("_", "-"): value for name, value in headers.items()}
         content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         if body is not None:
@@ -66,33 +66,33 @@ class Stranger:
         finally:
             connection.close()
 
-    def send(self, *lines: str, body: bytes = b"", patience: float = 0.0) -> bytes:
-        """What comes back when these very lines are sent; `HOST` stands for the daemon's own name.
+    def send(self, *lines: str, body: bytes = b"", quiet_seconds: float = 0.0) -> bytes:
+        """Send exactly these lines and return the response; `HOST` stands for the daemon's own name.
 
-        With `patience` the connection is to stay, and nothing more is awaited after so many seconds of silence.
+        With `quiet_seconds` the connection stays open, and reading ends after this many seconds of silence.
         """
-        closes = () if patience else ("Connection: close",)
+        closes = () if quiet_seconds else ("Connection: close",)
         head = "\r\n".join((*lines, *closes, "", "")).replace("HOST", self.host)
         name, _, port = self.host.partition(":")
         with socket.create_connection((name, int(port)), 60, (self.address, 0)) as connection:
             connection.sendall(head.encode("latin-1") + body)
-            connection.settimeout(patience or 60)
+            connection.settimeout(quiet_seconds or 60)
             answer = b""
-            with contextlib.suppress(ConnectionResetError, *([TimeoutError] if patience else [])):
-                while more := connection.recv(1 << 16):
-                    answer += more
+            with contextlib.suppress(ConnectionResetError, *([TimeoutError] if quiet_seconds else [])):
+                while chunk := connection.recv(1 << 16):
+                    answer += chunk
         return answer
 
     def sign_in(self, **body: str) -> dict[str, str]:
-        """What a page of ours sends once it is signed in."""
+        """Sign in and return the headers that the dashboard sends afterwards."""
         answer = self.ask("POST", "/api/login", body or {"code": self.code()}, Origin=self.url)
         assert answer.status == 200, answer.body
         cookie = answer.headers["set-cookie"].partition(";")[0]
         return {"Cookie": cookie, "Origin": self.url, "X-AO-Page": answer.json()["page"]}
 
     def code(self, **body: str) -> str:
-        made = self.box.request("POST", "/api/login-links", body)
-        return str(made["url"]).partition("#login=")[2]
+        link = self.box.request("POST", "/api/login-links", body)
+        return str(link["url"]).partition("#login=")[2]
 
     def token(self, role: str) -> str:
         return str(self.box.json("token", "new", f"{role}-{self.address}", "--role", role)["token"])
@@ -109,14 +109,14 @@ class Stranger:
             sock.close()
             raise
 
-    def logged(self) -> list[str]:
-        """The lines about refusals to this address."""
+    def refusal_lines(self) -> list[str]:
+        """Return the log lines about refused requests from this address."""
         lines = self.box.home.log.read_text().splitlines()
         return [line for line in lines if "event=refused" in line and f"peer={self.address}" in line]
 
-    def was_refused(self, *words: str) -> None:
-        """The last refusal is written down, with these words in it."""
-        lines = self.logged()
+    def assert_last_refusal(self, *words: str) -> None:
+        """Check that the last refused request is logged with these words."""
+        lines = self.refusal_lines()
         assert lines and "level=warning" in lines[-1], lines
         for word in words:
             assert word in lines[-1], lines[-1]
