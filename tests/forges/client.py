@@ -1,4 +1,4 @@
-"""A plain client of the test forge, for tests of the forge itself."""
+"""An HTTP client of the test forge, for tests of the forge itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agent_orchestrator.testing.gitlab import GitLabServer
 
 @dataclass
 class Client:
-    """A signed-in client that remembers every answer it got."""
+    """A signed-in client that records every response."""
 
     forge: GitHubServer | GitLabServer
     token: str
@@ -21,23 +21,23 @@ class Client:
     headers: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
-        status, given = self.ask(method, path, body, **headers)
-        assert status < 400, f"{method} {path}: {status} {given}"
-        return given
+        status, payload = self.ask(method, path, body, **headers)
+        assert status < 400, f"{method} {path}: {status} {payload}"
+        return payload
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
         connection = http.client.HTTPConnection("127.0.0.1", self.forge.port, timeout=60)
         try:
-            data = None if body is None else json.dumps(body)
-            connection.request(method, path, data, {"Authorization": f"Bearer {self.token}", **headers})
-            answer = connection.getresponse()
-            raw = answer.read()
+            content = None if body is None else json.dumps(body)
+            connection.request(method, path, content, {"Authorization": f"Bearer {self.token}", **headers})
+            response = connection.getresponse()
+            raw = response.read()
         finally:
             connection.close()
-        self.headers = {name.lower(): value for name, value in answer.getheaders()}
-        given = json.loads(raw) if raw and "json" in self.headers.get("content-type", "") else raw or None
-        self.answers.append((method, path.split("?")[0], answer.status, given))
-        return answer.status, given
+        self.headers = {name.lower(): value for name, value in response.getheaders()}
+        payload = json.loads(raw) if raw and "json" in self.headers.get("content-type", "") else raw or None
+        self.answers.append((method, path.split("?")[0], response.status, payload))
+        return response.status, payload
 
     def graphql(self, query: str, **variables: Any) -> Any:
         return self("POST", "/graphql", {"query": query, "variables": variables})

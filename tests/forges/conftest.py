@@ -1,4 +1,4 @@
-"""The test forges beside what the real ones publish about themselves. `make test-forges` fetches that; without it these skip."""
+"""Fixtures: the test forges and the schemas that real forges publish. `make test-forges` fetches these; without them the tests skip."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.forges import fetch
 
 
 def published(package: fetch.Package) -> Path:
-    """The package's first file, or the reason why there is no test."""
+    """Return the path of the package's first file; skip the test if the package was not fetched."""
     if not package.present:
         pytest.skip(f"{package.name} {package.version} is not fetched: make test-forges")
     return package.path(package.files[0])

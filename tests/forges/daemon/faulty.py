@@ -1,4 +1,4 @@
-"""A session at a forge that misbehaves: what tests of faults through a real daemon share."""
+"""A session at a forge that misbehaves: shared by tests of faults that run a real daemon."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.acceptance.session_states import TIMEOUT, Json, rule_messages, wait_f
 
 Forge = GitHubServer | GitLabServer
 REPO = "acme/app"
-MADE = "[[write: b.txt|one]] [[commit: one]] [[done: made]]"
-GIT = r"^/acme/"
-"""The paths of Git's requests."""
-NOT_GIT = r"^/(?!acme/)"
-"""Those of the API's."""
+SCRIPT = "[[write: b.txt|one]] [[commit: one]] [[done: made]]"
+GIT_PATHS = r"^/acme/"
+"""The paths of requests by Git."""
+API_PATHS = r"^/(?!acme/)"
+"""The paths of requests to the API."""
 
 CONFIG = """
 defaults: {{agent: demo, runtime: process}}
@@ -34,8 +34,8 @@ projects:
 """
 
 
-class Play:
-    """A daemon whose project is at a test forge, and what a person sees of it."""
+class ForgeDaemon:
+    """A daemon with a project at a test forge, and what a person can do and see there."""
 
     def __init__(self, box: Sandbox, forge: Forge, kind: str, token: str) -> None:
         self.box = box
@@ -52,113 +52,122 @@ class Play:
         (self.box.repo / "agent-orchestrator.yaml").write_text(text)
 
     def git(self, *argv: str) -> None:
-        """Git as a person with his own token uses it."""
+        """Run Git with a token of the user `dev`."""
         login = base64.b64encode(f"x:{self.forge.token('dev')}".encode()).decode()
         self.box.git("-c", f"http.extraHeader=Authorization: Basic {login}", *argv)
 
-    def begin(self, script: str = MADE, name: str = "one") -> None:
+    def start_session(self, script: str = SCRIPT, name: str = "one") -> None:
         self.box.request("POST", "/api/sessions", {"name": name, "title": f"Work on {name}", "prompt": script})
 
-    def made(self) -> Any:
-        """The pull request of a new session, once it is ready and was read."""
-        self.begin()
-        return self.opened()
+    def new_pull_request(self) -> Any:
+        """Start a session and return its pull request once the daemon shows it as open."""
+        self.start_session()
+        return self.open_pull_request()
 
-    def opened(self, state: str = "open") -> Any:
+    def open_pull_request(self, state: str = "open") -> Any:
         ready = wait_for_session(
             self.box, "one", lambda now: now["pr"] and now["pr"]["state"] == state, "a pull request"
         )
         return self.forge.find_pull(REPO, ready["pr"]["number"])
 
-    def said(self, pull: Any, text: str) -> None:
-        """Somebody comments on a line."""
+    def comment_on_line(self, pull: Any, text: str) -> None:
+        """Add a comment by `rev` on a line of the pull request."""
         self.forge.thread(pull, "b.txt", 1, text, by="rev")
 
-    def heard(self, *texts: str) -> None:
-        """The agent was sent each of these, once."""
-        self.box.until(lambda: all(text in "".join(self.sent()) for text in texts), f"{texts} to be sent", 2 * TIMEOUT)
+    def wait_until_sent(self, *texts: str) -> None:
+        """Wait until the agent was sent each of these texts; check that it was sent once."""
+        self.box.until(
+            lambda: all(text in "".join(self.sent_messages()) for text in texts), f"{texts} to be sent", 2 * TIMEOUT
+        )
         for text in texts:
-            assert "".join(self.sent()).count(text) == 1, self.sent()
+            assert "".join(self.sent_messages()).count(text) == 1, self.sent_messages()
 
-    def sent(self) -> list[str]:
+    def sent_messages(self) -> list[str]:
         return rule_messages(self.box, "one")
 
-    def lands(self, pull: Any) -> None:
-        """It passes, is approved and lands, as it would without any fault."""
-        checked: set[str] = set()
+    def check_and_merge(self, pull: Any) -> None:
+        """Report passing checks, approve the pull request and merge it, as without any fault."""
+        checked_commits: set[str] = set()
 
-        def passed() -> bool:  # the agent may still commit what came of the last message
-            if pull.head_sha not in checked:
-                checked.add(pull.head_sha)
+        def is_mergeable() -> bool:  # the agent may still commit what came of the last message
+            if pull.head_sha not in checked_commits:
+                checked_commits.add(pull.head_sha)
                 self.forge.check(REPO, pull.head_sha, "tests", "success")
             now = self.box.session("one")
             return now["status"] == "mergeable" and now["head"] == pull.head_sha and not self._pending()
 
         self.forge.review(pull, "APPROVE", by="rev")
-        self.box.until(passed, "one to be mergeable", TIMEOUT)
+        self.box.until(is_mergeable, "one to be mergeable", TIMEOUT)
         self.box.ao("merge", "one")
         assert pull.merged
 
     def _pending(self) -> bool:
-        sent = self.box.request("GET", "/api/sessions/one/messages")["messages"]
-        return any(one["state"] != "acknowledged" for one in sent)
+        sent_messages = self.box.request("GET", "/api/sessions/one/messages")["messages"]
+        return any(message["state"] != "acknowledged" for message in sent_messages)
 
-    def doctor(self, words: str) -> Json:
-        """The finding of the doctor with these words, as soon as there is one."""
+    def wait_for_doctor(self, text: str) -> Json:
+        """Wait for a failing check of the doctor whose detail contains the text, and return it."""
 
-        def found() -> Json:
+        def matching_check() -> Json:
             checks = self.box.request("GET", "/api/doctor")["checks"]
-            return next((one for one in checks if words in one["detail"] and one["state"] != "ok"), {})
+            return next((check for check in checks if text in check["detail"] and check["state"] != "ok"), {})
 
-        return self.box.until(found, f"the doctor to say {words!r}", TIMEOUT)
+        return self.box.until(matching_check, f"the doctor to say {text!r}", TIMEOUT)
 
-    def delayed(self, kind: str, words: str) -> Json:
-        """The session's timeline says why something waits, and so does `ao why`."""
+    def wait_for_delay(self, kind: str, text: str) -> Json:
+        """Wait until the session's events and `ao why` say why an effect is delayed; return the event's data."""
 
-        def found() -> Json:
-            told = [one["data"] for one in self.box.events("one") if one["type"] == "effect-delayed"]
+        def matching_delay() -> Json:
+            delays = [event["data"] for event in self.box.events("one") if event["type"] == "effect-delayed"]
             return next(
-                (one for one in told if one["intent"] == kind and words in f"{one['error']}: {one['remedy']}"), {}
+                (
+                    event
+                    for event in delays
+                    if event["intent"] == kind and text in f"{event['error']}: {event['remedy']}"
+                ),
+                {},
             )
 
-        told = self.box.until(found, f"{kind} to be delayed for {words!r}", TIMEOUT)
+        delays = self.box.until(matching_delay, f"{kind} to be delayed for {text!r}", TIMEOUT)
         assert any(line.startswith(f"Effect {kind}: pending, ") for line in self.box.json("why", "one")["lines"])
-        return told
+        return delays
 
-    def asked(self, seconds: float, *, git: bool = False) -> int:
-        """How often the forge is asked within so many seconds."""
+    def count_requests(self, seconds: float, *, git: bool = False) -> int:
+        """Return how many requests the forge gets within so many seconds."""
         before = self._count(git)
         time.sleep(seconds)
         return self._count(git) - before
 
     def _count(self, git: bool) -> int:
-        return sum(one.kind != "git" or git for one in list(self.forge.ledger.requests))
+        return sum(request.kind != "git" or git for request in list(self.forge.ledger.requests))
 
     def log(self) -> str:
         return self.box.home.log.read_text(errors="replace")
 
-    def memory(self, what: str = "VmRSS") -> float:
-        """Megabytes of the daemon: what it has (`VmRSS`), or the most that it ever had (`VmHWM`)."""
+    def memory(self, field: str = "VmRSS") -> float:
+        """Return the daemon's memory in MB: now (`VmRSS`), or at its highest (`VmHWM`)."""
         text = Path(f"/proc/{self.box.daemon_pid()}/status").read_text()
-        return next(int(line.split()[1]) for line in text.splitlines() if line.startswith(what)) / 1024
+        return next(int(line.split()[1]) for line in text.splitlines() if line.startswith(field)) / 1024
 
 
 @contextlib.contextmanager
-def played(folder: Path, forge: Forge, kind: str, way: str = "polling", token: str = "") -> Iterator[Play]:
-    """A clone of a repository at the forge, and its daemon, which in the end has logged no fault of its own."""
+def forge_daemon(
+    folder: Path, forge: Forge, kind: str, updates: str = "polling", token: str = ""
+) -> Iterator[ForgeDaemon]:
+    """Yield a daemon with a clone of a repository at the forge; at the end check that it logged no error."""
     forge.repository(REPO, {"a.txt": "1\n"}, people={"dev": "write", "rev": "write"})
     token = token or forge.token("dev")
     with Sandbox(folder, "process") as box:
-        play = Play(box, forge, kind, token)
+        daemon = ForgeDaemon(box, forge, kind, token)
         box.repository(config="")
-        play.configure(token)
+        daemon.configure(token)
         box.git("remote", "add", "origin", forge.git_url(REPO))
-        play.git("fetch", "-q", "origin")
+        daemon.git("fetch", "-q", "origin")
         box.git("reset", "-q", "--hard", "origin/main")
         box.start()
         box.ao("add-project", str(box.repo))
-        if way == "webhooks":
-            forge.hook(REPO, play.address, "s3cret")
-        yield play
-        written = play.log()
-        assert "Traceback" not in written and '"level": "error"' not in written and "[error" not in written, written
+        if updates == "webhooks":
+            forge.hook(REPO, daemon.address, "s3cret")
+        yield daemon
+        log_text = daemon.log()
+        assert "Traceback" not in log_text and '"level": "error"' not in log_text and "[error" not in log_text, log_text

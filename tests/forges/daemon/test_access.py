@@ -1,4 +1,4 @@
-"""What `ao doctor` says of tokens: who we are at a forge or tracker, what the token lacks, and what that is needed for."""
+"""What `ao doctor` says about tokens: the account, the scopes that are missing, and what they are needed for."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ def box(tmp_path: Path) -> Iterator[Sandbox]:
         yield sandbox
 
 
-def said(box: Sandbox, config: str, name: str, state: str, *words: str) -> str:
-    """What the doctor says under a name once this configuration is in force: all these words."""
+def doctor_finding(box: Sandbox, config: str, name: str, state: str, *words: str) -> str:
+    """Wait until the doctor's check of that name has the state and contains all the words, with this configuration; return its text."""
     (box.repo / "agent-orchestrator.yaml").write_text(config)
 
-    def found() -> Any:
-        checks = {one["name"]: one for one in box.request("GET", "/api/doctor")["checks"]}
-        one = checks.get(name) or {}
-        text = f"{one.get('detail')} | {one.get('remedy')}"
-        return text if one.get("state") == state and all(word in text for word in words) else None
+    def matching_check() -> Any:
+        checks = {check["name"]: check for check in box.request("GET", "/api/doctor")["checks"]}
+        check = checks.get(name) or {}
+        text = f"{check.get('detail')} | {check.get('remedy')}"
+        return text if check.get("state") == state and all(word in text for word in words) else None
 
-    return str(box.until(found, f"{name} {state}: {words}", TIMEOUT / 3))
+    return str(box.until(matching_check, f"{name} {state}: {words}", TIMEOUT / 3))
 
 
-def soon(style: str) -> str:
+def in_three_days(style: str) -> str:
     return (datetime.now(UTC) + timedelta(days=3)).strftime(style)
 
 
@@ -70,30 +70,49 @@ def test_tokens_of_github(box: Sandbox, schema: Path) -> None:
             who = token.pop("who", "dev")
             return BOTH.format(kind="github", url=forge.url, token=forge.token(who, **token))
 
-        said(box, config(), "github: app", "ok", "acme/app, as dev, scopes repo, read:org, workflow")
-        said(box, config(), "github issues: app", "ok", "as dev, scopes repo")
+        doctor_finding(box, config(), "github: app", "ok", "acme/app, as dev, scopes repo, read:org, workflow")
+        doctor_finding(box, config(), "github issues: app", "ok", "as dev, scopes repo")
         widen = "gh auth refresh --hostname 127.0.0.1 --scopes workflow"
         narrow = config(scopes=("repo",))
-        said(box, narrow, "github: app", "warning", "lacks the scope workflow", ".github/workflows", widen)
-        said(box, narrow, "github issues: app", "ok", "as dev, scopes repo")
-        wrong = config(scopes=("read:org",))
-        said(
-            box, wrong, "github: app", "failed", "scopes read:org", "lacks the scope public_repo", "open pull requests"
+        doctor_finding(box, narrow, "github: app", "warning", "lacks the scope workflow", ".github/workflows", widen)
+        doctor_finding(box, narrow, "github issues: app", "ok", "as dev, scopes repo")
+        wrong_scopes = config(scopes=("read:org",))
+        doctor_finding(
+            box,
+            wrong_scopes,
+            "github: app",
+            "failed",
+            "scopes read:org",
+            "lacks the scope public_repo",
+            "open pull requests",
         )
-        said(
-            box, wrong, "github issues: app", "failed", "lacks the scope public_repo, needed to read and change issues"
+        doctor_finding(
+            box,
+            wrong_scopes,
+            "github issues: app",
+            "failed",
+            "lacks the scope public_repo, needed to read and change issues",
         )
         fine = config(permissions=everything)
-        said(box, fine, "github: app", "ok", "without scopes, so tried: reading pulls, actions/runs")
-        said(box, fine, "github issues: app", "ok", "without scopes, so tried: reading issues")
+        doctor_finding(box, fine, "github: app", "ok", "without scopes, so tried: reading pulls, actions/runs")
+        doctor_finding(box, fine, "github issues: app", "ok", "without scopes, so tried: reading issues")
         blind = config(permissions=everything - {"actions"})
-        said(box, blind, "github: app", "warning", "actions=read", "needed to read checks", "give the token that")
-        said(box, config(permissions=everything - {"pulls"}), "github: app", "failed", "pulls=read")
-        said(box, config(who="rev"), "github: app", "failed", "rev may not write to acme/app", "scm.fork")
-        said(box, config(ends=soon("%Y-%m-%d %H:%M:%S UTC")), "github: app", "warning", "ends on", "make another")
+        doctor_finding(
+            box, blind, "github: app", "warning", "actions=read", "needed to read checks", "give the token that"
+        )
+        doctor_finding(box, config(permissions=everything - {"pulls"}), "github: app", "failed", "pulls=read")
+        doctor_finding(box, config(who="rev"), "github: app", "failed", "rev may not write to acme/app", "scm.fork")
+        doctor_finding(
+            box,
+            config(ends=in_three_days("%Y-%m-%d %H:%M:%S UTC")),
+            "github: app",
+            "warning",
+            "ends on",
+            "make another",
+        )
         old = config(expired=True)
         for name in ("github: app", "github issues: app"):
-            line = said(box, old, name, "failed", "is not accepted by GitHub", "gh auth login")
+            line = doctor_finding(box, old, name, "failed", "is not accepted by GitHub", "gh auth login")
             assert "\n" not in line
         assert box.ao("doctor", check=False).returncode == 1
 
@@ -106,11 +125,11 @@ def test_tokens_of_gitlab(box: Sandbox) -> None:
             who = token.pop("who", "dev")
             return BOTH.format(kind="gitlab", url=forge.url, token=forge.token(who, **token))
 
-        said(box, config(), "gitlab: app", "ok", "acme/app, as dev, scopes api")
-        said(box, config(), "gitlab issues: app", "ok", "as dev, scopes api")
+        doctor_finding(box, config(), "gitlab: app", "ok", "acme/app, as dev, scopes api")
+        doctor_finding(box, config(), "gitlab issues: app", "ok", "as dev, scopes api")
         for scopes in (("read_api",), ("read_repository",)):
             wrong = config(scopes=scopes)
-            said(
+            doctor_finding(
                 box,
                 wrong,
                 "gitlab: app",
@@ -118,11 +137,15 @@ def test_tokens_of_gitlab(box: Sandbox) -> None:
                 f"scopes {scopes[0]}",
                 "the scope api, needed to read and open merge",
             )
-            said(box, wrong, "gitlab issues: app", "failed", "needed to read and change issues", "make a token")
-        said(box, config(who="rev"), "gitlab: app", "failed", "rev may not write to acme/app", "role of a developer")
-        said(box, config(ends=soon("%Y-%m-%d")), "gitlab: app", "warning", "ends on", "make another")
+            doctor_finding(
+                box, wrong, "gitlab issues: app", "failed", "needed to read and change issues", "make a token"
+            )
+        doctor_finding(
+            box, config(who="rev"), "gitlab: app", "failed", "rev may not write to acme/app", "role of a developer"
+        )
+        doctor_finding(box, config(ends=in_three_days("%Y-%m-%d")), "gitlab: app", "warning", "ends on", "make another")
         for name in ("gitlab: app", "gitlab issues: app"):
-            said(box, config(expired=True), name, "failed", "is not accepted by GitLab", "glab auth login")
+            doctor_finding(box, config(expired=True), name, "failed", "is not accepted by GitLab", "glab auth login")
 
 
 def test_tokens_of_linear(box: Sandbox) -> None:
@@ -133,9 +156,13 @@ def test_tokens_of_linear(box: Sandbox) -> None:
         def config(token: str, team: str = "LIN") -> str:
             return TRACKER.format(kind="linear", options=f'team: {team}, apiUrl: "{linear.api}"', token=token)
 
-        said(box, config(linear.token("dev")), "linear issues: app", "ok", "as dev", "team LIN")
-        said(box, config(linear.token("dev"), "NO"), "linear issues: app", "failed", "no team NO", "team: LIN")
-        said(box, config("lin_api_wrong"), "linear issues: app", "failed", "is not accepted", "LINEAR_API_KEY")
+        doctor_finding(box, config(linear.token("dev")), "linear issues: app", "ok", "as dev", "team LIN")
+        doctor_finding(
+            box, config(linear.token("dev"), "NO"), "linear issues: app", "failed", "no team NO", "team: LIN"
+        )
+        doctor_finding(
+            box, config("lin_api_wrong"), "linear issues: app", "failed", "is not accepted", "LINEAR_API_KEY"
+        )
 
 
 def test_tokens_of_jira(box: Sandbox) -> None:
@@ -148,11 +175,13 @@ def test_tokens_of_jira(box: Sandbox) -> None:
             return TRACKER.format(kind="jira", options=options, token=token)
 
         good = config(jira.token("dev"))
-        said(box, good, "jira issues: app", "ok", "as Dev", "project APP")
-        said(box, config(jira.token("dev"), version=2), "jira issues: app", "ok", "as Dev", "project APP")
+        doctor_finding(box, good, "jira issues: app", "ok", "as Dev", "project APP")
+        doctor_finding(box, config(jira.token("dev"), version=2), "jira issues: app", "ok", "as Dev", "project APP")
         jira.forbidden = {"ADD_COMMENTS"}
-        said(box, good, "jira issues: app", "warning", "ADD_COMMENTS, needed to link pull requests", "have it granted")
+        doctor_finding(
+            box, good, "jira issues: app", "warning", "ADD_COMMENTS, needed to link pull requests", "have it granted"
+        )
         jira.forbidden = {"BROWSE_PROJECTS"}
-        said(box, good, "jira issues: app", "failed", "BROWSE_PROJECTS, needed to read issues")
-        said(box, config(jira.token("dev"), "NO"), "jira issues: app", "failed", "NO")
-        said(box, config("wrong"), "jira issues: app", "failed", "is not accepted", "JIRA_API_TOKEN")
+        doctor_finding(box, good, "jira issues: app", "failed", "BROWSE_PROJECTS, needed to read issues")
+        doctor_finding(box, config(jira.token("dev"), "NO"), "jira issues: app", "failed", "NO")
+        doctor_finding(box, config("wrong"), "jira issues: app", "failed", "is not accepted", "JIRA_API_TOKEN")

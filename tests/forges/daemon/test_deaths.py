@@ -1,4 +1,4 @@
-"""The daemon is killed right after it did something at a forge, before that is recorded; `make crashes` does so everywhere."""
+"""The daemon is killed right after a request to a forge, before the result is recorded; `make crashes` does so everywhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ API = "/api/*/repos/acme/app"
 
 
 @pytest.mark.parametrize(
-    ("story", "place"),
+    ("story", "fault_point"),
     [
         ("forge", f"http POST {API}/pulls: pull_requests.open < pull_requests.open < pull_requests.run"),
         ("forge", f"http POST {API}/issues/*/comments: issues.comment < issue_sync.track"),
@@ -23,8 +23,8 @@ API = "/api/*/repos/acme/app"
     ],
     ids=["open-pr", "track", "reply", "land", "auto-merge"],
 )  # fmt: skip
-def test_a_death_doubles_nothing_at_the_forge(schema: Path, story: str, place: str) -> None:
+def test_a_kill_after_a_request_to_the_forge_does_not_repeat_it(schema: Path, story: str, fault_point: str) -> None:
     # A process of its own: it forks its daemons, which one with threads should not.
-    argv = [sys.executable, "-m", "tests.faults.statements", "--only", f"{story}-process", "--at", f"1# {place}"]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
+    argv = [sys.executable, "-m", "tests.faults.statements", "--only", f"{story}-process", "--at", f"1# {fault_point}"]
+    process = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert process.returncode == 0, process.stdout + process.stderr

@@ -1,4 +1,4 @@
-"""Discussions that people settle, and people who are asked to look: from the command line to GitHub and GitLab."""
+"""Discussions resolved and reviewers requested from the command line, at GitHub and GitLab."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def forge(kind: str, request: pytest.FixtureRequest) -> Iterator[Forge]:
-    made = GitLabServer() if kind == "gitlab" else GitHubServer(schema=request.getfixturevalue("schema"))
-    with made as server:
+    forge_server = GitLabServer() if kind == "gitlab" else GitHubServer(schema=request.getfixturevalue("schema"))
+    with forge_server as server:
         yield server
 
 
@@ -70,63 +70,65 @@ def pull(box: Sandbox, forge: Forge) -> Any:
 
 
 def threads(box: Sandbox) -> list[Any]:
-    found: list[Any] = box.request("GET", "/api/sessions/one/review")["threads"]
-    return found
+    discussions: list[Any] = box.request("GET", "/api/sessions/one/review")["threads"]
+    return discussions
 
 
 def is_resolved(thread: Any) -> bool:
     return bool(thread.resolved_by if hasattr(thread, "resolved_by") else thread.resolved)
 
 
-def requested(pull: Any) -> set[str]:
-    return {one.login for one in pull.requested} if hasattr(pull, "requested") else set(pull.reviewers)
+def requested_reviewers(pull: Any) -> set[str]:
+    return {user.login for user in pull.requested} if hasattr(pull, "requested") else set(pull.reviewers)
 
 
-def test_discussions_are_settled_there_too(box: Sandbox, forge: Forge, pull: Any) -> None:
-    made: list[Any] = [forge.thread(pull, "b.txt", 1, f"Question {number}?", by="rev") for number in range(3)]
+def test_resolving_a_discussion_resolves_it_at_the_forge(box: Sandbox, forge: Forge, pull: Any) -> None:
+    forge_threads: list[Any] = [forge.thread(pull, "b.txt", 1, f"Question {number}?", by="rev") for number in range(3)]
     box.until(lambda: len(threads(box)) == 3, "the discussions", TIMEOUT)
     first, second, third = threads(box)
     assert f"({first['id']})" in box.ao("review", "one").stdout
 
-    done = box.ao("review", "one", "--resolve", first["id"])
-    assert done.stdout.splitlines()[0] == f"app-one #{pull.number}: resolved"
-    assert [is_resolved(one) for one in made] == [True, False, False]
+    output = box.ao("review", "one", "--resolve", first["id"])
+    assert output.stdout.splitlines()[0] == f"app-one #{pull.number}: resolved"
+    assert [is_resolved(thread) for thread in forge_threads] == [True, False, False]
     assert f"({first['id']}, resolved)" in box.ao("review", "one").stdout
-    shown = box.json("review", "one", "--resolve", second["comments"][0]["id"])["threads"]
-    assert [one["resolved"] for one in shown] == [True, True, False]
-    assert [is_resolved(one) for one in made] == [True, True, False]
-    shown = box.json("review", "one", "--resolve", "all")["threads"]
-    assert all(one["resolved"] for one in shown) and all(is_resolved(one) for one in made)
-    box.json("review", "one", "--resolve", third["id"], "--resolve", first["id"])  # they are already
+    discussions = box.json("review", "one", "--resolve", second["comments"][0]["id"])["threads"]
+    assert [discussion["resolved"] for discussion in discussions] == [True, True, False]
+    assert [is_resolved(thread) for thread in forge_threads] == [True, True, False]
+    discussions = box.json("review", "one", "--resolve", "all")["threads"]
+    assert all(discussion["resolved"] for discussion in discussions) and all(map(is_resolved, forge_threads))
+    box.json("review", "one", "--resolve", third["id"], "--resolve", first["id"])  # they are resolved already
 
-    forge.resolve(made[0], False)
+    forge.resolve(forge_threads[0], False)
     forge.comment(pull, "Not yet", by="rev")  # that it was taken up again is told by nobody
-    box.until(lambda: not threads(box)[0]["resolved"], "it to be taken up again", TIMEOUT)
-    told = [one["data"] for one in box.events("one") if one["type"] == "thread-settled"]
-    settled = [one["thread"] for one in told if one.get("resolved")]
-    assert sorted(settled) == sorted(one["id"] for one in (first, second, third))
+    box.until(lambda: not threads(box)[0]["resolved"], "the discussion to be reopened", TIMEOUT)
+    events = [event["data"] for event in box.events("one") if event["type"] == "thread-settled"]
+    settled = [event["thread"] for event in events if event.get("resolved")]
+    assert sorted(settled) == sorted(discussion["id"] for discussion in (first, second, third))
 
 
-def test_what_an_agent_replies_or_sums_up_is_no_order_to_the_forge(box: Sandbox, forge: Forge) -> None:
-    """GitLab does what a line that begins with a slash says, with the rights of whose token it is: approve, merge."""
+def test_replies_and_summaries_of_agents_contain_no_commands_to_the_forge(box: Sandbox, forge: Forge) -> None:
+    """GitLab runs lines that begin with a slash as commands, with the rights of the token's owner: approve, merge."""
     prompt = "/target_branch old\n[[write: b.txt|one]] [[commit: one]] [[done: /approve]]"
     box.request("POST", "/api/sessions", {"name": "one", "title": "One [skip ci]", "prompt": prompt})
     now = wait_for_session(box, "one", lambda now: now["pr"] and now["pr"]["state"] == "open", "a pull request")
     pull: Any = forge.find_pull("acme/app", now["pr"]["number"])
     thread: Any = forge.thread(pull, "b.txt", 1, "Why?", by="rev")
     box.until(lambda: threads(box), "the discussion", TIMEOUT)
-    asked = threads(box)[0]["comments"][0]["id"]
-    box.ao("send", "one", f"[[reply: {asked}|/merge, @ann]]")
+    comment_id = threads(box)[0]["comments"][0]["id"]
+    box.ao("send", "one", f"[[reply: {comment_id}|/merge, @ann]]")
     box.until(lambda: len(thread.comments) == 2, "the reply", TIMEOUT)
     reply = thread.comments[1].body
-    for said in (reply, pull.body):
-        assert not re.search(r"(?m)^\s*/\w", said), said
+    for text in (reply, pull.body):
+        assert not re.search(r"(?m)^\s*/\w", text), text
     assert "merge" in reply and "@ann" not in reply
     assert "approve" in pull.body and "target_branch" in pull.body
     assert "[skip ci]" not in pull.title and "skip" in pull.title
 
 
-def test_what_cannot_be_settled_is_said_in_a_line(box: Sandbox, forge: Forge, pull: Any, kind: str) -> None:
+def test_discussions_that_cannot_be_resolved_are_refused_in_one_line(
+    box: Sandbox, forge: Forge, pull: Any, kind: str
+) -> None:
     assert_refused(
         box.ao("review", "one", "--resolve", "nothing", check=False), 3, "no discussion nothing", "ao review"
     )
@@ -139,46 +141,46 @@ def test_what_cannot_be_settled_is_said_in_a_line(box: Sandbox, forge: Forge, pu
     assert_refused(box.ao("review", "two", "--request", "rev", check=False), 3, "no pull request yet", "first commit")
 
 
-def test_people_are_asked_to_look(box: Sandbox, forge: Forge, pull: Any) -> None:
-    done = box.ao("review", "one", "--request", "rev", "--request", "@ann")
-    assert done.stdout.splitlines()[0] == f"app-one #{pull.number}: rev, @ann asked to look at it"
-    assert requested(pull) == {"rev", "ann"}
+def test_reviewers_are_requested_at_the_forge(box: Sandbox, forge: Forge, pull: Any) -> None:
+    output = box.ao("review", "one", "--request", "rev", "--request", "@ann")
+    assert output.stdout.splitlines()[0] == f"app-one #{pull.number}: rev, @ann asked to look at it"
+    assert requested_reviewers(pull) == {"rev", "ann"}
     assert box.json("review", "one", "--request", "rev")["requested"] == ["rev", "ann"]
-    assert requested(pull) == {"rev", "ann"}
+    assert requested_reviewers(pull) == {"rev", "ann"}
     assert "asked to look at it: rev, ann" in box.ao("review", "one").stdout
     assert_refused(box.ao("review", "one", "--request", "nobody", check=False), 1, "nobody", "name")
     assert_refused(box.ao("review", "one", "--request", "no body", check=False), 2, "nobody's name", "address")
     assert box.json("review", "one")["requested"] == ["rev", "ann"]
 
 
-def test_a_forge_that_cannot_be_reached_is_asked_later(box: Sandbox, forge: Forge, pull: Any) -> None:
-    """The daemon is killed in between: it is done once, and told once; who asks again is told what came of it."""
+def test_requests_to_an_unreachable_forge_are_made_later(box: Sandbox, forge: Forge, pull: Any) -> None:
+    """The daemon is killed in between: the discussion is resolved once and recorded once; the repeated request returns the result."""
     thread = forge.thread(pull, "b.txt", 1, "Why?", by="rev")
     box.until(lambda: threads(box), "the discussion", TIMEOUT)
-    name = threads(box)[0]["id"]
+    thread_id = threads(box)[0]["id"]
     fault = forge.fail(503, next=1000)
 
-    def ask() -> Any:
-        return box.request("POST", "/api/sessions/one/resolve", {"threads": [name]}, **{"Idempotency-Key": "k1"})
+    def resolve_thread_request() -> Any:
+        return box.request("POST", "/api/sessions/one/resolve", {"threads": [thread_id]}, **{"Idempotency-Key": "k1"})
 
-    def ask_in_vain() -> None:
+    def resolve_and_ignore_errors() -> None:
         with contextlib.suppress(AoError):
-            ask()
+            resolve_thread_request()
 
-    said = box.ao("review", "one", "--request", "rev").stdout.splitlines()[0]
-    assert said.endswith("the forge cannot be reached just now, it is done as soon as it can")
-    asking = threading.Thread(target=ask_in_vain)
-    asking.start()
+    first_line = box.ao("review", "one", "--request", "rev").stdout.splitlines()[0]
+    assert first_line.endswith("the forge cannot be reached just now, it is done as soon as it can")
+    resolve_thread = threading.Thread(target=resolve_and_ignore_errors)
+    resolve_thread.start()
     box.until(
-        lambda: any(one["type"] == "resolve-requested" for one in box.events("one")), "it to be recorded", TIMEOUT
+        lambda: any(event["type"] == "resolve-requested" for event in box.events("one")), "it to be recorded", TIMEOUT
     )
     box.stop(9)
-    asking.join(TIMEOUT)
+    resolve_thread.join(TIMEOUT)
     fault.left = 0
     assert not is_resolved(thread)
     box.start()
-    box.until(lambda: is_resolved(thread) and requested(pull) == {"rev"}, "it to be done", TIMEOUT)
-    assert ask()["threads"][0]["resolved"]
-    types = [one["type"] for one in box.events("one")]
+    box.until(lambda: is_resolved(thread) and requested_reviewers(pull) == {"rev"}, "it to be done", TIMEOUT)
+    assert resolve_thread_request()["threads"][0]["resolved"]
+    types = [event["type"] for event in box.events("one")]
     assert (types.count("resolve-requested"), types.count("thread-settled")) == (1, 1)
     assert rule_messages(box, "one") == []

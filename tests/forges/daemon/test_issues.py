@@ -1,4 +1,4 @@
-"""Issues at a forge, with the demo agent: taken by their labels, told how far the work is, closed by its landing."""
+"""Issues at a forge, with the demo agent: assigned by their labels, labelled with the progress, closed by the merge."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def way(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def box(tmp_path: Path, forge: GitHubServer, way: str, request: pytest.FixtureRequest) -> Iterator[Sandbox]:
-    with boxed(tmp_path, forge, way, auto="by_itself" in request.node.name) as sandbox:
+    with issue_sandbox(tmp_path, forge, way, auto="auto_assign" in request.node.name) as sandbox:
         yield sandbox
 
 
 @contextlib.contextmanager
-def boxed(folder: Path, forge: GitHubServer, way: str, auto: bool = False) -> Iterator[Sandbox]:
-    """A clone of a repository at the forge, with its daemon."""
+def issue_sandbox(folder: Path, forge: GitHubServer, way: str, auto: bool = False) -> Iterator[Sandbox]:
+    """Yield a sandbox with a clone of a repository at the forge, and its daemon."""
     forge.repository("acme/app", {"a.txt": "1\n"}, people={"dev": "write", "rev": "write"})
     token = forge.token("dev")
     with Sandbox(folder, "process") as sandbox:
@@ -72,7 +72,7 @@ def address(box: Sandbox) -> str:
     return str(json.loads(box.home.info.read_text())["url"])
 
 
-def test_an_issue_is_taken_by_itself_once_and_closed_by_its_landing(box: Sandbox, forge: GitHubServer) -> None:
+def test_auto_assign_starts_one_session_for_an_issue_and_the_merge_closes_it(box: Sandbox, forge: GitHubServer) -> None:
     other = forge.issue("acme/app", "Not for us", "[[done: no]]", by="rev")
     issue = forge.issue("acme/app", "Add a file", SCRIPT, by="rev")
     forge.label_issue(issue, "needs-tests")
@@ -82,9 +82,9 @@ def test_an_issue_is_taken_by_itself_once_and_closed_by_its_landing(box: Sandbox
     ready = wait_for_session(box, name, lambda now: now["pr"] and now["pr"]["state"] == "open", "a pull request")
     pull = forge.find_pull("acme/app", ready["pr"]["number"])
     assert f"Closes #{issue.number}" in (pull.body or "")
-    wanted = {"needs-tests", "reviewing"}
-    box.until(lambda: {label.name for label in issue.labels} == wanted, "the issue to be in review", TIMEOUT)
-    assert any("/pull/" in (one.body or "") for one in issue.comments)
+    labels = {"needs-tests", "reviewing"}
+    box.until(lambda: {label.name for label in issue.labels} == labels, "the issue to be in review", TIMEOUT)
+    assert any("/pull/" in (comment.body or "") for comment in issue.comments)
     assert [user.login for user in issue.assignees] == ["dev"]
 
     forge.label_issue(issue, "urgent")
@@ -100,26 +100,32 @@ def test_an_issue_is_taken_by_itself_once_and_closed_by_its_landing(box: Sandbox
     assert other.state == "open" and len(box.sessions()) == 1
 
 
-def test_issues_are_listed_made_changed_and_worked_on_by_name(box: Sandbox, forge: GitHubServer) -> None:
-    made = box.json("issue", "new", "Write it", "-m", SCRIPT, "--label", "files")
-    issue = forge.find_issue("acme/app", made["number"])
-    assert issue.title == "Write it" and made["url"].endswith(f"/issues/{made['number']}")
-    box.ao("issue", "comment", str(made["number"]), "-m", "Call it b.txt")
+def test_issues_are_listed_opened_commented_and_started_by_number(box: Sandbox, forge: GitHubServer) -> None:
+    new_issue = box.json("issue", "new", "Write it", "-m", SCRIPT, "--label", "files")
+    issue = forge.find_issue("acme/app", new_issue["number"])
+    assert issue.title == "Write it" and new_issue["url"].endswith(f"/issues/{new_issue['number']}")
+    box.ao("issue", "comment", str(new_issue["number"]), "-m", "Call it b.txt")
     assert "Call it b.txt" in (issue.comments[0].body or "")
-    assert box.json("issue", "show", str(made["number"]))["comments"][0]["body"] == "Call it b.txt"
-    theirs = forge.issue("acme/app", "Of theirs", "text", by="rev")
+    assert box.json("issue", "show", str(new_issue["number"]))["comments"][0]["body"] == "Call it b.txt"
+    other_issue = forge.issue("acme/app", "Of theirs", "text", by="rev")
 
-    def listed() -> list[int]:
-        return [one["number"] for one in box.json("issues")["issues"] if one["title"] == "Of theirs"]
+    def listed_numbers() -> list[int]:
+        return [
+            listed_issue["number"]
+            for listed_issue in box.json("issues")["issues"]
+            if listed_issue["title"] == "Of theirs"
+        ]
 
-    assert box.until(listed, "it to be listed", TIMEOUT) == [theirs.number]
-    box.ao("new", f"#{made['number']}")
+    assert box.until(listed_numbers, "it to be listed", TIMEOUT) == [other_issue.number]
+    box.ao("new", f"#{new_issue['number']}")
     task = next(box.home.path.glob("sessions/*/task.md")).read_text()
-    assert "> Call it b.txt" in task and box.sessions()[0]["issue"] == str(made["number"])
+    assert "> Call it b.txt" in task and box.sessions()[0]["issue"] == str(new_issue["number"])
 
 
-def test_what_others_said_there_is_nobodys_who_had_it_read(tmp_path: Path, forge: GitHubServer) -> None:
-    with boxed(tmp_path, forge, "polling") as box:
+def test_comments_by_others_are_not_recorded_under_the_person_whose_request_read_them(
+    tmp_path: Path, forge: GitHubServer
+) -> None:
+    with issue_sandbox(tmp_path, forge, "polling") as box:
         issue = forge.issue("acme/app", "Of theirs", "text", by="rev")
         box.until(lambda: box.json("issues")["issues"], "it to be listed", TIMEOUT)
         forge.user("mallory")
@@ -127,8 +133,8 @@ def test_what_others_said_there_is_nobodys_who_had_it_read(tmp_path: Path, forge
         box.ao("issue", "label", str(issue.number), "urgent")
         other = forge.issue("acme/app", "Of a stranger", "text", by="mallory")
         box.ao("new", f"#{other.number}")
-        told = [json.loads(line) for line in box.ao("audit", "--json", "-n", "1000").stdout.splitlines()]
-    who = {(one["type"], one["data"].get("number")): one["actor"] for one in told}
-    assert who["issue-comment", issue.number] == who["issue-opened", other.number] == "github"
-    labelled = who["label-added", issue.number], who.get(("action-taken", None))  # where a poll was faster
+        audit_records = [json.loads(line) for line in box.ao("audit", "--json", "-n", "1000").stdout.splitlines()]
+    actors = {(record["type"], record["data"].get("number")): record["actor"] for record in audit_records}
+    assert actors["issue-comment", issue.number] == actors["issue-opened", other.number] == "github"
+    labelled = actors["label-added", issue.number], actors.get(("action-taken", None))  # where a poll was faster
     assert f"local {getpass.getuser()}" in labelled

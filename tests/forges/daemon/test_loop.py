@@ -1,4 +1,4 @@
-"""The whole way of a change through a forge, with the demo agent: by webhooks, and by polling alone."""
+"""A change from its task to the merge at a forge, with the demo agent: by webhooks, and by polling alone."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def way(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def box(tmp_path: Path, forge: Forge, kind: str, way: str) -> Iterator[Sandbox]:
-    """A clone of a repository at the forge, and its daemon."""
+    """Yield a sandbox with a clone of a repository at the forge, and its daemon."""
     forge.repository("acme/app", {"a.txt": "1\n"}, people={"dev": "write", "rev": "write"})
     with Sandbox(tmp_path, "process") as sandbox:
         sandbox.repository(config=CONFIG.format(kind=kind, url=forge.url, token=forge.token("dev")))
         sandbox.git("remote", "add", "origin", forge.git_url("acme/app"))
-        sandbox.git("-c", f"http.extraHeader={basic(forge)}", "fetch", "-q", "origin")
+        sandbox.git("-c", f"http.extraHeader={authorization_header(forge)}", "fetch", "-q", "origin")
         sandbox.git("reset", "-q", "--hard", "origin/main")
         sandbox.start()
         sandbox.ao("add-project", str(sandbox.repo))
@@ -66,7 +66,7 @@ def box(tmp_path: Path, forge: Forge, kind: str, way: str) -> Iterator[Sandbox]:
         yield sandbox
 
 
-def basic(forge: Forge) -> str:
+def authorization_header(forge: Forge) -> str:
     import base64
 
     return "Authorization: Basic " + base64.b64encode(f"x:{forge.token('dev')}".encode()).decode()
@@ -78,22 +78,22 @@ def address(box: Sandbox) -> str:
     return str(json.loads(box.home.info.read_text())["url"])
 
 
-def begin(box: Sandbox, name: str, script: str, **more: Any) -> None:
-    box.request("POST", "/api/sessions", {"name": name, "title": f"Work on {name}", "prompt": script, **more})
+def start_session(box: Sandbox, name: str, script: str, **options: Any) -> None:
+    box.request("POST", "/api/sessions", {"name": name, "title": f"Work on {name}", "prompt": script, **options})
 
 
-def test_from_a_task_to_the_base(box: Sandbox, forge: Forge) -> None:
-    begin(box, "one", "[[write: b.txt|one]] [[commit: one]] [[wait]] [[done: made]]")
+def test_a_task_becomes_a_pull_request_and_is_merged(box: Sandbox, forge: Forge) -> None:
+    start_session(box, "one", "[[write: b.txt|one]] [[commit: one]] [[wait]] [[done: made]]")
     draft = wait_for_session(box, "one", lambda now: now["pr"], "a pull request")
     pull = forge.find_pull("acme/app", draft["pr"]["number"])
     assert pull.draft and draft["pr"]["url"]
     box.ao("send", "one", "go on")
     wait_for_session(box, "one", lambda now: now["pr"]["state"] == "open", "to be ready")
     assert not pull.draft
-    mended_reviewed_and_landed(box, forge, "one", draft)
+    fix_review_and_merge(box, forge, "one", draft)
 
 
-def test_from_a_labelled_issue_to_its_end(box: Sandbox, forge: Forge) -> None:
+def test_a_labelled_issue_becomes_a_pull_request_and_is_closed_by_the_merge(box: Sandbox, forge: Forge) -> None:
     issue: Any = forge.issue("acme/app", "Add a file", "[[write: b.txt|one]] [[commit: one]] [[done: made]]", by="rev")
     other = forge.issue("acme/app", "Not for us", "[[done: no]]", by="rev")
     forge.label_issue(issue, "needs-tests")
@@ -101,21 +101,23 @@ def test_from_a_labelled_issue_to_its_end(box: Sandbox, forge: Forge) -> None:
     name = session["name"]
     assert (session["profile"], session["title"]) == ("tester", "Add a file")
     ready = wait_for_session(box, name, lambda now: now["pr"] and now["pr"]["state"] == "open", "a pull request")
-    wanted = {"needs-tests", "reviewing"}
-    box.until(lambda: {str(getattr(one, "name", one)) for one in issue.labels} == wanted, "it to be in review", TIMEOUT)
-    mended_reviewed_and_landed(box, forge, name, ready)
+    labels = {"needs-tests", "reviewing"}
+    box.until(
+        lambda: {str(getattr(label, "name", label)) for label in issue.labels} == labels, "it to be in review", TIMEOUT
+    )
+    fix_review_and_merge(box, forge, name, ready)
     box.until(lambda: issue.state == "closed", "the issue to be closed", TIMEOUT)
     assert other.state != "closed" and len(box.sessions()) == 1
 
 
-def mended_reviewed_and_landed(box: Sandbox, forge: Forge, name: str, draft: Json) -> None:
-    """Checks fail, the agent mends it; somebody comments, the agent answers and changes it; it is approved and lands."""
+def fix_review_and_merge(box: Sandbox, forge: Forge, name: str, draft: Json) -> None:
+    """A check fails and the agent fixes it; a reviewer comments and the agent replies and changes the file; approved, merged."""
     pull: Any = forge.find_pull("acme/app", draft["pr"]["number"])
     forge.check("acme/app", pull.head_sha, "tests", "failure", log="collected 1\nE   assert 1 == 2\nFAILED b.txt\n")
     box.until(lambda: rule_messages(box, name), "the failure to be sent", TIMEOUT)
-    [sent] = rule_messages(box, name)
-    assert "assert 1 == 2" in sent
-    fixed = wait_for_session(box, name, lambda now: now["head"] != draft["head"], "a commit")
+    [message] = rule_messages(box, name)
+    assert "assert 1 == 2" in message
+    session = wait_for_session(box, name, lambda now: now["head"] != draft["head"], "a commit")
     box.until(lambda: pull.head_sha == box.session(name)["head"], "the push", TIMEOUT)
     forge.check("acme/app", pull.head_sha, "tests", "success")
     wait_for_session(
@@ -124,8 +126,10 @@ def mended_reviewed_and_landed(box: Sandbox, forge: Forge, name: str, draft: Jso
 
     forge.thread(pull, "b.txt", 1, "Why? [[reply: {comment}|Because]] [[write: b.txt|two]] [[commit: two]]", by="rev")
     box.until(lambda: len(rule_messages(box, name)) == 2, "the comment to be sent", TIMEOUT)
-    box.until(lambda: any(one.body.startswith("Because") for one in pull.threads[0].comments), "the reply", TIMEOUT)
-    box.until(lambda: pull.head_sha not in (draft["head"], fixed["head"]), "the next push", TIMEOUT)
+    box.until(
+        lambda: any(comment.body.startswith("Because") for comment in pull.threads[0].comments), "the reply", TIMEOUT
+    )
+    box.until(lambda: pull.head_sha not in (draft["head"], session["head"]), "the next push", TIMEOUT)
     forge.check("acme/app", pull.head_sha, "tests", "success")
     forge.review(pull, "APPROVE", by="rev")
     wait_for_status(box, name, "mergeable")

@@ -1,4 +1,4 @@
-"""A token that ends while work goes on: a person is told at once, in one place and once, and again when it is accepted."""
+"""A token that expires during work: one notification when it is rejected, one when it is accepted again."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from agent_orchestrator.testing.github import GitHubServer
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.acceptance.session_states import TIMEOUT, wait_for_session
-from tests.forges.daemon.test_issues import SCRIPT, boxed
+from tests.forges.daemon.test_issues import SCRIPT, issue_sandbox
 
 
-def told(box: Sandbox) -> list[Any]:
-    found = box.request("GET", "/api/notifications")["notifications"]
-    return [one for one in reversed(found) if one["trigger"].startswith("reading-")]
+def reading_notifications(box: Sandbox) -> list[Any]:
+    notifications = box.request("GET", "/api/notifications")["notifications"]
+    return [notification for notification in reversed(notifications) if notification["trigger"].startswith("reading-")]
 
 
 def expire(forge: GitHubServer, expired: bool) -> None:
@@ -21,13 +21,13 @@ def expire(forge: GitHubServer, expired: bool) -> None:
         token.expired = expired
 
 
-def test_an_expired_token_is_told_once_and_its_renewal_too(tmp_path: Path, forge: GitHubServer) -> None:
-    with boxed(tmp_path, forge, "polling") as box:
+def test_an_expired_token_and_its_renewal_are_each_notified_once(tmp_path: Path, forge: GitHubServer) -> None:
+    with issue_sandbox(tmp_path, forge, "polling") as box:
         box.request("POST", "/api/sessions", {"name": "one", "title": "One", "prompt": SCRIPT})
         now = wait_for_session(box, "one", lambda now: now["pr"] and now["pr"]["state"] == "open", "a pull request")
         assert "unread" not in box.json("status")
         expire(forge, True)
-        [first] = box.until(lambda: told(box), "it to be told", TIMEOUT)
+        [first] = box.until(lambda: reading_notifications(box), "the notification", TIMEOUT)
         assert (first["project"], first["level"]) == ("app", "action")
         assert first["title"] == "github of app cannot be read"
         assert "is not accepted by GitHub" in first["message"] and "gh auth login" in first["message"]
@@ -38,19 +38,19 @@ def test_an_expired_token_is_told_once_and_its_renewal_too(tmp_path: Path, forge
 
         box.stop()
         box.start()
-        tried = len(forge.ledger.requests)
-        box.until(lambda: len(forge.ledger.requests) > tried + 2, "both to be tried again", TIMEOUT)
-        assert len(told(box)) == 1
+        request_count = len(forge.ledger.requests)
+        box.until(lambda: len(forge.ledger.requests) > request_count + 2, "both to be tried again", TIMEOUT)
+        assert len(reading_notifications(box)) == 1
 
         pull = forge.find_pull("acme/app", now["pr"]["number"])
         forge.check("acme/app", pull.head_sha, "tests", "success")
         expire(forge, False)
-        box.until(lambda: len(told(box)) == 2, "the renewal to be told", TIMEOUT)
-        second = told(box)[1]
+        box.until(lambda: len(reading_notifications(box)) == 2, "the notification of the renewal", TIMEOUT)
+        second = reading_notifications(box)[1]
         assert (second["title"], second["level"]) == ("github of app can be read again", "info")
         assert "unread" not in box.json("status") and "cannot be read" not in box.ao("status").stdout
         wait_for_session(box, "one", lambda now: now["pr"]["checks"], "what happened meanwhile")
-        assert [one["type"] for one in box.events() if one["type"].startswith("reading-")] == [
+        assert [event["type"] for event in box.events() if event["type"].startswith("reading-")] == [
             "reading-failed",
             "reading-resumed",
         ]

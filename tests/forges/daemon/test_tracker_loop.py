@@ -1,4 +1,4 @@
-"""Issues of Linear and Jira with the demo agent: taken by their labels, moved as the work goes on, closed by its landing."""
+"""Issues of Linear and Jira with the demo agent: assigned by their labels, moved with the progress, closed by the merge."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ SCRIPT = "[[write: b.txt|one]] [[commit: one]] [[done: made]]"
 
 @pytest.fixture(params=["linear", "jira"])
 def bench(request: pytest.FixtureRequest) -> Iterator[Bench[Any]]:
-    made: Bench[Any]
+    tracker_bench: Bench[Any]
     if request.param == "linear":
         pytest.importorskip("graphql", reason="graphql-core is not installed: make test-forges")
-        made = LinearBench(written(published(fetch.LINEAR)))
+        tracker_bench = LinearBench(written(published(fetch.LINEAR)))
     else:
-        made = JiraBench(3)
-    with made.server:
-        yield made
+        tracker_bench = JiraBench(3)
+    with tracker_bench.server:
+        yield tracker_bench
 
 
 @pytest.fixture(params=["webhooks", "polling"])
@@ -60,11 +60,11 @@ def box(tmp_path: Path, bench: Bench[Any], request: pytest.FixtureRequest) -> It
         yield sandbox
 
 
-def test_an_issue_is_taken_once_and_moved_along_to_its_end(box: Sandbox, bench: Bench[Any]) -> None:
+def test_an_issue_gets_one_session_and_is_moved_until_it_is_done(box: Sandbox, bench: Bench[Any]) -> None:
     other = bench.issue("Not for us", "[[done: no]]", by="rev")
-    gone = bench.issue("Deleted before it is read")
-    listed = bench.team.issues if isinstance(bench, LinearBench) else bench.project.issues  # type: ignore[attr-defined]
-    listed.remove(gone)
+    deleted_issue = bench.issue("Deleted before it is read")
+    issues = bench.team.issues if isinstance(bench, LinearBench) else bench.project.issues  # type: ignore[attr-defined]
+    issues.remove(deleted_issue)
     issue = bench.issue("Add a file", SCRIPT, by="rev")
     bench.label(issue, "needs-tests")
     session = box.until(lambda: box.sessions()[:1], "a session", TIMEOUT)[0]

@@ -1,4 +1,4 @@
-"""Linear and Jira tell a real daemon: what they signed just now is taken, once; anything else is not."""
+"""Webhooks of Linear and Jira to a real daemon: accepted if signed and recent, refused otherwise."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ projects:
 """
 
 
-class Shifted:
-    """A clock that may be wrong by some seconds."""
+class ShiftedClock:
+    """A clock with an offset in seconds."""
 
     def __init__(self) -> None:
-        self.by = 0.0
+        self.offset = 0.0
 
     def __call__(self) -> float:
-        return time.time() + self.by
+        return time.time() + self.offset
 
 
 @pytest.fixture
-def clock() -> Shifted:
-    return Shifted()
+def clock() -> ShiftedClock:
+    return ShiftedClock()
 
 
 @pytest.fixture(params=["linear", "jira"])
@@ -45,7 +45,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def tracker(kind: str, clock: Shifted) -> Iterator[Any]:
+def tracker(kind: str, clock: ShiftedClock) -> Iterator[Any]:
     with LinearServer(clock=clock) if kind == "linear" else JiraServer(clock=clock) as server:
         yield server
 
@@ -65,7 +65,9 @@ def address(box: Sandbox, kind: str) -> str:
     return f"{json.loads(box.home.info.read_text())['url']}/api/webhooks/{kind}"
 
 
-def test_what_was_signed_just_now_is_taken(box: Sandbox, tracker: Any, kind: str, clock: Shifted) -> None:
+def test_recent_signed_webhooks_are_accepted_and_others_refused(
+    box: Sandbox, tracker: Any, kind: str, clock: ShiftedClock
+) -> None:
     url = address(box, kind)
     tracker.hook(url, "s3cret")
     project = tracker.team("LIN") if kind == "linear" else tracker.project("LIN")
@@ -81,8 +83,8 @@ def test_what_was_signed_just_now_is_taken(box: Sandbox, tracker: Any, kind: str
     tracker.comment(issue, "forged")
     tracker.hooks.wait()
     assert tracker.hooks.sent[-1].status_code == 401
-    for by in (-400.0, 400.0):
-        clock.by = by
+    for offset in (-400.0, 400.0):
+        clock.offset = offset
         tracker.targets.clear()
         tracker.hook(url, "s3cret")
         tracker.comment(issue, "too late, or too early")
