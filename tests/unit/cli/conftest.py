@@ -1,4 +1,4 @@
-"""A scripted daemon in the test's own home, and a way to run a command line against it."""
+"""Fixtures: a scripted daemon in the test's own home, and a function that runs a command line against it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from agent_orchestrator.cli import main
 from tests.unit.cli.scripted import Daemon, daemon_at
 
 
-class Ran(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     out: str
     err: str
 
 
-Run = Callable[..., Ran]
+Run = Callable[..., CommandResult]
 
 
 @pytest.fixture
@@ -34,9 +34,9 @@ def daemon(home: Path) -> Iterator[Daemon]:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def run(*argv: str | Sequence[str]) -> Ran:
+    def run(*argv: str | Sequence[str]) -> CommandResult:
         code = main([str(each) for each in argv])
         captured = capsys.readouterr()
-        return Ran(code, captured.out, captured.err)
+        return CommandResult(code, captured.out, captured.err)
 
     return run

@@ -1,4 +1,4 @@
-"""The real program, in a process of its own."""
+"""Run the real program in a separate process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 
 def ao(*argv: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
-    """The real program in a process of its own."""
+    """Run the real program in a separate process, and return its result."""
     command = [sys.executable, "-m", "agent_orchestrator", *argv]
     return subprocess.run(
         command, env=os.environ | environment, capture_output=True, stdin=subprocess.DEVNULL, timeout=30, check=False

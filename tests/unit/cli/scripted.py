@@ -1,4 +1,4 @@
-"""A daemon's HTTP side by script: a real server on a real Unix socket, whose answers a test writes down."""
+"""A scripted daemon: a real HTTP server on a Unix socket with the responses of a test."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Handler = Callable[[Request], Reply] | Reply | list[Any] | dict[str, Any] | None
 
 
 class Daemon:
-    """Routes are tried in order of their writing, the last one first; a list of replies is used up one by one, the last one stays."""
+    """A scripted daemon. The route added last is tried first; of a list of replies each is used once, the last one repeatedly."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -65,13 +65,13 @@ class Daemon:
     def route(self, method: str, path: str, reply: Handler) -> None:
         self._routes.insert(0, (method, re.compile(path), reply))
 
-    def asked(self, method: str, path: str) -> list[Request]:
+    def requests_for(self, method: str, path: str) -> list[Request]:
         return [each for each in self.requests if each.method == method and re.fullmatch(path, each.path)]
 
     def stop(self) -> None:
         with contextlib.suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)
-        self._accepting.join()  # the number of a closed socket may be the next one's, and whoever still waits at it would be, too
+        self._accepting.join()  # the descriptor of a closed socket may be reused while a thread still waits on it
         for each in [self._server, *self._open]:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
@@ -99,9 +99,9 @@ class Daemon:
     def _reply(self, request: Request) -> Reply:
         for method, path, handler in self._routes:
             if method == request.method and path.fullmatch(request.path):
-                found = (handler.pop(0) if len(handler) > 1 else handler[0]) if isinstance(handler, list) else handler
-                found = found(request) if callable(found) else found
-                return found if isinstance(found, Reply) else Reply(found)
+                reply = (handler.pop(0) if len(handler) > 1 else handler[0]) if isinstance(handler, list) else handler
+                reply = reply(request) if callable(reply) else reply
+                return reply if isinstance(reply, Reply) else Reply(reply)
         return problem("not-found", f"no route {request.method} {request.path}", status=404, exit_code=3)
 
     def _answer(self, connection: socket.socket, reply: Reply) -> bool:
@@ -145,7 +145,7 @@ def daemon_at(home: Path) -> Iterator[Daemon]:
 
 
 def session(name: str = "fix-login", **changes: Any) -> dict[str, Any]:
-    """A whole Session document."""
+    """Return a complete session document."""
     keys = ["task", "kind", "head", "node", "exitCode", "issue", "pr", "waitingFor", "profile"]
     return (
         dict.fromkeys(keys)

@@ -1,4 +1,4 @@
-"""The client against a real server on a real socket."""
+"""The daemon client with a real server on a real socket."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ Connect = Callable[..., Client]
 
 @pytest.fixture
 def connect(home: Path) -> Iterator[Connect]:
-    """Makes clients of the test's home, and closes them."""
-    made: list[Client] = []
+    """Yield a function that creates clients for the test's home; they are closed afterwards."""
+    clients: list[Client] = []
 
     def connect(start: bool = True, **options: Any) -> Client:
-        made.append(Client(home, start=start, **options))
-        return made[-1]
+        clients.append(Client(home, start=start, **options))
+        return clients[-1]
 
     yield connect
-    for each in made:
+    for each in clients:
         each.close()
 
 
@@ -46,7 +46,7 @@ def test_one_connection_serves_many_requests(daemon: Daemon, connect: Connect) -
     assert {each.connection for each in daemon.requests} == {0}
 
 
-def test_a_request_tells_where_it_was_made(
+def test_a_request_names_its_folder_and_configuration(
     daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connect: Connect
 ) -> None:
     folder = tmp_path / "a b,ü"
@@ -61,7 +61,9 @@ def test_a_request_tells_where_it_was_made(
 
 
 @pytest.mark.parametrize("drop", ["before", "within"])
-def test_a_broken_connection_repeats_the_request_with_the_same_key(daemon: Daemon, drop: str, connect: Connect) -> None:
+def test_a_request_is_repeated_with_the_same_key_after_a_broken_connection(
+    daemon: Daemon, drop: str, connect: Connect
+) -> None:
     daemon.route("POST", "/api/x", [Reply(drop="before"), Reply({"long": "body"}, drop=drop), Reply({"ok": True})])
     assert connect(start=False).post("/api/x", {"n": 1}) == {"ok": True}
     keys = [each.headers["idempotency-key"] for each in daemon.requests]
@@ -77,7 +79,7 @@ def test_two_requests_have_different_keys(daemon: Daemon, connect: Connect) -> N
     assert daemon.requests[0].headers["idempotency-key"] != daemon.requests[1].headers["idempotency-key"]
 
 
-def test_a_connection_that_always_breaks_is_given_up(daemon: Daemon, connect: Connect) -> None:
+def test_a_request_is_given_up_after_several_attempts(daemon: Daemon, connect: Connect) -> None:
     daemon.route("GET", "/api/x", Reply(drop="before"))
     with pytest.raises(Broken):
         connect(start=False).get("/api/x")
@@ -95,7 +97,7 @@ def test_a_connection_that_always_breaks_is_given_up(daemon: Daemon, connect: Co
         ("strange", errors.Denied, 3),
     ],
 )
-def test_a_problem_becomes_the_error_it_was(
+def test_a_problem_document_becomes_the_matching_error(
     daemon: Daemon, category: str, kind: type[errors.AoError], code: int, connect: Connect
 ) -> None:
     daemon.route("GET", "/api/x", problem(category, "no such thing", "look elsewhere", status=403, exit_code=code))
@@ -105,13 +107,13 @@ def test_a_problem_becomes_the_error_it_was(
     assert (caught.value.text, caught.value.remedy, caught.value.exit_code) == ("no such thing", "look elsewhere", code)
 
 
-def test_an_answer_that_is_no_problem_document_is_still_an_error(daemon: Daemon, connect: Connect) -> None:
+def test_a_response_without_a_problem_document_is_an_error_too(daemon: Daemon, connect: Connect) -> None:
     daemon.route("GET", "/api/x", Reply(b"<h1>Bad\nGateway</h1>", 502))
     with pytest.raises(errors.AoError, match="502: <h1>Bad Gateway"):
         connect().get("/api/x")
 
 
-def test_lines_and_server_sent_events_are_read_as_they_come(daemon: Daemon, connect: Connect) -> None:
+def test_lines_and_server_sent_events_are_read_incrementally(daemon: Daemon, connect: Connect) -> None:
     daemon.route("GET", "/api/lines", Reply(chunks=[b"one\ntw", b"o\r\nth", b"ree"]))
     sse = b"id: 7\nevent: a\ndata: x\n\n: comment\n\ndata: 1\ndata: 2\n\n"
     daemon.route("GET", "/api/sse", Reply(chunks=[sse[index : index + 3] for index in range(0, len(sse), 3)]))
@@ -122,7 +124,7 @@ def test_lines_and_server_sent_events_are_read_as_they_come(daemon: Daemon, conn
         assert list(iter(stream.event, None)) == [("7", "a", "x"), ("", "message", "1\n2")]
 
 
-def test_a_stream_that_falls_silent_can_be_read_on(home: Path) -> None:
+def test_a_silent_stream_can_be_read_again(home: Path) -> None:
     ours, theirs = socket.socketpair()
     theirs.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nab")
     with ours, theirs, Stream(Connection(ours), lambda _: None) as stream:
@@ -134,14 +136,14 @@ def test_a_stream_that_falls_silent_can_be_read_on(home: Path) -> None:
         assert (stream.line(), stream.line()) == ("abc", None)
 
 
-def test_notices_are_told(daemon: Daemon, connect: Connect) -> None:
+def test_notices_are_passed_on(daemon: Daemon, connect: Connect) -> None:
     daemon.route("GET", "/api/x", Reply({}, headers={"X-AO-Notice": f"{quote('one, two')},{quote('three')}"}))
-    told: list[str] = []
-    connect(notice=told.append).get("/api/x")
-    assert told == ["one, two", "three"]
+    notices: list[str] = []
+    connect(notice=notices.append).get("/api/x")
+    assert notices == ["one, two", "three"]
 
 
-def test_the_daemon_is_told_whether_a_person_is_shown_its_notices(
+def test_the_daemon_learns_whether_a_person_sees_its_notices(
     daemon: Daemon, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemon.route("GET", "/api/x", {})
@@ -149,10 +151,10 @@ def test_the_daemon_is_told_whether_a_person_is_shown_its_notices(
     connect(notice=lambda _: None).get("/api/x")
     monkeypatch.setenv("AO_SESSION", "app-a")  # by an agent's command
     connect(notice=lambda _: None).get("/api/x")
-    assert [each.headers.get("x-ao-notices") for each in daemon.asked("GET", "/api/x")] == [None, "shown", None]
+    assert [each.headers.get("x-ao-notices") for each in daemon.requests_for("GET", "/api/x")] == [None, "shown", None]
 
 
-def test_a_daemon_that_takes_too_long_is_unreachable(daemon: Daemon, connect: Connect) -> None:
+def test_a_slow_daemon_is_unreachable(daemon: Daemon, connect: Connect) -> None:
     release = threading.Event()
     daemon.route("GET", "/api/x", lambda _: Reply({"released": release.wait(5)}))
     with pytest.raises(errors.Unreachable, match=r"within 0\.05 s"):
@@ -160,26 +162,26 @@ def test_a_daemon_that_takes_too_long_is_unreachable(daemon: Daemon, connect: Co
     release.set()
 
 
-def test_without_a_socket_the_token_speaks_over_tcp(home: Path, connect: Connect) -> None:
+def test_without_a_socket_the_token_is_sent_over_tcp(home: Path, connect: Connect) -> None:
     home.mkdir(parents=True)
     (home / "token").write_text("s3cret\n")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         (home / "daemon.json").write_text(json.dumps({"pid": 1, "socket": None, "url": f"http://127.0.0.1:{port}"}))
-        seen: list[bytes] = []
+        requests: list[bytes] = []
 
         def serve() -> None:
             connection, _ = server.accept()
             with connection:
-                seen.append(connection.recv(65536))
+                requests.append(connection.recv(65536))
                 connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{}")
 
         thread = threading.Thread(target=serve)
         thread.start()
         assert connect(start=False).get("/api/x") == {}
         thread.join(60)
-    assert b"Authorization: Bearer s3cret\r\n" in seen[0]
-    assert f"Host: 127.0.0.1:{port}\r\n".encode() in seen[0]
+    assert b"Authorization: Bearer s3cret\r\n" in requests[0]
+    assert f"Host: 127.0.0.1:{port}\r\n".encode() in requests[0]
 
 
 # -- starting it -------------------------------------------------------------------------------------------------------
@@ -207,7 +209,7 @@ while True:
 
 @pytest.fixture
 def fake_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package in front of ours whose `daemon` module is a small fake; the client starts it by its real command line."""
+    """Return a package that shadows ours, with a small fake of the `daemon` module; the client starts it as usual."""
     package = tmp_path / "agent_orchestrator"
     package.mkdir()
     (package / "__init__.py").write_text("")
@@ -216,12 +218,12 @@ def fake_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return package
 
 
-def test_the_daemon_is_started_when_its_socket_refuses(
+def test_the_daemon_is_started_if_its_socket_refuses(
     home: Path, fake_module: Path, monkeypatch: pytest.MonkeyPatch, connect: Connect
 ) -> None:
     home.mkdir(parents=True)
-    of_others = ("AO_SESSION", "AO_CHECK", "AO_REACTION_FILE", "AO_REPEATED")
-    for name in of_others:
+    inherited = ("AO_SESSION", "AO_CHECK", "AO_REACTION_FILE", "AO_REPEATED")
+    for name in inherited:
         monkeypatch.setenv(name, "app-x")
     stale = socket.socket(socket.AF_UNIX)
     stale.bind(str(home / "old"))
@@ -232,7 +234,7 @@ def test_the_daemon_is_started_when_its_socket_refuses(
     assert not ao.ensure()
     info = ao.info()
     assert info["args"] == ["--port", "4000"]
-    assert not set(of_others) & set(info["env"])
+    assert not set(inherited) & set(info["env"])
     assert os.getsid(info["pid"]) == info["pid"] != os.getpid()
     assert ao.get("/api/x") == {}
     with pytest.raises(Broken):
@@ -241,26 +243,26 @@ def test_the_daemon_is_started_when_its_socket_refuses(
 
 
 @pytest.mark.parametrize(
-    ("last", "told"),
+    ("last", "reason"),
     [
         ("ao: port 3000 is taken", "port 3000 is taken"),
         ("ao: port 3000 is taken\ntimestamp=1 level=info event=stall", "port 3000 is taken"),
         ("", "it exited with 1"),
     ],
 )
-def test_a_daemon_that_dies_at_its_start_is_quoted(
-    home: Path, fake_module: Path, connect: Connect, last: str, told: str
+def test_a_failed_start_of_the_daemon_is_reported_with_its_last_line(
+    home: Path, fake_module: Path, connect: Connect, last: str, reason: str
 ) -> None:
     home.mkdir(parents=True)
     (home / "daemon.log").write_text("an old line\n")
     (home / "die").write_text(last)
     with pytest.raises(errors.Unreachable) as caught:
         connect().get("/api/x")
-    assert caught.value.text == f"the daemon could not start: {told}"
+    assert caught.value.text == f"the daemon could not start: {reason}"
     assert str(home / "daemon.log") in caught.value.remedy
 
 
-def test_a_daemon_that_is_killed_at_its_start_is_started_again_but_not_for_ever(
+def test_a_daemon_killed_during_its_start_is_restarted_a_few_times(
     home: Path, fake_module: Path, connect: Connect
 ) -> None:
     home.mkdir(parents=True)
@@ -270,7 +272,7 @@ def test_a_daemon_that_is_killed_at_its_start_is_started_again_but_not_for_ever(
     assert (home / "kills").read_text() == "serving\n" * 3
 
 
-def test_a_daemon_that_gives_way_to_another_is_no_failure(home: Path, fake_module: Path, connect: Connect) -> None:
+def test_a_daemon_that_yields_to_another_is_no_failure(home: Path, fake_module: Path, connect: Connect) -> None:
     home.mkdir(parents=True)
     (home / "daemon.lock").write_text(f"{os.getpid()}\n")
     (home / "die").write_text("a daemon runs already")
@@ -284,11 +286,9 @@ def test_a_daemon_that_gives_way_to_another_is_no_failure(home: Path, fake_modul
     os.waitpid(ao.info()["pid"], 0)
 
 
-def test_a_daemon_that_gave_way_to_a_dying_one_is_started_again(
-    home: Path, fake_module: Path, connect: Connect
-) -> None:
+def test_a_daemon_that_yielded_to_a_dying_one_is_started_again(home: Path, fake_module: Path, connect: Connect) -> None:
     home.mkdir(parents=True)
-    (home / "die").write_text("a daemon runs already")  # and nobody holds the lock any more
+    (home / "die").write_text("a daemon runs already")  # and no process holds the lock any more
     timer = threading.Timer(0.4, (home / "die").unlink)
     timer.start()
     ao = connect()
@@ -299,20 +299,20 @@ def test_a_daemon_that_gave_way_to_a_dying_one_is_started_again(
     os.waitpid(ao.info()["pid"], 0)
 
 
-def test_a_client_that_may_not_start_it_says_that_it_does_not_run(home: Path, connect: Connect) -> None:
+def test_a_client_that_may_not_start_the_daemon_says_it_is_not_running(home: Path, connect: Connect) -> None:
     with pytest.raises(NotRunning):
         connect(start=False).get("/api/x")
     assert not home.exists()
 
 
-def test_a_home_that_cannot_be_made_is_unreachable(tmp_path: Path) -> None:
+def test_a_home_that_cannot_be_created_is_unreachable(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(errors.Unreachable, match="could not be started"):
         Client(tmp_path / "file" / "home").get("/api/x")
 
 
-def test_a_piece_of_less_than_nothing_is_refused_at_once() -> None:
-    """Whoever sends it need not hang up for that."""
+def test_a_chunk_with_a_negative_size_is_refused() -> None:
+    """The sender need not close the connection for that."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.settimeout(30)
@@ -321,7 +321,7 @@ def test_a_piece_of_less_than_nothing_is_refused_at_once() -> None:
             Stream(Connection(ours), lambda _: None).read()
 
 
-def test_queries_and_quoting() -> None:
+def test_queries_and_headers_are_quoted() -> None:
     assert (
         with_query("/x", {"a": None, "b": True, "c": False, "d": "", "e": 0, "f": "ö &"}) == "/x?b=1&e=0&f=%C3%B6%20%26"
     )
@@ -330,15 +330,15 @@ def test_queries_and_quoting() -> None:
     assert sys.getfilesystemencoding() == "utf-8"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
-def test_another_user_is_no_daemon_of_ours(home: Path, tmp_path: Path, connect: Connect) -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_a_daemon_of_another_user_is_refused(home: Path, tmp_path: Path, connect: Connect) -> None:
     address = tmp_path / "his.sock"
     home.mkdir(exist_ok=True)
     info = home / "daemon.json"
     info.write_text(json.dumps({"socket": str(address), "url": "http://127.0.0.1:1"}))
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(address))
-        os.seteuid(4242)  # whoever listens is who is at the other end
+        os.seteuid(4242)  # the peer's credentials are those of the listener
         try:
             listener.listen()
         finally:

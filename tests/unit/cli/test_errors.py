@@ -1,4 +1,4 @@
-"""How commands fail, what they say of it and their exit codes; what can be asked without a daemon."""
+"""Failing commands: messages and exit codes; and help and version without a daemon."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_problem_is_one_line_and_its_exit_code(daemon: Daemon, run: Run, categ
 
 
 @pytest.mark.parametrize("group", ["config", "issue", "notify", "secret", "skill", "token"])
-def test_a_group_alone_says_what_there_is_below_it(daemon: Daemon, run: Run, group: str) -> None:
+def test_a_group_without_a_command_shows_its_help(daemon: Daemon, run: Run, group: str) -> None:
     ran = run(group)
     assert ran.code == 2 and ran.out == ""
     assert ran.err.startswith(f"Usage: ao {group} [OPTIONS] COMMAND") and "\nCommands:\n" in ran.err
@@ -36,7 +36,7 @@ def test_a_notice_goes_to_standard_error(daemon: Daemon, run: Run) -> None:
     assert ran.err == "ao: port 3000 is taken\n" and json.loads(ran.out) == {"agents": []}
 
 
-def test_a_defect_shows_no_traceback_unless_asked_for(daemon: Daemon) -> None:
+def test_a_bug_shows_no_traceback_unless_requested(daemon: Daemon) -> None:
     daemon.route("GET", "/api/projects", {"surprise": 1})
     ran = ao("projects")
     assert (
@@ -48,7 +48,7 @@ def test_a_defect_shows_no_traceback_unless_asked_for(daemon: Daemon) -> None:
     assert b"Traceback" in ao("projects", AO_DEBUG="1").stderr
 
 
-def test_an_unreachable_daemon_is_exit_4(own_world: Path) -> None:
+def test_an_unreachable_daemon_exits_with_4(own_world: Path) -> None:
     (own_world / "file").write_text("")
     ran = ao("status", AO_HOME=str(own_world / "file" / "ao"))
     assert (
@@ -65,10 +65,10 @@ def test_a_closed_pipe_is_no_error(daemon: Daemon) -> None:
     assert (ran.stdout, ran.stderr) == (b"line\n", b"")
 
 
-def test_version_and_help_are_known(run: Run) -> None:
+def test_version_and_help_are_printed(run: Run) -> None:
     assert run("--version").out.startswith("ao 0.")
-    shown = run("--help").out
-    assert "status, list, ls" in shown and "spawn" in shown and "Everyday" in shown
+    text = run("--help").out
+    assert "status, list, ls" in text and "spawn" in text and "Everyday" in text
     assert run("new", "-h").code == 0
 
 

@@ -1,4 +1,4 @@
-"""What others wrote steers no terminal, whatever command shows it."""
+"""Control sequences in external text are neutralized in the output of every command."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tests.unit.cli.scripted import Daemon, Reply
 
 @pytest.mark.parametrize("how", [(), ("--json",)])
 @pytest.mark.parametrize("shape", [str, lambda text: {"x": text}])
-def test_what_a_configuration_says_steers_no_terminal(
+def test_control_sequences_of_a_configuration_are_neutralized(
     daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch, how: tuple[str], shape: Callable[[str], object]
 ) -> None:
-    said = "a\x1b]0;owned\x07\x9b31m\u202eb"
-    daemon.route("GET", "/api/config/value.*", {"key": "k", "value": shape(said), "file": "f"})
-    assert said in run("config", "get", "k").out or how or shape is not str, "a program gets it as it is"
+    hostile = "a\x1b]0;owned\x07\x9b31m\u202eb"
+    daemon.route("GET", "/api/config/value.*", {"key": "k", "value": shape(hostile), "file": "f"})
+    assert hostile in run("config", "get", "k").out or how or shape is not str, "a program gets it as it is"
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("NO_COLOR", "1")
-    shown = run("config", "get", "k", *how).out
-    assert "owned" in shown and all(letter.isprintable() or letter == "\n" for letter in shown)
+    output = run("config", "get", "k", *how).out
+    assert "owned" in output and all(letter.isprintable() or letter == "\n" for letter in output)
     if how:
-        assert json.loads(shown)["value"] == shape(said)
+        assert json.loads(output)["value"] == shape(hostile)
 
 
 HOSTILE = "a\x1b]0;owned\x07\x9b31m\u202eb"
@@ -46,20 +46,18 @@ HOSTILE = "a\x1b]0;owned\x07\x9b31m\u202eb"
     ],
     ids=lambda each: " ".join(each) if isinstance(each, list) else "",
 )
-def test_nothing_that_is_told_steers_a_terminal(
+def test_control_sequences_of_responses_are_neutralized(
     daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch, argv: list[str], route: str, answer: dict[str, Any]
 ) -> None:
     method = "POST" if argv[0] in ("prune", "init") else "GET"
     daemon.route(method, route, answer)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("NO_COLOR", "1")
-    shown = run(*argv).out
-    assert "owned" in shown and all(letter.isprintable() or letter == "\n" for letter in shown), repr(shown)
+    output = run(*argv).out
+    assert "owned" in output and all(letter.isprintable() or letter == "\n" for letter in output), repr(output)
 
 
-def test_an_answer_of_the_api_steers_no_terminal_and_is_a_programs_byte_for_byte(
-    daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ao_api_neutralizes_only_for_a_terminal(daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     pieces = [b'{"title": "owned \xc2', b"\x9b31m \xe2\x80", b'\xae \x1b]0;x"}']
     daemon.route("GET", "/api/sessions/s", Reply(chunks=pieces))
     assert run("api", "GET", "sessions/s").out == b"".join(pieces).decode() + "\n"
@@ -67,23 +65,23 @@ def test_an_answer_of_the_api_steers_no_terminal_and_is_a_programs_byte_for_byte
     assert run("api", "GET", "sessions/s").out == '{"title": "owned \\u009b31m \\u202e \\u001b]0;x"}\n'
 
 
-def test_a_name_in_a_command_to_copy_is_a_name(daemon: Daemon, run: Run) -> None:
-    """Whoever runs a check at a forge gives it its name."""
+def test_a_name_in_a_command_to_copy_is_quoted(daemon: Daemon, run: Run) -> None:
+    """The names of a forge's checks are external text."""
     name = "lint; $(touch owned) `touch owned` 'x'"
     numbers = dict.fromkeys(("passed", "failed", "skipped", "reason", "remedy", "command")) | {"new": 0, "known": 0}
     lists: dict[str, list[str]] = {
         key: [] for key in ("newFailures", "knownFailures", "ownedFailures", "vanished", "newlySkipped")
     }
     check = {"name": name, "state": "failure", "summary": "", **numbers, **lists}
-    found = {"session": "s", "number": 1, "base": "main", "checks": [check], "failing": [check]}
-    daemon.route("GET", "/api/sessions/s/review", found)
+    review = {"session": "s", "number": 1, "base": "main", "checks": [check], "failing": [check]}
+    daemon.route("GET", "/api/sessions/s/review", review)
     copied = run("checks", "s").out.splitlines()[-1]
     assert shlex.split(copied) == ["ao", "checks", "s", "--log", name]
 
 
-def test_neither_does_a_log_that_is_replayed(daemon: Daemon, run: Run, tmp_path: Path) -> None:
+def test_control_sequences_of_a_replayed_log_are_neutralized(daemon: Daemon, run: Run, tmp_path: Path) -> None:
     daemon.route("POST", "/api/events/replay", {"steps": [{"seq": 1, "type": HOSTILE, "session": HOSTILE}]})
     recorded = tmp_path / "log"
     recorded.write_text(json.dumps({"type": HOSTILE, "session": HOSTILE}))
-    shown = run("events", "--replay", str(recorded)).out
-    assert "owned" in shown and all(letter.isprintable() or letter == "\n" for letter in shown), repr(shown)
+    output = run("events", "--replay", str(recorded)).out
+    assert "owned" in output and all(letter.isprintable() or letter == "\n" for letter in output), repr(output)

@@ -1,4 +1,4 @@
-"""Plans on a terminal, against a scripted daemon."""
+"""`ao plan` with a scripted daemon."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.unit.cli.conftest import Run
 from tests.unit.cli.scripted import Daemon
 
 
-def test_a_plan_in_a_narrow_terminal(daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_fits_into_a_narrow_terminal(daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"a-task-{number}" for number in range(9)]
     task = {"effort": "small", "labels": [], "files": ["app/" * 9], "profile": None, "issue": None, "issueKey": None}
     tasks = [task | {"id": name, "title": f"Annotate the module {name}", "dependencies": []} for name in names]
@@ -28,7 +28,7 @@ def test_a_plan_in_a_narrow_terminal(daemon: Daemon, run: Run, monkeypatch: pyte
     ]
 
 
-def test_a_plan_that_is_fixed_opens_no_editor(daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_applied_plan_opens_no_editor(daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDITOR", "false")
     daemon.route("GET", "/api/plans/P1", {"id": "P1", "state": "applied"})
     refused = run("plan", "P1", "--edit")

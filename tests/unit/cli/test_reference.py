@@ -1,4 +1,4 @@
-"""The commands are documented, and the page about them is current."""
+"""The reference page and the man page match the commands."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ PAGE = Path(__file__).parents[3] / "docs" / "reference" / "commands.md"
 MANUAL = PAGE.with_name("ao.1")
 
 
-def test_the_page_is_what_the_commands_say() -> None:
+def test_the_page_matches_the_commands() -> None:
     assert PAGE.read_text() == reference_page(), (
         f"run `python -m agent_orchestrator.cli.reference {PAGE.relative_to(Path.cwd())}`"
     )
 
 
-def test_the_man_page_is_what_the_commands_say() -> None:
+def test_the_man_page_matches_the_commands() -> None:
     assert MANUAL.read_text() == man_page(), (
         f"run `python -m agent_orchestrator.cli.manual {MANUAL.relative_to(Path.cwd())}`"
     )
 
 
-def test_the_man_page_has_every_command_and_nothing_that_roff_takes_amiss() -> None:
+def test_the_man_page_has_every_command_and_valid_roff() -> None:
     lines = man_page().splitlines()
-    known = {"TH", "SH", "SS", "TP", "PP", "B", "BI", "BR", "I", "TS", "TE", "br"}
-    assert {line[1:].split()[0] for line in lines if line.startswith(".")} == known
+    macros = {"TH", "SH", "SS", "TP", "PP", "B", "BI", "BR", "I", "TS", "TE", "br"}
+    assert {line[1:].split()[0] for line in lines if line.startswith(".")} == macros
     headings = [line.replace("\\-", "-") for line in lines if line.startswith(".SS ao ")]
-    shown = {line.split()[2] for line in headings}
-    assert shown == {name for name, entry in COMMANDS.items() if not entry.alias_of}
+    commands = {line.split()[2] for line in headings}
+    assert commands == {name for name, entry in COMMANDS.items() if not entry.alias_of}
     assert all(line.isascii() for line in lines)
 
 
-def test_every_command_and_option_is_explained() -> None:
+def test_every_command_and_option_has_a_help_text() -> None:
     context = click.Context(cli, info_name="ao")
     for name, entry in COMMANDS.items():
         command = cli.get_command(context, name)

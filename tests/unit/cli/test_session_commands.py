@@ -1,4 +1,4 @@
-"""The commands that show what a session did, or step into it, against a scripted daemon."""
+"""Commands that show a session or attach to it, with a scripted daemon."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ EVENT = {
 }
 
 
-def test_logs(daemon: Daemon, run: Run) -> None:
+def test_logs_are_shown_and_followed(daemon: Daemon, run: Run) -> None:
     daemon.route("GET", r"/api/sessions/s/log\?tail=2", Reply(chunks=[b"a\x1b]0;title\x07b\nc", b"d\n"]))
     assert run("logs", "s", "-n", "2").out == "a]0;titleb\ncd\n"
     daemon.route("GET", r"/api/sessions/s/log\?follow=1&raw=1", Reply(chunks=[b"a\x1b[31m\xff"]))
     assert ao("logs", "s", "-f", "--raw").stdout == b"a\x1b[31m\xff"
 
 
-def test_diff(daemon: Daemon, run: Run) -> None:
+def test_a_diff_is_shown_with_uncommitted_files(daemon: Daemon, run: Run) -> None:
     daemon.route(
         "GET",
         "/api/sessions/s/diff",
@@ -43,25 +43,23 @@ def test_diff(daemon: Daemon, run: Run) -> None:
     assert json.loads(run("diff", "s", "--json").out)["files"] == ["a"]
 
 
-def test_an_exported_log_is_nobody_elses_to_read_whatever_had_its_name(
-    daemon: Daemon, run: Run, tmp_path: Path
-) -> None:
+def test_an_exported_log_is_readable_by_its_owner_alone(daemon: Daemon, run: Run, tmp_path: Path) -> None:
     daemon.route("GET", "/api/audit.*", {"entries": [{"seq": 1, "digest": "d"}]})
-    there, mine, link = tmp_path / "there", tmp_path / "mine", tmp_path / "link"
-    there.write_text("before")
-    there.chmod(0o666)
-    mine.write_text("mine")
-    link.symlink_to(mine)
-    with there.open() as opened_before:
-        for file in (there, link):
+    existing, linked, link = tmp_path / "there", tmp_path / "mine", tmp_path / "link"
+    existing.write_text("before")
+    existing.chmod(0o666)
+    linked.write_text("mine")
+    link.symlink_to(linked)
+    with existing.open() as opened_before:
+        for file in (existing, link):
             assert run("audit", "--export", str(file)).code == 0
             assert (file.is_symlink(), file.stat().st_mode & 0o777) == (False, 0o600)
             assert json.loads(file.read_text())["seq"] == 1
-        assert (opened_before.read(), mine.read_text()) == ("before", "mine")
-    assert sorted(one.name for one in tmp_path.iterdir() if one.name.startswith(".ao-")) == []
+        assert (opened_before.read(), linked.read_text()) == ("before", "mine")
+    assert sorted(item.name for item in tmp_path.iterdir() if item.name.startswith(".ao-")) == []
 
 
-def test_a_change_hides_nothing_from_who_reads_it(daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hidden_characters_of_a_change_are_shown(daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     text = '+if level != "user\u202e \u2066// only admins\u2069 \u2066":\u200b\x1b[2K\r\n+é 👩\u200d💻\n'
     daemon.route("GET", "/api/sessions/s/diff", {"diff": text, "stat": "", "base": "b", "head": "h", "files": ["a"]})
     assert run("diff", "s").out == text, "a program gets it as it is"
@@ -73,7 +71,7 @@ def test_a_change_hides_nothing_from_who_reads_it(daemon: Daemon, run: Run, monk
     assert second == "+é 👩\u200d💻"
 
 
-def test_events(daemon: Daemon, run: Run) -> None:
+def test_events_are_listed_and_filtered(daemon: Daemon, run: Run) -> None:
     later = EVENT | {"seq": 2}
     daemon.route("GET", r"/api/events\?limit=1000", {"events": [EVENT, later]})
     lines = run("events", "--json").out.splitlines()
@@ -84,7 +82,7 @@ def test_events(daemon: Daemon, run: Run) -> None:
     assert run("events", "a", "-p", "app", "--after", "1").code == 0
 
 
-def test_events_are_followed_across_a_broken_stream(daemon: Daemon) -> None:
+def test_following_events_survives_a_broken_stream(daemon: Daemon) -> None:
     def sse(*numbers: int) -> bytes:
         return b"".join(f"id: {seq}\ndata: {json.dumps(EVENT | {'seq': seq})}\n\n".encode() for seq in numbers)
 
@@ -102,11 +100,11 @@ def test_events_are_followed_across_a_broken_stream(daemon: Daemon) -> None:
         assert [json.loads(process.stdout.readline())["seq"] for _ in range(4)] == [1, 2, 3, 4]
         process.send_signal(2)
         process.wait(60)
-    asked = [each.headers["last-event-id"] for each in daemon.asked("GET", "/api/events")[:3]]
-    assert asked[:2] == ["1", "2"]
+    ids = [each.headers["last-event-id"] for each in daemon.requests_for("GET", "/api/events")[:3]]
+    assert ids[:2] == ["1", "2"]
 
 
-def test_a_recorded_log_is_replayed(daemon: Daemon, run: Run, tmp_path: Path) -> None:
+def test_a_recorded_log_can_be_replayed(daemon: Daemon, run: Run, tmp_path: Path) -> None:
     step = {
         "seq": 1,
         "type": "agent.asked",
@@ -125,13 +123,13 @@ def test_a_recorded_log_is_replayed(daemon: Daemon, run: Run, tmp_path: Path) ->
     assert ran.code == 2 and "line 2 is not an event" in ran.err
 
 
-def test_why(daemon: Daemon, run: Run) -> None:
+def test_why_prints_the_lines_of_the_daemon(daemon: Daemon, run: Run) -> None:
     daemon.route("GET", "/api/sessions/s/why", {"lines": ["working", "  because \x1b[1mhook"], "facts": {}})
     assert run("why", "s").out == "working\n  because [1mhook\n"
     assert json.loads(run("why", "s", "--json").out)["facts"] == {}
 
 
-def test_sh_runs_in_the_workspace_and_passes_the_exit_code_on(daemon: Daemon, tmp_path: Path) -> None:
+def test_sh_runs_in_the_workspace_and_returns_the_exit_code(daemon: Daemon, tmp_path: Path) -> None:
     daemon.route("GET", "/api/sessions/s/environment", {"cwd": str(tmp_path), "env": {"AO_PORT_0": "4000"}})
     ran = ao("sh", "s", "--", "sh", "-c", 'pwd; echo "$AO_PORT_0 $1"; exit 7', "-", "-x")
     assert (ran.returncode, ran.stdout.decode()) == (7, f"{tmp_path}\n4000 -x\n")
@@ -141,14 +139,14 @@ def test_sh_runs_in_the_workspace_and_passes_the_exit_code_on(daemon: Daemon, tm
     assert ao("sh", "s", "true").returncode == 3
 
 
-def test_path(daemon: Daemon, run: Run) -> None:
+def test_path_prints_the_workspace(daemon: Daemon, run: Run) -> None:
     daemon.route("GET", "/api/sessions/a", session("a", workspacePath="/w/a b"))
     daemon.route("GET", "/api/sessions/b", session("b", workspacePath=None))
     assert run("path", "a").out == "/w/a b\n"
     assert run("path", "b").code == 3
 
 
-def test_attach_becomes_the_terminal(daemon: Daemon) -> None:
+def test_attach_replaces_the_process(daemon: Daemon) -> None:
     import pty
 
     argv = ["sh", "-c", 'echo "attached $X ${TMUX:-outside}"']
@@ -158,12 +156,12 @@ def test_attach_becomes_the_terminal(daemon: Daemon) -> None:
         os.execve(
             sys.executable, [sys.executable, "-m", "agent_orchestrator", "attach", "s"], os.environ | {"TMUX": "/x,1,2"}
         )
-    shown = b""
+    output = b""
     try:
         while piece := os.read(terminal, 4096):
-            shown += piece
+            output += piece
     except OSError:  # the other end of the terminal was closed
         pass
     os.close(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert b"Ctrl-B Ctrl-B D detaches" in shown and b"attached 1 outside" in shown
+    assert b"Ctrl-B Ctrl-B D detaches" in output and b"attached 1 outside" in output

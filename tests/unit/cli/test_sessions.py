@@ -1,4 +1,4 @@
-"""Sessions from the command line: new, create, send, stop, restore, answer."""
+"""Session commands: new, create, send, stop, restore, answer."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def ndjson(*messages: object) -> Reply:
     return Reply(chunks=[json.dumps(message).encode() + b"\n" for message in messages])
 
 
-def made(daemon: Daemon) -> list[dict[str, object]]:
-    return [each.json() for each in daemon.asked("POST", "/api/sessions")]
+def created_bodies(daemon: Daemon) -> list[dict[str, object]]:
+    return [each.json() for each in daemon.requests_for("POST", "/api/sessions")]
 
 
 @pytest.fixture
@@ -32,20 +32,20 @@ def sessions(daemon: Daemon) -> Daemon:
 
 
 @pytest.mark.parametrize("task", ["123", "#123", "GH-123", "gh-1", "LIN-3", "https://github.com/o/r/issues/1"])
-def test_an_issue_in_any_of_its_forms(sessions: Daemon, run: Run, task: str) -> None:
+def test_an_issue_is_recognized_in_any_notation(sessions: Daemon, run: Run, task: str) -> None:
     assert run("new", task).code == 0
-    assert made(sessions) == [{"issue": task}]
+    assert created_bodies(sessions) == [{"issue": task}]
 
 
 @pytest.mark.parametrize("task", ["fix #123", "lin-3 is broken", "fix-3", "123 things", "https://x y"])
-def test_anything_else_is_text(sessions: Daemon, run: Run, task: str) -> None:
+def test_other_text_is_a_prompt(sessions: Daemon, run: Run, task: str) -> None:
     assert run("new", task).code == 0
-    assert made(sessions) == [{"prompt": task}]
+    assert created_bodies(sessions) == [{"prompt": task}]
 
 
-def test_new_shows_the_set_up_and_what_comes_next(sessions: Daemon, run: Run) -> None:
+def test_new_shows_the_set_up_and_the_next_command(sessions: Daemon, run: Run) -> None:
     ran = run("new", "Fix login validation bug", "--project", "my-app", "--issue", "123")
-    assert made(sessions) == [{"prompt": "Fix login validation bug", "issue": "123", "projectId": "my-app"}]
+    assert created_bodies(sessions) == [{"prompt": "Fix login validation bug", "issue": "123", "projectId": "my-app"}]
     assert "npm ci[2J" in ran.err and "\x1b" not in ran.err
     for text in ("app-s working", "feature/s", "/w/s", "ao attach app-s"):
         assert text in ran.out
@@ -55,7 +55,7 @@ def test_every_option_is_passed_on(sessions: Daemon, run: Run) -> None:
     argv = "--agent a --model m --branch b --base r --name n --after x --after y --stack --pr 7 --label l --label k --priority 2"
     ran = run("new", "t", *argv.split(), "--runtime", "tmux", "--workspace", "clone", "--node", "n1")
     assert ran.code == 0
-    assert made(sessions) == [
+    assert created_bodies(sessions) == [
         {
             "prompt": "t",
             "agent": "a",
@@ -70,7 +70,7 @@ def test_every_option_is_passed_on(sessions: Daemon, run: Run) -> None:
     ]
 
 
-def test_each_task_is_a_session_and_a_refused_one_holds_back_none(daemon: Daemon, run: Run) -> None:
+def test_each_task_is_a_session_and_a_refused_one_does_not_stop_the_others(daemon: Daemon, run: Run) -> None:
     replies = [
         Reply(session("a"), 201),
         problem("conflict", "branch feature/b exists", "give --branch", status=409),
@@ -100,7 +100,7 @@ def test_a_session_that_fails_to_start_is_a_failure(daemon: Daemon, run: Run) ->
     )
 
 
-def test_waiting_goes_on_when_the_daemon_dies_meanwhile(daemon: Daemon, run: Run) -> None:
+def test_waiting_continues_when_the_daemon_restarts(daemon: Daemon, run: Run) -> None:
     daemon.route("POST", "/api/sessions", Reply(session("s", status="starting"), 201))
     cut = Reply(b'{"output": "one"}\n{"output": "two"}\n' + b" " * 100, drop="within")
     daemon.route(
@@ -113,14 +113,14 @@ def test_waiting_goes_on_when_the_daemon_dies_meanwhile(daemon: Daemon, run: Run
     assert ran.err.split() == ["one", "two"]
 
 
-def test_long_text_from_a_file_or_standard_input(
+def test_a_task_can_be_read_from_a_file_or_standard_input(
     sessions: Daemon, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "task.md").write_text("line 1\nline 2\n")
     monkeypatch.setattr("sys.stdin", io.StringIO("from\nstdin"))
     run("new", "--file", str(tmp_path / "task.md"), "--no-wait")
     run("new", "-", "--no-wait")
-    assert [body["prompt"] for body in made(sessions)] == ["line 1\nline 2\n", "from\nstdin"]
+    assert [body["prompt"] for body in created_bodies(sessions)] == ["line 1\nline 2\n", "from\nstdin"]
 
 
 @pytest.mark.parametrize(
@@ -147,14 +147,14 @@ def test_long_text_from_a_file_or_standard_input(
         (["api", "BREW", "/x"], "BREW"),
     ],
 )
-def test_wrong_usage_is_one_line_and_exit_2(daemon: Daemon, run: Run, argv: list[str], text: str) -> None:
+def test_wrong_usage_is_one_line_and_exits_with_2(daemon: Daemon, run: Run, argv: list[str], text: str) -> None:
     ran = run(*argv)
     assert ran.code == 2
     assert text in ran.err and ran.err.startswith("ao: ") and ran.err.count("\n") == 1
     assert daemon.requests == [] and ran.out == ""
 
 
-def test_the_editor_is_asked_when_no_task_is_given(
+def test_the_editor_opens_if_no_task_is_given(
     sessions: Daemon, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = tmp_path / "ed"
@@ -163,16 +163,16 @@ def test_the_editor_is_asked_when_no_task_is_given(
     monkeypatch.setattr("agent_orchestrator.cli.sessions.new.is_interactive", lambda: True)
     monkeypatch.setenv("EDITOR", str(script))
     assert run("new", "--no-wait").code == 0
-    assert made(sessions) == [{"prompt": "write more tests"}]
+    assert created_bodies(sessions) == [{"prompt": "write more tests"}]
     monkeypatch.setenv("VISUAL", "true")
     ran = run("new")
-    assert ran.code == 2 and "the task is empty" in ran.err and len(made(sessions)) == 1
+    assert ran.code == 2 and "the task is empty" in ran.err and len(created_bodies(sessions)) == 1
 
 
-def test_create_defers(daemon: Daemon, run: Run) -> None:
+def test_create_creates_deferred_sessions(daemon: Daemon, run: Run) -> None:
     daemon.route("POST", "/api/sessions", lambda request: Reply(session(request.json()["name"], status="idle"), 201))
     assert run("create", "one", "two", "--agent", "demo").code == 0
-    assert made(daemon) == [{"name": name, "agent": "demo", "defer": True} for name in ("one", "two")]
+    assert created_bodies(daemon) == [{"name": name, "agent": "demo", "defer": True} for name in ("one", "two")]
 
 
 def test_send_joins_words(daemon: Daemon, run: Run) -> None:
@@ -193,14 +193,14 @@ def test_send_waits_for_the_agent(daemon: Daemon, run: Run, state: str, code: in
     assert ran.out == f"{state}: message m1 to s (why so)\n"
 
 
-def test_send_says_when_time_is_up(daemon: Daemon, run: Run) -> None:
+def test_send_reports_a_timeout(daemon: Daemon, run: Run) -> None:
     daemon.route("POST", "/api/sessions/s/message", Reply({"messageId": "m1", "state": "queued"}, 202))
     daemon.route("GET", r"/api/sessions/s/messages/m1\?wait=1", {"messageId": "m1", "state": "held"})
     ran = run("send", "s", "hi", "--wait", "--timeout", "0.01")
     assert ran.code == 1 and "still held" in ran.err
 
 
-def test_stop_tells_where_everything_went(daemon: Daemon, run: Run) -> None:
+def test_stop_shows_where_the_work_was_saved(daemon: Daemon, run: Run) -> None:
     stopped = {
         "session": session("a", status="stopped"),
         "saved": ["2 files saved under refs/ao/rescue/app-a"],
@@ -217,7 +217,7 @@ def test_stop_tells_where_everything_went(daemon: Daemon, run: Run) -> None:
     assert ran.out == "app-a stopped\n  2 files saved under refs/ao/rescue/app-a\n  undo: ao restore app-a\n"
 
 
-def test_stop_all_of_a_project(daemon: Daemon, run: Run) -> None:
+def test_all_sessions_of_a_project_can_be_stopped(daemon: Daemon, run: Run) -> None:
     daemon.route("DELETE", r"/api/sessions\?project=web", {"stopped": []})
     assert run("stop", "-p", "web", "--all").out == "No session of web runs.\n"
 
@@ -257,7 +257,7 @@ def asking(daemon: Daemon) -> Daemon:
 
 
 def answers(daemon: Daemon) -> list[tuple[str, object]]:
-    return [(each.path.split("/")[3], each.json()) for each in daemon.asked("POST", ".*/answer")]
+    return [(each.path.split("/")[3], each.json()) for each in daemon.requests_for("POST", ".*/answer")]
 
 
 def test_an_answer_needs_no_terminal(asking: Daemon, run: Run) -> None:
@@ -282,14 +282,14 @@ def test_several_questions_without_a_terminal_are_listed(asking: Daemon, run: Ru
     assert json.loads(run("answer", "--json").out) == {"questions": QUESTIONS}
 
 
-def test_a_decision_for_one_of_several_is_not_guessed(asking: Daemon, run: Run) -> None:
-    two = [QUESTIONS[1], QUESTIONS[1] | {"session": "app-c"}]
-    asking.route("GET", "/api/questions", {"questions": two})
+def test_an_ambiguous_decision_is_refused(asking: Daemon, run: Run) -> None:
+    permissions = [QUESTIONS[1], QUESTIONS[1] | {"session": "app-c"}]
+    asking.route("GET", "/api/questions", {"questions": permissions})
     ran = run("answer", "--allow")
     assert ran.code == 2 and "app-c" in ran.out and "ao answer S --allow" in ran.err and answers(asking) == []
 
 
-def test_answers_in_turn(asking: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_questions_are_answered_in_turn(asking: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent_orchestrator.cli.sessions.answer.is_interactive", lambda: True)
     monkeypatch.setattr("sys.stdin", io.StringIO("SQLite\nA\n"))
     ran = run("answer")
@@ -300,9 +300,7 @@ def test_answers_in_turn(asking: Daemon, run: Run, monkeypatch: pytest.MonkeyPat
     ]
 
 
-def test_a_message_that_waits_for_a_word_is_shown_whole_and_named(
-    asking: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_held_message_is_shown_completely(asking: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     held = {"session": "app-c", "kind": "message", "text": "words of eve", "message": "r-1", "since": None}
     asking.route("GET", "/api/questions", {"questions": [held | {"context": [f"line {n}" for n in range(40)]}] * 2})
     monkeypatch.setattr("agent_orchestrator.cli.sessions.answer.is_interactive", lambda: True)
@@ -315,7 +313,7 @@ def test_a_message_that_waits_for_a_word_is_shown_whole_and_named(
     ]
 
 
-def test_a_question_can_be_skipped_and_the_round_left(
+def test_a_question_can_be_skipped_and_the_dialog_ended(
     asking: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agent_orchestrator.cli.sessions.answer.is_interactive", lambda: True)
@@ -323,6 +321,6 @@ def test_a_question_can_be_skipped_and_the_round_left(
     assert run("answer").code == 0 and answers(asking) == []
 
 
-def test_nothing_to_answer(daemon: Daemon, run: Run) -> None:
+def test_an_empty_list_of_questions_is_reported(daemon: Daemon, run: Run) -> None:
     daemon.route("GET", "/api/questions", {"questions": []})
     assert run("answer").out == "Nothing waits for you.\n"

@@ -1,4 +1,4 @@
-"""The commands for projects, trust, configuration, tokens, the daemon and the machine, against a scripted daemon."""
+"""Commands for projects, trust, configuration, tokens, the daemon and the machine, with a scripted daemon."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ PROJECT = {
 }
 
 
-def test_projects(daemon: Daemon, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_projects_are_listed_added_and_removed(
+    daemon: Daemon, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     daemon.route("GET", "/api/projects", {"projects": [PROJECT]})
     daemon.route(
         "POST", "/api/projects", Reply(PROJECT | {"created": "/r/app/agent-orchestrator.yaml", "agent": "demo"}, 201)
@@ -42,7 +44,7 @@ def test_projects(daemon: Daemon, run: Run, tmp_path: Path, monkeypatch: pytest.
     )
     run("add-project", "https://example.invalid/x.git")
     run("start", str(tmp_path), "--no-open")
-    assert [each.json() for each in daemon.asked("POST", "/api/projects")] == [
+    assert [each.json() for each in daemon.requests_for("POST", "/api/projects")] == [
         {"path": str(tmp_path), "init": True},
         {"url": "https://example.invalid/x.git", "init": True},
         {"path": str(tmp_path), "init": True},
@@ -50,7 +52,7 @@ def test_projects(daemon: Daemon, run: Run, tmp_path: Path, monkeypatch: pytest.
     assert run("add-project", "/nowhere").code == 2
 
 
-def test_start_says_where_the_dashboard_is_and_refuses_another_address(
+def test_start_prints_the_dashboard_and_refuses_another_address(
     daemon: Daemon, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -78,7 +80,7 @@ LINK = {"url": "http://127.0.0.1:3999/#login=CODE", "expiresAt": "2026-01-02T03:
         ({"DISPLAY": ":0", "SSH_CONNECTION": "1 2 3 4"}, False),
     ],
 )
-def test_the_dashboard_is_opened_signed_in_where_a_browser_is_seen(
+def test_the_dashboard_is_opened_only_where_a_browser_can_be_seen(
     daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch, here: dict[str, str], opens: bool
 ) -> None:
     daemon.route("POST", "/api/login-links", Reply(LINK, 201))
@@ -90,7 +92,7 @@ def test_the_dashboard_is_opened_signed_in_where_a_browser_is_seen(
         monkeypatch.setenv(name, value)
     ran = run("dashboard")
     assert (ran.code, opened) == (0, [LINK["url"]] if opens else [])
-    assert ("login=" in ran.out) != opens  # what was opened is not left on the screen
+    assert ("login=" in ran.out) != opens  # an opened link is not printed
     assert ("ssh -L 3999:127.0.0.1:3999" in ran.out) == ("SSH_CONNECTION" in here)
     opened.clear()
     assert LINK["url"] in run("dashboard", "--no-open").out and opened == []
@@ -101,9 +103,7 @@ def test_the_dashboard_is_opened_signed_in_where_a_browser_is_seen(
     }
 
 
-def test_a_browser_that_cannot_be_opened_is_no_reason_to_fail(
-    daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_link_is_printed_if_no_browser_opens(daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     daemon.route("POST", "/api/login-links", Reply(LINK, 201))
     monkeypatch.setenv("DISPLAY", ":0")
     monkeypatch.delenv("SSH_CONNECTION", raising=False)
@@ -117,31 +117,31 @@ def test_trust_shows_the_commands(daemon: Daemon, run: Run) -> None:
     daemon.route("POST", "/api/projects/trust", {"project": "app", "commands": [], "trusted": True})
     ran = run("trust")
     assert ran.code == 0 and "npm ci" in ran.out and ran.out.endswith("Trusted.\n")
-    assert daemon.asked("POST", "/api/projects/trust")
+    assert daemon.requests_for("POST", "/api/projects/trust")
 
 
 @pytest.mark.parametrize(
-    ("commands", "trusted", "said"), [(["ci: make"], True, "Trusted already."), ([], False, "no commands")]
+    ("commands", "trusted", "expected"), [(["ci: make"], True, "Trusted already."), ([], False, "no commands")]
 )
-def test_trust_asks_for_what_it_needs(
-    daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch, commands: list[str], trusted: bool, said: str
+def test_trust_asks_only_if_something_needs_trust(
+    daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch, commands: list[str], trusted: bool, expected: str
 ) -> None:
     monkeypatch.setattr("agent_orchestrator.cli.setup.projects.can_ask", lambda: True)
     daemon.route("GET", "/api/projects/trust", {"project": "app", "commands": commands, "trusted": trusted})
     daemon.route("POST", "/api/projects/trust", {"project": "app", "commands": commands, "trusted": True})
     ran = run("trust")
-    assert ran.code == 0 and said in ran.out and "Trust them?" not in ran.out
+    assert ran.code == 0 and expected in ran.out and "Trust them?" not in ran.out
 
 
 @pytest.mark.parametrize(("usd", "explained"), [(None, True), (0.5, False)])
-def test_dollars_that_are_not_known_are_explained(daemon: Daemon, run: Run, usd: float | None, explained: bool) -> None:
+def test_unknown_costs_are_explained(daemon: Daemon, run: Run, usd: float | None, explained: bool) -> None:
     used = {"input": 1, "output": 2, "cacheRead": 0, "cacheWrite": 0, "usd": usd, "forgeCalls": 0}
     answer = {"rows": [used | {"key": "app-a"}], "total": used, "accounts": [], "budgets": []}
     daemon.route("GET", "/api/usage.*", answer)
     assert ("prices.json" in run("usage").out) is explained
 
 
-def test_the_doctor_names_agents_that_nobody_uses_in_one_line(daemon: Daemon, run: Run) -> None:
+def test_unused_agents_are_one_line_of_the_doctor(daemon: Daemon, run: Run) -> None:
     def check(name: str, state: str = "ok", detail: str = "not installed") -> dict[str, object]:
         return {"name": name, "state": state, "detail": detail, "remedy": "install it"}
 
@@ -162,15 +162,15 @@ def test_the_doctor_names_agents_that_nobody_uses_in_one_line(daemon: Daemon, ru
     assert json.loads(run("doctor", "--json").out) == {"checks": checks}
 
 
-def test_agents_that_are_not_found_were_looked_for_somewhere(daemon: Daemon, run: Run) -> None:
-    there = {"name": "demo", "found": True, "version": "1", "path": "/demo"}
-    daemon.route("GET", "/api/agents", {"agents": [there, {"name": "codex", "found": False}]})
+def test_missing_agents_are_explained_with_the_path(daemon: Daemon, run: Run) -> None:
+    installed = {"name": "demo", "found": True, "version": "1", "path": "/demo"}
+    daemon.route("GET", "/api/agents", {"agents": [installed, {"name": "codex", "found": False}]})
     assert "your login shell's PATH" in run("agents").out
-    daemon.route("GET", "/api/agents", {"agents": [there]})
+    daemon.route("GET", "/api/agents", {"agents": [installed]})
     assert "PATH, as" not in run("agents").out
 
 
-def test_config(daemon: Daemon, run: Run, tmp_path: Path) -> None:
+def test_configuration_values_are_read_written_and_validated(daemon: Daemon, run: Run, tmp_path: Path) -> None:
     daemon.route(
         "GET", r"/api/config/value\?key=defaults\.agent", {"key": "defaults.agent", "value": "demo", "file": "f"}
     )
@@ -193,7 +193,7 @@ def test_config(daemon: Daemon, run: Run, tmp_path: Path) -> None:
     assert run("config-help").out == "port: …\n"
 
 
-def test_tokens(daemon: Daemon, run: Run) -> None:
+def test_tokens_are_created_listed_and_revoked(daemon: Daemon, run: Run) -> None:
     daemon.route("POST", "/api/tokens", Reply({"id": "t1", "token": "secret"}, 201))
     token = {"id": "t1", "kind": "token", "name": "phone", "role": "viewer", "createdAt": "2026", "expiresAt": None}
     daemon.route("GET", "/api/tokens", {"tokens": [token]})
@@ -205,14 +205,14 @@ def test_tokens(daemon: Daemon, run: Run) -> None:
 
 
 @pytest.mark.parametrize("path", ["sessions", "/sessions", "/api/sessions", "api/sessions"])
-def test_api_with_or_without_its_prefix(daemon: Daemon, path: str) -> None:
+def test_api_paths_may_omit_their_prefix(daemon: Daemon, path: str) -> None:
     daemon.route("POST", "/api/sessions", Reply(chunks=[b'{"a"', b": 1}"]))
     ran = ao("api", "post", path, "-d", '{"x": 1}', "-H", "X-Test: yes")
     assert (ran.returncode, ran.stdout) == (0, b'{"a": 1}\n')
     assert daemon.requests[-1].json() == {"x": 1} and daemon.requests[-1].headers["x-test"] == "yes"
 
 
-def test_api_fails_on_an_error_and_on_a_body_that_is_no_json(daemon: Daemon) -> None:
+def test_api_exits_with_the_code_of_an_error(daemon: Daemon) -> None:
     daemon.route("GET", "/healthz", problem("usage", "no", "do", exit_code=2))
     ran = ao("api", "GET", "/healthz")
     assert ran.returncode == 2 and ran.stderr == b"ao: no: do\n" and json.loads(ran.stdout)["detail"] == "no"
@@ -220,7 +220,7 @@ def test_api_fails_on_an_error_and_on_a_body_that_is_no_json(daemon: Daemon) -> 
     assert ao("api", "GET", "a b").returncode == 2
 
 
-def test_prune(daemon: Daemon, run: Run) -> None:
+def test_prune_lists_what_is_removed_and_kept(daemon: Daemon, run: Run) -> None:
     answer = {
         "removed": [{"kind": "workspace", "what": "/w/a", "why": "merged"}],
         "kept": [{"what": "/w/b", "why": "2 commits nowhere else"}],
@@ -232,7 +232,7 @@ def test_prune(daemon: Daemon, run: Run) -> None:
     assert daemon.requests[-1].json() == {"dryRun": True}
 
 
-def test_doctor(daemon: Daemon, run: Run) -> None:
+def test_doctor_prints_checks_with_remedies(daemon: Daemon, run: Run) -> None:
     checks = [
         {"name": "git", "state": "ok", "detail": "2.39", "remedy": ""},
         {"name": "tmux", "state": "failed", "detail": "not found", "remedy": "install tmux"},
@@ -243,14 +243,14 @@ def test_doctor(daemon: Daemon, run: Run) -> None:
     assert ran.out == "ok       git: 2.39\nfailed   tmux: not found\n         install tmux\n"
 
 
-def test_doctor_without_a_daemon_says_what_it_can(own_world: Path) -> None:
+def test_the_doctor_works_without_a_daemon(own_world: Path) -> None:
     (own_world / "file").write_text("")
     ran = ao("doctor", "--json", AO_HOME=str(own_world / "file" / "ao"))
     states = {check["name"]: check["state"] for check in json.loads(ran.stdout)["checks"]}
     assert ran.returncode == 1 and states == {"python": "ok", "git": "ok", "home": "failed", "daemon": "failed"}
 
 
-def test_shutdown(daemon: Daemon, run: Run, home: Path) -> None:
+def test_shutdown_stops_the_daemon_and_keeps_sessions(daemon: Daemon, run: Run, home: Path) -> None:
     def stop(_: object) -> Reply:
         (home / "daemon.json").write_text(json.dumps({"pid": 999999999, "socket": str(home / "gone")}))
         return Reply({}, 202)

@@ -1,4 +1,4 @@
-"""`ao status`: what is shown, and what it costs to load."""
+"""`ao status`: its output, and the modules and requests it needs."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ QUEUED = session(
 )
 MERGED = session("done", status="merged", column="Done")
 OWN_MODULES = 13
-"""Of this package, that `ao status` loads."""
+"""The number of modules of this package that `ao status` loads."""
 REQUESTS = 2
-"""That it makes: the sessions, and what of the backlog waits for a place."""
+"""The number of requests it makes: sessions, and waiting issues of the backlog."""
 
 
-def test_those_that_need_you_come_first_with_their_question(daemon: Daemon, run: Run) -> None:
+def test_sessions_that_need_you_come_first_with_their_question(daemon: Daemon, run: Run) -> None:
     daemon.route("GET", "/api/sessions", {"sessions": [MERGED, QUEUED, IDLE, ASKING]})
     ran = run("status")
     assert ran.code == 0 and ran.err == ""
@@ -42,19 +42,19 @@ def test_those_that_need_you_come_first_with_their_question(daemon: Daemon, run:
     assert "1 session finished a turn: ao diff app-read-me, ao send app-read-me TEXT" in lines
 
 
-def test_an_interrupted_one_says_why_and_what_helps(daemon: Daemon, run: Run) -> None:
-    there = session("key", status="interrupted", column="Needs you", why="Not logged in.", waitingFor="a message")
+def test_an_interrupted_session_shows_its_reason_and_remedy(daemon: Daemon, run: Run) -> None:
+    running = session("key", status="interrupted", column="Needs you", why="Not logged in.", waitingFor="a message")
     gone = session(
         "gone", status="interrupted", column="Needs you", why="tmux is gone", waitingFor="ao restore", pid=None
     )
-    daemon.route("GET", "/api/sessions", {"sessions": [there, gone]})
+    daemon.route("GET", "/api/sessions", {"sessions": [running, gone]})
     lines = run("status").out.splitlines()
     assert "      Not logged in; waits for a message" in lines
     assert "app-key was interrupted: ao attach app-key, ao send app-key TEXT" in lines
     assert "app-gone was interrupted: ao restore app-gone" in lines
 
 
-def test_one_that_was_only_brought_back_has_finished_nothing(daemon: Daemon, run: Run) -> None:
+def test_a_restored_session_counts_as_waiting_for_a_message(daemon: Daemon, run: Run) -> None:
     back = session(
         "back", status="idle", column="Needs you", waitingFor="a message", progress={"testsPassed": 1}, usage=None
     )
@@ -65,7 +65,9 @@ def test_one_that_was_only_brought_back_has_finished_nothing(daemon: Daemon, run
     assert "1 session finished a turn: ao diff app-read-me, ao send app-read-me TEXT" in lines
 
 
-def test_a_long_title_is_cut_before_a_column_goes(daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_title_is_cut_before_columns_are_dropped(
+    daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(out, "width", lambda: 130)
     long = session("talk", title="Say it in many words " * 9, progress=None, usage=None)
     daemon.route("GET", "/api/sessions", {"sessions": [long]})
@@ -74,10 +76,10 @@ def test_a_long_title_is_cut_before_a_column_goes(daemon: Daemon, run: Run, monk
     assert "Say it in many words" in row and "feature/talk" in row
 
 
-def test_status_alone_and_its_other_names_are_the_same(daemon: Daemon, run: Run) -> None:
+def test_status_and_its_aliases_print_the_same(daemon: Daemon, run: Run) -> None:
     daemon.route("GET", r"/api/sessions.*", {"sessions": [ASKING]})
-    shown = {run(*argv).out for argv in ([], ["list"], ["ls"], ["status"])}
-    assert len(shown) == 1
+    outputs = {run(*argv).out for argv in ([], ["list"], ["ls"], ["status"])}
+    assert len(outputs) == 1
 
 
 @pytest.mark.parametrize(
@@ -92,26 +94,26 @@ def test_status_alone_and_its_other_names_are_the_same(daemon: Daemon, run: Run)
         (["-A", "--json", "ls"], "?all=1"),
     ],
 )
-def test_the_scope_is_never_ignored(daemon: Daemon, run: Run, argv: list[str], query: str) -> None:
+def test_the_scope_is_passed_to_every_request(daemon: Daemon, run: Run, argv: list[str], query: str) -> None:
     daemon.route("GET", r"/api/sessions.*", {"sessions": []})
     assert run(*argv).code == 0
-    asked = [each.path for each in daemon.requests if each.path.startswith("/api/")]
-    assert asked[0] == f"/api/sessions{query}" and set(asked[1:]) <= {f"/api/backlog{query}"}
+    paths = [each.path for each in daemon.requests if each.path.startswith("/api/")]
+    assert paths[0] == f"/api/sessions{query}" and set(paths[1:]) <= {f"/api/backlog{query}"}
 
 
-def test_an_option_that_a_command_does_not_know_is_refused_before_it_too(daemon: Daemon, run: Run) -> None:
+def test_an_option_unknown_to_a_command_is_refused_in_front_of_it_too(daemon: Daemon, run: Run) -> None:
     ran = run("-p", "web", "path", "x")
     assert ran.code == 2 and "-p" in ran.err and daemon.requests == []
 
 
-def test_json_is_the_answer_itself(daemon: Daemon, run: Run) -> None:
+def test_json_is_the_response_itself(daemon: Daemon, run: Run) -> None:
     daemon.route("GET", "/api/sessions", {"sessions": [ASKING, MERGED]})
     daemon.route("GET", "/api/sessions/ask", ASKING)
     assert json.loads(run("status", "--json").out) == {"sessions": [ASKING, MERGED]}
     assert json.loads(run("status", "ask", "--json").out) == ASKING
 
 
-def test_one_session_in_detail(daemon: Daemon, run: Run) -> None:
+def test_one_session_is_shown_in_detail(daemon: Daemon, run: Run) -> None:
     pr = {
         "number": 7,
         "url": "u",
@@ -121,7 +123,7 @@ def test_one_session_in_detail(daemon: Daemon, run: Run) -> None:
         "checks": [{"name": "unit", "state": "failure"}],
     }
     daemon.route("GET", "/api/sessions/x", session("x", pr=pr, exitCode=0, attempts={"ci-failed": 1}))
-    shown = run("status", "x").out
+    output = run("status", "x").out
     for text in (
         "Workspace     /w/x",
         "Branch        feature/x from main",
@@ -130,28 +132,28 @@ def test_one_session_in_detail(daemon: Daemon, run: Run) -> None:
         "Exit code     0",
         "ci-failed 1",
     ):
-        assert text in shown
-    assert "Issue" not in shown
+        assert text in output
+    assert "Issue" not in output
 
 
-def test_no_sessions_names_the_next_command(daemon: Daemon, run: Run) -> None:
+def test_without_sessions_the_next_command_is_named(daemon: Daemon, run: Run) -> None:
     daemon.route("GET", "/api/sessions", {"sessions": []})
     assert "ao new" in run("status").out
 
 
-def test_done_ones_are_not_all_shown_unless_asked_for(daemon: Daemon, run: Run) -> None:
+def test_only_the_latest_finished_sessions_are_shown(daemon: Daemon, run: Run) -> None:
     many = [
         session(f"s{number:02}", status="merged", column="Done", updatedAt=f"2026-01-{number:02}T00:00:00Z")
         for number in range(1, 14)
     ]
     daemon.route("GET", "/api/sessions", {"sessions": many})
-    shown = run("status").out
-    assert "Done (13)" in shown and "… 3 more: ao status --done" in shown
-    assert "app-s13" in shown and "app-s03" not in shown
+    output = run("status").out
+    assert "Done (13)" in output and "… 3 more: ao status --done" in output
+    assert "app-s13" in output and "app-s03" not in output
     assert "app-s03" in run("status", "--done").out
 
 
-def test_watch_draws_again_at_an_event(daemon: Daemon) -> None:
+def test_watch_redraws_after_an_event(daemon: Daemon) -> None:
     states = [[QUEUED], [ASKING]]
     daemon.route("GET", "/api/sessions", lambda _: Reply({"sessions": states.pop(0) if len(states) > 1 else states[0]}))
     daemon.route("GET", "/api/events", Reply(chunks=[b"id: 1\ndata: {}\n\n"]))
@@ -166,10 +168,10 @@ def test_watch_draws_again_at_an_event(daemon: Daemon) -> None:
         process.send_signal(2)
         process.stdout.read()
         assert process.wait(60) == 130
-    assert daemon.asked("GET", "/api/events")[0].headers["accept"] == "text/event-stream"
+    assert daemon.requests_for("GET", "/api/events")[0].headers["accept"] == "text/event-stream"
 
 
-def test_status_loads_nothing_of_the_daemon(daemon: Daemon) -> None:
+def test_status_loads_no_modules_of_the_daemon(daemon: Daemon) -> None:
     daemon.route("GET", "/api/sessions", {"sessions": [ASKING]})
     program = "import sys\nfrom agent_orchestrator.cli import main\ncode = main(['status'])\nprint(code, *sys.modules, file=sys.stderr)"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -208,15 +210,15 @@ def test_status_loads_nothing_of_the_daemon(daemon: Daemon) -> None:
         for name in ("app", "out", "common", "sessions", "sessions.status", "sessions.board")
     }
     own = [name for name in modules if name.split(".")[0] == "agent_orchestrator"]
-    assert len(own) <= OWN_MODULES, f"import within the function that needs it, or write the new number down: {own}"
+    assert len(own) <= OWN_MODULES, f"import within the function that needs it, or update OWN_MODULES: {own}"
     others = {name.split(".")[0] for name in modules} - sys.stdlib_module_names - {"agent_orchestrator", "click"}
     assert not {name for name in others if not name.startswith("_")}, "a command loads nothing of others but click"
-    asked = [f"{each.method} {each.path}" for each in daemon.requests]
-    assert len(asked) <= REQUESTS, f"ask for all of it at once, or write the new number down: {asked}"
+    requests = [f"{each.method} {each.path}" for each in daemon.requests]
+    assert len(requests) <= REQUESTS, f"ask for all of it at once, or update REQUESTS: {requests}"
     assert len({each.connection for each in daemon.requests}) == 1
 
 
-def test_ages() -> None:
+def test_ages_are_rounded() -> None:
     now = datetime(2026, 1, 10, tzinfo=UTC)
     expected = {0: "0 s", 59: "59 s", 60: "1 min", 7199: "1 h", 86400: "24 h", 172800: "2 d", -5: "0 s"}
     for seconds, text in expected.items():
@@ -224,13 +226,13 @@ def test_ages() -> None:
     assert out.age(None) == out.age("yesterday") == ""
 
 
-def test_text_is_cut_by_columns_not_by_characters() -> None:
+def test_text_is_cut_by_terminal_columns() -> None:
     assert out.fit("日本語テキスト", 7) == "日本語…"
     assert out.cells("日本é") == 5
     assert out.fit("short", 5) == "short"
 
 
-def test_a_change_is_shown_with_its_checks_and_its_review() -> None:
+def test_a_pull_request_is_shown_with_its_checks_and_review() -> None:
     pr = {"number": 3, "state": "open", "checks": [], "review": "pending", "mergeable": "yes"}
     red = [{"name": "lint", "state": "failure"}, {"name": "test", "state": "success"}]
     assert board.pull_request_text({"pr": None}) == ""
@@ -239,23 +241,23 @@ def test_a_change_is_shown_with_its_checks_and_its_review() -> None:
     assert board.pull_request_text({"pr": pr | {"checks": red[1:], "review": "approved"}}) == "#3 green, approved"
     assert board.pull_request_text({"pr": pr | {"checks": [{"name": "test", "state": "running"}]}}) == "#3 checks run"
     assert board.pull_request_text({"pr": pr | {"checks": red, "state": "merged"}}) == "#3 merged, red before: lint"
-    for more, said in (
+    for more, expected in (
         ({"state": "failure", "onBase": True}, "known on main: lint"),
         ({"state": "failure", "new": 1, "known": 3}, "red: lint (1 new, 3 known on main)"),
         ({"state": "failure", "known": 3}, "red: lint (3 known on main)"),
         ({"state": "not_set_up"}, "not set up: lint"),
     ):
         change = {"pr": pr | {"checks": [red[0] | more, red[1]]}, "base": "main"}
-        assert board.pull_request_text(change) == f"#3 {said}"
+        assert board.pull_request_text(change) == f"#3 {expected}"
 
 
-def test_failed_tests_are_counted_beside_those_that_passed() -> None:
+def test_failed_tests_are_counted_separately_from_passed_ones() -> None:
     checks = [{"name": "test", "state": "failure", "failed": 40}, {"name": "lint", "state": "failure", "failed": None}]
-    seen = {"progress": {"testsPassed": 257}, "pr": {"checks": checks}}
-    assert board.progress_text(seen) == "257 passed, 40 failed"
+    document = {"progress": {"testsPassed": 257}, "pr": {"checks": checks}}
+    assert board.progress_text(document) == "257 passed, 40 failed"
 
 
-def test_the_footer_names_what_may_be_reviewed_and_landed() -> None:
+def test_the_footer_names_changes_to_review_and_to_merge() -> None:
     sessions = [
         session("a", status="review_pending", column="In review"),
         session("b", status="mergeable", column="Ready to merge"),
@@ -278,7 +280,7 @@ ENTRY = {
 }
 
 
-def test_issues_that_wait_to_be_taken_are_shown_with_the_reason(daemon: Daemon, run: Run) -> None:
+def test_waiting_issues_are_shown_with_the_reason(daemon: Daemon, run: Run) -> None:
     asked_for = ENTRY | {"auto": False, "reasons": ["autoAssign is off: take it by ao new 1"]}
     at_work = ENTRY | {"session": "app-done", "reasons": ["app-done works on it"]}
     waits = ENTRY | {"reasons": ["issue 2 is open"]}
@@ -301,7 +303,7 @@ def test_issues_that_wait_to_be_taken_are_shown_with_the_reason(daemon: Daemon, 
     assert run("status").out.startswith("No sessions here.")
 
 
-def test_in_a_narrow_terminal_names_stay_whole_and_other_columns_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_narrow_terminal_names_stay_and_other_columns_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(out, "width", lambda: 80)
     name = "write-the-core-of-the-application"
     lines = board.board_lines([session(name, branch=f"feature/{name}"), session("b")])
@@ -309,7 +311,7 @@ def test_in_a_narrow_terminal_names_stay_whole_and_other_columns_go(monkeypatch:
     assert f"app-{name} " in lines[2] and lines[0].split() == ["SESSION", "STATUS", "PROGRESS"]
 
 
-def test_a_failed_one_says_what_to_do() -> None:
+def test_a_failed_session_shows_its_remedy() -> None:
     failed = session("a", status="failed", column="Needs you", waitingFor="install it: npm install x")
     assert "      install it: npm install x" in board.board_lines([failed])
     assert any(line.split()[:2] == ["Remedy", "install"] for line in board.detail_lines(failed))
@@ -322,7 +324,7 @@ def test_a_narrow_terminal_cuts_the_branch_first(monkeypatch: pytest.MonkeyPatch
     assert "3/5 steps (60 %), 41 tests passing, $0.42" in lines[2] and "feature/ve" in lines[2] and "…" in lines[2]
 
 
-def test_colours_only_for_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_colours_are_used_only_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -332,7 +334,7 @@ def test_colours_only_for_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
     assert os.environ["TERM"] == "xterm"
 
 
-# -- what happened since you last looked ---------------------------------------------------------------------------------
+# -- the recap since the last status --------------------------------------------------------------------------------------
 
 RECAP = {
     "since": "2026-01-01T00:00:00.000Z",
@@ -341,76 +343,76 @@ RECAP = {
 
 
 def on_terminal(*argv: str) -> str:
-    """What a person at a terminal sees."""
+    """Run a command at a terminal and return its output."""
     ours, theirs = os.openpty()
     with subprocess.Popen([sys.executable, "-m", "agent_orchestrator", *argv], stdin=theirs, stdout=theirs) as process:
         os.close(theirs)
-        shown = b""
+        output = b""
         with os.fdopen(ours, "rb", buffering=0) as terminal:
             try:
                 while piece := terminal.read(4096):
-                    shown += piece
+                    output += piece
             except OSError:  # the other end is gone
                 pass
     assert process.returncode == 0
-    return shown.decode()
+    return output.decode()
 
 
-def looked(daemon: Daemon, hours: float) -> None:
-    """That was the last look, and something was recorded half an hour ago."""
+def set_last_look(daemon: Daemon, hours: float) -> None:
+    """Set the time of the last status, and record an event half an hour ago."""
     (daemon.home / "looked.json").write_text(json.dumps({str(os.getuid()): time.time() - hours * 3600.0}))
     (daemon.home / "ao.db").touch()
     os.utime(daemon.home / "ao.db", (time.time() - 1800.0,) * 2)
 
 
-def test_after_a_night_it_says_what_happened_and_says_it_once(daemon: Daemon) -> None:
+def test_the_recap_is_shown_once_after_an_absence(daemon: Daemon) -> None:
     daemon.route("GET", "/api/sessions", {"sessions": [ASKING]})
     daemon.route("GET", "/api/recap.*", RECAP)
-    looked(daemon, 9.0)
+    set_last_look(daemon, 9.0)
     first, second = on_terminal("status"), on_terminal("status")
     assert "Since you last looked, 9 h ago:" in first and "  1 landed: app-a by anna" in first
     assert first.index("1 landed") < first.index("app-ask")
     assert "landed" not in second and "app-ask" in second
-    assert len(daemon.asked("GET", "/api/recap.*")) == 1
+    assert len(daemon.requests_for("GET", "/api/recap.*")) == 1
 
 
 @pytest.mark.parametrize(
     ("hours", "why"), [(0.75, "away for less than an hour"), (0.0, "just now"), (None, "never before")]
 )
-def test_who_looks_often_is_not_told_and_nobody_is_asked(daemon: Daemon, hours: float | None, why: str) -> None:
+def test_no_recap_is_requested_after_a_short_absence(daemon: Daemon, hours: float | None, why: str) -> None:
     daemon.route("GET", "/api/sessions", {"sessions": [ASKING]})
     if hours is not None:
-        looked(daemon, hours)
+        set_last_look(daemon, hours)
     assert "Since you" not in on_terminal("status"), why
     assert len([each for each in daemon.requests if each.path.startswith("/api/")]) <= REQUESTS, why
 
 
-def test_nothing_recorded_meanwhile_costs_no_request(daemon: Daemon) -> None:
+def test_no_recap_is_requested_if_no_event_was_recorded(daemon: Daemon) -> None:
     daemon.route("GET", "/api/sessions", {"sessions": [ASKING]})
-    looked(daemon, 9.0)
+    set_last_look(daemon, 9.0)
     os.utime(daemon.home / "ao.db", (time.time() - 10 * 3600.0,) * 2)
     assert "Since you" not in on_terminal("status")
     assert len([each for each in daemon.requests if each.path.startswith("/api/")]) <= REQUESTS
 
 
-def test_only_a_person_at_a_terminal_looks(daemon: Daemon, run: Run) -> None:
+def test_only_a_status_at_a_terminal_counts_as_seen(daemon: Daemon, run: Run) -> None:
     daemon.route("GET", "/api/sessions", {"sessions": [ASKING]})
     daemon.route("GET", "/api/recap.*", RECAP)
-    looked(daemon, 9.0)
+    set_last_look(daemon, 9.0)
     before = (daemon.home / "looked.json").read_text()
     assert "landed" not in run("status").out + run("status", "--json").out + on_terminal("status", "--json")
     assert (daemon.home / "looked.json").read_text() == before
 
 
 @pytest.mark.parametrize("kept", ["", "[]", "{", '{"0": "x"}'])
-def test_a_broken_mark_is_none(daemon: Daemon, kept: str) -> None:
+def test_a_broken_time_of_the_last_status_is_ignored(daemon: Daemon, kept: str) -> None:
     daemon.route("GET", "/api/sessions", {"sessions": [ASKING]})
     (daemon.home / "looked.json").write_text(kept)
     assert "app-ask" in on_terminal("status")
     assert json.loads((daemon.home / "looked.json").read_text())[str(os.getuid())] > 0
 
 
-def test_it_is_said_again_on_demand(daemon: Daemon, run: Run) -> None:
+def test_the_recap_can_be_requested(daemon: Daemon, run: Run) -> None:
     daemon.route("GET", "/api/sessions", {"sessions": [ASKING]})
     daemon.route("GET", "/api/recap.*", [RECAP, RECAP, {**RECAP, "lines": []}])
     assert run("status", "--since", "8h").out.startswith("Since 8h:\n  1 landed: app-a by anna\n\n")

@@ -1,4 +1,4 @@
-"""`ao top`'s screens as text, compared with those in `screens/`."""
+"""The screens of `ao top` as text, compared with those in `screens/`."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from textual.pilot import Pilot
 
 from agent_orchestrator.cli.top.app import Top
 from tests.unit.cli.scripted import Daemon, Reply, session
-from tests.unit.cli.top.top_screen import DIFF, PULL, REVIEW, SCREENS, Board, shown, styled, text, top, until
+from tests.unit.cli.top.top_screen import DIFF, PULL, REVIEW, SCREENS, Board, styled, text, top, until, wait_for_text
 
 pytestmark = pytest.mark.anyio
 
 FIRST = "Needs you (3)"
 
 
-async def same(pilot: Pilot[None], name: str, board: Top, folder: Path) -> None:
-    """Wait for what is kept; what came instead is written down, to be looked at and, if it is right, to be kept."""
-    kept = SCREENS / f"{name}.txt"
-    now, wanted = folder / kept.name, kept.read_text(encoding="utf-8") if kept.exists() else ""
+async def assert_screen(pilot: Pilot[None], name: str, board: Top, folder: Path) -> None:
+    """Wait until the screen equals the stored one; otherwise write the actual screen for review."""
+    stored = SCREENS / f"{name}.txt"
+    actual, expected = folder / stored.name, stored.read_text(encoding="utf-8") if stored.exists() else ""
 
-    def came() -> str:
+    def screen_text() -> str:
         return "".join(f"{line}\n" for line in text(board))
 
-    with contextlib.suppress(AssertionError):  # told with the screen, below
-        await until(pilot, lambda: came() == wanted)
-    now.write_text(came(), encoding="utf-8")
-    assert came() == wanted, f"if it is right so: cp {now} {kept}"
+    with contextlib.suppress(AssertionError):  # reported with the screen, below
+        await until(pilot, lambda: screen_text() == expected)
+    actual.write_text(screen_text(), encoding="utf-8")
+    assert screen_text() == expected, f"to accept it: cp {actual} {stored}"
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ async def same(pilot: Pilot[None], name: str, board: Top, folder: Path) -> None:
         ("filtered-nothing-80x24", (80, 24), ["slash", "x", "y", "enter"], ["Nothing matches"]),
     ],
 )
-async def test_screen(
+async def test_a_screen_equals_the_stored_one(
     daemon: Daemon, tmp_path: Path, name: str, size: tuple[int, int], keys: list[str], words: list[str]
 ) -> None:
     Board(daemon)
@@ -54,45 +54,45 @@ async def test_screen(
     daemon.route("GET", "/api/sessions/app-docs/review", REVIEW)
     board = top()
     async with board.run_test(size=size) as pilot:
-        await shown(pilot, FIRST)
+        await wait_for_text(pilot, FIRST)
         await pilot.press(*keys)
-        await shown(pilot, *words)
-        await same(pilot, name, board, tmp_path)
+        await wait_for_text(pilot, *words)
+        await assert_screen(pilot, name, board, tmp_path)
 
 
-async def test_many_sessions_scroll(daemon: Daemon, tmp_path: Path) -> None:
+async def test_many_sessions_can_be_scrolled(daemon: Daemon, tmp_path: Path) -> None:
     many = [session(f"s{n:02}", createdAt=f"2026-01-02T03:00:{n:02}Z", pr=PULL if n % 2 else None) for n in range(30)]
     Board(daemon, many)
     daemon.route("GET", ".*/screen", Reply(b""))
     for name, size in (("many-80x24", (80, 24)), ("many-120x40", (120, 40))):
         board = top()
         async with board.run_test(size=size) as pilot:
-            await shown(pilot, "Working (30)")
+            await wait_for_text(pilot, "Working (30)")
             await pilot.press(*["down"] * 19, "up")
-            await shown(pilot, "app-s18")
-            await same(pilot, name, board, tmp_path)
+            await wait_for_text(pilot, "app-s18")
+            await assert_screen(pilot, name, board, tmp_path)
 
 
-async def test_without_sessions(daemon: Daemon, tmp_path: Path) -> None:
+async def test_an_empty_board_is_shown(daemon: Daemon, tmp_path: Path) -> None:
     Board(daemon, [])
     board = top()
     async with board.run_test(size=(80, 24)) as pilot:
-        await shown(pilot, "No sessions here.")
-        await same(pilot, "empty-80x24", board, tmp_path)
+        await wait_for_text(pilot, "No sessions here.")
+        await assert_screen(pilot, "empty-80x24", board, tmp_path)
 
 
-async def test_the_daemon_is_away(daemon: Daemon, tmp_path: Path) -> None:
+async def test_an_unreachable_daemon_is_shown(daemon: Daemon, tmp_path: Path) -> None:
     Board(daemon)
     board = top()
     async with board.run_test(size=(80, 24)) as pilot:
-        await shown(pilot, FIRST, "ran 41 tests")
+        await wait_for_text(pilot, FIRST, "ran 41 tests")
         daemon.stop()
-        await shown(pilot, "is away: it is not running")
-        await same(pilot, "away-80x24", board, tmp_path)
+        await wait_for_text(pilot, "is away: it is not running")
+        await assert_screen(pilot, "away-80x24", board, tmp_path)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-async def test_without_colour_the_same_is_said(
+async def test_without_colours_the_text_is_the_same(
     daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
 ) -> None:
     Board(daemon)
@@ -100,19 +100,19 @@ async def test_without_colour_the_same_is_said(
     board = top()
     name = "list-80x24" if size == (80, 24) else "board-120x40"
     async with board.run_test(size=size) as pilot:
-        await shown(pilot, FIRST, "ran 41 tests")
-        await same(pilot, name, board, tmp_path)
+        await wait_for_text(pilot, FIRST, "ran 41 tests")
+        await assert_screen(pilot, name, board, tmp_path)
         drawn = [(part, style) for line in styled(board) for part, style in line]
         assert not [style for _, style in drawn if style.color and not style.color.is_default]
         assert next(part.strip() for part, style in drawn if style.reverse).startswith("! clean-up")
 
 
-async def test_with_colour_they_are_the_terminals_own(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_colours_are_those_of_the_terminal(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
     Board(daemon)
     monkeypatch.delenv("NO_COLOR", raising=False)
     board = top()
     async with board.run_test(size=(80, 24)) as pilot:
-        await shown(pilot, FIRST)
+        await wait_for_text(pilot, FIRST)
         styles = {part.strip(): style for line in styled(board) for part, style in line}
         assert styles["Needs you (3)"].color is not None and styles["Needs you (3)"].color.name == "yellow"
         assert styles["Working (2)"].bold

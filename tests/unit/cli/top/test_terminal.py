@@ -1,4 +1,4 @@
-"""`ao top` as a person has it: a real daemon, a real agent, a real terminal."""
+"""`ao top` with a real daemon, agent and terminal."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class Terminal:
         self.until(lambda: all(word in self.text for word in words), f"{words}", keys)
 
     def until(self, holds: Callable[[], bool], what: str, keys: str = "") -> None:
-        """Read until something is so: nothing that is written waits for a reader."""
+        """Read output until a condition holds, so that no writer blocks."""
 
-        def there() -> bool:
+        def is_reached() -> bool:
             if keys:
                 self.press(keys)
             while select.select([self._ours], [], [], 0.05)[0]:
@@ -69,7 +69,7 @@ class Terminal:
             return holds()
 
         try:
-            self.box.until(there, what, LONGEST)
+            self.box.until(is_reached, what, LONGEST)
         except TimeoutError as error:
             raise AssertionError(f"{self.text}\n{error}") from None
 
@@ -101,7 +101,7 @@ def terminal(box: Sandbox) -> Iterator[Terminal]:
     terminal.close()
 
 
-def test_answer_attach_restart_and_quit(box: Sandbox, terminal: Terminal) -> None:
+def test_sessions_are_answered_attached_stopped_and_the_daemon_restarted(box: Sandbox, terminal: Terminal) -> None:
     terminal.shows("1 needs you", "! ask", "demo agent on feature/ask", "  hello")
     terminal.press("/")
     terminal.shows("words, status:")
@@ -116,10 +116,10 @@ def test_answer_attach_restart_and_quit(box: Sandbox, terminal: Terminal) -> Non
 
     terminal.written = b""
     terminal.press("\r")
-    terminal.until(lambda: any(one["type"] == "terminal-taken" for one in box.events("app-ask")), "the attach")
+    terminal.until(lambda: any(event["type"] == "terminal-taken" for event in box.events("app-ask")), "the attach")
     terminal.shows("ao top", "back from app-ask", keys="\x1d")
-    left, came = (terminal.written.find(code) for code in (b"\x1b[?1049l", b"\x1b[?1049h"))
-    assert 0 <= left < came, "the terminal is the session's as it was before the board"
+    leave, enter = (terminal.written.find(code) for code in (b"\x1b[?1049l", b"\x1b[?1049h"))
+    assert 0 <= leave < enter, "the terminal is the session's as it was before the board"
 
     box.stop(signal.SIGKILL)
     terminal.shows("the daemon is away")
@@ -134,7 +134,7 @@ def test_answer_attach_restart_and_quit(box: Sandbox, terminal: Terminal) -> Non
     assert terminal.process.wait(60) == 0
 
 
-def test_the_screen_of_a_session(box: Sandbox) -> None:
+def test_the_screen_of_a_session_is_served(box: Sandbox) -> None:
     box.ao("new", "--name", "say", "[[say: hello]] [[ask: Well?]]")
     box.until(lambda: box.session("say")["status"] == "needs_input")
 
@@ -148,7 +148,7 @@ def test_the_screen_of_a_session(box: Sandbox) -> None:
     assert "  hello" in screen() and "Well?" in screen()
 
 
-def test_the_projects_say_which_one_is_here(box: Sandbox) -> None:
+def test_the_project_of_the_current_folder_is_named(box: Sandbox) -> None:
     box.ao("new", "--name", "say", "[[say: hello]]")
     assert box.json("projects")["here"] == "app"
     assert box.ao("projects", "--json", cwd=box.folder).stdout.endswith('"here":null}\n')

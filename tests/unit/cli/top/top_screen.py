@@ -1,4 +1,4 @@
-"""`ao top` against a scripted daemon: a board that a test tells what happens, and what is on the screen as text."""
+"""Helpers for tests of `ao top`: a scripted board, and the screen as text."""
 
 from __future__ import annotations
 
@@ -56,30 +56,39 @@ DIFF: dict[str, Any] = {
 }
 
 
-def seen(minute: int) -> dict[str, str]:
+def evidence(minute: int) -> dict[str, str]:
     return {"source": "hook", "at": f"2026-01-02T03:{minute:02}:00Z"}
 
 
 SESSIONS = [
-    session("login", evidence=seen(9), says="Running the tests"),
+    session("login", evidence=evidence(9), says="Running the tests"),
     session(
-        "later", status="queued", evidence=seen(8), waitingFor="a free slot (4 of 4 taken)", progress=None, usage=None
+        "later",
+        status="queued",
+        evidence=evidence(8),
+        waitingFor="a free slot (4 of 4 taken)",
+        progress=None,
+        usage=None,
     ),
-    session("ask", status="needs_input", column="Needs you", evidence=seen(5), waitingFor="Which database?"),
-    session("clean-up", status="blocked", column="Needs you", evidence=seen(2), waitingFor="rm -rf build"),
+    session("ask", status="needs_input", column="Needs you", evidence=evidence(5), waitingFor="Which database?"),
+    session("clean-up", status="blocked", column="Needs you", evidence=evidence(2), waitingFor="rm -rf build"),
     session(
         "read-me",
         status="idle",
         column="Needs you",
-        evidence=seen(1),
+        evidence=evidence(1),
         says="All done, have a look",
         waitingFor="your look at it",
     ),
-    session("docs", status="review_pending", column="In review", evidence=seen(7), pr=PULL, title="Write the docs"),
+    session("docs", status="review_pending", column="In review", evidence=evidence(7), pr=PULL, title="Write the docs"),
     session(
-        "日本語-names", status="mergeable", column="Ready to merge", evidence=seen(6), pr=PULL | {"review": "approved"}
+        "日本語-names",
+        status="mergeable",
+        column="Ready to merge",
+        evidence=evidence(6),
+        pr=PULL | {"review": "approved"},
     ),
-    session("old", status="merged", column="Done", evidence=seen(0), updatedAt="2026-01-02T03:00:00Z"),
+    session("old", status="merged", column="Done", evidence=evidence(0), updatedAt="2026-01-02T03:00:00Z"),
 ]
 QUESTION: dict[str, Any] = {
     "session": "app-ask",
@@ -104,7 +113,7 @@ OVERVIEW = {"active": 1, "limit": 4, "today": {"usd": 1.5}}
 
 
 class Board:
-    """What the daemon's stream tells: all of it first, then what a test says."""
+    """The daemon's stream: a complete frame first, then the changes sent by a test."""
 
     def __init__(self, daemon: Daemon, sessions: list[dict[str, Any]] | None = None) -> None:
         self.daemon = daemon
@@ -114,29 +123,34 @@ class Board:
         daemon.route("GET", "/api/live", lambda _: Reply(chunks=self.frames()))
         daemon.route("GET", "/api/sessions/[^/]+/screen", Reply(SCREEN.encode()))
 
-    def tell(self, *sessions: dict[str, Any], **more: Any) -> None:
-        """These have changed."""
+    def send(self, *sessions: dict[str, Any], **more: Any) -> None:
+        """Send a frame with these changed sessions."""
         self._more.put(_frame({"complete": False, "sessions": list(sessions), **more}))
 
     def end(self) -> None:
-        """The stream ends."""
+        """End the stream."""
         self._more.put(None)
 
     def frames(self) -> Any:
-        """All of it, then what a test tells."""
+        """Yield a complete frame, then the frames sent by the test."""
         yield b"retry: 1000\n\n"
-        whole = {"complete": True, "sessions": self.sessions, "questions": self.questions, "overview": OVERVIEW}
-        yield _frame(whole)
+        complete_frame = {
+            "complete": True,
+            "sessions": self.sessions,
+            "questions": self.questions,
+            "overview": OVERVIEW,
+        }
+        yield _frame(complete_frame)
         while (more := self._more.get()) is not None:
             yield more
 
 
-def _frame(told: dict[str, Any]) -> bytes:
-    return f"id: 1\nevent: live\ndata: {json.dumps(told)}\n\n".encode()
+def _frame(frame: dict[str, Any]) -> bytes:
+    return f"id: 1\nevent: live\ndata: {json.dumps(frame)}\n\n".encode()
 
 
-class Ran(list[list[str]]):
-    """Commands that were to be run on the terminal, and what became of them."""
+class RecordedCommands(list[list[str]]):
+    """A list of the commands that would run on the terminal; `problem` is their result."""
 
     problem = ""
 
@@ -150,18 +164,18 @@ def top(project: str | None = "app", **more: Any) -> Top:
 
 
 def text(app: Top) -> list[str]:
-    """What is on the screen, line by line."""
+    """Return the lines of the screen."""
     return ["".join(part for part, _ in line).rstrip() for line in styled(app)]
 
 
 def styled(app: Top) -> list[list[tuple[str, Style]]]:
-    """The same with its styles."""
+    """Return the lines of the screen as pieces with their styles."""
     strips = app.screen._compositor.render_strips()
     return [[(part.text, part.style or Style()) for part in strip] for strip in strips]
 
 
 async def until(pilot: Pilot[None], holds: Callable[[], object], what: str = "") -> None:
-    """Let it work until something is so."""
+    """Let the application run until a condition holds."""
     assert isinstance(pilot.app, Top)
     for _ in range(3000):
         await pilot.pause(0.01)
@@ -170,8 +184,8 @@ async def until(pilot: Pilot[None], holds: Callable[[], object], what: str = "")
     raise AssertionError(f"{what or 'it'} did not come:\n" + "\n".join(text(pilot.app)))
 
 
-async def shown(pilot: Pilot[None], *words: str) -> None:
-    """Let it work until all these words are on the screen."""
+async def wait_for_text(pilot: Pilot[None], *words: str) -> None:
+    """Let the application run until all these words are on the screen."""
     app = pilot.app
     assert isinstance(app, Top)
     await until(pilot, lambda: all(word in "\n".join(text(app)) for word in words), f"{words}")

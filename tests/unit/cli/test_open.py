@@ -1,4 +1,4 @@
-"""`ao open`: which sessions, where, and by which plugin."""
+"""`ao open`: choice of sessions, terminal, browser and editor."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def attach(name: str) -> list[str]:
     return ["env", f"AO_HOME={home}", sys.executable, "-P", "-m", "agent_orchestrator", "attach", f"app-{name}"]
 
 
-def test_a_session_is_shown_by_the_configured_terminal(
+def test_a_session_is_opened_in_the_configured_terminal(
     sessions: Daemon, run: Run, programs: Programs, tmp_path: Path
 ) -> None:
     ran = run("open", "one")
@@ -73,16 +73,14 @@ def test_a_session_is_shown_by_the_configured_terminal(
     assert programs.started() == [["kitty", "--title", "app-one", "--directory", str(tmp_path), *attach("one")]]
 
 
-def test_all_that_run_get_a_window_each(sessions: Daemon, run: Run, programs: Programs) -> None:
+def test_every_running_session_gets_a_window(sessions: Daemon, run: Run, programs: Programs) -> None:
     ran = run("open", "--all", "-A")
     assert ran.code == 0 and ran.out.splitlines() == ["app-one: opened in kitty", "app-two: opened in kitty"]
-    assert sessions.asked("GET", "/api/sessions\\?.*all=.*")
+    assert sessions.requests_for("GET", "/api/sessions\\?.*all=.*")
     assert sorted(call[2] for call in programs.started(2)) == ["app-one", "app-two"]
 
 
-def test_one_that_does_not_run_is_a_failure_and_holds_back_no_other(
-    sessions: Daemon, run: Run, programs: Programs
-) -> None:
+def test_a_session_that_is_not_running_fails_alone(sessions: Daemon, run: Run, programs: Programs) -> None:
     ran = run("open", "three", "two", "nobody")
     assert ran.code == 3 and "app-two: opened in kitty" in ran.out
     assert "app-three has no running agent" in ran.err and "ao restore app-three" in ran.err
@@ -99,7 +97,7 @@ def test_the_editor_gets_the_workspace(sessions: Daemon, run: Run, programs: Pro
     assert programs.started() == [["my-editor", "--wait", str(tmp_path)]]
 
 
-def test_an_editor_that_is_not_there_is_told(
+def test_a_missing_editor_is_reported(
     sessions: Daemon, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EDITOR", "/nowhere/editor")
@@ -109,7 +107,7 @@ def test_an_editor_that_is_not_there_is_told(
     assert run("open", "gone", "--editor").code == 3
 
 
-def test_an_editor_reaches_no_other_machine(sessions: Daemon, run: Run, tmp_path: Path) -> None:
+def test_an_editor_for_a_workspace_on_another_node_is_refused(sessions: Daemon, run: Run, tmp_path: Path) -> None:
     sessions.route("GET", "/api/sessions/far/window", window("far", tmp_path, node="beta"))
     ran = run("open", "far", "--editor")
     assert ran.code == 2 and "on node beta" in ran.err and "ao diff app-far" in ran.err
@@ -122,14 +120,14 @@ def test_printing_opens_nothing(sessions: Daemon, run: Run, programs: Programs) 
 
 
 @pytest.mark.parametrize("change", ["", "# another line\n"])
-def test_a_plugin_of_others_runs_only_with_the_content_that_was_admitted(
+def test_a_plugin_file_runs_only_with_its_trusted_content(
     sessions: Daemon, run: Run, programs: Programs, tmp_path: Path, change: str
 ) -> None:
     file = tmp_path / "mine.py"
     file.write_text(MINE)
     files = [{"path": str(file), "sha256": hashlib.sha256(MINE.encode()).hexdigest()}]
-    wanted: dict[str, Any] = {"plugin": "mine", "options": {"colour": "green"}, "files": files}
-    sessions.route("GET", "/api/sessions/one/window", window("one", tmp_path, wanted))
+    terminal: dict[str, Any] = {"plugin": "mine", "options": {"colour": "green"}, "files": files}
+    sessions.route("GET", "/api/sessions/one/window", window("one", tmp_path, terminal))
     file.write_text(MINE + change)
     ran = run("open", "one")
     if change:
@@ -139,7 +137,7 @@ def test_a_plugin_of_others_runs_only_with_the_content_that_was_admitted(
         assert programs.started() == [["mine-terminal", "green", *attach("one")]]
 
 
-def test_where_no_window_would_be_seen_it_says_so(
+def test_a_window_that_could_not_be_seen_is_refused(
     sessions: Daemon, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "KITTY_WINDOW_ID", "WEZTERM_PANE", "TERM_PROGRAM", "LC_TERMINAL"):
@@ -152,5 +150,5 @@ def test_where_no_window_would_be_seen_it_says_so(
 
 
 @pytest.mark.parametrize("argv", [(), ("one", "--all"), ("one", "-A")])
-def test_which_sessions_must_be_said_once(sessions: Daemon, run: Run, argv: tuple[str, ...]) -> None:
+def test_sessions_are_given_by_name_or_as_all_but_not_both(sessions: Daemon, run: Run, argv: tuple[str, ...]) -> None:
     assert run("open", *argv).code == 2
