@@ -526,8 +526,8 @@ def test_an_incomplete_frame_changes_only_its_sessions() -> None:
 
 def test_a_session_with_a_question_is_not_marked_as_idle() -> None:
     idle = session("a", status="idle", column="Needs you")
-    with_question = fleet(idle).after({"questions": [{"session": "app-a"}]})
-    assert [arranged(each, Filter())["Needs you"][0].quiet for each in (fleet(idle), with_question)] == [True, False]
+    with_question = fleet(idle).updated({"questions": [{"session": "app-a"}]})
+    assert [arrange(each, Filter())["Needs you"][0].is_quiet for each in (fleet(idle), with_question)] == [True, False]
 
 
 def test_the_selection_moves_to_a_neighbour_of_a_removed_session() -> None:
@@ -541,7 +541,7 @@ def test_the_selection_moves_to_a_neighbour_of_a_removed_session() -> None:
 
 
 def test_moving_skips_empty_columns_and_stops_at_the_edge() -> None:
-    columns = arranged(
+    columns = arrange(
         fleet(session("n", column="Needs you"), session("n2", column="Needs you"), session("d", column="Done")),
         Filter(),
     )
@@ -552,17 +552,17 @@ def test_moving_skips_empty_columns_and_stops_at_the_edge() -> None:
 
 
 def test_scrolling_moves_as_little_as_possible() -> None:
-    assert layout.scrolled(0, 4, 5, 10) == 0
-    assert layout.scrolled(0, 5, 5, 10) == 1
-    assert layout.scrolled(3, 4, 5, 10) == 3
-    assert layout.scrolled(3, 2, 5, 10) == 2
-    assert layout.scrolled(9, None, 5, 10) == 5
-    assert layout.scrolled(3, 1, 5, 2) == 0
+    assert layout.scroll_offset(0, 4, 5, 10) == 0
+    assert layout.scroll_offset(0, 5, 5, 10) == 1
+    assert layout.scroll_offset(3, 4, 5, 10) == 3
+    assert layout.scroll_offset(3, 2, 5, 10) == 2
+    assert layout.scroll_offset(9, None, 5, 10) == 5
+    assert layout.scroll_offset(3, 1, 5, 2) == 0
 
 
 def test_a_card_shows_the_most_important_line() -> None:
     texts = [
-        layout.what(Card(session("a", **more), quiet))
+        layout.main_text(Card(session("a", **more), quiet))
         for more, quiet in (
             ({"waitingFor": "x", "says": "y"}, False),
             ({"waitingFor": "x", "says": "y"}, True),
@@ -580,5 +580,9 @@ def test_a_sessions_screen_is_shown_without_empty_parts() -> None:
 
 
 def test_each_line_of_the_list_is_one_text() -> None:
-    drawn = layout.board(arranged(fleet(session("a")), Filter()), "app-a", (80, 5), NOW, {})
-    assert [type(line) for line in drawn.lines] == [Text, Text] and drawn.at(3, 1) == "app-a" and drawn.at(3, 0) is None
+    drawn = layout.draw_board(arrange(fleet(session("a")), Filter()), "app-a", (80, 5), NOW, {})
+    assert (
+        [type(line) for line in drawn.lines] == [Text, Text]
+        and drawn.session_at(3, 1) == "app-a"
+        and drawn.session_at(3, 0) is None
+    )
