@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agent_orchestrator.changes.checks.missing import missing_environment
-from agent_orchestrator.changes.checks.outcome import both, compare
+from agent_orchestrator.changes.checks.outcome import common_failures, compare
 from agent_orchestrator.changes.checks.runners import read_outcome
 from benchmarks.measure import Figure
 
@@ -42,5 +42,5 @@ def _cost(output: str, reports: list[Path], folder: Path) -> float:
     found = read_outcome(output, reports, exit_code=1, top=folder)
     assert len(found.failures) == FAILING, len(found.failures)
     missing_environment(output, found, exit_code=1)
-    assert not compare(both(found, found), found).new
+    assert not compare(common_failures(found, found), found).new
     return time.perf_counter() - began

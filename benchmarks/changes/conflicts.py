@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.changes.conflicts import Branch, Outlook, is_lock_file
+from agent_orchestrator.changes.conflicts import Branch, RepositoryPrediction, is_lock_file
 from benchmarks.measure import Figure, Growth, Result, quartiles
 
 SIZES = (12, 25, 50)
@@ -47,9 +47,9 @@ class World:
         """The main checkout."""
         return self.root / "repo"
 
-    def outlook(self) -> Outlook:
+    def outlook(self) -> RepositoryPrediction:
         """Predictions for it."""
-        return Outlook(LocalHost(), self.repo / ".git", self.root / "work")
+        return RepositoryPrediction(LocalHost(), self.repo / ".git", self.root / "work")
 
     def branch(self, name: str, start: str) -> Path:
         """A new branch in a worktree of its own."""
@@ -276,7 +276,7 @@ async def _speed(world: World, what: str) -> Sequence[Result]:
     ]
 
 
-async def _moved(world: World, outlook: Outlook, branches: Sequence[Branch], number: int) -> float:
+async def _moved(world: World, outlook: RepositoryPrediction, branches: Sequence[Branch], number: int) -> float:
     """One of them gets a commit, and now and then a change on top of it; seconds until that is predicted."""
     branch = world.chance.choice(branches)
     assert branch.workspace is not None

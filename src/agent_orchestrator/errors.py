@@ -119,7 +119,7 @@ _SHORTAGE_REMEDIES = {
 """Error number of a lack of resources → what to do about it."""
 
 
-def machine_short(error: BaseException) -> Temporary | None:
+def resource_shortage(error: BaseException) -> Temporary | None:
     """Return an error that says which resource the machine lacks at the moment, or None if that is not the cause of
     `error`.
 

@@ -23,7 +23,7 @@ from typing import Any, Self, TypeVar
 
 from agent_orchestrator.client.api import fleet, orchestrator, sessions
 from agent_orchestrator.client.api.events import Event as AsyncEvent
-from agent_orchestrator.client.api.events import Happened
+from agent_orchestrator.client.api.events import EventData
 from agent_orchestrator.client.api.records import Diff, Message, PullRequest, SessionStatus
 from agent_orchestrator.client.api.tasks import Piece, Plan, Task, in_order
 
@@ -133,7 +133,7 @@ class Session(sessions.SessionData):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event(Happened):
+class Event(EventData):
     """An event of a session or, if `session` is None, of the project."""
 
     session: Session | None
@@ -160,7 +160,7 @@ class Worktree:
 
 def _event(event: AsyncEvent) -> Event:
     """Convert an asynchronous event to one of this module."""
-    values = {field.name: getattr(event, field.name) for field in fields(Happened)}
+    values = {field.name: getattr(event, field.name) for field in fields(EventData)}
     return Event(**values, session=None if event.session is None else Session(event.session))
 
 

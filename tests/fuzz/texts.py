@@ -16,7 +16,7 @@ from ruamel.yaml.nodes import MappingNode, SequenceNode
 from agent_orchestrator.base.text.terminal_output import last_lines, readable
 from agent_orchestrator.changes.checks.log import Log
 from agent_orchestrator.changes.checks.spec import Limits
-from agent_orchestrator.changes.checks.summary import plain
+from agent_orchestrator.changes.checks.summary import strip_escapes
 from agent_orchestrator.config.edit import get_value, set_value, split_key
 from agent_orchestrator.config.load import load, load_text
 from agent_orchestrator.config.prices import Prices
@@ -214,7 +214,7 @@ def stripping(data: bytes) -> None:
     shown = readable(data)
     assert not (CONTROL - {"\b"}) & set(shown), shown
     shown.encode()
-    assert "\x1b" not in plain(data.decode(errors="replace"))
+    assert "\x1b" not in strip_escapes(data.decode(errors="replace"))
     with folder() as place:
         path = place / "log"
         path.write_bytes(data)

@@ -18,7 +18,7 @@ from agent_orchestrator.changes.checks.junit import read_cases
 from agent_orchestrator.changes.checks.missing import missing_environment
 from agent_orchestrator.changes.checks.results import Results
 from agent_orchestrator.changes.checks.runners import read_outcome
-from agent_orchestrator.changes.checks.summary import relevant
+from agent_orchestrator.changes.checks.summary import relevant_output
 from agent_orchestrator.changes.conflicts.hunks import overlaps, parse_sections
 from agent_orchestrator.changes.conflicts.paths import parse_changes
 from agent_orchestrator.fleet.fixes.measure import read
@@ -50,7 +50,7 @@ def reports(data: bytes) -> None:
 def summaries(data: bytes) -> None:
     """The part of a log that tells what went wrong is short, and without anything for a terminal to obey."""
     text = data.decode(errors="replace")
-    shown = relevant(text, 500)
+    shown = relevant_output(text, 500)
     assert len(shown) <= 700, len(shown)
     assert "\x1b" not in shown
     for code in (0, 1):

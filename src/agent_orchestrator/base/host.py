@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agent_orchestrator.errors import AoError, Missing, Temporary, UsageError, machine_short
+from agent_orchestrator.errors import AoError, Missing, Temporary, UsageError, resource_shortage
 from agent_orchestrator.protocols.host import Completed, ProcessId, Report
 
 T = TypeVar("T")
@@ -356,7 +356,7 @@ def _read_stat(pid: int) -> list[str] | None:
         with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123 - read for every process there is
             return stat.read().rpartition(b")")[2].decode().split()
     except OSError as error:
-        if shortage := machine_short(error):
+        if shortage := resource_shortage(error):
             raise shortage from None
         return None
 

@@ -24,9 +24,9 @@ class MergeWithdrawal:
         event_key = f"call-off:{session}:{key or uuid.uuid4().hex}"
         if await self._flow.store.event_by_key(event_key):
             return
-        if facts.pr is None or facts.pr.landing is None:
+        if facts.pr is None or facts.pr.merge_request is None:
             raise Conflict(f"{session} is not to land", "see what is: ao queue")
         if facts.has_remote_forge:
             await self._forge.call_off(session, event_key)
         else:
-            await self._queue.call_off(facts, event_key)
+            await self._queue.remove(facts, event_key)

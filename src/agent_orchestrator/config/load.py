@@ -21,7 +21,7 @@ from agent_orchestrator.config.model import Config, keys_of
 from agent_orchestrator.config.problems import Notes, did_you_mean, nearest
 from agent_orchestrator.config.values import quote_value
 from agent_orchestrator.config.yaml_tree import Lookup, Section, expand, locate, parse
-from agent_orchestrator.errors import ConfigError, machine_short
+from agent_orchestrator.errors import ConfigError, resource_shortage
 
 FILE_NAMES = ("agent-orchestrator.yaml", "agent-orchestrator.yml")
 MAX_BYTES = 1 << 18
@@ -50,9 +50,9 @@ class Loaded:
     warnings: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     """Names that were filled in from the environment."""
-    unasked: bool = False
+    has_unread_secrets: bool = False
     """Secrets of the keyring are still references, because the file is not trusted yet."""
-    bare: Loaded | None = None
+    without_secrets: Loaded | None = None
     """The same file before secrets of the keyring were filled in, if they were. Trust is in this form."""
 
     def given(self, key: str) -> bool:
@@ -80,7 +80,7 @@ def read(path: Path) -> str:
         raise ConfigError(f"{path} cannot be read: it is no file", "is it a folder, a pipe or a device?") from None
     except (OSError, ValueError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise machine_short(error) or ConfigError(f"{path} cannot be read: {reason}") from None
+        raise resource_shortage(error) or ConfigError(f"{path} cannot be read: {reason}") from None
     if len(content) > MAX_BYTES:
         raise ConfigError(f"{path} is larger than {MAX_BYTES} bytes", "is it a configuration at all?")
     try:

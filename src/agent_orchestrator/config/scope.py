@@ -26,7 +26,7 @@ from agent_orchestrator.config.model import DAEMON_KEYS, Cluster, Config, Power,
 from agent_orchestrator.config.trust import TrustContext, without_powers
 from agent_orchestrator.config.values import Amount, quote_value
 from agent_orchestrator.core.rules import Rule
-from agent_orchestrator.errors import AoError, ConfigError, Conflict, machine_short
+from agent_orchestrator.errors import AoError, ConfigError, Conflict, resource_shortage
 
 log = structlog.get_logger()
 
@@ -43,7 +43,7 @@ class DaemonConfig:
     """The settings of the daemon as a whole."""
 
     port: int
-    port_given: bool
+    is_port_set: bool
     """A port that the user set is not exchanged for a free one."""
     host: str
     tls: Tls
@@ -125,7 +125,7 @@ class ConfigSet:
     # -- files ---------------------------------------------------------------------------------------------------------
 
     @property
-    def places(self) -> tuple[Path, Path | None]:
+    def own_files(self) -> tuple[Path, Path | None]:
         """The user's own file, whether or not it exists, and the one that the daemon was started with."""
         return self._home, self._started_with
 
@@ -217,7 +217,7 @@ class ConfigSet:
             )
         return self._cache[project_id]
 
-    def unowned(self) -> ProjectConfig:
+    def fallback_project(self) -> ProjectConfig:
         """Return the settings for what belongs to no project: those of the user's own file."""
         config = self._cache.get("")
         if config is None:
@@ -229,13 +229,13 @@ class ConfigSet:
 
     def project_or_unowned(self, project_id: str | None) -> ProjectConfig:
         """Return a project's settings, or those for what belongs to no project."""
-        return (self.project(project_id) if project_id else None) or self.unowned()
+        return (self.project(project_id) if project_id else None) or self.fallback_project()
 
     def routes(self, project_id: str | None, level: str) -> Sequence[str]:
         """Return the names of the notifiers that a project's notifications of this level go to."""
         return self.project_or_unowned(project_id).routing.get(level, ())
 
-    def note_unread(self, path: Path) -> None:
+    def remember_unreadable(self, path: Path) -> None:
         """Remember an existing file that had errors when the daemon started, so that its demands (checks, walls) are not known."""
         if path.exists() and _absolute(path) not in self._loaded:
             self._unread.add(_absolute(path))
@@ -306,7 +306,7 @@ class ConfigSet:
         folders = [project.worktree_dir or project.path / ".worktrees" for project in self.projects()]
         return tuple(dict.fromkeys(folders))
 
-    def noted(self, loaded: Loaded) -> Loaded:
+    def with_scope_warning(self, loaded: Loaded) -> Loaded:
         """Return the file with a warning if it sets daemon-wide keys but is not the file for that."""
         allowed = {_absolute(path) for path in (self._home, self._started_with) if path}
         daemon_keys = [key for key in DAEMON_KEYS if loaded.given(key)]
@@ -349,8 +349,8 @@ class ConfigSet:
         """Read a file and put it in force, without the projects in `without`."""
         key = _absolute(path)
         without = self._excluded.get(key, frozenset()) if without is None else without
-        with self.answering(path):
-            loaded = self.noted(self._read(path))
+        with self.recording_errors(path):
+            loaded = self.with_scope_warning(self._read(path))
             entries = {
                 name: project_entry
                 for name, project_entry in self._project_entries(loaded).items()
@@ -370,9 +370,9 @@ class ConfigSet:
         if _absolute(path) == _absolute(self._home):
             return load_text(text, path, self.environ, keyring.read)
         bare = load_text(text, path, self.environ)
-        if not bare.unasked or not self._trusts(bare):
+        if not bare.has_unread_secrets or not self._trusts(bare):
             return bare
-        return replace(load_text(text, path, self.environ, keyring.read), bare=bare)
+        return replace(load_text(text, path, self.environ, keyring.read), without_secrets=bare)
 
     def _activate(self, key: Path, loaded: Loaded, entries: Mapping[str, _Entry]) -> None:
         """Put a file's content in force if each of its projects can be resolved; otherwise keep the previous content."""
@@ -394,7 +394,7 @@ class ConfigSet:
             raise
 
     @contextmanager
-    def answering(self, path: Path) -> Iterator[None]:
+    def recording_errors(self, path: Path) -> Iterator[None]:
         """Record any error inside the `with` block as an error of this file, and of no other, and raise it as `AoError`."""
         key = _absolute(path)
         try:
@@ -405,7 +405,7 @@ class ConfigSet:
         except AoError:
             raise
         except Exception as error:
-            if resource_error := machine_short(error):
+            if resource_error := resource_shortage(error):
                 raise resource_error from error
             kind = " ".join(f"{type(error).__name__}: {error}".split())
             problem = ConfigError(
@@ -422,7 +422,7 @@ class ConfigSet:
         loaded = self._loaded.get(key)
         return set(self._project_entries(loaded)) if loaded else set()
 
-    def around(self, loaded: Loaded) -> TrustContext:
+    def trust_context(self, loaded: Loaded) -> TrustContext:
         """Return what a file's powers are compared with."""
         home = self._loaded.get(_absolute(self._home))
         own_config = home.config if home and home.path != loaded.path else _NO_CONFIG
@@ -432,8 +432,10 @@ class ConfigSet:
         """Return the part of a file that is in force: without its powers if it is not trusted."""
         if key not in self._configs_in_force:
             loaded = self._loaded[key]
-            trusted = self._trusts(loaded) and not loaded.unasked
-            self._configs_in_force[key] = loaded.config if trusted else without_powers(loaded, self.around(loaded))
+            trusted = self._trusts(loaded) and not loaded.has_unread_secrets
+            self._configs_in_force[key] = (
+                loaded.config if trusted else without_powers(loaded, self.trust_context(loaded))
+            )
         return self._configs_in_force[key]
 
     def _settings(self, project_id: str, entry: _Entry) -> Project:
@@ -501,13 +503,13 @@ class ConfigSet:
         """Recompute what may be used, and read files that became trusted again with secrets of the keyring."""
         self._invalidate()
         for path, loaded in list(self._loaded.items()):
-            if loaded.unasked and self._trusts(loaded):
+            if loaded.has_unread_secrets and self._trusts(loaded):
                 with suppress(AoError):  # the error is recorded for that file, and its powers stay out of force
                     self._load_file(path)
 
     def _trusts(self, loaded: Loaded) -> bool:
         """Return whether a file may use its powers."""
-        return self._trust.trusts(loaded, self.around(loaded))
+        return self._trust.trusts(loaded, self.trust_context(loaded))
 
     def _invalidate(self) -> None:
         """Discard everything computed from the content in force, and learn its secrets, so that they are redacted."""

@@ -26,7 +26,7 @@ from typing import Any
 
 from agent_orchestrator.base.home import Home
 from agent_orchestrator.base.text.redaction import REDACTOR
-from agent_orchestrator.errors import AoError, Conflict, NotFound, UsageError, machine_short
+from agent_orchestrator.errors import AoError, Conflict, NotFound, UsageError, resource_shortage
 
 ROLES = ("viewer", "operator", "admin")
 """Each role includes the ones before it: view, work with sessions, administrate."""
@@ -97,7 +97,7 @@ class Tokens:
         """Return the token for a session's agent, which is valid only for that session."""
         return f"aos_{session}.{generation}.{self._sign(f'{session}.{generation}')}"
 
-    def for_saving(self, session: str, generation: int) -> str:
+    def for_upload(self, session: str, generation: int) -> str:
         """Return the token with which a session's node uploads commits. The agent does not have it: the daemon relies on what was saved."""
         return f"aow_{session}.{generation}.{self._sign(f'saving {session}.{generation}')}"
 
@@ -198,13 +198,13 @@ class Tokens:
         """Return the browser that has this cookie, or None if it is not signed in."""
         return self._check_named(secret, "login") if secret.startswith("aol_") else None
 
-    def page_of(self, secret: str) -> str:
+    def page_proof(self, secret: str) -> str:
         """Return the proof that our page sends with this cookie: browsers send the cookie to other ports too, but not this."""
         return self._sign(f"page {secret}")
 
     def is_of_page(self, secret: str, page: str) -> bool:
         """Return whether the request with this cookie has the proof that only our page has."""
-        return _same(self.page_of(secret), page)
+        return _same(self.page_proof(secret), page)
 
     def seal(self, subject: str) -> str:
         """Return a signature that proves that a link with this subject was created here."""
@@ -269,7 +269,7 @@ class Tokens:
                 self._stored = {}
             except (OSError, ValueError, KeyError, TypeError) as error:
                 remedy = "remove it; named tokens must then be made anew"
-                raise machine_short(error) or AoError(f"{self._file} cannot be read: {error}", remedy) from None
+                raise resource_shortage(error) or AoError(f"{self._file} cannot be read: {error}", remedy) from None
         return self._stored
 
     @contextmanager

@@ -33,7 +33,7 @@ from agent_orchestrator.core.listeners import Change
 from agent_orchestrator.core.outbox import Row, postponed, retry_pause, with_final_state
 from agent_orchestrator.core.reactions import Intent, still_needed
 from agent_orchestrator.core.signals import AccountsReviewed, EffectAttempted
-from agent_orchestrator.errors import AoError, machine_short
+from agent_orchestrator.errors import AoError, resource_shortage
 from agent_orchestrator.protocols import Timer
 
 MAX_ATTEMPTS = 6
@@ -79,7 +79,7 @@ def retry_until_done(run: Run, passes: Callable[[AoError], bool] = lambda _: Tru
         try:
             return await run(intent, attempts)
         except (AoError, OSError) as error:
-            ao_error = error if isinstance(error, AoError) else machine_short(error)
+            ao_error = error if isinstance(error, AoError) else resource_shortage(error)
             if ao_error and passes(ao_error):
                 raise RetryWhileNeeded(ao_error) from error
             raise
@@ -93,11 +93,11 @@ class Effect:
 
     run: Run
     """Carries out the intent; gets it with the number of attempts made before."""
-    ambiguous: bool = False
+    record_attempt_first: bool = False
     """The effect cannot detect whether it ran before, so the attempt is recorded before it starts."""
     fatal: str = ""
     """The step at which the session fails if this effect is given up; empty if the session continues."""
-    even_if_stale: bool = False
+    finish_if_started: bool = False
     """Once attempted, the effect is completed even if its intent is no longer needed, because its outcome must be recorded."""
 
 
@@ -144,7 +144,7 @@ class Runner:
         """Add new rows, or rows with a new due time."""
         lanes = set()
         for row in rows:
-            if row.state == "pending" and not self.flow.elsewhere(row.intent.session):
+            if row.state == "pending" and not self.flow.owner_home(row.intent.session):
                 self._rows_by_lane[row.lane][row.intent.key] = row
                 lanes.add(row.lane)
         for lane in lanes:
@@ -154,7 +154,7 @@ class Runner:
         """Return all rows that are still to be carried out, now or later."""
         return [row for rows in self._rows_by_lane.values() for row in rows.values()]
 
-    def hurry(self) -> None:
+    def run_waiting_now(self) -> None:
         """Run the rows now that wait for an agent's turn to end, because what they wait for may be over."""
         now = self.flow.clock()
         for lane, rows in list(self._rows_by_lane.items()):
@@ -165,7 +165,7 @@ class Runner:
 
     def _hurry_released(self, _signal: AccountsReviewed) -> None:
         """Run the waiting rows now, because sessions may use an account again."""
-        self.hurry()
+        self.run_waiting_now()
 
     def _make_due(self, changes: Sequence[Change]) -> None:
         """Make rows due that wait for a change of the agent's activity, or whose intent is no longer needed."""
@@ -210,7 +210,7 @@ class Runner:
     def _must_finish(self, row: Row) -> bool:
         """Return whether a row's effect must be completed once it was attempted."""
         effect = self.effects.get(row.intent.kind)
-        return effect is not None and effect.even_if_stale
+        return effect is not None and effect.finish_if_started
 
     def _on_task_done(self, lane: str) -> None:
         """Free the lane of a row whose task ended, and schedule the lane's next row."""
@@ -281,15 +281,17 @@ class Runner:
         intent, effect, now = row.intent, self.effects.get(row.intent.kind), self.flow.clock()
         facts = self.flow.sessions.get(intent.session)
         is_needed = not intent.session or (facts is not None and still_needed(intent, facts))
-        if effect is None or not (is_needed or (effect.even_if_stale and row.attempts)):
+        if effect is None or not (is_needed or (effect.finish_if_started and row.attempts)):
             return await self._record(row, [], with_final_state(row, "dropped", now, "not needed any more"))
-        if effect.ambiguous:
+        if effect.record_attempt_first:
             row = await self._record(row, [], postponed(row, row.due, now, failed_attempt=True))
             self._rows_by_lane[row.lane][intent.key] = row
         try:
-            events = await effect.run(intent, row.attempts - effect.ambiguous)
+            events = await effect.run(intent, row.attempts - effect.record_attempt_first)
         except RetryLater as again:
-            later = replace(row, due=self.flow.clock() + again.after, attempts=row.attempts - effect.ambiguous)
+            later = replace(
+                row, due=self.flow.clock() + again.after, attempts=row.attempts - effect.record_attempt_first
+            )
             return await self._record(row, again.events, replace(later, updated=now))
         except RetryWhileNeeded as hindered:
             return await self._record_delay(row, effect, hindered.error)
@@ -300,10 +302,12 @@ class Runner:
     async def _record_delay(self, row: Row, effect: Effect, error: AoError) -> Row:
         """Postpone a row whose effect is delayed; each new reason is recorded once as an event."""
         now, intent = self.flow.clock(), row.intent
-        attempts = row.attempts + (not effect.ambiguous)
+        attempts = row.attempts + (not effect.record_attempt_first)
         due = max(now + retry_pause(attempts, most=MAX_DELAY_PAUSE), getattr(error, "until", None) or 0.0)
         is_transient = error.retryable and attempts <= UNRECORDED_DELAYS
-        later = postponed(row, due, now, failed_attempt=not effect.ambiguous, result="" if is_transient else str(error))
+        later = postponed(
+            row, due, now, failed_attempt=not effect.record_attempt_first, result="" if is_transient else str(error)
+        )
         events = []
         if not is_transient and later.result != row.result:
             log.warning("an effect is delayed", intent=intent.key, error=str(error), attempts=attempts)
@@ -316,14 +320,14 @@ class Runner:
     async def _record_error(self, row: Row, effect: Effect, error: Exception) -> Row:
         """Postpone a row with a retryable error, or mark it as failed and record the event that says so."""
         now = self.flow.clock()
-        error = machine_short(error) or error
+        error = resource_shortage(error) or error
         if not isinstance(error, AoError):
             log.error("an effect failed unexpectedly", intent=row.intent.key, exc_info=error)
-        attempts = row.attempts + (not effect.ambiguous)
+        attempts = row.attempts + (not effect.record_attempt_first)
         if getattr(error, "retryable", False) and attempts < MAX_ATTEMPTS:
             log.warning("an effect is tried again", intent=row.intent.key, error=str(error), attempts=attempts)
             due = max(now + retry_pause(attempts), getattr(error, "until", None) or 0.0)
-            later = postponed(row, due, now, failed_attempt=not effect.ambiguous, result=str(error))
+            later = postponed(row, due, now, failed_attempt=not effect.record_attempt_first, result=str(error))
             return await self._record(row, [], later)
         text = error.text if isinstance(error, AoError) else f"{type(error).__name__}: {error}"
         remedy = error.remedy if isinstance(error, AoError) else "see the daemon's log"

@@ -174,7 +174,7 @@ class Flow:
                 self._fold(event)
             self._folded = page[-1].seq
 
-    def elsewhere(self, session: str) -> str:
+    def owner_home(self, session: str) -> str:
         """Return the home that a session lives in if only that home can use it, or "" if the session is here or on a node."""
         facts = self.sessions.get(session)
         if facts is None or facts.remote or facts.spec.home in ("", self.here):

@@ -42,11 +42,11 @@ def is_state(trigger: str) -> bool:
     return trigger in _PULL_REQUEST_TRIGGERS or trigger in STATUS_TRIGGERS.values()
 
 
-def occurrence(trigger: str, facts: SessionFacts, status: Status) -> str | None:
+def current_occurrence(trigger: str, facts: SessionFacts, status: Status) -> str | None:
     """Return the id of what there is to react to, or None if the trigger's state does not hold."""
     if find := _PULL_REQUEST_TRIGGERS.get(trigger):
         return find(facts, facts.pr) if facts.pr else None
-    if status.rests:
+    if status.is_idle_as_intended:
         return None
     is_user_interrupt = status.name == "interrupted" and facts.live  # a person did it; the process runs on
     if STATUS_TRIGGERS.get(status.name) == trigger and not is_user_interrupt:
@@ -69,7 +69,7 @@ def _is_open_offer(offer: Offer, facts: SessionFacts, status: Status) -> bool:
         return facts.wanted == "stop"
     if not is_state(offer.trigger):
         return not facts.stopped
-    return occurrence(offer.trigger, facts, status) == offer.occurrence
+    return current_occurrence(offer.trigger, facts, status) == offer.occurrence
 
 
 def _is_ongoing(trigger: str, episode: Episode, facts: SessionFacts, status: Status) -> bool:
@@ -80,18 +80,22 @@ def _is_ongoing(trigger: str, episode: Episode, facts: SessionFacts, status: Sta
     if trigger in MESSAGE_ENDED_TRIGGERS and _awaits_response(episode, facts):
         return True
     if pr is None or trigger not in _PULL_REQUEST_TRIGGERS:
-        return occurrence(trigger, facts, status) is not None
+        return current_occurrence(trigger, facts, status) is not None
     if pr.state != "open" and trigger not in ("pr-merged", "pr-closed"):
         return False
     if trigger == "ci-failed":
-        return not pr.green(head)
+        return not pr.is_green(head)
     if trigger == "changes-requested":
         return pr.verdict(head) in ("changes_requested", "pending")
     if trigger == "merge-conflicts":
         return pr.mergeable(head, facts.base_head) != "yes"
     if trigger == "approved-and-green":  # the approval holds when the base moves
-        return episode.occurrence.startswith(f"{head}:") and pr.verdict(head) == "approved" and not pr.red(head)
-    return occurrence(trigger, facts, status) is not None
+        return (
+            episode.occurrence.startswith(f"{head}:")
+            and pr.verdict(head) == "approved"
+            and not pr.blocking_checks(head)
+        )
+    return current_occurrence(trigger, facts, status) is not None
 
 
 def _awaits_response(episode: Episode, facts: SessionFacts) -> bool:
@@ -106,7 +110,7 @@ def _has_not_recovered(trigger: str, episode: Episode, facts: SessionFacts, stat
 
     A restart alone is no recovery: the agent must have run for `RECOVERED_AFTER` seconds, or be done.
     """
-    current, launch = occurrence(trigger, facts, status), facts.launch
+    current, launch = current_occurrence(trigger, facts, status), facts.launch
     if current == episode.occurrence and current is not None:
         return True
     if launch is None or facts.done is not None or facts.wanted == "stop":
@@ -194,7 +198,7 @@ def _changes_requested(facts: SessionFacts, pr: PullRequest) -> str | None:
     """Return the id of the newest review that requests changes, or None."""
     if pr.state != "open" or pr.verdict(facts.head) != "changes_requested":
         return None
-    return next(review.id for review in reversed(pr.judgements) if review.verdict == "changes_requested")
+    return next(review.id for review in reversed(pr.counting_reviews) if review.verdict == "changes_requested")
 
 
 def _review_comment(facts: SessionFacts, pr: PullRequest) -> str | None:
@@ -213,12 +217,12 @@ def _merge_conflicts(facts: SessionFacts, pr: PullRequest) -> str | None:
 def _approved_and_green(facts: SessionFacts, pr: PullRequest) -> str | None:
     """Return the head and base that could be merged now, or None."""
     is_refused = pr.refused and pr.refused_head in ("", facts.head)
-    is_free = pr.state == "open" and not pr.landing and not is_refused and not pr.blocked and not facts.stacked
+    is_free = pr.state == "open" and not pr.merge_request and not is_refused and not pr.blocked and not facts.stacked
     is_ready = (
         is_free
         and pr.mergeable(facts.head, facts.base_head) == "yes"
         and pr.verdict(facts.head) == "approved"
-        and pr.green(facts.head)
+        and pr.is_green(facts.head)
     )
     return f"{facts.head}:{facts.base_head}" if is_ready else None
 

@@ -43,7 +43,7 @@ class Message:
     reason: str = ""
     interrupt: bool = False
     task: bool = False
-    needs_word: bool = False
+    needs_approval: bool = False
     """It waits for a person's approval, and does not delay other messages."""
     delivered_at: float | None = None
     acknowledged_at: float | None = None
@@ -268,7 +268,7 @@ class SessionFacts:
     """Counts how often it was begun: at first, and at each restore."""
     admitted: bool = False
     waiting_for: str = ""
-    turn_since: float | None = None
+    slot_wait_since: float | None = None
     """Since when it waits only for a free slot."""
     waived: tuple[str, ...] = ()
     """Sessions that it depends on and, by a person's decision, does not wait for."""
@@ -281,12 +281,12 @@ class SessionFacts:
     losses: int = 0
     """How many of its nodes were lost since it last ended a turn or a person began it."""
     displaced_at: float = 0.0
-    unseen: str = ""
+    unreachable_reason: str = ""
     """Why its node is unreachable."""
     unseen_since: float | None = None
     checkpoint: Checkpoint | None = None
     """Its work on its node, as last saved here."""
-    forgot: bool = False
+    conversation_lost: bool = False
     """The agent's conversation is lost: the next launch starts a new one."""
     place: Workspace | None = None
     branch: str = ""
@@ -301,9 +301,9 @@ class SessionFacts:
     """The run that the last launch belongs to."""
     conversation: str | None = None
     activity: ActivityFact = ActivityFact()
-    spoke: bool = False
+    has_reported: bool = False
     """The agent reports its own state in this launch, so its screen is no longer read."""
-    heard_at: float = 0.0
+    last_sign_at: float = 0.0
     """The last sign of life: a report of its own, or output of its terminal that was read."""
     spool: int = 0
     """How far the launch's spool has been read."""
@@ -338,18 +338,18 @@ class SessionFacts:
     stopped: bool = False
     stopped_by: str = "person"
     """Who requested the stop."""
-    tracked: str = ""
+    tracker_state: str = ""
     """The state of its issue that was last reported to the tracker."""
     base_head: str | None = None
     """Head of the base branch, as last read."""
-    below: str | None = None
+    old_base_commit: str | None = None
     """The commit after which its own commits begin, while they are still to be moved to the new base."""
-    unmoved: str | None = None
+    rebase_refused_head: str | None = None
     """The head at which they could not be moved there."""
     pr: PullRequest | None = None
     episodes: Mapping[str, Episode] = field(default_factory=dict)
     """What rules currently react to, by trigger."""
-    collisions: Mapping[str, PredictedConflict] = field(default_factory=dict)
+    predicted_conflicts: Mapping[str, PredictedConflict] = field(default_factory=dict)
     """Older session → the predicted conflict with its branch."""
     offers: tuple[Offer, ...] = ()
     """Actions that wait for a person's decision, oldest first."""
@@ -399,19 +399,19 @@ class SessionFacts:
     @property
     def next_message(self) -> Message | None:
         """The message to deliver next."""
-        return next((message for message in self.messages if message.pending and not message.needs_word), None)
+        return next((message for message in self.messages if message.pending and not message.needs_approval), None)
 
     @property
     def held_messages(self) -> tuple[Message, ...]:
         """Messages that wait for a person's approval, oldest first."""
-        return tuple(message for message in self.messages if message.pending and message.needs_word)
+        return tuple(message for message in self.messages if message.pending and message.needs_approval)
 
     @property
-    def unlanded(self) -> str:
+    def committed_after_merge(self) -> str:
         """The head of its branch if commits were added after the merge; otherwise an empty string."""
         pr = self.pr
         has_later_commits = (
-            pr and pr.state == "merged" and not self.has_remote_forge and pr.landed_head not in ("", self.head)
+            pr and pr.state == "merged" and not self.has_remote_forge and pr.merged_head not in ("", self.head)
         )
         return (self.head or "") if has_later_commits else ""
 

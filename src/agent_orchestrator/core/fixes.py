@@ -95,12 +95,12 @@ class Fix:
         return bool(self.request.get("merge", True))
 
     @property
-    def together(self) -> bool:
+    def uses_one_agent(self) -> bool:
         """Whether one agent gets all failures, because no part of the fix could be merged alone."""
-        return bool(self.request.get("together")) and not self.dry
+        return bool(self.request.get("together")) and not self.is_dry_run
 
     @property
-    def dry(self) -> bool:
+    def is_dry_run(self) -> bool:
         """Whether failures are only measured."""
         return bool(self.request.get("dryRun"))
 

@@ -107,7 +107,7 @@ class Review:
     """The session's head when the review became known here: only a later head can be the response to it."""
 
     @property
-    def stands_at(self) -> str:
+    def unanswered_head(self) -> str:
         """The head that does not respond to the review yet."""
         return self.heard or self.head
 
@@ -190,7 +190,7 @@ class PullRequest:
     conflicts: tuple[str, ...] = ()
     compared: tuple[str, str] | None = None
     """Head and base head that were compared for conflicts."""
-    landing: MergeRequest | None = None
+    merge_request: MergeRequest | None = None
     """The requested merge, if there is one."""
     refused: str = ""
     """Why the last merge failed."""
@@ -198,7 +198,7 @@ class PullRequest:
     """The commit whose merge failed then; a different one can be tried."""
     landed: str | None = None
     """The commit on the base branch that it was merged as."""
-    landed_head: str = ""
+    merged_head: str = ""
     """The commit of its branch that was merged."""
     base_before: str | None = None
     """Head of the base branch before the merge."""
@@ -246,7 +246,7 @@ class PullRequest:
             return []
         return [run for run in self.runs(head) if run.drops_tests and not run.outdated]
 
-    def red(self, head: str | None) -> list[CheckRun]:
+    def blocking_checks(self, head: str | None) -> list[CheckRun]:
         """Return the checks that block the merge of this commit, whatever its reviews say."""
         return [*self.failing(head), *self.not_set_up(head), *self.forbidden(head)]
 
@@ -270,18 +270,18 @@ class PullRequest:
 
     def person_approved(self, head: str | None) -> bool:
         """Return whether a person's last review approves exactly this commit."""
-        reviews = [review for review in self.judgements if review.kind == "person"]
-        return bool(reviews) and reviews[-1].verdict == "approved" and reviews[-1].stands_at == head
+        reviews = [review for review in self.counting_reviews if review.kind == "person"]
+        return bool(reviews) and reviews[-1].verdict == "approved" and reviews[-1].unanswered_head == head
 
-    def running(self, head: str | None) -> bool:
+    def has_running_checks(self, head: str | None) -> bool:
         """Return whether a check at this commit has no result yet."""
         return any(run.state in UNFINISHED_STATES or (run.outdated and self.state == "open") for run in self.runs(head))
 
-    def awaited(self, head: str | None) -> bool:
+    def awaits_checks(self, head: str | None) -> bool:
         """Return whether checks at this commit are expected and none has started."""
         return head not in (self.settled, self.by_hand) and all(run.head != head for run in self.checks.values())
 
-    def green(self, head: str | None) -> bool:
+    def is_green(self, head: str | None) -> bool:
         """Return whether every expected check has run at this commit and passed; a missing result does not count as passed."""
         if self.settled != head:
             return False
@@ -289,7 +289,7 @@ class PullRequest:
         return self.unchecked or (has_passed and not self.dropping(head))
 
     @property
-    def judgements(self) -> list[Review]:
+    def counting_reviews(self) -> list[Review]:
         """The reviews that count: those by authors who may write to the repository; other reviews are treated as comments.
 
         An agent's approval does not count unless the project says so, but it withdraws the changes that this agent
@@ -308,13 +308,13 @@ class PullRequest:
         ]
 
     @property
-    def seen_by_person(self) -> bool:
+    def is_reviewed_by_person(self) -> bool:
         """Whether a person has reviewed or commented on the change; its history must not be rewritten then."""
         kinds = [entry.kind for entry in self.reviews] + [entry.kind for entry in self.comments if not entry.by_agent]
         return "person" in kinds
 
     @property
-    def agents_word(self) -> Review | None:
+    def last_agent_review(self) -> Review | None:
         """The last review by an agent that is more than a comment."""
         return next(
             (review for review in reversed(self.reviews) if review.kind == "agent" and review.verdict != "commented"),
@@ -326,16 +326,16 @@ class PullRequest:
 
         A person's approval also applies to later commits, an agent's only to the commit that it reviewed.
         """
-        reviews = self.judgements
+        reviews = self.counting_reviews
         applicable = [
             review
             for review in reviews
-            if review.kind == "person" or review.verdict != "approved" or review.stands_at == head
+            if review.kind == "person" or review.verdict != "approved" or review.unanswered_head == head
         ]
         if not applicable:
             return "pending" if reviews else "none"
         last = applicable[-1]
-        return "pending" if last.verdict == "changes_requested" and last.stands_at != head else last.verdict
+        return "pending" if last.verdict == "changes_requested" and last.unanswered_head != head else last.verdict
 
     def mergeable(self, head: str | None, base_head: str | None) -> str:
         """Return `yes`, `no` or `unknown`; only a comparison of exactly these two commits counts."""

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent_orchestrator.core.episodes import find_open_comment, is_state, occurrence
+from agent_orchestrator.core.episodes import current_occurrence, find_open_comment, is_state
 from agent_orchestrator.core.events import (
     AgentReport,
     AgentReview,
@@ -134,8 +134,8 @@ def _track_intents(facts: SessionFacts) -> list[Intent]:
     elif pr is not None and pr.state == "open" and not pr.draft:
         state = "in_review"
     else:
-        state = "in_progress" if facts.launch is not None and not facts.stopped else facts.tracked
-    if state == facts.tracked or (state == "in_progress" and facts.tracked):
+        state = "in_progress" if facts.launch is not None and not facts.stopped else facts.tracker_state
+    if state == facts.tracker_state or (state == "in_progress" and facts.tracker_state):
         return []
     return [Intent("track", f"track:{facts.id}:{state}:{pr.number if pr else 0}", facts.id, args={"state": state})]
 
@@ -151,9 +151,9 @@ def _publish_intents(facts: SessionFacts) -> list[Intent]:
 
 def _rebase_intents(facts: SessionFacts) -> list[Intent]:
     """Return the intent that moves the branch to its new base, or none if the branch need not or must not move."""
-    if facts.below is None or (facts.pr and (facts.pr.state != "open" or facts.pr.landing)):
+    if facts.old_base_commit is None or (facts.pr and (facts.pr.state != "open" or facts.pr.merge_request)):
         return []
-    return [Intent("rebase", f"rebase:{facts.id}:{facts.base}:{facts.below}:{facts.head}", facts.id)]
+    return [Intent("rebase", f"rebase:{facts.id}:{facts.base}:{facts.old_base_commit}:{facts.head}", facts.id)]
 
 
 def _pull_request_intents(facts: SessionFacts) -> list[Intent]:
@@ -176,8 +176,8 @@ def _pull_request_intents(facts: SessionFacts) -> list[Intent]:
     if pr.settled != head:
         stage = "draft" if pr.draft else "ready"
         intents.append(Intent("check", f"check:{facts.id}:{head}:{stage}:{pr.asked}", facts.id))
-    needs_rebase = facts.below is not None and facts.unmoved != head
-    if facts.base_head and pr.compared != (head, facts.base_head) and not pr.landing and not needs_rebase:
+    needs_rebase = facts.old_base_commit is not None and facts.rebase_refused_head != head
+    if facts.base_head and pr.compared != (head, facts.base_head) and not pr.merge_request and not needs_rebase:
         intents.append(Intent("compare", f"compare:{facts.id}:{head}:{facts.base_head}", facts.id))
     return intents
 
@@ -197,9 +197,9 @@ def _push_intents(facts: SessionFacts) -> list[Intent]:
 
 def _merge_intents(facts: SessionFacts) -> list[Intent]:
     """Return the intent that merges the pull request if a merge was requested."""
-    if facts.pr is None or facts.pr.landing is None:
+    if facts.pr is None or facts.pr.merge_request is None:
         return []
-    return [Intent("land", f"land:{facts.id}:{facts.pr.landing.at:.6f}", facts.id)]
+    return [Intent("land", f"land:{facts.id}:{facts.pr.merge_request.at:.6f}", facts.id)]
 
 
 def _has_finished(facts: SessionFacts) -> bool:
@@ -273,7 +273,7 @@ def rule_intents(facts: SessionFacts, rules: Sequence[Rule], now: float) -> list
     status = derive(facts, now, stuck_after(rules))
     intents: list[Intent] = []
     for rule in rules:
-        current = occurrence(rule.trigger, facts, status)
+        current = current_occurrence(rule.trigger, facts, status)
         episode = facts.episodes.get(rule.trigger)
         if current is not None and (episode is None or episode.occurrence != current):
             intents += _rule_intents(rule, facts, episode or Episode(now), current, now)
@@ -403,7 +403,7 @@ def trigger_still_applies(intent: Intent, facts: SessionFacts, rules: Sequence[R
     if not is_state(intent.args["trigger"]):
         return True
     status = derive(facts, now, stuck_after(rules))
-    return occurrence(intent.args["trigger"], facts, status) == str(intent.args["occurrence"])
+    return current_occurrence(intent.args["trigger"], facts, status) == str(intent.args["occurrence"])
 
 
 def is_undelivered(intent: Intent, facts: SessionFacts) -> bool:
@@ -412,7 +412,7 @@ def is_undelivered(intent: Intent, facts: SessionFacts) -> bool:
     if pr is None or pr.state != "open":
         return False
     if intent.args["trigger"] == "changes-requested":
-        return bool(pr.judgements) and (pr.judgements[-1].id, pr.judgements[-1].verdict) == (
+        return bool(pr.counting_reviews) and (pr.counting_reviews[-1].id, pr.counting_reviews[-1].verdict) == (
             occurrence_id,
             "changes_requested",
         )

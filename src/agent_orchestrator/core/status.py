@@ -80,13 +80,13 @@ class Status:
     waiting_for: str | None = None
     called: bool = False
     """A person is needed although the status alone would not need one."""
-    rests: bool = False
+    is_idle_as_intended: bool = False
     """The session is idle as intended; no person needs to look at it."""
 
     @property
     def column(self) -> str:
         """The column of the board that the session is shown in."""
-        return "Needs you" if self.called else "Working" if self.rests else COLUMNS[self.name]
+        return "Needs you" if self.called else "Working" if self.is_idle_as_intended else COLUMNS[self.name]
 
     @property
     def state(self) -> str:
@@ -113,7 +113,9 @@ def derive(facts: SessionFacts, now: float, stuck_after: float = STUCK_AFTER) ->
 def _with_unreachable_node(facts: SessionFacts, status: Status) -> Status:
     """Return the status with the unreachable node in its reason; the session may still run there."""
     since = rfc3339(facts.unseen_since or 0.0)
-    return replace(status, why=f"{status.why}; node {facts.node} is unreachable since {since} ({facts.unseen})")
+    return replace(
+        status, why=f"{status.why}; node {facts.node} is unreachable since {since} ({facts.unreachable_reason})"
+    )
 
 
 def _with_held_message(facts: SessionFacts, status: Status) -> Status:
@@ -128,7 +130,9 @@ def _final_status(facts: SessionFacts) -> Status | None:
     """Return the status of a session that is merged, stopped or closed, or None."""
     if facts.pr and facts.pr.state == "merged":
         merged = f"landed on {facts.pr.base} as {(facts.pr.landed or '')[:8]}"
-        later_commit = f"; not landed: {facts.unlanded[:8]}, committed since" if facts.unlanded else ""
+        later_commit = (
+            f"; not landed: {facts.committed_after_merge[:8]}, committed since" if facts.committed_after_merge else ""
+        )
         return Status(
             "merged", "pr", facts.updated_at, f"{merged}{_uncommitted_text(facts, facts.pr.left)}{later_commit}"
         )
@@ -140,7 +144,9 @@ def _final_status(facts: SessionFacts) -> Status | None:
             "stopped", "budget", facts.updated_at, f"{budget_offer.text}; its work is saved", answer, called=True
         )
     if facts.stopped:
-        pending_merge = f"; its change is still to land on {facts.pr.base}" if facts.pr and facts.pr.landing else ""
+        pending_merge = (
+            f"; its change is still to land on {facts.pr.base}" if facts.pr and facts.pr.merge_request else ""
+        )
         why = f"{_stopper(facts)} stopped it; its work is saved{pending_merge}"
         return Status("stopped", facts.stopped_by, facts.updated_at, why)
     if facts.pr and facts.pr.state == "closed":
@@ -212,7 +218,7 @@ def _status_needing_person(facts: SessionFacts, now: float, stuck_after: float) 
     if facts.question or activity.state == "waiting_input":
         request = facts.question or activity.detail or "an answer"
         return Status("needs_input", activity.source, activity.at, f"asks: {request}", request)
-    last_sign = max(activity.at, facts.heard_at)
+    last_sign = max(activity.at, facts.last_sign_at)
     if activity.state in IN_TURN and now - last_sign >= stuck_after:
         return Status(
             "stuck",
@@ -234,7 +240,7 @@ def _status_of_missing_setup(facts: SessionFacts) -> Status | None:
     It is reported only after the agent's turn has ended.
     """
     pr = facts.pr
-    if pr is None or pr.state != "open" or pr.landing or (facts.live and facts.activity.state in IN_TURN):
+    if pr is None or pr.state != "open" or pr.merge_request or (facts.live and facts.activity.state in IN_TURN):
         return None
     runs = pr.not_set_up(facts.head)
     if not runs:
@@ -274,8 +280,8 @@ def _status_of_bad_end(facts: SessionFacts) -> Status | None:
 def _status_at_work(facts: SessionFacts, now: float) -> Status | None:
     """Return the status of a session whose change is being merged or whose agent is working, or None."""
     activity = facts.activity
-    if facts.pr and facts.pr.landing:
-        merge_request = facts.pr.landing
+    if facts.pr and facts.pr.merge_request:
+        merge_request = facts.pr.merge_request
         return Status("merging", "queue", merge_request.at, f"lands on {facts.pr.base}", merge_request.waits or None)
     if not facts.live:
         return None
@@ -321,7 +327,7 @@ def _pull_request_status(facts: SessionFacts) -> Status | None:
         return Status("ci_failed", "checks", at, why, f"a green {pr.base}", True)
     if verdict == "changes_requested":
         return _problem_status(facts, "changes_requested", "changes-requested", "a reviewer asks for changes")
-    if pr.running(head):
+    if pr.has_running_checks(head):
         return Status("ci_running", "checks", at, "its checks run", "its checks")
     if pr.draft:
         return Status("pr_open", "pr", at, f"pull request #{pr.number} is a draft", "the agent to be done")
@@ -329,18 +335,18 @@ def _pull_request_status(facts: SessionFacts) -> Status | None:
         why = pr.drop_text(dropping[0])
         return Status("review_pending", "checks", at, why, f"your approval: ao review {facts.id} --approve")
     if verdict == "approved":
-        if facts.stacked and pr.green(head):
+        if facts.stacked and pr.is_green(head):
             return Status("approved", "pr", at, f"approved and green, on top of {facts.spec.stack}", "that to land")
-        if pr.green(head) and pr.mergeable(head, facts.base_head) == "yes":
+        if pr.is_green(head) and pr.mergeable(head, facts.base_head) == "yes":
             return Status(
                 "mergeable", "pr", at, "approved and green" + (f"; {pr.refused}" if pr.refused else ""), "ao merge"
             )
-        if pr.by_hand == head and not pr.green(head):
+        if pr.by_hand == head and not pr.is_green(head):
             return Status("approved", "pr", at, "approved; its checks are only run by hand", "ao checks --run")
         return Status("approved", "pr", at, "approved; its checks or its base are not known yet", "its checks")
-    if pr.awaited(head):
+    if pr.awaits_checks(head):
         return Status("ci_running", "checks", at, "its checks are about to run", "its checks")
-    agent_review = pr.agents_word
+    agent_review = pr.last_agent_review
     review_text = (
         f"; {agent_review.author} {agent_review.verdict.replace('_', ' ')} {agent_review.head[:8]}"
         if agent_review
@@ -372,7 +378,7 @@ def _resting_status(facts: SessionFacts) -> Status:
     activity = facts.activity
     if facts.spec.kind == COORDINATOR_KIND:
         why = "watches: it is told what happens" if facts.live else "its agent has ended; the next message wakes it"
-        return Status("idle", activity.source, activity.at, why, "news, or your message", rests=True)
+        return Status("idle", activity.source, activity.at, why, "news, or your message", is_idle_as_intended=True)
     if facts.launch and facts.launch.ended:
         if facts.committed or facts.done is not None:
             return Status(

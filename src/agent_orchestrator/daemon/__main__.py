@@ -49,7 +49,7 @@ from agent_orchestrator.core.outbox import Row
 from agent_orchestrator.core.status import IN_TURN
 from agent_orchestrator.daemon.foundation import Foundation
 from agent_orchestrator.daemon.wiring import Parts
-from agent_orchestrator.errors import AoError, Conflict, machine_short
+from agent_orchestrator.errors import AoError, Conflict, resource_shortage
 from agent_orchestrator.plugins.runtimes.launch_checks import remove_one_time_files
 from agent_orchestrator.protocols import Gone, Handle, Liveness, ProbeFailed
 from agent_orchestrator.server.access import tls
@@ -173,7 +173,7 @@ class Daemon:
             return pending
         now = self.flow.clock()
         log.warning("the last event is dated far ahead of the machine's clock, which was wrong then", seconds=ahead)
-        own_sessions = [facts for facts in self.flow.sessions.values() if not self.flow.elsewhere(facts.id)]
+        own_sessions = [facts for facts in self.flow.sessions.values() if not self.flow.owner_home(facts.id)]
         corrections = [
             Event(e.ClockSetBack(ahead), now, "daemon", f"clock:{facts.id}:{facts.seq}", facts.project, facts.id)
             for facts in own_sessions
@@ -189,7 +189,7 @@ class Daemon:
         self, settings: DaemonConfig, host: str | None, port: int | None, tls_options: tls.TlsSettings | None
     ) -> _Listeners:
         """Bind the Unix socket and the TCP port; until their `app` is replaced, they answer as a standby does."""
-        explicit = port is not None or settings.port_given
+        explicit = port is not None or settings.is_port_set
         address, tls_settings = host or settings.host, settings.tls
         tls_options = tls_options or tls.TlsSettings(
             tls_settings.own, tls_settings.cert, tls_settings.key, tls_settings.insecure
@@ -209,7 +209,7 @@ class Daemon:
         """
         news = asyncio.Event()
         news.set()
-        store.reached_at(listeners.url)
+        store.set_url(listeners.url)
         if await store.ask(news.set, self._depose):
             return True
         self._install_signal_handlers()
@@ -289,7 +289,7 @@ class Daemon:
 
     async def _adopt_agents(self, parts: Parts) -> Counter[str]:
         """Adopt the agents of the last run that are still alive, and record the end of the others; return the counts."""
-        own_sessions = (facts for facts in self.flow.sessions.values() if not self.flow.elsewhere(facts.id))
+        own_sessions = (facts for facts in self.flow.sessions.values() if not self.flow.owner_home(facts.id))
         live: list[tuple[SessionFacts, Handle]] = []
         for facts in own_sessions:
             if not facts.live:
@@ -302,11 +302,11 @@ class Daemon:
             if not facts.remote and handle.boot_id != self.host.boot_id():
                 counts["lost"] += 1
                 interrupted += [facts.id] if facts.activity.state in IN_TURN else []
-                await parts.observer.tell_end(facts.id, handle, Gone().exit, lost=RESTARTED)
+                await parts.observer.record_end(facts.id, handle, Gone().exit, lost=RESTARTED)
             elif isinstance(liveness, Gone):
                 counts["lost" if liveness.lost else "ended"] += 1
                 lost_reason = "its terminal is gone" if liveness.lost else ""
-                await parts.observer.tell_end(facts.id, handle, liveness.exit, lost=lost_reason)
+                await parts.observer.record_end(facts.id, handle, liveness.exit, lost=lost_reason)
             else:
                 counts["adopted"] += 1
                 if isinstance(liveness, ProbeFailed):
@@ -444,7 +444,7 @@ class _UnhandledErrors:
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Handle an exception that no task retrieved."""
         error = context.get("exception")
-        known_error = error if isinstance(error, AoError) else machine_short(error) if error else None
+        known_error = error if isinstance(error, AoError) else resource_shortage(error) if error else None
         if known_error is None:
             loop.default_exception_handler(context)
         elif self._logged.get(known_error.text, 0.0) < loop.time() - LOG_AGAIN_AFTER:
@@ -560,7 +560,7 @@ def main() -> int:
         sys.stderr.write(REDACTOR.text(f"ao: {error}\n"))
         return error.exit_code
     except OSError as error:
-        sys.stderr.write(f"ao: {home.path} cannot be used: {machine_short(error) or error}\n")
+        sys.stderr.write(f"ao: {home.path} cannot be used: {resource_shortage(error) or error}\n")
         return 1
     return 0
 

@@ -60,11 +60,11 @@ def early_settings(config: ConfigSet) -> DaemonConfig | None:
 
     Without that file the daemon would open another database, which has none of the sessions.
     """
-    files = [path for path in config.places if path and path.is_file()]
+    files = [path for path in config.own_files if path and path.is_file()]
     relevant = [path for path in files if _may_set_database(path)]
     for path in files if relevant else ():
         try:
-            config.load_home() if path == config.places[0] else config.add(path)
+            config.load_home() if path == config.own_files[0] else config.add(path)
         except AoError:
             if path in relevant:
                 raise

@@ -275,7 +275,7 @@ class Parts:
         self.agents = Agents(core)
         own = DaemonProbes(self.foundation, self.cluster, stalls, address, tracing)
         probes = (
-            self.proofs.checkup,
+            self.proofs.health_findings,
             ForgeDoctor(self.connections, self.webhooks, address[0]).run,
             own.clock,
             own.database,

@@ -32,7 +32,7 @@ class App:
         self.state = State()
         self.state.services = services
         self.state.closing = asyncio.Event()
-        self.state.refusals = Refusals(services.audit.tell_soon)
+        self.state.refusals = Refusals(services.audit.record_in_background)
         self.state.url = url
         self.state.terminals = Counter[str]()
         self._routes: ASGIApp | None = None

@@ -10,8 +10,8 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from agent_orchestrator.errors import AoError, machine_short
-from agent_orchestrator.server.schema.problems import as_document, problem, response, unexpected
+from agent_orchestrator.errors import AoError, resource_shortage
+from agent_orchestrator.server.schema.problems import as_response, problem, response, unexpected
 
 
 def install(app: FastAPI) -> None:
@@ -27,12 +27,12 @@ async def _handle_ao_error(request: Request, error: Exception) -> Response:
     """Record a refusal and return the error's problem document."""
     assert isinstance(error, AoError)
     request.app.state.refusals.of_error(request.scope, error)
-    return as_document(error)
+    return as_response(error)
 
 
 async def _handle_os_error(request: Request, error: Exception) -> Response:
     """Report a shortage of the machine (disk, memory, files) as such; raise other errors again."""
-    shortage = machine_short(error)
+    shortage = resource_shortage(error)
     if shortage is None:
         raise error
     return await _handle_ao_error(request, shortage)

@@ -24,7 +24,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from agent_orchestrator.base.rate_limit import RateLimiter
-from agent_orchestrator.errors import AoError, Conflict, Denied, UsageError, machine_short
+from agent_orchestrator.errors import AoError, Conflict, Denied, UsageError, resource_shortage
 from agent_orchestrator.server.access.auth import is_git
 from agent_orchestrator.server.access.peers import peer_user
 from agent_orchestrator.server.access.tls import Certificate
@@ -198,7 +198,7 @@ class Servers:
                 self.started.set()
         except ExceptionGroup as errors:
             first = errors.exceptions[0]
-            raise machine_short(first) or first from None
+            raise resource_shortage(first) or first from None
         finally:
             self._remove_sockets()
 

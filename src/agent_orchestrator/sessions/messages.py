@@ -320,4 +320,4 @@ def _message_id(key: str | None) -> str:
 
 def _hide_unapproved(message: Message) -> Message:
     """Return a message as an agent may see it: a text that no person approved is replaced by the reason it is held."""
-    return replace(message, text=f"({message.reason})") if message.needs_word else message
+    return replace(message, text=f"({message.reason})") if message.needs_approval else message

@@ -65,7 +65,7 @@ class PluginListing:
 
 def _plugin_files(loaded: Loaded, projects: Projects) -> list[Path]:
     """Return the Python files that a configuration loads as plugins."""
-    surrounding = projects.config.around(loaded)
+    surrounding = projects.config.trust_context(loaded)
     return [path for path in trust.code_files(loaded, surrounding) if path.suffix == ".py"]
 
 

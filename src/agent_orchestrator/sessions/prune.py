@@ -90,7 +90,7 @@ class Prune(Part):
         """Remove links to workspaces that no longer exist."""
         for facts in self.flow.sessions.values():
             link = Path(facts.spec.link) if facts.spec.link else None
-            if link and link.is_symlink() and not link.exists() and not self.flow.elsewhere(facts.id):
+            if link and link.is_symlink() and not link.exists() and not self.flow.owner_home(facts.id):
                 if not dry_run:
                     link.unlink()
                 removed.append({"kind": "link", "what": str(link), "why": "it leads nowhere"})

@@ -39,7 +39,7 @@ class Reporting:
         """Record a report of the agent."""
         self.check(session, generation)
         if isinstance(body, e.AgentDone):
-            await self.observer.look_at_head(session)  # what it reports as done was committed before
+            await self.observer.record_head(session)  # what it reports as done was committed before
         facts = self.check(session, generation)
         key = f"{SOURCE}:{session}:{generation}:{uuid.uuid4().hex}"
         await self.flow.append(Event(body, self.flow.clock(), SOURCE, key, facts.project, session, generation))

@@ -58,22 +58,22 @@ class Views(Part):
         """Return a session's status now."""
         rules = self.flow.rules(facts.project, facts.spec.profile)
         status = derive(facts, self.clock() if now is None else now, stuck_after(rules))
-        if (home := self.flow.elsewhere(facts.id)) and not facts.stopped:
+        if (home := self.flow.owner_home(facts.id)) and not facts.stopped:
             status = replace(status, why=f"{status.why}; it lives in {home}, whose daemon is not the active one")
         return status
 
     def session(self, facts: SessionFacts) -> dict[str, Any]:
         """Return one session as JSON, always with all keys."""
-        return session_json(facts, self.status(facts), self.met(facts))
+        return session_json(facts, self.status(facts), self.conflicts_of(facts))
 
-    def met(self, facts: SessionFacts) -> Conflicts:
+    def conflicts_of(self, facts: SessionFacts) -> Conflicts:
         """Return the sessions that conflict with this one: older ones from its own facts, newer ones from theirs."""
         younger = {
-            session.id: session.collisions[facts.id]
+            session.id: session.predicted_conflicts[facts.id]
             for session in self.flow.sessions.values()
-            if facts.id in session.collisions
+            if facts.id in session.predicted_conflicts
         }
-        return {**facts.collisions, **younger}
+        return {**facts.predicted_conflicts, **younger}
 
     def body(self, project: str | None) -> bytes:
         """Return the list of all sessions, or of one project's, as JSON text."""
@@ -112,7 +112,7 @@ class Views(Part):
         if facts.limit_until:
             moments.append(facts.limit_until)
         if facts.live and facts.activity.state in IN_TURN:
-            last_report_at = max(facts.activity.at, facts.heard_at)
+            last_report_at = max(facts.activity.at, facts.last_sign_at)
             stuck_at = last_report_at + stuck_after(self.flow.rules(facts.project, facts.spec.profile))
             moments += [stuck_at, now + 60.0 - (now - last_report_at) % 60.0] if stuck_at <= now else [stuck_at]
         return min((moment for moment in moments if moment > now), default=None)
@@ -131,7 +131,7 @@ def _conflicts_by_session(sessions: Iterable[SessionFacts]) -> dict[str, dict[st
     """Return the conflicts of all sessions."""
     conflicts: dict[str, dict[str, PredictedConflict]] = {}
     for facts in sessions:
-        for other, conflict in facts.collisions.items():
+        for other, conflict in facts.predicted_conflicts.items():
             conflicts.setdefault(facts.id, {})[other] = conflict
             conflicts.setdefault(other, {})[facts.id] = conflict
     return conflicts

@@ -343,7 +343,7 @@ class Sessions(Part):
         session_ids = [
             facts.id
             for facts in self.flow.sessions.values()
-            if project in (None, facts.project) and not facts.stopped and not self.flow.elsewhere(facts.id)
+            if project in (None, facts.project) and not facts.stopped and not self.flow.owner_home(facts.id)
         ]
         return {"stopped": await asyncio.gather(*(self.stop(session, keep, key) for session in session_ids))}
 

@@ -102,7 +102,7 @@ class Site(Protocol):
         """Append a line to a file, unless it is there already."""
         ...
 
-    async def learn(self, session: str, branch: str) -> None:
+    async def make_commits_available(self, session: str, branch: str) -> None:
         """Make the commits of a branch of the main repository available in a session's workspace."""
         ...
 
@@ -198,7 +198,7 @@ class LocalSite:
         """Append a line to a file, unless it is there already."""
         append_line(path, line)
 
-    async def learn(self, session: str, branch: str) -> None:
+    async def make_commits_available(self, session: str, branch: str) -> None:
         """Do nothing: all workspaces here share the main repository's objects."""
 
     async def rescue(self, spec: WorkspaceSpec) -> Rescue:
@@ -248,7 +248,7 @@ class Sites:
 
     def of(self, facts: SessionFacts) -> Site:
         """Return the site of a session; raise `Conflict` if it needs a node and has none, `Temporary` if it belongs to another home."""
-        if home := self._flow.elsewhere(facts.id):
+        if home := self._flow.owner_home(facts.id):
             raise Temporary(f"{facts.id} lives in {home}", "it can be reached once the daemon there is the active one")
         if not facts.remote:
             return self.here

@@ -69,7 +69,7 @@ class SleepDetector(Part):
                 session.id,
             )
             for session in sessions
-            if not self.flow.elsewhere(session.id)
+            if not self.flow.owner_home(session.id)
         ]
         await self.flow.append(*events)
         self._unrecorded = 0.0

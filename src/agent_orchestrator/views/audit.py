@@ -39,11 +39,11 @@ class Audit:
         """Record an entry on behalf of the current actor, or of `actor`."""
         await self.flow.append(self._event(body, session, actor))
 
-    def tell_soon(self, body: e.Body) -> None:
+    def record_in_background(self, body: e.Body) -> None:
         """Record an entry in the background; if that fails, the daemon's log has it."""
-        self._tasks.spawn(self.try_to_tell(self._event(body, None, "")))
+        self._tasks.spawn(self.try_to_record(self._event(body, None, "")))
 
-    async def try_to_tell(self, event: Event) -> None:
+    async def try_to_record(self, event: Event) -> None:
         """Record an entry of something that is done already; a failure is only logged."""
         try:
             await self.flow.append(event)

@@ -188,9 +188,9 @@ class LiveState(Part):
             if after is None or after is before:
                 continue
             self._dirty.add(after.id)
-            conflicts_before = before.collisions if before else {}
-            if conflicts_before is not after.collisions:
-                self._dirty.update(conflicts_before.keys() | after.collisions.keys())
+            conflicts_before = before.predicted_conflicts if before else {}
+            if conflicts_before is not after.predicted_conflicts:
+                self._dirty.update(conflicts_before.keys() | after.predicted_conflicts.keys())
         if changes:
             self._flush_soon()
 
@@ -238,7 +238,7 @@ class LiveState(Part):
         previous = self._sent_sessions.get(session)
         status = self.views.status(facts, now)
         quote = self._quote_of(facts, status)
-        text = _json({**session_json(facts, status, self.views.met(facts)), "says": quote})
+        text = _json({**session_json(facts, status, self.views.conflicts_of(facts)), "says": quote})
         questions = (
             previous.questions if previous and previous.facts is facts else tuple(self.inbox.questions_of(facts))
         )
@@ -253,7 +253,7 @@ class LiveState(Part):
     def _quote_of(self, facts: SessionFacts, status: Status) -> str | None:
         """Return the agent's last line; of an agent that never reported itself, the last line of its terminal."""
         quote = agent_quote(facts, status)
-        if quote is None and facts.live and not facts.spoke:
+        if quote is None and facts.live and not facts.has_reported:
             quote = last_line(last_lines(self.home.terminal_log(facts.id), 1))
         return quote
 

@@ -23,7 +23,7 @@ FEW_INSTANCES = 64
 FEW_DESCRIPTORS, ENOUGH_DESCRIPTORS = 1024, 65536
 WARN_SHARE = 0.8
 """The part of a limit from which on its use is a warning."""
-SKEWED, FAR_OFF = 30.0, 300.0
+CLOCK_WARN_SECONDS, CLOCK_FAIL_SECONDS = 30.0, 300.0
 """Seconds that the clock may be wrong: from the first on it is a warning, from the second on signed webhooks are refused."""
 SYNCHRONISE = "synchronise the clock: timedatectl set-ntp true (Linux), sudo sntp -sS time.apple.com (macOS)"
 
@@ -156,11 +156,11 @@ def of_clock(skews: Mapping[str, float]) -> Finding:
     if not skews:
         return finding("clock", "ok", "nothing to compare it with: no forge was asked yet")
     host, worst = max(skews.items(), key=lambda item: abs(item[1]))
-    if abs(worst) < SKEWED:
-        return finding("clock", "ok", f"as {host} has it, within {SKEWED:g} s")
+    if abs(worst) < CLOCK_WARN_SECONDS:
+        return finding("clock", "ok", f"as {host} has it, within {CLOCK_WARN_SECONDS:g} s")
     direction = "behind" if worst > 0 else "ahead of"
     detail = f"{abs(worst):,.0f} s {direction} {host}"
-    if abs(worst) >= FAR_OFF:
+    if abs(worst) >= CLOCK_FAIL_SECONDS:
         return finding("clock", "failed", f"{detail}: signed webhooks are refused", SYNCHRONISE)
     return finding("clock", "warning", detail, SYNCHRONISE)
 

@@ -243,10 +243,10 @@ class SessionDetails(Part):
             *(f"It waits for {status.waiting_for}." for _ in [0] if status.waiting_for and status.name != "failed"),
             *(f"  | {line}" for line in _last_output(facts)),
             *(f"Note: {note}." for note in facts.notes),
-            *(f"Note: {note}." for note in [self.budgets.unenforced(facts)] if note),
+            *(f"Note: {note}." for note in [self.budgets.unenforced_reason(facts)] if note),
             *(
                 f"It will collide with {other} ({item.kind}): {', '.join(item.files[:MAX_FILES]) or 'in no single file'}."
-                for other, item in self.views.met(facts).items()
+                for other, item in self.views.conflicts_of(facts).items()
             ),
             *(
                 f"Rule {rule.name}: on {rule.trigger}, {rule.action}{'' if rule.auto else ' (offered to you)'}"

@@ -29,7 +29,7 @@ Labels = tuple[str, ...]
 
 
 @dataclass(slots=True)
-class Family:
+class MetricFamily:
     """All values of one metric."""
 
     name: str
@@ -63,7 +63,7 @@ class Metrics(Part):
             if isinstance(body, e.NotificationSettled):
                 self._notices[body.notifier, body.outcome] += 1
 
-    async def collect(self) -> list[Family]:
+    async def collect(self) -> list[MetricFamily]:
         """Return all metrics but those of requests, which `traffic` counts."""
         return [
             *self._fleet(),
@@ -75,7 +75,7 @@ class Metrics(Part):
 
     # -- collecting ----------------------------------------------------------------------------------------------------
 
-    def _fleet(self) -> Iterable[Family]:
+    def _fleet(self) -> Iterable[MetricFamily]:
         now, sessions = self.clock(), self.flow.sessions.values()
         by_status: Counter[Labels] = Counter()
         messages: Counter[Labels] = Counter()
@@ -86,22 +86,22 @@ class Metrics(Part):
             by_status[facts.project, status.name, status.column] += 1
             for message in facts.messages:
                 messages[(message.state,)] += 1
-            if facts.pr and facts.pr.landing:
+            if facts.pr and facts.pr.merge_request:
                 merging[(facts.project,)] += 1
             key = facts.project, facts.spec.profile or facts.spec.agent
             usage_by_agent[key] = usage_by_agent[key].plus(facts.usage)
-        yield Family("ao_build_info", "The version that runs.", ("version",), values={(__version__,): 1})
-        yield Family("ao_sessions", "Sessions.", ("project", "status", "column"), values=by_status)
-        yield Family("ao_sessions_waiting", "Sessions that wait to start.", values={(): len(waiting(sessions))})
-        yield Family("ao_messages", "Messages to agents, by what became of them.", ("state",), values=messages)
-        yield Family("ao_merge_queue_length", "Changes that are to land.", ("project",), values=merging)
+        yield MetricFamily("ao_build_info", "The version that runs.", ("version",), values={(__version__,): 1})
+        yield MetricFamily("ao_sessions", "Sessions.", ("project", "status", "column"), values=by_status)
+        yield MetricFamily("ao_sessions_waiting", "Sessions that wait to start.", values={(): len(waiting(sessions))})
+        yield MetricFamily("ao_messages", "Messages to agents, by what became of them.", ("state",), values=messages)
+        yield MetricFamily("ao_merge_queue_length", "Changes that are to land.", ("project",), values=merging)
         nodes = Counter((item.state,) for item in self.flow.home.nodes.values())
-        yield Family("ao_nodes", "Nodes of the cluster.", ("state",), values=nodes)
+        yield MetricFamily("ao_nodes", "Nodes of the cluster.", ("state",), values=nodes)
         held_count = sum(1 for item in self.flow.home.accounts.values() if item.released is None and item.until > now)
-        yield Family("ao_accounts_held", "Accounts whose limit was met and is not over.", values={(): held_count})
+        yield MetricFamily("ao_accounts_held", "Accounts whose limit was met and is not over.", values={(): held_count})
         yield from _agent_usage(usage_by_agent)
 
-    async def _effects(self) -> Iterable[Family]:
+    async def _effects(self) -> Iterable[MetricFamily]:
         now, pending = self.clock(), self.runner.pending()
         due = [row for row in pending if row.due <= now]
         oldest = 0.0
@@ -110,41 +110,43 @@ class Metrics(Part):
             cause_events = await self.flow.store.events(oldest_row.cause - 1, 1)
             oldest = max(0.0, now - max(oldest_row.due, cause_events[0].time)) if cause_events else 0.0
         return [
-            Family(
+            MetricFamily(
                 "ao_effects_pending",
                 "Effects that are recorded and not carried out yet, those of later times too.",
                 ("kind",),
                 values=Counter((row.intent.kind,) for row in pending),
             ),
-            Family("ao_effects_due", "Effects whose time has come.", values={(): len(due)}),
-            Family("ao_effects_oldest_seconds", "Age of the oldest whose time has come.", values={(): oldest}),
+            MetricFamily("ao_effects_due", "Effects whose time has come.", values={(): len(due)}),
+            MetricFamily("ao_effects_oldest_seconds", "Age of the oldest whose time has come.", values={(): oldest}),
         ]
 
-    def _counters(self) -> Iterable[Family]:
+    def _counters(self) -> Iterable[MetricFamily]:
         events = {(kind,): count for kind, count in self._events.items()}
-        yield Family("ao_events", "Events recorded since the start.", ("type",), "counter", events)
-        yield Family(
+        yield MetricFamily("ao_events", "Events recorded since the start.", ("type",), "counter", events)
+        yield MetricFamily(
             "ao_webhooks",
             "Webhooks: taken, repeated, refused.",
             ("forge", "outcome"),
             "counter",
             self.webhooks.counts,
         )
-        yield Family("ao_notifications", "Notifications settled.", ("notifier", "outcome"), "counter", self._notices)
+        yield MetricFamily(
+            "ao_notifications", "Notifications settled.", ("notifier", "outcome"), "counter", self._notices
+        )
         size = 0
         for file in (self.home.database, self.home.database.with_name(f"{self.home.database.name}-wal")):
             with contextlib.suppress(OSError):
                 size += file.stat().st_size
-        yield Family("ao_database_bytes", "The database's files in this home.", values={(): size})
+        yield MetricFamily("ao_database_bytes", "The database's files in this home.", values={(): size})
 
-    def _loop_stalls(self) -> Iterable[Family]:
+    def _loop_stalls(self) -> Iterable[MetricFamily]:
         stalls = self.stalls
         counts = {("work",): stalls.work, ("wait",): stalls.waits}
-        yield Family("ao_loop_stalls", "Turns of the event loop above 50 ms.", ("by",), "counter", counts)
-        yield Family("ao_loop_stalled_seconds", "How long these took.", (), "counter", {(): stalls.seconds})
-        yield Family("ao_loop_longest_stall_seconds", "The longest of them.", values={(): stalls.longest})
+        yield MetricFamily("ao_loop_stalls", "Turns of the event loop above 50 ms.", ("by",), "counter", counts)
+        yield MetricFamily("ao_loop_stalled_seconds", "How long these took.", (), "counter", {(): stalls.seconds})
+        yield MetricFamily("ao_loop_longest_stall_seconds", "The longest of them.", values={(): stalls.longest})
 
-    def _forge_requests(self) -> Iterable[Family]:
+    def _forge_requests(self) -> Iterable[MetricFamily]:
         from agent_orchestrator.plugins.forges.shared.http import shared_clients
 
         requests: Counter[Labels] = Counter()
@@ -157,15 +159,17 @@ class Metrics(Part):
                 key = http.speaker.name, row.resource
                 remaining[key] = min(row.remaining, remaining.get(key, row.remaining))
                 limits[key] = max(row.limit, limits.get(key, row.limit))
-        yield Family(
+        yield MetricFamily(
             "ao_forge_requests", "Requests to forges and trackers.", ("forge", "status"), "counter", dict(requests)
         )
         label_names = ("forge", "resource")
-        yield Family("ao_forge_budget_remaining", "Requests that a forge still grants.", label_names, values=remaining)
-        yield Family("ao_forge_budget_limit", "Requests that a forge grants at all.", label_names, values=limits)
+        yield MetricFamily(
+            "ao_forge_budget_remaining", "Requests that a forge still grants.", label_names, values=remaining
+        )
+        yield MetricFamily("ao_forge_budget_limit", "Requests that a forge grants at all.", label_names, values=limits)
 
 
-def _agent_usage(usage_by_agent: Mapping[Labels, Usage]) -> Iterable[Family]:
+def _agent_usage(usage_by_agent: Mapping[Labels, Usage]) -> Iterable[MetricFamily]:
     """Return tokens and dollars that agents used, by project and by agent or profile."""
     tokens: dict[Labels, float] = {}
     dollars: dict[Labels, float] = {}
@@ -179,5 +183,5 @@ def _agent_usage(usage_by_agent: Mapping[Labels, Usage]) -> Iterable[Family]:
         tokens |= {(*key, kind): count for kind, count in kinds.items()}
         if usage.usd is not None:
             dollars[key] = usage.usd
-    yield Family("ao_agent_tokens", "Tokens that agents used.", ("project", "agent", "kind"), "counter", tokens)
-    yield Family("ao_agent_dollars", "What agents used, in US dollars.", ("project", "agent"), "counter", dollars)
+    yield MetricFamily("ao_agent_tokens", "Tokens that agents used.", ("project", "agent", "kind"), "counter", tokens)
+    yield MetricFamily("ao_agent_dollars", "What agents used, in US dollars.", ("project", "agent"), "counter", dollars)

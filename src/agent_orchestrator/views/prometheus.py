@@ -8,14 +8,14 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from agent_orchestrator.views.metrics import Family
+from agent_orchestrator.views.metrics import MetricFamily
 from agent_orchestrator.views.traffic import BOUNDS, Traffic
 
 
 class _CollectedMetrics(Collector):
     """The collected metrics, as a collector for a registry."""
 
-    def __init__(self, families: Sequence[Family], traffic: Traffic) -> None:
+    def __init__(self, families: Sequence[MetricFamily], traffic: Traffic) -> None:
         self._families, self._traffic = families, traffic
 
     def collect(self) -> Iterable[Metric]:
@@ -23,7 +23,7 @@ class _CollectedMetrics(Collector):
         yield from _requests(self._traffic)
 
 
-def render(families: Sequence[Family], traffic: Traffic) -> bytes:
+def render(families: Sequence[MetricFamily], traffic: Traffic) -> bytes:
     """Return all metrics, including those of the daemon's process."""
     registry = CollectorRegistry()
     registry.register(_CollectedMetrics(families, traffic))
@@ -31,7 +31,7 @@ def render(families: Sequence[Family], traffic: Traffic) -> bytes:
     return generate_latest(registry)
 
 
-def _metric(family: Family) -> Metric:
+def _metric(family: MetricFamily) -> Metric:
     family_type = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
     metric = family_type(family.name, family.help, labels=family.labels)
     for labels, value in sorted(family.values.items()):

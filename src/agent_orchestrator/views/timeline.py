@@ -518,7 +518,7 @@ def _progress_parts(
 
 
 def _message_parts(message: Message, noun: str, hour: Callable[[float], str]) -> list[str]:
-    if message.needs_word and message.pending:
+    if message.needs_approval and message.pending:
         return [f"{noun} held for your word"]
     if message.state == "failed" and message.delivered_at is not None:
         return [f"{noun} sent {hour(message.delivered_at)}, but {message.reason}"]

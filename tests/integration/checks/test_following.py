@@ -10,7 +10,7 @@ import pytest
 
 from agent_orchestrator.base.files.watch import Watch
 from agent_orchestrator.changes.checks.log import Log
-from agent_orchestrator.changes.checks.log_tail import AGAIN, follow
+from agent_orchestrator.changes.checks.log_tail import RERUN_NOTICE, follow
 from agent_orchestrator.changes.checks.spec import Limits
 from agent_orchestrator.protocols import Report
 
@@ -90,7 +90,7 @@ async def test_the_second_run_follows_the_first_and_nothing_of_either_is_missed(
     first.close()
     with log_of(path) as second:  # before the follower had a chance to look
         second.write(b"second run, which is longer\n")
-    assert await follower.end() == b"first run\n" + AGAIN + b"second run, which is longer\n"
+    assert await follower.end() == b"first run\n" + RERUN_NOTICE + b"second run, which is longer\n"
 
 
 async def test_output_that_is_held_back_comes_with_the_end(tmp_path: Path, watch: Watch) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.changes.conflicts import Branch, Outlook
+from agent_orchestrator.changes.conflicts import Branch, RepositoryPrediction
 from agent_orchestrator.changes.conflicts.compare import Comparison
 from agent_orchestrator.changes.conflicts.snapshot import Snapshots
 from agent_orchestrator.errors import Missing, Temporary
@@ -49,7 +49,7 @@ class Here:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.repo = make_repository(root / "repo", FILES)
-        self.outlook = Outlook(LocalHost(), self.repo / ".git", root / "work")
+        self.outlook = RepositoryPrediction(LocalHost(), self.repo / ".git", root / "work")
         self.branches: dict[str, Branch] = {}
 
     def session(self, name: str, files: Mapping[str, str | bytes | None], *, commit: bool = True) -> Path:

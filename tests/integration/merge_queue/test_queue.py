@@ -88,7 +88,7 @@ class Stage:
 
     def state(self, name: str) -> str:
         pr = self.flow.sessions[f"app-{name}"].pr
-        return "landing" if pr and pr.landing else pr.state if pr else ""
+        return "landing" if pr and pr.merge_request else pr.state if pr else ""
 
     async def until(self, holds: Callable[[], object]) -> None:
         async with asyncio.timeout(60):

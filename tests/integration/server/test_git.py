@@ -62,7 +62,7 @@ class Place:
 
     def token(self, session: str = SESSION, generation: int = 1) -> str:
         """Of the session's node."""
-        return self.world.services.tokens.for_saving(session, generation)
+        return self.world.services.tokens.for_upload(session, generation)
 
     @property
     def url(self) -> str:
@@ -346,7 +346,7 @@ async def test_the_right_is_asked_for_until_the_last_moment(place: Place, over_a
         yield push
 
     answer = receive_push(
-        Git(LocalHost(), place.repo), Rights(SESSION, place.repo, still, saves=True), Source(pieces())
+        Git(LocalHost(), place.repo), Rights(SESSION, place.repo, still, is_node=True), Source(pieces())
     )
     said = b"".join([piece async for piece in answer])
     assert (f"ok {OWN}".encode() in said, OWN in place.refs()) == (lands, lands)

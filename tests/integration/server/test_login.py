@@ -180,25 +180,25 @@ async def test_of_one_address_each_user_is_counted_by_himself(world: World) -> N
     logins = world.services.logins
     for _ in range(FAILURES):
         with pytest.raises(InvalidLogin):
-            logins.enter("127.0.0.1", code=None, token="aot_0.x", user=1001)
+            logins.sign_in("127.0.0.1", code=None, token="aot_0.x", user=1001)
     with pytest.raises(TooManyFailures):
-        logins.enter("127.0.0.1", code=None, token="aot_0.x", user=1001)
+        logins.sign_in("127.0.0.1", code=None, token="aot_0.x", user=1001)
     for user in (1000, None):
         with pytest.raises(InvalidLogin):
-            logins.enter("127.0.0.1", code=None, token="aot_0.x", user=user)
+            logins.sign_in("127.0.0.1", code=None, token="aot_0.x", user=user)
 
 
 async def test_whoever_has_many_addresses_beside_each_other_guesses_no_more_often(world: World) -> None:
     logins = world.services.logins
     for number in range(FAILURES):
         with pytest.raises(InvalidLogin):
-            logins.enter(f"2001:db8::{number}", code=None, token="aot_0.x")
+            logins.sign_in(f"2001:db8::{number}", code=None, token="aot_0.x")
     for peer in ("2001:db8::ffff:1", "2001:db8:0:0:1:2:3:4"):
         with pytest.raises(TooManyFailures):
-            logins.enter(peer, code=None, token="aot_0.x")
+            logins.sign_in(peer, code=None, token="aot_0.x")
     for peer in ("2001:db8:0:1::1", "::ffff:10.0.0.1", "10.0.0.2"):
         with pytest.raises(InvalidLogin):
-            logins.enter(peer, code=None, token="aot_0.x")
+            logins.sign_in(peer, code=None, token="aot_0.x")
 
 
 async def test_strangers_have_us_keep_only_so_many_bodies_and_nobody_from_signing_in(world: World) -> None:
@@ -340,7 +340,7 @@ async def test_an_agents_token_says_who_it_is(world: World) -> None:
 
 async def test_a_nodes_token_signs_nobody_in(world: World) -> None:
     tokens = world.services.tokens
-    of_session = tokens.for_session("app-fix", 1), tokens.for_saving("app-fix", 1)
+    of_session = tokens.for_session("app-fix", 1), tokens.for_upload("app-fix", 1)
     for token in (tokens.for_node("n1"), tokens.new_node("n2")[1], *of_session):
         answer = await enter(world, token=token)
         assert (answer.status, "set-cookie" in answer.headers) == (401, False), answer.body

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.changes.conflicts import Branch, Outlook
+from agent_orchestrator.changes.conflicts import Branch, RepositoryPrediction
 from agent_orchestrator.core.facts import Workspace
 from agent_orchestrator.core.fold.sessions import reduce
 from agent_orchestrator.errors import Conflict, NotFound
@@ -147,7 +147,7 @@ async def test_who_collides(here: Here, when: str, tmp_path: Path) -> None:
         Branch("x", "main", here.head, start, here.place),
         Branch("other", "main", git(here.repo, "rev-parse", "other"), start, tmp_path / "other", 1.0),
     ]
-    outlook = Outlook(here.host, here.repo / ".git", tmp_path / "work")
+    outlook = RepositoryPrediction(here.host, here.repo / ".git", tmp_path / "work")
     assert len(await outlook.look(branches, ())) == 1
 
     async def look() -> Any:

@@ -78,7 +78,7 @@ def test_facts_from_a_wrong_clock_are_outdated_by_the_next_report() -> None:
     assert stuck is not None and stuck.activity.state == "active"
     back = reduce(facts, Event(e.ClockSetBack(year), 100.0, "daemon", "k6", "app", "app-1", seq=6))
     assert back is not None
-    assert (back.limit_until, back.updated_at, back.heard_at) == (100.0, 100.0, 100.0)
+    assert (back.limit_until, back.updated_at, back.last_sign_at) == (100.0, 100.0, 100.0)
     assert back.messages[0].at == back.messages[0].delivered_at == 100.0
     after = reduce(back, idle)
     assert after is not None and after.activity.state == "idle"

@@ -107,7 +107,7 @@ class _Waiting:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return which object waits, with a short settling time."""
     for module in (sessions, fleets):
-        monkeypatch.setattr(module, "SETTLES", 0.02)
+        monkeypatch.setattr(module, "SETTLE_SECONDS", 0.02)
     return str(request.param)
 
 
@@ -131,12 +131,12 @@ async def test_a_session_whose_messages_were_read_is_idle(way: str, states: tupl
 
 async def test_an_unread_message_is_awaited_for_a_limited_time(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (sessions, fleets):
-        monkeypatch.setattr(module, "TAKEN_UP_WITHIN", 0.1)
+        monkeypatch.setattr(module, "ACKNOWLEDGE_TIMEOUT", 0.1)
     await _Waiting("acknowledged", "delivered").idle(way, 60.0)
 
 
 async def test_a_handlers_message_counts_before_its_event_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleets, "SETTLES", 0.02)
+    monkeypatch.setattr(fleets, "SETTLE_SECONDS", 0.02)
     daemon = _Waiting()
     fleet = Fleet(cast("Link", daemon), "app", 0)
 

@@ -63,7 +63,7 @@ def test_the_first_run_sample_has_its_project_and_rules(tmp_path: Path) -> None:
     assert (project.runtime, project.agent, project.workspace) == ("tmux", "claude-code", "worktree")
     assert project.routing["urgent"] == ("desktop",)
     daemon = configs.daemon
-    assert (daemon.port, daemon.port_given, daemon.power.prevent_idle_sleep) == (3000, True, True)
+    assert (daemon.port, daemon.is_port_set, daemon.power.prevent_idle_sleep) == (3000, True, True)
     rules = {rule.name: rule for rule in configs.rules("my-app")}
     assert (rules["approved-and-green"].auto, rules["approved-and-green"].action) == (False, "notify")
     assert rules["changes-requested"].escalate_after_seconds == 1800.0

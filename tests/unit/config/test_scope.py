@@ -147,13 +147,13 @@ def test_settings_of_the_daemon_count_in_its_own_files_only(world: World) -> Non
     assert len(other.warnings) == 1
     assert "port, power count only in" in other.warnings[0]
     daemon = configs.daemon
-    assert (daemon.port, daemon.port_given, daemon.host, daemon.power.prevent_idle_sleep) == (
+    assert (daemon.port, daemon.is_port_set, daemon.host, daemon.power.prevent_idle_sleep) == (
         5000,
         True,
         "0.0.0.0",
         True,
     )
-    assert (world.configs.daemon.port, world.configs.daemon.port_given) == (3000, False)
+    assert (world.configs.daemon.port, world.configs.daemon.is_port_set) == (3000, False)
 
 
 def test_a_project_belongs_to_one_file(world: World) -> None:

@@ -49,7 +49,7 @@ def test_every_status_is_defined_has_evidence_and_is_working_only_with_a_live_ag
         assert facts.live
     if status.name == "working":
         assert facts.activity.state in ("active", "retrying")
-        assert now - max(facts.activity.at, facts.heard_at) < STUCK_AFTER
+        assert now - max(facts.activity.at, facts.last_sign_at) < STUCK_AFTER
     if facts.stopped:
         assert status.name == "stopped"
     if facts.failure and not facts.stopped:
@@ -78,7 +78,7 @@ def test_one_lifecycle_step_at_a_time_each_under_its_own_key(sequence: list[Even
                 assert not facts.live and intent.generation == facts.generation + 1
             if intent.kind == "deliver":
                 assert intent.args["message"] == next(
-                    message.id for message in facts.messages if message.pending and not message.needs_word
+                    message.id for message in facts.messages if message.pending and not message.needs_approval
                 )
         if facts.stopped:
             assert intents == []

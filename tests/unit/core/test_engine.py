@@ -409,7 +409,7 @@ async def test_a_merge_that_fails_for_good_is_refused_with_its_error(world: Worl
     await world.flow.append(*(world.event(body) for body in opened))
     await world.settle()
     pr = world.flow.sessions[SESSION].pr
-    assert pr is not None and pr.landing is None and "IndexError" in (pr.refused or "")
+    assert pr is not None and pr.merge_request is None and "IndexError" in (pr.refused or "")
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,8 @@ def test_only_checks_without_unexplained_failures_are_green(
     run: CheckRun, green: bool, failing: bool, red: bool
 ) -> None:
     pr = PullRequest(1, "x", "main", checks={"t": run}, settled=HEAD)
-    assert (pr.green(HEAD), bool(pr.failing(HEAD)), bool(pr.red(HEAD))) == (green, failing, red)
-    assert not pr.green("c2"), "of another commit nothing is known"
+    assert (pr.is_green(HEAD), bool(pr.failing(HEAD)), bool(pr.blocking_checks(HEAD))) == (green, failing, red)
+    assert not pr.is_green("c2"), "of another commit nothing is known"
 
 
 @pytest.mark.parametrize(

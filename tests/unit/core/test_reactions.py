@@ -314,8 +314,8 @@ def test_an_agents_approval_withdraws_only_its_own_objection(reviews: list[Revie
 
 def test_a_review_of_a_person_is_recognized() -> None:
     pr = PullRequest(1, "x", "main", reviews=(review("changes_requested", "agent", False, "r"),))
-    assert not pr.seen_by_person
-    assert replace(pr, reviews=(*pr.reviews, review("commented"))).seen_by_person
+    assert not pr.is_reviewed_by_person
+    assert replace(pr, reviews=(*pr.reviews, review("commented"))).is_reviewed_by_person
 
 
 @pytest.mark.parametrize(

@@ -70,14 +70,14 @@ async def test_intents_of_another_home_wait_for_that_home() -> None:
     await here.rest()
     here.time.advance(400.0)
     await here.rest()
-    assert here.done == [] and here.flow.elsewhere(SESSION) == "two:/ao"
+    assert here.done == [] and here.flow.owner_home(SESSION) == "two:/ao"
     assert [row.intent.kind for row in await store.pending()] == ["prepare"]
     await here.runner.drain()
     await here.flow.stop()
     there = Scene(store.clone(), "two:/ao")
     await there.start()
     await there.rest()
-    assert len(there.done) == 1 and there.flow.elsewhere(SESSION) == ""
+    assert len(there.done) == 1 and there.flow.owner_home(SESSION) == ""
     await there.runner.drain()
     await there.flow.stop()
 

@@ -42,4 +42,4 @@ def test_a_comparison_with_the_old_base_does_not_count_for_the_new_one() -> None
     assert derive(facts, 1002.0).name != "conflicted" and facts.base == "main"
     assert facts.pr is not None and facts.pr.base == "main" and facts.pr.mergeable("c1", "l1") == "unknown"
     moved = session_after(LOWER_MERGED, e.HeadMoved("c2"), e.BranchRebased("b1"))
-    assert moved.below is None and moved.place is not None and moved.place.base_commit == "b1"
+    assert moved.old_base_commit is None and moved.place is not None and moved.place.base_commit == "b1"

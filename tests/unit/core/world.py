@@ -203,7 +203,7 @@ class World:
         return {
             "prepare": Effect(self.prepare, fatal="preparing"),
             "launch": Effect(self.launch, fatal="launching"),
-            "deliver": Effect(self.deliver, ambiguous=True, even_if_stale=True),
+            "deliver": Effect(self.deliver, record_attempt_first=True, finish_if_started=True),
             "stop": Effect(self.stop, fatal="stopping"),
             "clean-up": Effect(self.clean_up, fatal="cleaning up"),
         }

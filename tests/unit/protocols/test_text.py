@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_orchestrator.changes.checks.summary import plain
+from agent_orchestrator.changes.checks.summary import strip_escapes
 from agent_orchestrator.cli import out
 from agent_orchestrator.core.events import MessageQueued
 from agent_orchestrator.errors import UsageError
@@ -41,7 +41,12 @@ def test_every_text_of_a_forge_is_cleaned(name: str) -> None:
     texts += [PullReview("1", "commented", who, text, "h", 0.0).body, PullComment("1", text, who, 0.0).body]
     issue = Issue("1", text, text, text, labels=(text,), assignee=text, author=who, attachments=(text,))
     texts += [issue.title, issue.body, issue.url or "", *issue.labels, issue.assignee or "", *issue.attachments]
-    texts += [TrackerComment("1", who, text, 0.0).body, MessageQueued("m", text).text, plain(text), out.clean(text)]
+    texts += [
+        TrackerComment("1", who, text, 0.0).body,
+        MessageQueued("m", text).text,
+        strip_escapes(text),
+        out.clean(text),
+    ]
     assert [text_field for text_field in texts if control_characters(text_field)] == []
     assert not [
         text_field
@@ -61,7 +66,11 @@ def test_a_very_long_text_is_cut() -> None:
 
 @given(st.text())
 def test_cleaned_text_has_no_control_characters(text: str) -> None:
-    for cleaned in (clean_text(text), out.clean(clean_text(text)), plain(text).encode(errors="replace").decode()):
+    for cleaned in (
+        clean_text(text),
+        out.clean(clean_text(text)),
+        strip_escapes(text).encode(errors="replace").decode(),
+    ):
         assert control_characters(cleaned) == []
     assert clean_text(clean_text(text)) == clean_text(text)
     line = one_line(text)

@@ -54,7 +54,7 @@ def test_a_sessions_token_names_its_session_and_cannot_be_bent(home: Home) -> No
 
 def test_an_agents_token_is_not_its_nodes(home: Home) -> None:
     tokens = Tokens(home)
-    agents, nodes = tokens.for_session("app-fix", 3), tokens.for_saving("app-fix", 3)
+    agents, nodes = tokens.for_session("app-fix", 3), tokens.for_upload("app-fix", 3)
     assert tokens.check(nodes) == Identity("saver", session="app-fix", generation=3)
     assert tokens.check(agents.replace("aos_", "aow_")) is None and tokens.check(nodes.replace("aow_", "aos_")) is None
     assert tokens.check(nodes.replace(".3.", ".4.")) is None
@@ -63,9 +63,9 @@ def test_an_agents_token_is_not_its_nodes(home: Home) -> None:
 def test_what_is_signed_for_one_purpose_serves_no_other(home: Home) -> None:
     tokens = Tokens(home)
     made = {
-        "saving": tokens.for_saving("app-fix", 1).removeprefix("aow_"),
+        "saving": tokens.for_upload("app-fix", 1).removeprefix("aow_"),
         "node": tokens.for_node("app-fix.1").removeprefix("aon_"),
-        "page": f"app-fix.1.{tokens.page_of('app-fix.1')}",
+        "page": f"app-fix.1.{tokens.page_proof('app-fix.1')}",
         "answer": f"app-fix.1.{tokens.seal('app-fix.1')}",
     }
     for purpose, rest in made.items():

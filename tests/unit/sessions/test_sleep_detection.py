@@ -44,7 +44,7 @@ class Asleep(World):
 
     async def silence(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         facts = self.flow.sessions[intent.session]
-        heard = max(facts.activity.at, facts.heard_at)
+        heard = max(facts.activity.at, facts.last_sign_at)
         if self.time.now < heard + STUCK_AFTER:
             raise RetryLater(heard + STUCK_AFTER - self.time.now)
         raise RetryLater(STUCK_AFTER, self.event(e.TimerDue("silence"), f"silent:{heard}", facts.generation))

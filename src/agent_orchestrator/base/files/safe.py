@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from agent_orchestrator.errors import machine_short
+from agent_orchestrator.errors import resource_shortage
 
 MAX_FILE_BYTES = 16 << 20
 """Maximum bytes of a file, where the caller gives no other limit."""
@@ -196,7 +196,7 @@ def copy_tree_limited(source: Path, target: Path, room: int, most: int) -> list[
                 copy_regular_file(source_path, target_path, room)
                 room -= status.st_size
         except OSError as error:
-            if machine_short(error):
+            if resource_shortage(error):
                 raise
             left_out.append(source_path)
     return left_out

@@ -386,7 +386,7 @@ class Git:
             "reset", "--quiet", "--hard", "--no-recurse-submodules", config=settings, env=env, timeout=LONG_TIMEOUT
         )
 
-    async def narrow(self, folders: Sequence[str]) -> None:
+    async def set_sparse_folders(self, folders: Sequence[str]) -> None:
         """Restrict a checkout that is still empty to these folders and the files directly in their parent folders."""
         layout = await self.layout()
         assert layout is not None
@@ -430,7 +430,9 @@ class Git:
         options = ("--quiet", "--no-verify", "--no-recurse-submodules", lease)
         await self.run("push", *options, "--end-of-options", url, target, env=env, timeout=timeout)
 
-    async def push_removal(self, url: str, branch: str, commit: str, *, env: Mapping[str, str], timeout: float) -> None:
+    async def delete_remote_branch(
+        self, url: str, branch: str, commit: str, *, env: Mapping[str, str], timeout: float
+    ) -> None:
         """Delete a remote branch, if it is still at this commit."""
         lease = f"--force-with-lease=refs/heads/{branch}:{commit}"
         options = ("--quiet", "--no-verify", "--no-recurse-submodules", lease)
@@ -470,11 +472,11 @@ class Git:
         included.
         """
         options = {"patch": ("--patch", "--binary"), "stat": ("--stat=120",), "name-status": ("--name-status",)}[form]
-        async with self.comparing(base, head) as compare:
+        async with self.comparison(base, head) as compare:
             return (await compare("-M", *options)).text
 
     @asynccontextmanager
-    async def comparing(self, base: str, head: str | None) -> AsyncIterator[Callable[..., Awaitable[Completed]]]:
+    async def comparison(self, base: str, head: str | None) -> AsyncIterator[Callable[..., Awaitable[Completed]]]:
         """Yield a function that returns the same comparison in several forms: `compare(*options, paths=…, most=…)`."""
         fixed_options = ("--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/")
         env: dict[str, str] = {}

@@ -53,7 +53,7 @@ class _Entry:
 
 async def render_change(git: Git, base: str, head: str | None) -> RenderedChange:
     """Return what changed since `head` left `base`; without `head`, up to the current files."""
-    async with git.comparing(base, head) as compare:
+    async with git.comparison(base, head) as compare:
         entries = list(_parse_raw((await compare("--raw", "-z", "--no-abbrev", "--no-renames")).out))
         large = await _find_large_files(git, entries)
         if len(large) > _NAMED:

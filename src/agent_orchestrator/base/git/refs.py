@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from agent_orchestrator.base.files.safe import open_folder, open_regular_file, parts_of, read_regular_file
-from agent_orchestrator.errors import Conflict, machine_short
+from agent_orchestrator.errors import Conflict, resource_shortage
 
 MAX_FILE_BYTES = 1 << 20
 """Maximum bytes of a file of Git's that we read, other than the list of packed refs."""
@@ -106,7 +106,7 @@ def _read_bytes(path: Path, longest: int) -> bytes:
     try:
         return read_regular_file(path, longest)
     except OSError as error:
-        raise machine_short(error) or error from None
+        raise resource_shortage(error) or error from None
 
 
 def _is_ref(name: str) -> bool:
@@ -208,7 +208,7 @@ def _files_below(common: Path, below: str) -> list[str]:
                         raise _unexpected_contents(common / below, f"more than {_MOST} files in it")
                     _sort_entry(entry, f"{name}/{entry.name}", folders, files)
         except OSError as error:
-            if shortage := machine_short(error):
+            if shortage := resource_shortage(error):
                 raise shortage from None
             if (common / name).is_symlink() and os.path.isdir(common / name):  # noqa: PTH112 - never raises
                 raise _unexpected_contents(common / name, "become a symlink") from None
@@ -305,7 +305,7 @@ def _open_packed_refs(git_dir: Path) -> Iterator[_PackedRefs]:
         try:
             packed_refs = _PackedRefs(stack.enter_context(open_regular_file(_common_folder(git_dir) / "packed-refs")))
         except OSError as error:
-            if shortage := machine_short(error):
+            if shortage := resource_shortage(error):
                 raise shortage from None
             packed_refs = _PackedRefs(None)
         yield packed_refs
@@ -328,7 +328,7 @@ def worktree_path(entry: Path) -> str | None:
         pointer = read_regular_file(entry / "gitdir", _LONGEST_POINTER).decode(errors="surrogateescape").strip()
         return os.path.realpath((entry / pointer).parent)
     except OSError as error:
-        if shortage := machine_short(error):
+        if shortage := resource_shortage(error):
             raise shortage from None
         return None
     except ValueError:  # a null byte, which no path contains

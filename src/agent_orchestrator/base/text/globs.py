@@ -25,12 +25,12 @@ _STARS = re.compile(r"\*+")
 _TOKEN = re.compile(r"\*+|\?|\[[^/][^\]/]*\]|.", re.DOTALL)
 
 
-def covers(pattern: str, path: str) -> bool:
+def matches(pattern: str, path: str) -> bool:
     """Return whether a path matches a pattern."""
     return _compile(pattern).match(path) is not None
 
 
-def covered(patterns: Iterable[str], paths: Iterable[str]) -> frozenset[str]:
+def matching_paths(patterns: Iterable[str], paths: Iterable[str]) -> frozenset[str]:
     """Return those paths that match any of the patterns."""
     matches: set[str] = set()
     unmatched = set(paths)
@@ -51,7 +51,7 @@ def has_wildcard(text: str) -> bool:
     return any(character in text for character in "*?[")
 
 
-def folders(path: str) -> list[str]:
+def parent_folders(path: str) -> list[str]:
     """Return the folders around a path, the innermost last; of a very deep path only the outer ones."""
     slashes = islice(_SLASHES.finditer(path.rstrip("/")), MAX_PARENT_FOLDERS)
     return [path[: slash.start()] for slash in slashes if slash.start()]

@@ -121,7 +121,7 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """Return the text with secrets replaced; the same object if there are none."""
-        if not self.suspects(text.encode(errors="surrogatepass")):
+        if not self.may_contain_secret(text.encode(errors="surrogatepass")):
             return text
         clean = text
         for spelling, name in self._forms:
@@ -131,7 +131,7 @@ class Redactor:
 
     def data(self, data: bytes) -> bytes:
         """Return the bytes with secrets replaced; bytes that are not valid text stay as they are."""
-        if not self.suspects(data):
+        if not self.may_contain_secret(data):
             return data
         text = data.decode(errors="surrogateescape")
         clean = self.text(text)
@@ -141,11 +141,11 @@ class Redactor:
         """Return a dataclass or JSON data with secrets replaced in every text, except below the names in `keep`. Keys stay."""
         texts: list[str] = []
         collect_texts(value, keep, texts)
-        if not texts or not self.suspects("\n".join(texts).encode(errors="surrogatepass")):
+        if not texts or not self.may_contain_secret("\n".join(texts).encode(errors="surrogatepass")):
             return value
         return map_texts(value, self.text, keep)
 
-    def suspects(self, data: bytes) -> bool:
+    def may_contain_secret(self, data: bytes) -> bool:
         """Return whether the data may contain a secret; fast, and false in most cases."""
         if any(spelling in data for spelling in self._short):
             return True
@@ -202,7 +202,9 @@ class TerminalRedactor:
         start, buffer = len(self._released), self._released + self._held + data
         visible = _SEQUENCE.sub(b"", buffer) if b"\x1b" in buffer else buffer
         flat = visible.replace(b"\r", b"").replace(b"\n", b"")
-        is_suspect = self._redactor.suspects(flat) or (flat != visible and self._redactor.suspects(visible))
+        is_suspect = self._redactor.may_contain_secret(flat) or (
+            flat != visible and self._redactor.may_contain_secret(visible)
+        )
         ranges = [*self._find_known(flat)] if is_suspect else []
         tokens = [*find_tokens(visible)] if is_suspect else []
         keys = [*KEY_ON_TERMINAL.finditer(visible)] if is_suspect else []

@@ -9,7 +9,7 @@ compare a change with its base branch; `proof.py` proves that a project's config
     $AO_HOME/checks/work/<project>/<digest>-<n>/                  a checkout: `tree/`, with our own files next to it
 """
 
-from agent_orchestrator.changes.checks.assessment import Assessment, assess, judge
+from agent_orchestrator.changes.checks.assessment import Assessment, assess, compare_with_base
 from agent_orchestrator.changes.checks.log_tail import follow
 from agent_orchestrator.changes.checks.outcome import TestCounts
 from agent_orchestrator.changes.checks.ownership import owned_failures
@@ -25,7 +25,7 @@ __all__ = [
     "Result",
     "TestCounts",
     "assess",
+    "compare_with_base",
     "follow",
-    "judge",
     "owned_failures",
 ]

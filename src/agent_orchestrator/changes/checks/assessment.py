@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from agent_orchestrator.changes.checks.outcome import WHOLE, Comparison, Outcome, compare
+from agent_orchestrator.changes.checks.outcome import WHOLE_OUTPUT, Comparison, Outcome, compare
 from agent_orchestrator.changes.checks.ownership import owned_failures
 from agent_orchestrator.changes.checks.results import Result
 from agent_orchestrator.changes.checks.runner import Checks, Started
@@ -75,17 +75,17 @@ async def assess(
 ) -> Assessment:
     """Run a check on a change on top of the commit `base` and assess it. Raises what `Checks.verdict` raises."""
     result = await checks.verdict(spec, started=started, doubted=doubted)
-    return await judge(checks, spec, result, base)
+    return await compare_with_base(checks, spec, result, base)
 
 
-async def judge(
+async def compare_with_base(
     checks: Checks, spec: CheckSpec, result: Result, base: str | None, branch_point: str | None = None
 ) -> Assessment:
     """Compare a change's result with the commit `base` and with the branch point, where the branch left the base.
 
     Runs the check on those commits if their results are not stored. Raises what `Checks.verdict` raises.
     """
-    if spec.own or base is None or result.state in ("cancelled", "timed_out"):
+    if spec.never_compared or base is None or result.state in ("cancelled", "timed_out"):
         return Assessment(result.state, result, new=result.outcome.failures)
     fork = branch_point or base
     if result.state in _PASSED_STATES:
@@ -135,7 +135,7 @@ async def _assess_failed(checks: Checks, spec: CheckSpec, result: Result, base: 
     reason = ""
     if not new and not result.outcome.executed and not base_result.outcome.executed and runs_tests(spec.command):
         reason = f"no test was run, here or on {spec.base or 'the base'}"
-        if all(name.startswith(WHOLE) for name in known):
+        if all(name.startswith(WHOLE_OUTPUT) for name in known):
             failure_text = "".join(known.values())  # the same text in every session, so that all share one notification
             return Assessment("not_set_up", result, reason=f"{reason} ({stable_text(failure_text)[:_LONGEST_REASON]})")
     if not new and result.outcome.none_passes and base_result.outcome.none_passes:

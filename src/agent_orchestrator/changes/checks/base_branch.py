@@ -22,7 +22,7 @@ from agent_orchestrator.sessions.part import Core, Part
 
 log = structlog.get_logger()
 
-Colour = Literal["green", "red", "running", "unknown"]
+State = Literal["green", "red", "running", "unknown"]
 
 _RELEVANT_EVENTS = (
     e.PrOpened,
@@ -39,7 +39,7 @@ _RELEVANT_EVENTS = (
 class BaseState:
     """Whether a base branch is good, and which of its checks fail."""
 
-    name: Colour = "unknown"
+    name: State = "unknown"
     failing: tuple[str, ...] = ()
 
 

@@ -43,7 +43,7 @@ SetUp = Callable[[Path], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ResolvedCommit:
     """The commit of a check, resolved in the repository."""
 
     git: Git
@@ -66,20 +66,20 @@ class SetUpAt:
 class Checkout:
     """A folder for one check at a time: `tree` contains the commit; our own files are next to it."""
 
-    beside: Path
+    folder: Path
 
     @property
     def tree(self) -> Path:
         """The folder in which the check runs."""
-        return self.beside / "tree"
+        return self.folder / "tree"
 
     @property
     def pytest_report(self) -> Path:
         """The file to which pytest writes its report for us."""
-        return self.beside / "pytest.xml"
+        return self.folder / "pytest.xml"
 
 
-async def find(host: Host, spec: CheckSpec) -> Asked:
+async def resolve_commit(host: Host, spec: CheckSpec) -> ResolvedCommit:
     """Resolve a check's commit and what its set-up depends on. Raises `NotFound`."""
     git = Git(host, spec.repo)
     layout = await git.layout()
@@ -95,7 +95,9 @@ async def find(host: Host, spec: CheckSpec) -> Asked:
         raise NotFound(
             f"{spec.repo} has no commit {spec.commit!r}", "it may have been collected; check the branch's head"
         )
-    return Asked(git, layout, object_ids[0], object_ids[1], await _set_up_digest(spec, git, layout, object_ids[1]))
+    return ResolvedCommit(
+        git, layout, object_ids[0], object_ids[1], await _set_up_digest(spec, git, layout, object_ids[1])
+    )
 
 
 async def _set_up_digest(spec: CheckSpec, git: Git, layout: Layout, tree: str) -> str:
@@ -120,17 +122,17 @@ async def _lock_files(git: Git, tree: str, commands: tuple[str, ...]) -> list[st
     return await asyncio.to_thread(select_entries)
 
 
-async def made_at(spec: CheckSpec, asked: Asked) -> SetUpAt:
+async def set_up_commit(spec: CheckSpec, asked: ResolvedCommit) -> SetUpAt:
     """Return where a check's set-up is made: at the base, if it has the same lock files; otherwise for this content alone."""
     if not spec.post_create or spec.base is None:
         return SetUpAt(asked.commit, asked.set_up)
     base = await asked.git.resolve(f"refs/heads/{spec.base}")
     if base and await _set_up_digest(spec, asked.git, asked.layout, base) == asked.set_up:
         return SetUpAt(base, digest(asked.set_up, spec.base))
-    return alone(asked)
+    return isolated_set_up(asked)
 
 
-def alone(asked: Asked) -> SetUpAt:
+def isolated_set_up(asked: ResolvedCommit) -> SetUpAt:
     """Return a set-up that only this content uses."""
     return SetUpAt(asked.commit, digest(asked.set_up, asked.tree))
 
@@ -156,17 +158,19 @@ class Checkouts:
         self._limits = limits
         self._in_use: set[Path] = set()
 
-    async def take(self, spec: CheckSpec, asked: Asked, at: SetUpAt, set_up: SetUp, report: Report) -> Checkout:
-        """Return a clean checkout of the commit with its set-up, reserved for the caller until `give_back`."""
+    async def take(
+        self, spec: CheckSpec, asked: ResolvedCommit, at: SetUpAt, set_up: SetUp, report: Report
+    ) -> Checkout:
+        """Return a clean checkout of the commit with its set-up, reserved for the caller until `release`."""
         prefix = f"{at.name[:12]}-"
         prepared_folders = (
             self._idle_prepared_folders(spec.project) if spec.post_create and not spec.from_scratch else []
         )
         for checkout in [Checkout(folder) for folder in prepared_folders if folder.name.startswith(prefix)]:
-            if checkout.beside in self._in_use:
+            if checkout.folder in self._in_use:
                 continue
             async with self._reserve(checkout):
-                if await asyncio.to_thread(prepared.sweep, checkout.beside):
+                if await asyncio.to_thread(prepared.sweep, checkout.folder):
                     await self._write_commit(checkout, spec, asked, report)
                     return checkout
             report("what the set-up made has been changed since: it is made anew")
@@ -176,40 +180,40 @@ class Checkouts:
             await self._write_commit(checkout, spec, replace(asked, commit=at.commit), report)
             await self._share_project_files(checkout, spec, asked, report)
             if spec.post_create:
-                await set_up(checkout.beside)
-                await prepared.remember(Git(self._host, checkout.tree), checkout.beside)
+                await set_up(checkout.folder)
+                await prepared.remember(Git(self._host, checkout.tree), checkout.folder)
                 # Write the commit's files again: the set-up may have changed them.
-                await asyncio.to_thread(prepared.sweep, checkout.beside)
+                await asyncio.to_thread(prepared.sweep, checkout.folder)
                 await self._write_commit(checkout, spec, asked, report)
         return checkout
 
     @contextlib.asynccontextmanager
     async def _reserve(self, checkout: Checkout) -> AsyncIterator[None]:
         """Reserve a checkout; discard it if the block raises."""
-        self._in_use.add(checkout.beside)
+        self._in_use.add(checkout.folder)
         try:
             yield
         except BaseException:
             await asyncio.shield(self.discard(checkout))
             raise
 
-    async def give_back(self, spec: CheckSpec, checkout: Checkout) -> None:
+    async def release(self, spec: CheckSpec, checkout: Checkout) -> None:
         """Release a checkout after its check: keep it if its set-up is finished, and remove what exceeds the limit."""
-        if not prepared.is_ready(checkout.beside):
+        if not prepared.is_ready(checkout.folder):
             await self.discard(checkout)
             return
-        prepared.touch(checkout.beside)
-        self._in_use.discard(checkout.beside)
+        prepared.touch(checkout.folder)
+        self._in_use.discard(checkout.folder)
         for folder in self._idle_prepared_folders(spec.project)[self._limits.prepared :]:
             await self.discard(Checkout(folder))
 
     async def discard(self, checkout: Checkout) -> None:
         """Remove a checkout; if that fails now, the next daemon removes it."""
-        self._in_use.add(checkout.beside)
+        self._in_use.add(checkout.folder)
         with contextlib.suppress(OSError):
-            prepared.forget(checkout.beside)
-            await asyncio.to_thread(remove_tree, checkout.beside)
-        self._in_use.discard(checkout.beside)
+            prepared.forget(checkout.folder)
+            await asyncio.to_thread(remove_tree, checkout.folder)
+        self._in_use.discard(checkout.folder)
 
     async def recover(self) -> None:
         """End processes that an earlier daemon left running, and remove the checkouts it was using."""
@@ -239,7 +243,9 @@ class Checkouts:
                 continue
             return folder
 
-    async def _write_commit(self, checkout: Checkout, spec: CheckSpec, resolved: Asked, report: Report) -> None:
+    async def _write_commit(
+        self, checkout: Checkout, spec: CheckSpec, resolved: ResolvedCommit, report: Report
+    ) -> None:
         """Create the Git folder again and write the commit's files, with submodules."""
         config, local_config, refs = await asyncio.gather(
             resolved.git.config(),
@@ -266,7 +272,9 @@ class Checkouts:
         for note in notes:
             report(note)
 
-    async def _share_project_files(self, checkout: Checkout, spec: CheckSpec, resolved: Asked, report: Report) -> None:
+    async def _share_project_files(
+        self, checkout: Checkout, spec: CheckSpec, resolved: ResolvedCommit, report: Report
+    ) -> None:
         """Copy and link the files that the project configuration names, as in a workspace."""
         notes: list[str] = []
         workspace = WorkspaceSpec(
@@ -274,7 +282,7 @@ class Checkouts:
             repo=spec.repo,
             path=checkout.tree,
             link=None,
-            private=checkout.beside,
+            private=checkout.folder,
             branch="",
             base=resolved.commit,
             copy=spec.copy,
@@ -285,7 +293,7 @@ class Checkouts:
             report(note)
 
 
-def _make_git_dir(git_dir: Path, resolved: Asked, config: str, refs: dict[str, str]) -> None:
+def _make_git_dir(git_dir: Path, resolved: ResolvedCommit, config: str, refs: dict[str, str]) -> None:
     """Write what `git init` creates, at a commit, without a process because that would take longer."""
     remove_tree(git_dir)
     (git_dir / "refs").mkdir(parents=True)

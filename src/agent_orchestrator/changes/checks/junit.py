@@ -14,7 +14,7 @@ from xml.parsers import expat
 
 from agent_orchestrator.base.files.safe import open_regular_file
 
-LARGEST = 32 << 20
+MAX_REPORT_BYTES = 32 << 20
 """Maximum size of one report, in bytes."""
 _MAX_ENTRIES = 50_000
 _MAX_DEPTH = 8
@@ -38,7 +38,7 @@ def find_reports(top: Path, since_ns: int) -> list[Path]:
             status = entry.stat(follow_symlinks=False)
         except OSError:
             continue
-        if status.st_mtime_ns >= since_ns and status.st_size <= LARGEST:
+        if status.st_mtime_ns >= since_ns and status.st_size <= MAX_REPORT_BYTES:
             reports.append(Path(entry.path))
     return reports
 
@@ -68,7 +68,7 @@ def read_cases(file: Path) -> list[Case]:
     reader = _Reader()
     try:
         with open_regular_file(file) as stream:
-            _parse(stream.read(LARGEST), reader)
+            _parse(stream.read(MAX_REPORT_BYTES), reader)
     except (OSError, _NotAReport, expat.ExpatError) as error:
         raise ValueError(f"{file.name} is no JUnit report: {error}") from None
     return reader.cases

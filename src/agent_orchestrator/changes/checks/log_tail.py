@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from agent_orchestrator.base.files.watch import Watch
 
-AGAIN = "\n… it is run once more …\n".encode()
+RERUN_NOTICE = "\n… it is run once more …\n".encode()
 _CHUNK_SIZE = 1 << 16
 
 
@@ -33,7 +33,7 @@ async def follow(
                 yield chunk
             if replacement := _open_replacement(path, file):
                 if file:
-                    yield AGAIN
+                    yield RERUN_NOTICE
                 file = resources.enter_context(replacement)
                 resources.callback(watch.file(path, changed.set))
             elif is_over:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 
-from agent_orchestrator.changes.checks.outcome import WHOLE, Outcome
-from agent_orchestrator.changes.checks.summary import by_package, plain
+from agent_orchestrator.changes.checks.outcome import WHOLE_OUTPUT, Outcome
+from agent_orchestrator.changes.checks.summary import by_package, strip_escapes
 
 _MAX_NAME_LENGTH = 80
 _NAME = r"[@\w][\w@./+-]*"
@@ -164,7 +164,7 @@ def missing_environment(output: str, outcome: Outcome, *, exit_code: int | None)
     """Return what the environment lacks, in a few words, or "" if the output contains a verdict on the content."""
     if exit_code == 0:
         return ""
-    lines = by_package([line[:1000].rstrip() for line in plain(output).split("\n")])
+    lines = by_package([line[:1000].rstrip() for line in strip_escapes(output).split("\n")])
     passed_count = outcome.executed and outcome.counts and outcome.counts.passed
     for message in _missing_items(_failure_texts(outcome) if passed_count and not _has_files(outcome) else lines):
         return message
@@ -182,7 +182,7 @@ def missing_environment(output: str, outcome: Outcome, *, exit_code: int | None)
         and all(_CONNECTION_REFUSED.search(message) for message in outcome.failures.values())
     ):
         return "no test passed: a service does not answer"
-    unloaded_count = len(outcome.unloaded)
+    unloaded_count = len(outcome.not_loaded)
     if not outcome.executed and unloaded_count > 1 and not any(_SYNTAX.search(line) for line in lines):
         return f"all {unloaded_count} test files failed to load"
     return ""
@@ -190,7 +190,9 @@ def missing_environment(output: str, outcome: Outcome, *, exit_code: int | None)
 
 def _has_files(outcome: Outcome) -> bool:
     """Return whether a failure is a file or has no name of its own, so that its message may be anywhere in the output."""
-    return bool(outcome.unloaded) or any(name.startswith(WHOLE) or _FILE.search(name) for name in outcome.failures)
+    return bool(outcome.not_loaded) or any(
+        name.startswith(WHOLE_OUTPUT) or _FILE.search(name) for name in outcome.failures
+    )
 
 
 def _failure_texts(outcome: Outcome) -> Sequence[str]:

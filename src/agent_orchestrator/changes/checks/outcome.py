@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-WHOLE = "the command"
+WHOLE_OUTPUT = "the command"
 """Prefix of the name of a failure that is the whole output, used when no single failures can be read from it."""
-MORE = "failed tests without a name of their own"
+UNNAMED_FAILURES = "failed tests without a name of their own"
 """Name for failures that are counted but share their names with others."""
 _PARAMETERS = re.compile(r"(?:\[[^\]]*\]|\s\(\d+\))$")
 _PART_SEPARATOR = re.compile(r"::| > |[./]| [\[(]")
@@ -43,7 +43,7 @@ class Outcome:
     """Names of the passed tests, if all of them are named."""
     skipped: tuple[str, ...] = ()
     """Names of the skipped tests, where they are named."""
-    unloaded: tuple[str, ...] = ()
+    not_loaded: tuple[str, ...] = ()
     """The failures that are files or packages whose tests could not be run at all."""
     stopped: bool = False
     """Whether the run ended early, so that tests missing from it still exist."""
@@ -53,7 +53,7 @@ class Outcome:
     @property
     def executed(self) -> int:
         """The number of tests that were run, passed or failed."""
-        return max(0, self.counts.passed + self.counts.failed - len(self.unloaded)) if self.counts else 0
+        return max(0, self.counts.passed + self.counts.failed - len(self.not_loaded)) if self.counts else 0
 
     @property
     def names_passed(self) -> bool:
@@ -94,7 +94,7 @@ def compare(here: Outcome, base: Outcome) -> Comparison:
     """
     new = {name: message for name, message in here.failures.items() if name not in base.failures}
     if base.failures and (extra_failures := here.unnamed_failures - base.unnamed_failures) > 0 and not new:
-        new = {MORE: f"{extra_failures} more than on the base branch, with the names of others"}
+        new = {UNNAMED_FAILURES: f"{extra_failures} more than on the base branch, with the names of others"}
     if here.failures and (not here.executed or (new and here.stopped)):
         return Comparison(new)
     if not (here.names_passed and base.names_passed):
@@ -105,15 +105,15 @@ def compare(here: Outcome, base: Outcome) -> Comparison:
     return Comparison(new, _vanished(here, base), tuple(sorted(skipped)))
 
 
-def both(first: Outcome, second: Outcome) -> Outcome:
+def common_failures(first: Outcome, second: Outcome) -> Outcome:
     """Return what two runs of the same content agree on; a test that failed in only one of them failed by chance."""
     failures = {name: message for name, message in second.failures.items() if name in first.failures}
     if not failures:
         return replace(second, failures=_without_digest(first.failures, second.failures))
     chance_failures = (first.failures.keys() ^ second.failures.keys()) - set(second.passed)
     passed = (*second.passed, *sorted(chance_failures)) if second.passed else ()
-    unloaded = tuple(name for name in second.unloaded if name in failures)
-    return replace(second, failures=failures, passed=passed, unloaded=unloaded)
+    unloaded = tuple(name for name in second.not_loaded if name in failures)
+    return replace(second, failures=failures, passed=passed, not_loaded=unloaded)
 
 
 def _vanished(here: Outcome, base: Outcome) -> tuple[str, ...]:
@@ -123,7 +123,7 @@ def _vanished(here: Outcome, base: Outcome) -> tuple[str, ...]:
     if not missing_names:
         return ()
     parents = {parent for name in here.failures for parent in _parents(name)}
-    unloaded = set(here.unloaded)
+    unloaded = set(here.not_loaded)
     missing_names = [name for name in missing_names if name not in parents and unloaded.isdisjoint(_parents(name))]
     return tuple(sorted(set(missing_names) - _renamed(missing_names, current_names, base)))
 
@@ -158,8 +158,8 @@ def _without_digest(first: Mapping[str, str], second: Mapping[str, str]) -> Mapp
     if len(first) == len(second) == 1:
         (first_name,), (second_name,) = first, second
         if (
-            first_name.startswith(WHOLE)
-            and second_name.startswith(WHOLE)
+            first_name.startswith(WHOLE_OUTPUT)
+            and second_name.startswith(WHOLE_OUTPUT)
             and first_name.partition(", output")[0] == second_name.partition(", output")[0]
         ):
             return {second_name.partition(", output")[0]: second[second_name]}

@@ -15,9 +15,9 @@ from agent_orchestrator.base.files.safe import read_regular_file
 from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.changes.checks.results import write_atomically
 
-Seen = tuple[int, int, int, int]
+Fingerprint = tuple[int, int, int, int]
 """Size, modification time, mode, and the change time, which no program can set; zeroes for a folder."""
-_EMPTY_FOLDER: Seen = (0, 0, 0, 0)
+_EMPTY_FOLDER: Fingerprint = (0, 0, 0, 0)
 _MAX_LIST_SIZE = 1 << 30
 """Maximum size of the list in bytes, enough for millions of files. The limit is needed because a check can write this file too."""
 
@@ -50,7 +50,7 @@ async def remember(git: Git, beside: Path) -> None:
     listing = os.fsdecode((await git.run("ls-files", "--stage", "-z")).out).split("\0")
     tracked = {path: details[:6] for details, _, path in (entry.partition("\t") for entry in listing) if path}
     submodules = {path for path, mode in tracked.items() if mode == "160000"}
-    files: dict[str, Seen] = {}
+    files: dict[str, Fingerprint] = {}
     _collect_files(beside / "tree", "", submodules, files)
     write_atomically(
         _list_file(beside), {path: fingerprint for path, fingerprint in files.items() if path not in tracked}
@@ -72,7 +72,7 @@ def sweep(beside: Path) -> bool:
         return False
 
 
-def _collect_files(folder: Path | str, prefix: str, skipped_paths: set[str], files: dict[str, Seen]) -> None:
+def _collect_files(folder: Path | str, prefix: str, skipped_paths: set[str], files: dict[str, Fingerprint]) -> None:
     """Add the files below a folder, and its empty folders, to `files` with their fingerprints."""
     with os.scandir(folder) as entries:
         children = [entry for entry in entries if prefix or entry.name != ".git"]
@@ -116,7 +116,7 @@ def _remove_if_empty(folder: str) -> None:
     os.rmdir(folder)  # noqa: PTH106
 
 
-def _fingerprint(status: os.stat_result) -> Seen:
+def _fingerprint(status: os.stat_result) -> Fingerprint:
     """Return the fingerprint of a file."""
     mode = stat.S_IFMT(status.st_mode) | stat.S_IMODE(status.st_mode)
     # Ignore the change time of a file with several hard links (a package manager's cache): each new link changes it.

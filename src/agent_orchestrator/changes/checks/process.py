@@ -31,7 +31,7 @@ _WRAPPER = '/bin/sh -c "$1"; printf %d "$?" 1<>"$2"'
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ProcessResult:
     """How a command ended."""
 
     code: int | None
@@ -42,8 +42,8 @@ class Ended:
 
 async def execute(
     host: Host, command: str, *, beside: Path, env: Mapping[str, str], timeout: float, grace: float, log: Log
-) -> Ended:
-    """Run a command in `beside/tree`, write its output to `log`, and return how it ended; our own files go into `beside`.
+) -> ProcessResult:
+    """Run a command in `folder/tree`, write its output to `log`, and return how it ended; our own files go into `folder`.
 
     The command is stopped after `timeout` seconds, and killed `grace` seconds later.
     """
@@ -79,7 +79,7 @@ async def execute(
             seconds = loop.time() - start_time
             await _run_to_end(end_all(host, process, mark, grace if timed_out else 0.0))
     run_file.unlink(missing_ok=True)
-    return Ended(_read_exit_code(exit_file), seconds, timed_out)
+    return ProcessResult(_read_exit_code(exit_file), seconds, timed_out)
 
 
 async def end_leftover(host: Host, run_file: Path) -> None:

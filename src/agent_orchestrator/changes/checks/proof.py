@@ -30,11 +30,11 @@ from agent_orchestrator.plugins.workspaces.contents import exclude_made
 from agent_orchestrator.sessions.lifecycle.environment import agent_environment
 from agent_orchestrator.sessions.part import Core
 
-BEAT = 1.0
+REPORT_INTERVAL = 1.0
 """Seconds between two progress reports."""
 TIMEOUT = 1800.0
 """Seconds that a detected command may take."""
-LISTED = 20
+MAX_LISTED_FAILURES = 20
 """Maximum number of failing tests named in a proof."""
 _LONGEST_REASON = 160
 _VERDICT_STATES = ("success", "flaky", "failure")
@@ -141,7 +141,7 @@ class Proofs:
         """Return the differences between a project's configuration and its files."""
         return drift(project, await self._detect_candidates(project), project.path)
 
-    async def checkup(self) -> list[dict[str, Any]]:
+    async def health_findings(self) -> list[dict[str, Any]]:
         """Return a health finding for each project whose configuration and files differ (for `ao doctor`). Only reads files."""
         from agent_orchestrator.base.health import finding
 
@@ -170,7 +170,9 @@ class Proofs:
         reported_command = ""
         try:
             while not proving.done():
-                await asyncio.wait({proving}, timeout=BEAT if reported_command or not progress.command else 0.05)
+                await asyncio.wait(
+                    {proving}, timeout=REPORT_INTERVAL if reported_command or not progress.command else 0.05
+                )
                 if progress.command and not proving.done():
                     reported_command = progress.command
                     yield {"running": progress.json()}
@@ -417,7 +419,9 @@ def _check_json(name: str, command: str, result: Result | None) -> dict[str, Any
         "passed": counts.passed if counts else None,
         "failed": counts.failed if counts else None,
         "skipped": counts.skipped if counts else None,
-        "failures": [{"name": test, "message": message} for test, message in list(outcome.failures.items())[:LISTED]],
+        "failures": [
+            {"name": test, "message": message} for test, message in list(outcome.failures.items())[:MAX_LISTED_FAILURES]
+        ],
     }
 
 

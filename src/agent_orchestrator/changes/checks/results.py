@@ -46,7 +46,7 @@ class Result:
     """Untracked files and folders after a run from scratch; folders end with `/`."""
 
     @property
-    def about_content(self) -> bool:
+    def is_reproducible(self) -> bool:
         """Whether the same content would give the same result: not after a timeout or if the environment lacked something."""
         return self.state in _CONTENT_STATES and not self.obstacle
 
@@ -77,7 +77,7 @@ class Results:
             if stored["key"] != key:
                 return None
             result = _parse_result(stored["result"], self.log(project, tree, name))
-            if result.tree != tree or not result.about_content:
+            if result.tree != tree or not result.is_reproducible:
                 return None
         except (OSError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
             return None
@@ -88,7 +88,7 @@ class Results:
     def write(self, project: str, name: str, key: str, result: Result) -> None:
         """Store a result; one that says nothing about the content deletes the earlier one instead."""
         file = self.log(project, result.tree, name).with_suffix(".json")
-        if not result.about_content:
+        if not result.is_reproducible:
             file.unlink(missing_ok=True)
             return
         content = {**asdict(result), "log": None}

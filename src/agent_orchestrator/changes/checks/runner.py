@@ -15,14 +15,21 @@ from agent_orchestrator.base.files.safe import new_file
 from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.base.home import Home
 from agent_orchestrator.changes.checks import junit, summary
-from agent_orchestrator.changes.checks.checkout import Asked, Checkout, Checkouts, alone, find, made_at
+from agent_orchestrator.changes.checks.checkout import (
+    Checkout,
+    Checkouts,
+    ResolvedCommit,
+    isolated_set_up,
+    resolve_commit,
+    set_up_commit,
+)
 from agent_orchestrator.changes.checks.log import Log
 from agent_orchestrator.changes.checks.missing import missing_environment
-from agent_orchestrator.changes.checks.outcome import Outcome, both
-from agent_orchestrator.changes.checks.process import Ended, execute
+from agent_orchestrator.changes.checks.outcome import Outcome, common_failures
+from agent_orchestrator.changes.checks.process import ProcessResult, execute
 from agent_orchestrator.changes.checks.results import Result, Results, State
-from agent_orchestrator.changes.checks.runners import LOOKED_AT, read_outcome
-from agent_orchestrator.changes.checks.slots import Places
+from agent_orchestrator.changes.checks.runners import MAX_READ_BYTES, read_outcome
+from agent_orchestrator.changes.checks.slots import Slots
 from agent_orchestrator.changes.checks.spec import CheckSpec, Limits, digest
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.protocols import Report
@@ -44,7 +51,7 @@ _CANNOT_RUN_CODES = (126, 127)
 class _SetUpFailed(Exception):
     """A set-up command failed."""
 
-    def __init__(self, command: str, ended: Ended) -> None:
+    def __init__(self, command: str, ended: ProcessResult) -> None:
         super().__init__(command)
         self.command = command
         self.ended = ended
@@ -96,7 +103,7 @@ class Checks:
         self._results = Results(home.path / "checks" / "results")
         self._checkouts = Checkouts(home.path / "checks" / "work", host, self._limits)
         self._runs: dict[tuple[str, str, str], _CheckRun] = {}
-        self._slots: dict[str, Places] = {}
+        self._slots: dict[str, Slots] = {}
 
     async def run(
         self,
@@ -112,7 +119,7 @@ class Checks:
         A check that already waits or runs is joined. Raises `NotFound` for a commit that does not exist, and other errors if no checkout
         can be made; a command that fails is a result, not an error. Cancelling the last waiting caller kills the command.
         """
-        resolved = await find(self._host, spec)
+        resolved = await resolve_commit(self._host, spec)
         key = _result_key(spec, resolved)
         check_id = (spec.project, resolved.tree, spec.name)
         while (check_run := self._runs.get(check_id)) and (check_run.ending or check_run.key != key):
@@ -139,7 +146,7 @@ class Checks:
     ) -> Result:
         """Run a check, and once more if it fails: if it passes then, it is `flaky`. `doubted` is called before the second run."""
         first = await self.run(spec, output, again=again, started=started, command=command)
-        if first.state != "failure" or first.runs > 1 or first.obstacle or spec.own:
+        if first.state != "failure" or first.runs > 1 or first.obstacle or spec.never_compared:
             return first
         if doubted:
             doubted()
@@ -151,13 +158,13 @@ class Checks:
         if second.state == "success":
             confirmed = replace(second, state="flaky", summary=first.summary)
         else:
-            confirmed = replace(second, outcome=both(first.outcome, second.outcome))
-        self._save_result(spec, _result_key(spec, await find(self._host, spec)), confirmed)
+            confirmed = replace(second, outcome=common_failures(first.outcome, second.outcome))
+        self._save_result(spec, _result_key(spec, await resolve_commit(self._host, spec)), confirmed)
         return confirmed
 
     async def known(self, spec: CheckSpec) -> Result | None:
         """Return the stored result for this content, or None; nothing is run."""
-        resolved = await find(self._host, spec)
+        resolved = await resolve_commit(self._host, spec)
         return self._results.read(spec.project, resolved.tree, spec.name, _result_key(spec, resolved))
 
     def executed_before(self, spec: CheckSpec) -> int:
@@ -166,7 +173,7 @@ class Checks:
 
     async def state(self, spec: CheckSpec) -> str:
         """Return what is known about this content in one word: the state of the stored result, `running` or `unknown`."""
-        resolved = await find(self._host, spec)
+        resolved = await resolve_commit(self._host, spec)
         if (spec.project, resolved.tree, spec.name) in self._runs:
             return "running"
         stored_result = self._results.read(spec.project, resolved.tree, spec.name, _result_key(spec, resolved))
@@ -229,9 +236,9 @@ class Checks:
                 check_run.task.cancel()
                 await asyncio.wait({check_run.task})
 
-    async def _execute(self, spec: CheckSpec, resolved: Asked, check_run: _CheckRun) -> Result:
+    async def _execute(self, spec: CheckSpec, resolved: ResolvedCommit, check_run: _CheckRun) -> Result:
         """Wait for a slot, run the check and save its result. Raises `AoError` on an `OSError`, for example a full disk."""
-        async with self._slots.setdefault(spec.project, Places()).one(spec.parallel):
+        async with self._slots.setdefault(spec.project, Slots()).one(spec.parallel):
             check_run.begin()
             try:
                 with Log(self.log_path(spec.project, resolved.tree, spec.name), self._limits, check_run.report) as log:
@@ -251,12 +258,14 @@ class Checks:
             self._results.write(spec.project, spec.name, key, result)
             self._results.note_executed(spec.project, spec.command, result.outcome.executed)
 
-    async def _run_in_checkout(self, spec: CheckSpec, resolved: Asked, log: Log, on_command: Command) -> Result:
+    async def _run_in_checkout(
+        self, spec: CheckSpec, resolved: ResolvedCommit, log: Log, on_command: Command
+    ) -> Result:
         """Make a checkout, run the set-up where needed and then the check's command in it, and return the result."""
         set_up_seconds = 0.0
         env = {"CI": "1", "GIT_TERMINAL_PROMPT": "0", **spec.env}
 
-        async def run_command(command: str, beside: Path, timeout: float) -> Ended:
+        async def run_command(command: str, beside: Path, timeout: float) -> ProcessResult:
             on_command(command)
             return await execute(
                 self._host, command, beside=beside, env=env, timeout=timeout, grace=self._limits.grace, log=log
@@ -272,7 +281,7 @@ class Checks:
                 if process_result.code != 0 or process_result.timed_out:
                     raise _SetUpFailed(command, process_result)
 
-        set_up_at = await made_at(spec, resolved)
+        set_up_at = await set_up_commit(spec, resolved)
         try:
             try:
                 checkout = await self._checkouts.take(spec, resolved, set_up_at, set_up, log.say)
@@ -280,7 +289,7 @@ class Checks:
                 if set_up_at.commit == resolved.commit:
                     raise
                 log.say(f"the set-up fails on {spec.base}: it is made at this commit")
-                checkout = await self._checkouts.take(spec, resolved, alone(resolved), set_up, log.say)
+                checkout = await self._checkouts.take(spec, resolved, isolated_set_up(resolved), set_up, log.say)
         except _SetUpFailed as error:
             reason = f"the set-up {_quote_command(error.command)} {_exit_text(error.ended, self._limits.set_up)}"
             failure_summary = await asyncio.to_thread(_failure_summary, reason, log, Path())
@@ -290,24 +299,30 @@ class Checks:
             return replace(failed_result, set_up_seconds=set_up_seconds)
         try:
             log.section()
-            start_file = checkout.beside / "began"
+            start_file = checkout.folder / "began"
             with new_file(start_file):  # its modification time is the command's start
                 pass
             env["PYTEST_ADDOPTS"] = _pytest_options(env.get("PYTEST_ADDOPTS", ""), checkout.pytest_report)
-            process_result = await run_command(spec.command, checkout.beside, spec.timeout)
+            process_result = await run_command(spec.command, checkout.folder, spec.timeout)
             result = await self._read_result(
                 spec, resolved, checkout, process_result, start_file.stat().st_mtime_ns, log
             )
             leftovers = await Git(self._host, checkout.tree).untracked() if spec.from_scratch else ()
             return replace(result, set_up_seconds=set_up_seconds, left=leftovers)
         finally:
-            await asyncio.shield(self._checkouts.give_back(spec, checkout))
+            await asyncio.shield(self._checkouts.release(spec, checkout))
 
     async def _read_result(
-        self, spec: CheckSpec, resolved: Asked, checkout: Checkout, process_result: Ended, since_ns: int, log: Log
+        self,
+        spec: CheckSpec,
+        resolved: ResolvedCommit,
+        checkout: Checkout,
+        process_result: ProcessResult,
+        since_ns: int,
+        log: Log,
     ) -> Result:
         """Return the result of a command that has ended, read from its exit code, output and reports."""
-        output = await asyncio.to_thread(log.end, LOOKED_AT)
+        output = await asyncio.to_thread(log.end, MAX_READ_BYTES)
         reports = await self._find_written_reports(checkout, since_ns)
         exit_code = None if process_result.timed_out else process_result.code
         outcome = await asyncio.to_thread(read_outcome, output, reports, exit_code=exit_code, top=checkout.tree)
@@ -340,9 +355,9 @@ class Checks:
     def _make_result(
         self,
         state: State,
-        resolved: Asked,
+        resolved: ResolvedCommit,
         spec: CheckSpec,
-        process_result: Ended,
+        process_result: ProcessResult,
         failure_summary: str,
         outcome: Outcome | None = None,
         obstacle: str = "",
@@ -363,7 +378,7 @@ class Checks:
         )
 
 
-def _result_key(spec: CheckSpec, resolved: Asked) -> str:
+def _result_key(spec: CheckSpec, resolved: ResolvedCommit) -> str:
     """Return the key of a stored result: it changes with the command, the set-up and the format."""
     return digest(_RESULT_FORMAT, spec.command, resolved.set_up)
 
@@ -373,18 +388,18 @@ def _pytest_options(options: str, file: Path) -> str:
     return f"{options} -o junit_family=xunit1 --junitxml={shlex.quote(str(file))}".strip()
 
 
-def _is_killed(process_result: Ended) -> bool:
+def _is_killed(process_result: ProcessResult) -> bool:
     """Return whether the command was killed by a signal."""
     return process_result.code is None or process_result.code > 128
 
 
 def _quote_command(command: str) -> str:
     """Return the first line of a command in backquotes, at most 160 characters."""
-    line = summary.plain(command).strip().partition("\n")[0]
+    line = summary.strip_escapes(command).strip().partition("\n")[0]
     return f"`{line[:160]}…`" if len(line) > 160 or "\n" in command.strip() else f"`{line}`"
 
 
-def _exit_text(process_result: Ended, timeout: float) -> str:
+def _exit_text(process_result: ProcessResult, timeout: float) -> str:
     """Return how a command ended, in words that follow its name."""
     if process_result.timed_out:
         return f"did not finish within {timeout:g} s and was stopped"
@@ -402,10 +417,10 @@ def _exit_text(process_result: Ended, timeout: float) -> str:
 
 def _failure_summary(reason: str, log: Log, tree: Path) -> str:
     """Return a summary: one line with `reason`, then the relevant part of the output, with paths relative to the repository."""
-    output = log.end(summary.LOOKED_AT)
+    output = log.end(summary.MAX_SEARCHED_BYTES)
     for folder in {str(tree), str(tree.resolve())} if tree.parts else ():
         output = output.replace(f"{folder}/", "")
     if log.problem:
         reason += f"; its output could not be kept: {log.problem}"
-    remaining_bytes = summary.LONGEST - len(reason.encode(errors="replace")) - 1
-    return f"{reason}\n{summary.relevant(output, remaining_bytes)}".rstrip("\n")
+    remaining_bytes = summary.MAX_SUMMARY_BYTES - len(reason.encode(errors="replace")) - 1
+    return f"{reason}\n{summary.relevant_output(output, remaining_bytes)}".rstrip("\n")

@@ -1,4 +1,4 @@
-"""Limit how many checks of a project run at the same time: `Places`."""
+"""Limit how many checks of a project run at the same time: `Slots`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 
 
-class Places:
+class Slots:
     """Slots for checks, first come, first served; each waiting check has its own limit."""
 
     def __init__(self) -> None:

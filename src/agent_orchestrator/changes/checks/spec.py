@@ -38,7 +38,7 @@ class CheckSpec:
     post_create: tuple[str, ...] = ()
     base: str | None = None
     """Name of the base branch; the checkout has a branch of that name."""
-    own: bool = False
+    never_compared: bool = False
     """Whether a failure always belongs to the change: it is not compared with the base and not run again to find flaky tests."""
     parallel: int = 1
     """The check starts only while fewer checks than this run for the project."""

@@ -1,4 +1,6 @@
-"""Extract the part of a check's output that shows what went wrong: `relevant(output)`; and clean up output: `plain`, `by_package`."""
+"""Extract the part of a check's output that shows what went wrong: `relevant_output(output)`; and clean up output: `strip_escapes`,
+`by_package`.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,9 @@ from collections.abc import Sequence
 
 from agent_orchestrator.protocols.text import UNSEEN
 
-LONGEST = 4096
+MAX_SUMMARY_BYTES = 4096
 """Maximum size of a summary, in bytes."""
-LOOKED_AT = 512 << 10
+MAX_SEARCHED_BYTES = 512 << 10
 """Number of bytes at the end of the output that are searched."""
 _BEFORE, _AFTER = 2, 8
 _LINES_WITHOUT_PROBLEM = 40
@@ -40,7 +42,7 @@ _TEARDOWN = re.compile(
 """Lines that only repeat that something above has failed."""
 
 
-def plain(text: str) -> str:
+def strip_escapes(text: str) -> str:
     """Return text without colours, control characters and what a progress bar has overwritten."""
     lines = _ESCAPES.sub("", text).replace("\r\n", "\n").split("\n")
     return _CONTROLS.sub("", "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines))
@@ -48,10 +50,10 @@ def plain(text: str) -> str:
 
 def _lines(output: str) -> list[str]:
     """Return the plain lines of the output, each cut to a maximum length."""
-    return [line[:_LONGEST_LINE] for line in plain(output).split("\n")]
+    return [line[:_LONGEST_LINE] for line in strip_escapes(output).split("\n")]
 
 
-def relevant(output: str, room: int = LONGEST) -> str:
+def relevant_output(output: str, room: int = MAX_SUMMARY_BYTES) -> str:
     """Return the part of a failed check's output that shows what went wrong, as plain text of at most `room` bytes."""
     lines = [line.rstrip() for line in _lines(output)]
     while lines and _TEARDOWN.match(lines[-1]):
@@ -92,7 +94,7 @@ def _package_name(line: str, marks: set[str]) -> str:
     return ""
 
 
-def telling_lines(lines: Sequence[str]) -> list[str]:
+def problem_lines(lines: Sequence[str]) -> list[str]:
     """Return the lines that report a problem."""
     return [line for line in lines if _reports_problem(line)]
 

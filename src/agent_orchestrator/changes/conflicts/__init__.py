@@ -6,9 +6,18 @@ one repository. `service.py` repeats it after changes (`workspace_watch.py`, `de
 finds which sessions cannot both be merged. Nothing here writes to a workspace, an index or the user's repository.
 """
 
-from agent_orchestrator.changes.conflicts.merge_order import clashes, named_files
+from agent_orchestrator.changes.conflicts.merge_order import named_files, text_conflicts
 from agent_orchestrator.changes.conflicts.model import Branch, Pair, Snapshot, is_lock_file
-from agent_orchestrator.changes.conflicts.prediction import Outlook
+from agent_orchestrator.changes.conflicts.prediction import RepositoryPrediction
 from agent_orchestrator.changes.conflicts.service import Conflicts
 
-__all__ = ["Branch", "Conflicts", "Outlook", "Pair", "Snapshot", "clashes", "is_lock_file", "named_files"]
+__all__ = [
+    "Branch",
+    "Conflicts",
+    "Pair",
+    "RepositoryPrediction",
+    "Snapshot",
+    "is_lock_file",
+    "named_files",
+    "text_conflicts",
+]

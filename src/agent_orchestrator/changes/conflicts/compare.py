@@ -17,11 +17,11 @@ from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.changes.conflicts import hunks
 from agent_orchestrator.changes.conflicts.merge_bases import Graph, Two, two, with_snapshots
 from agent_orchestrator.changes.conflicts.model import Kind, Snapshot, is_lock_file
-from agent_orchestrator.changes.conflicts.paths import Changes, Stretch, TreePair, parse_changes
+from agent_orchestrator.changes.conflicts.paths import BaseChanges, Changes, TreePair, parse_changes
 from agent_orchestrator.changes.merge.merge_tree import FIRST_WHOLE_MERGE
 from agent_orchestrator.errors import Missing
 
-BATCHED = (2, 39)
+BATCH_MERGE_VERSION = (2, 39)
 """The first Git version whose `merge-tree` does many merges in one process."""
 TREES = "--no-commit-header", "--format=%H %T %P", "--topo-order"
 _PARALLEL_MERGES = max(2, os.cpu_count() or 2)
@@ -37,7 +37,7 @@ class Verdict:
     files: tuple[str, ...] = ()
 
 
-GOOD = Verdict()
+NO_CONFLICT = Verdict()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Comparison:
         """Return the verdicts for the pairs: merge those that may conflict, and look for overlaps in those that merge."""
         plan = await self._plan(snapshots, missing, base)
         candidates = await self._find_candidates(plan, missing)
-        verdicts = dict.fromkeys(missing, GOOD)
+        verdicts = dict.fromkeys(missing, NO_CONFLICT)
         merged = await self._merge([candidate.pair for candidate in candidates])
         clean = []
         for candidate in candidates:
@@ -169,7 +169,7 @@ class Comparison:
         direct_steps = [(trees[plan.bases[pair][0]], trees[side]) for pair in far for side in pair]
         changes = await self._list_changes([*steps, *own_steps.values(), *direct_steps])
         positions = {point: position for position, point in enumerate(plan.points)}
-        stretch = Stretch(positions, [changes[step] for step in steps])
+        stretch = BaseChanges(positions, [changes[step] for step in steps])
 
         def select_candidates() -> list[_Candidate]:
             selected = []
@@ -207,7 +207,7 @@ class Comparison:
 
     async def _merge(self, pairs: Sequence[Two]) -> dict[Two, tuple[str, ...] | None]:
         """Return the files in conflict for each pair, or None for a pair without a conflict."""
-        if self._version < BATCHED:
+        if self._version < BATCH_MERGE_VERSION:
             return {pair: await self._merge_one(pair) for pair in pairs}
         part_size = -(-len(pairs) // _PARALLEL_MERGES) or 1
         parts = [pairs[start : start + part_size] for start in range(0, len(pairs), part_size)]
@@ -328,7 +328,7 @@ def _split_by_distance(plan: _Plan, missing: Sequence[Two]) -> tuple[set[Two], l
     return near, far
 
 
-def _base_can_conflict(stretch: Stretch, plan: _Plan, pair: Two, a: Changes, b: Changes) -> bool:
+def _base_can_conflict(stretch: BaseChanges, plan: _Plan, pair: Two, a: Changes, b: Changes) -> bool:
     """Return whether the base's changes between the two fork points can conflict with the side that forked earlier.
 
     They count as changes of the side that forked later.

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-NEAR = 3
+MIN_DISTANCE = 3
 """Changes with fewer unchanged lines between them are at the same place."""
 LONGEST_SECTION = 400
 """Number of lines; a longer section as Git sees it rarely is one function."""
@@ -58,9 +58,9 @@ class Edit:
     end: int
     lines: tuple[str, ...]
 
-    def near(self, other: Edit) -> bool:
+    def is_near(self, other: Edit) -> bool:
         """Return whether both changes are at the same place or closer than `NEAR` lines."""
-        return self.start < other.end + NEAR and other.start < self.end + NEAR
+        return self.start < other.end + MIN_DISTANCE and other.start < self.end + MIN_DISTANCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,11 @@ def _sections_conflict(section: Section, other_section: Section, common_edits: s
     ):
         return True
     return any(
-        a.near(b) for a in section.edits if a not in common_edits for b in other_section.edits if b not in common_edits
+        a.is_near(b)
+        for a in section.edits
+        if a not in common_edits
+        for b in other_section.edits
+        if b not in common_edits
     )
 
 

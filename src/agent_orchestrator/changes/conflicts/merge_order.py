@@ -1,4 +1,4 @@
-"""Use predictions before anything is merged: which sessions cannot both be merged (`clashes`), and which files a task names.
+"""Use predictions before anything is merged: which sessions cannot both be merged (`text_conflicts`), and which files a task names.
 
 Pure functions.
 """
@@ -13,7 +13,7 @@ from agent_orchestrator.changes.conflicts.model import Pair, is_lock_file
 _WORD = re.compile(r"[^\s\"'`<>()\[\]{},;|]+")
 
 
-def clashes(pairs: Iterable[Pair]) -> dict[str, frozenset[str]]:
+def text_conflicts(pairs: Iterable[Pair]) -> dict[str, frozenset[str]]:
     """Return for each session those that cannot be merged after it without changes."""
     conflicts: dict[str, set[str]] = {}
     for pair in pairs:

@@ -62,7 +62,7 @@ def _folders(paths: Iterable[str]) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class BaseChanges:
     """The changes of the base branch, in steps from one fork point to the next."""
 
     points: dict[str, int]

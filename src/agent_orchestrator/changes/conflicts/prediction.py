@@ -1,4 +1,4 @@
-"""Predict the conflicts of one repository: read the content of its live branches and compare every two (`Outlook`)."""
+"""Predict the conflicts of one repository: read the content of its live branches and compare every two (`RepositoryPrediction`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from agent_orchestrator.changes.conflicts.snapshot import Snapshots, read_branch
 from agent_orchestrator.changes.merge.merge_tree import write_attributes
 from agent_orchestrator.protocols.host import Host
 
-MOST_FILES = 500
+MAX_FILES = 500
 """Maximum number of files named per conflict."""
 ROUNDS = 300
 """Number of predictions after which our own objects are deleted and made again as needed."""
@@ -27,7 +27,7 @@ ROUNDS = 300
 log = structlog.get_logger()
 
 
-class Outlook:
+class RepositoryPrediction:
     """The predicted conflicts of one repository."""
 
     def __init__(self, host: Host, common: Path, work: Path) -> None:
@@ -122,7 +122,7 @@ class Outlook:
                 commits = two(self._latest[a.session].commit, self._latest[b.session].commit)
                 verdict = verdicts.get(commits)
                 if verdict is not None and verdict.kind:
-                    pairs.append(Pair(a.session, b.session, verdict.files[:MOST_FILES], verdict.kind))
+                    pairs.append(Pair(a.session, b.session, verdict.files[:MAX_FILES], verdict.kind))
         self.pairs = tuple(pairs)
 
     async def _is_complete(self, branch: Branch, base: str | None) -> bool:

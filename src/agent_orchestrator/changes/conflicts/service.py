@@ -17,13 +17,13 @@ import structlog
 
 from agent_orchestrator.base.git.commands import Git, GitFailed
 from agent_orchestrator.base.git.refs import find_layout
-from agent_orchestrator.base.text.globs import covered, is_glob
+from agent_orchestrator.base.text.globs import is_glob, matching_paths
 from agent_orchestrator.changes.conflicts.debounce import Pace
 from agent_orchestrator.changes.conflicts.merge_order import Names, words
 from agent_orchestrator.changes.conflicts.model import Branch, Pair
-from agent_orchestrator.changes.conflicts.prediction import Outlook
+from agent_orchestrator.changes.conflicts.prediction import RepositoryPrediction
 from agent_orchestrator.changes.conflicts.snapshot import read_branch
-from agent_orchestrator.changes.conflicts.workspace_watch import WorkspaceWatch, room
+from agent_orchestrator.changes.conflicts.workspace_watch import WorkspaceWatch, max_watches
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.actor import DAEMON
 from agent_orchestrator.core.events import Event
@@ -75,7 +75,7 @@ class _RepositoryState:
 
     project: str
     repo: Path
-    outlook: Outlook
+    outlook: RepositoryPrediction
     pace: Pace = field(default_factory=Pace)
     stale: set[str] = field(default_factory=set)
     """Sessions whose files may have changed since the last prediction."""
@@ -96,7 +96,7 @@ class Conflicts(Part):
         """The files of a commit, by the names that texts use for them."""
         self._task_files: dict[str, tuple[str | None, frozenset[str]]] = {}
         """For each session, the base's commit and the files in it that the session's task names."""
-        self._max_watches = room()
+        self._max_watches = max_watches()
 
     def start(self) -> None:
         """Watch the live branches and those of future sessions."""
@@ -177,7 +177,7 @@ class Conflicts(Part):
                 self._names_by_commit[commit] = names
         except AoError:
             return exact
-        glob_files = await asyncio.to_thread(covered, globs, names.files) if globs else frozenset()
+        glob_files = await asyncio.to_thread(matching_paths, globs, names.files) if globs else frozenset()
         return exact | names.named(text) | glob_files
 
     async def _changed_files(self, facts: SessionFacts, base: str | None) -> frozenset[str]:
@@ -273,7 +273,7 @@ class Conflicts(Part):
             repo = Path(facts.spec.repo)
             layout = find_layout(repo)
             work = self.home.path / "conflicts" / facts.project / str(len(self._repositories))
-            outlook = Outlook(self.host, layout.common if layout else repo, work)
+            outlook = RepositoryPrediction(self.host, layout.common if layout else repo, work)
             repository = self._repositories[key] = _RepositoryState(facts.project, repo, outlook)
         return repository
 
@@ -365,7 +365,7 @@ class Conflicts(Part):
         for facts in list(self.flow.sessions.values()):
             if facts.project == repository.project and facts.spec.repo == str(repository.repo):
                 pairs = {pair.a: pair for pair in repository.outlook.pairs if pair.b == facts.id}
-                for body in news(facts, pairs):
+                for body in conflict_events(facts, pairs):
                     key = f"{body.type}:{facts.id}:{body.other}:{now:.6f}"
                     events.append(Event(body, now, "conflicts", key, facts.project, facts.id, actor=DAEMON))
         if events:
@@ -378,11 +378,11 @@ def _branch_commit(repo: Path, branch: str) -> str | None:
     return read_branch(layout.common, branch) if layout else None
 
 
-def news(facts: SessionFacts, pairs: Mapping[str, Pair]) -> list[e.ConflictPredicted | e.ConflictCleared]:
+def conflict_events(facts: SessionFacts, pairs: Mapping[str, Pair]) -> list[e.ConflictPredicted | e.ConflictCleared]:
     """Return the events for a session's conflicts with older sessions: new or larger ones, smaller ones and ended ones. Pure."""
     bodies: list[e.ConflictPredicted | e.ConflictCleared] = []
     for other, pair in pairs.items():
-        recorded = facts.collisions.get(other)
+        recorded = facts.predicted_conflicts.get(other)
         is_new_or_larger = (
             recorded is None
             or (pair.kind == "text" and recorded.kind != "text")
@@ -392,4 +392,4 @@ def news(facts: SessionFacts, pairs: Mapping[str, Pair]) -> list[e.ConflictPredi
             bodies.append(e.ConflictPredicted(other, pair.files, pair.kind))
         elif recorded is not None and (recorded.kind, set(recorded.files)) != (pair.kind, set(pair.files)):
             bodies.append(e.ConflictCleared(other, pair.files, pair.kind))
-    return bodies + [e.ConflictCleared(other) for other in facts.collisions if other not in pairs]
+    return bodies + [e.ConflictCleared(other) for other in facts.predicted_conflicts if other not in pairs]

@@ -23,10 +23,10 @@ from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.base.git.listings import StatusEntry
 from agent_orchestrator.base.git.refs import MAX_INDEX_BYTES, Layout, find_layout, read_head, read_ref
 from agent_orchestrator.changes.conflicts.model import Branch, Snapshot
-from agent_orchestrator.errors import AoError, machine_short
+from agent_orchestrator.errors import AoError, resource_shortage
 from agent_orchestrator.protocols.host import Host
 
-MOST_BYTES = 16 << 20
+MAX_FILE_BYTES = 16 << 20
 """Maximum size of an uncommitted file in bytes; larger files are left out because they are not merged line by line."""
 
 _MAX_TREES = 1000
@@ -40,7 +40,7 @@ _COMMIT_IDENTITY = {
 log = structlog.get_logger()
 
 
-def quoted(paths: list[Path]) -> str:
+def join_git_paths(paths: list[Path]) -> str:
     """Return the paths as a list for one of Git's environment variables."""
     return os.pathsep.join(f'"{path}"' if os.pathsep in str(path) else str(path) for path in paths)
 
@@ -74,14 +74,17 @@ class Snapshots:
                 shutil.rmtree(self.work)
             self.objects.mkdir(mode=0o700, parents=True)
         except OSError as error:
-            raise machine_short(error) or error from None
+            raise resource_shortage(error) or error from None
         self._latest.clear()
         self._trees.clear()
 
     def environment(self) -> dict[str, str]:
         """Return the variables that make Git write objects to our folder and read those of all repositories."""
         object_folders = [self.common / "objects", *self._clones.values()]
-        return {"GIT_OBJECT_DIRECTORY": str(self.objects), "GIT_ALTERNATE_OBJECT_DIRECTORIES": quoted(object_folders)}
+        return {
+            "GIT_OBJECT_DIRECTORY": str(self.objects),
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": join_git_paths(object_folders),
+        }
 
     def keep(self, sessions: set[str]) -> None:
         """Forget the snapshots of all other sessions."""
@@ -173,7 +176,7 @@ def _is_included(path: Path) -> bool:
         status = path.lstat()
     except OSError:
         return True  # a removed file is a change too
-    return stat.S_ISLNK(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_size <= MOST_BYTES)
+    return stat.S_ISLNK(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_size <= MAX_FILE_BYTES)
 
 
 def _fingerprint(workspace: Path, head: str, changed: list[StatusEntry]) -> str:

@@ -11,17 +11,17 @@ from pathlib import Path
 from agent_orchestrator.base.files.watch import Watch, stop_nothing
 from agent_orchestrator.base.git.commands import Git
 
-MOST_FOLDERS = 4000
+MAX_FOLDERS = 4000
 """Maximum number of watched folders per workspace; beyond it the workspace is read after the agent's turns instead."""
 _BATCH_SIZE = 200
 
 
-def room() -> int:
+def max_watches() -> int:
     """Return how many folders may be watched in total: half of what the kernel allows one user."""
     try:
         return int(Path("/proc/sys/fs/inotify/max_user_watches").read_text()) // 2
     except (OSError, ValueError):
-        return MOST_FOLDERS
+        return MAX_FOLDERS
 
 
 class WorkspaceWatch:
@@ -33,7 +33,7 @@ class WorkspaceWatch:
         """Whether every change is reported, so that without a report nothing has changed."""
         self._watch = watch
         self._changed = changed
-        self._max_folders = min(most, MOST_FOLDERS)
+        self._max_folders = min(most, MAX_FOLDERS)
         self._folders: dict[str, tuple[int, Callable[[], object]]] = {}
         """For each watched folder, relative to the workspace: its inode and the function that ends its watch."""
         self._ignored: dict[str, int] = {}

@@ -74,10 +74,10 @@ class AfterMerge(Part):
         A failure to delete is only logged: the change stays merged.
         """
         url, env = scm.push_url()
-        head = facts.pr.landed_head if facts.pr else ""
+        head = facts.pr.merged_head if facts.pr else ""
         try:
             if head and await git.remote_head(url, facts.branch, env=env, timeout=FETCH_WITHIN) == head:
-                await git.push_removal(url, facts.branch, head, env=env, timeout=FETCH_WITHIN)
+                await git.delete_remote_branch(url, facts.branch, head, env=env, timeout=FETCH_WITHIN)
         except GitFailed as error:
             log.info("a landed branch stays at its forge", session=facts.id, branch=facts.branch, error=error.text)
 
@@ -103,7 +103,7 @@ class AfterMerge(Part):
         git = Git(self.host, Path(facts.spec.repo))
         scm = await self.repositories.reach(facts.project, facts.spec.scm)
         base = await git.resolve(await tracking_ref(git, scm.fetch_url()[0], pr.base))
-        return merge.MergedAtForge(pr.landed_head, base)
+        return merge.MergedAtForge(pr.merged_head, base)
 
     def _scratch_folder(self, facts: SessionFacts) -> Path:
         """Return the session's folder for scratch files; created if necessary."""

@@ -74,7 +74,7 @@ class Outages:
                 notice = e.Notified("reading-resumed", f"{name} of {project} can be read again", text, "info")
                 await self._record(project, e.ReadingResumed(name), notice)
 
-    async def unwanted(self, project: str, name: str, part: str) -> None:
+    async def not_needed(self, project: str, name: str, part: str) -> None:
         """Record that a part need not be read any more."""
         async with self._record_lock:
             if self._end_part(project, name, part) is not None:
@@ -85,7 +85,7 @@ class Outages:
         served = {facts.spec.scm for facts in self.flow.sessions.values() if facts.project == project}
         for outage in list(self.flow.home.outages.values()):
             if outage.project == project and outage.name not in (tracker, *served):
-                await self.unwanted(project, outage.name, "issues")
+                await self.not_needed(project, outage.name, "issues")
 
     def _end_part(self, project: str, name: str, part: str) -> float | None:
         """Return since when the outage lasted that ends with this part, or None if there is none or another part still fails."""

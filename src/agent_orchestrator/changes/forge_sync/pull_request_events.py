@@ -38,7 +38,7 @@ def pull_request_news(facts: SessionFacts, pull: PullState, conflicts: Sequence[
 
 def merges_other_commit(facts: SessionFacts, pull: PullState) -> bool:
     """Return whether the forge is about to merge another commit than the requested one."""
-    request = facts.pr.landing if facts.pr else None
+    request = facts.pr.merge_request if facts.pr else None
     return request is not None and pull.state == "open" and pull.queued and pull.head != request.head
 
 
@@ -163,7 +163,7 @@ def _added(comment: PullComment, head: str) -> e.Body:
 def _end_events(pr: PullRequest, pull: PullState) -> list[e.Body]:
     """Return the event for a pull request that was merged or closed at the forge."""
     if pull.state == "merged":
-        request = pr.landing
+        request = pr.merge_request
         keep_branch = request is not None and not request.delete_after
         strategy = request.strategy if request else "squash"
         remove_there = bool(request and not keep_branch)

@@ -16,7 +16,7 @@ from pathlib import Path
 import structlog
 
 from agent_orchestrator.changes import merge
-from agent_orchestrator.changes.checks.summary import LOOKED_AT, relevant
+from agent_orchestrator.changes.checks.summary import MAX_SEARCHED_BYTES, relevant_output
 from agent_orchestrator.changes.forge_sync.backoff import next_pause
 from agent_orchestrator.changes.forge_sync.connections import ForgeConnections, error_line
 from agent_orchestrator.changes.forge_sync.outages import Outages
@@ -193,7 +193,7 @@ class PullRequestSync(Part):
                     log.warning("a forge cannot be read", project=place[0], forge=place[1], error=error_line(error))
                 self.problems[place] = error_line(error)
             await self._sleep(place, pause)
-        await self.outages.unwanted(*place, "pulls")
+        await self.outages.not_needed(*place, "pulls")
 
     def _report_bases(self, project: str, scm: SCM) -> None:
         """Emit the checks of the base branches, if the forge reports them."""
@@ -353,7 +353,7 @@ class PullRequestSync(Part):
     async def _with_log(self, scm: SCM, facts: SessionFacts, check: PullCheck) -> PullCheck:
         """Return a check with its output stored in a file; without it if it cannot be read."""
         try:
-            output = await scm.log(check.job or "", LOOKED_AT)
+            output = await scm.log(check.job or "", MAX_SEARCHED_BYTES)
         except AoError as error:
             log.info("a check's output cannot be read", session=facts.id, check=check.name, error=str(error))
             return check
@@ -361,7 +361,7 @@ class PullRequestSync(Part):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = folder / f"{_file_name(check.id)}.log"
         await asyncio.to_thread(file.write_bytes, output)
-        summary = relevant(output.decode(errors="replace")) or check.summary
+        summary = relevant_output(output.decode(errors="replace")) or check.summary
         return replace(check, summary=summary, log=str(file))
 
 

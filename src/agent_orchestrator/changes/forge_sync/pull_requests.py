@@ -177,7 +177,7 @@ class ForgePullRequests(Part):
 
         Return the events for that.
         """
-        request = facts.pr.landing if facts.pr else None
+        request = facts.pr.merge_request if facts.pr else None
         if request is None or request.head == head:
             return []
         scm, pull, _ = await self._read_pull(facts)
@@ -267,15 +267,15 @@ class ForgePullRequests(Part):
     async def _land(self, intent: Intent) -> Sequence[Event]:
         """Merge the requested commit for a caller that holds the session's lock; return the events, or raise `RetryLater` to wait."""
         facts = self.flow.sessions[intent.session]
-        handed_over = facts.pr and facts.pr.landing and facts.pr.landing.waits not in ("", UNCHECKED)
+        handed_over = facts.pr and facts.pr.merge_request and facts.pr.merge_request.waits not in ("", UNCHECKED)
         check_failure = self._check_blocker(facts, facts.pr, intent) if facts.pr and not handed_over else []
         try:
             scm, pull, pr = await self._read_pull(facts)
-            if pr.landing is None:
+            if pr.merge_request is None:
                 return []
             if pull.state != "open":
                 return self._ended_events(facts, intent, pull)
-            if {pull.head, facts.head} != {pr.landing.head}:
+            if {pull.head, facts.head} != {pr.merge_request.head}:
                 if pull.queued:
                     await scm.call_off(pull)
                 return [self._event(facts, e.LandingFailed(MOVED, "moved"), f"{intent.key}:failed")]
@@ -289,7 +289,9 @@ class ForgePullRequests(Part):
             if pull.queued:
                 raise self._wait_for(facts, "the forge lands it when its turn has come")
             title = f"{without_orders(pr.title)} (#{pr.number})"
-            merging = Merging(pr.landing.head, pr.landing.strategy, title, delete_branch=pr.landing.delete_after)
+            merging = Merging(
+                pr.merge_request.head, pr.merge_request.strategy, title, delete_branch=pr.merge_request.delete_after
+            )
             outcome = await scm.merge(pull, merging)
         except AoError as error:
             if error.retryable:
@@ -310,13 +312,13 @@ class ForgePullRequests(Part):
         No change merges before its checks pass, even where the forge would allow it. What blocks the merge at the forge
         is left to the forge.
         """
-        request = pr.landing
+        request = pr.merge_request
         if request is None or request.force or request.head != facts.head or pr.state != "open" or pr.blocked:
             return []
         if blocker := pr.merge_blocker(request.head):
             failed = e.LandingFailed(blocker, "checks")
             return [self._event(facts, failed, f"{intent.key}:failed")]
-        if not pr.green(request.head):
+        if not pr.is_green(request.head):
             raise self._wait_for(facts, UNCHECKED, RECHECK_AFTER)
         return []
 
@@ -327,7 +329,7 @@ class ForgePullRequests(Part):
         """
         async with self._merge_locks[session]:
             facts = self.flow.sessions[session]
-            if facts.pr is None or facts.pr.landing is None:
+            if facts.pr is None or facts.pr.merge_request is None:
                 raise Conflict(f"{session} is not to land", "see what is: ao queue")
             scm, pull, _ = await self._read_pull(facts)
             if pull.state == "merged":
@@ -346,7 +348,7 @@ class ForgePullRequests(Part):
 
     def _merged_events(self, facts: SessionFacts, intent: Intent, head: str, commit: str) -> list[Event]:
         """Return the event that the change has merged."""
-        request = facts.pr.landing if facts.pr else None
+        request = facts.pr.merge_request if facts.pr else None
         strategy, keep_branch = (request.strategy, not request.delete_after) if request else ("squash", False)
         merged = e.PrMerged(
             commit, "", head, strategy, keep_branch=keep_branch, remove_there=bool(request and not keep_branch)
@@ -355,7 +357,7 @@ class ForgePullRequests(Part):
 
     def _wait_for(self, facts: SessionFacts, reason: str, after: float = LOOK_AGAIN) -> RetryLater:
         """Return the exception to wait with, with an event if the reason is new."""
-        last_reason = facts.pr.landing.waits if facts.pr and facts.pr.landing else reason
+        last_reason = facts.pr.merge_request.waits if facts.pr and facts.pr.merge_request else reason
         key = f"landing-waits:{facts.id}:{self.clock():.6f}"
         events = [self._event(facts, e.LandingWaits(reason), key)] if last_reason != reason else []
         return RetryLater(after, *events)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from agent_orchestrator.base.files.safe import UnsafePath, git_path_parts
 from agent_orchestrator.changes.merge.commits import Commit, Writer, read_commits
 from agent_orchestrator.changes.merge.merge_tree import Merger, open_merger
-from agent_orchestrator.changes.merge.message import distinct, message
+from agent_orchestrator.changes.merge.message import distinct_people, message
 from agent_orchestrator.changes.merge.model import Built, Conflicted, MergeSpec
 from agent_orchestrator.changes.merge.records import find_recorded_merge
 from agent_orchestrator.changes.merge.repository import Repository, open_repository
@@ -84,7 +84,7 @@ async def _write_commit(
         return await writer.write(tree, (base, head), message_text, author)
     authors = [author_of_commit for commit in reversed(commits) for author_of_commit in (commit.author, *commit.others)]
     message_text = message(
-        spec.title, spec.body, fallback=last_commit.subject or spec.branch, others=distinct(authors, author)
+        spec.title, spec.body, fallback=last_commit.subject or spec.branch, others=distinct_people(authors, author)
     )
     return await writer.write(tree, (base,), message_text, author, last_commit.date)
 

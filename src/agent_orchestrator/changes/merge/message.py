@@ -40,7 +40,7 @@ def person(text: str) -> Person | None:
     return (match.group(1).strip() or match.group(2).partition("@")[0], match.group(2)) if match else None
 
 
-def distinct(people: Iterable[Person], but: Person) -> list[Person]:
+def distinct_people(people: Iterable[Person], but: Person) -> list[Person]:
     """Return each person once, by address, without `but`."""
     addresses = {but[1].lower()}
     distinct_people = []

@@ -95,7 +95,7 @@ class RebaseSpec:
     branch: str
     head: str
     """The exact commit that the branch is at."""
-    below: tuple[str, ...]
+    foreign_commits: tuple[str, ...]
     """Commits that are not the branch's own; its own come after the latest of them."""
     base: str
     """The name of the new base."""

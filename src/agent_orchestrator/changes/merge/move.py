@@ -41,7 +41,7 @@ class Move:
     work: Path
     reason: str
     """The text for the branch's reflog."""
-    provided: tuple[str, ...] = ()
+    conditions: tuple[str, ...] = ()
     """Further conditions of the move, as lines of `git update-ref --stdin`."""
     after: Callable[[str], None] = ignore_step
     """Called with the name of each completed step."""
@@ -83,14 +83,14 @@ class Move:
                     return obstacle
             await self._detach_workspaces()
             swap = [f"update {ref} {self.new} {self.old}"] if self.old != self.new else []
-            await self.repository.git.update_refs((*self.provided, *swap), self.reason)
+            await self.repository.git.update_refs((*self.conditions, *swap), self.reason)
         except (Exception, asyncio.CancelledError):
             await repair_checkouts_locked(self.repository)
             raise
         self.after("ref")
         for checkout in followers:
-            if await checkout.stayed(self.old):
-                await checkout.retreat(self.old, self.new)
+            if await checkout.is_still_at(self.old):
+                await checkout.move_back(self.old, self.new)
             checkout.unlock()
         self.after("unlocked")
         if self.old != self.new:

@@ -44,11 +44,11 @@ async def rebase(host: Host, spec: RebaseSpec) -> Outcome:
 async def _last_foreign_commit(repository: Repository, spec: RebaseSpec) -> str | None:
     """Return the last commit that is not the branch's own, or None if the branch was rebased elsewhere already."""
     git = repository.git
-    contained = [commit for commit in spec.below if await git.is_ancestor(commit, spec.head)]
+    contained = [commit for commit in spec.foreign_commits if await git.is_ancestor(commit, spec.head)]
     if not contained:
         return None
     latest = contained[0]
-    for commit in spec.below:
+    for commit in spec.foreign_commits:
         shared = await git.merge_base(spec.head, commit)
         if shared and await git.is_ancestor(latest, shared):
             latest = shared

@@ -30,7 +30,7 @@ async def repair_checkouts_locked(repository: Repository) -> tuple[Path, ...]:
     """
     repaired = []
     for checkout, _ in await list_checkouts(repository):
-        marker = checkout.left_behind()
+        marker = checkout.read_stale_lock()
         if marker is None:
             continue
         try:
@@ -51,5 +51,5 @@ async def _repair(repository: Repository, checkout: Checkout, marker: LockConten
     branch_head = await repository.git.resolve(marker.ref)
     # The ref moves last: if it has moved, files and index are right, unless the checkout left the branch meanwhile.
     has_moved = branch_head is not None and await repository.git.is_ancestor(marker.new, branch_head)
-    if not has_moved or await checkout.stayed(marker.old):
-        await checkout.retreat(marker.old, marker.new)
+    if not has_moved or await checkout.is_still_at(marker.old):
+        await checkout.move_back(marker.old, marker.new)

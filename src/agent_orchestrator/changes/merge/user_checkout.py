@@ -24,7 +24,7 @@ from agent_orchestrator.base.git.commands import Git, GitFailed, find_layout, va
 from agent_orchestrator.changes.merge.index import Delta, PrivateIndex, read_deltas
 from agent_orchestrator.changes.merge.model import Blocked
 from agent_orchestrator.changes.merge.repository import Repository
-from agent_orchestrator.errors import Temporary, machine_short
+from agent_orchestrator.errors import Temporary, resource_shortage
 from agent_orchestrator.protocols.host import Host, ProcessId
 
 _MARK = "Agent Orchestrator: a landing is moving this checkout; `ao start` sets it right if this file stays"
@@ -74,7 +74,7 @@ class Checkout:
         self._lock_file = git_dir / "index.lock"
         self._private_index = git_dir / "ao-landing.index"
 
-    def unfinished(self) -> Blocked | None:
+    def unfinished_operation(self) -> Blocked | None:
         """Return which unfinished operation in the checkout a moved branch would spoil, or None."""
         for name, operation in _UNFINISHED.items():
             if (self.git_dir / name).exists():
@@ -83,7 +83,7 @@ class Checkout:
 
     async def obstacle(self, old: str, new: str, work: Path) -> Blocked | None:
         """Return what keeps the checkout from moving, or None; changes nothing."""
-        unfinished = self.unfinished()
+        unfinished = self.unfinished_operation()
         if unfinished is not None:
             return unfinished
         work.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -147,14 +147,14 @@ class Checkout:
         """Release the lock."""
         self._lock_file.unlink(missing_ok=True)
 
-    def left_behind(self) -> LockContent | None:
+    def read_stale_lock(self) -> LockContent | None:
         """Return the content of our lock if no other living process holds it, or None."""
         try:
             fields = json.loads(read_regular_file(self._lock_file, _MAX_BYTES))
             about = fields.pop("about")
             marker = LockContent(**fields)
         except OSError as error:
-            if short := machine_short(error):
+            if short := resource_shortage(error):
                 raise short from None
             return None
         except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
@@ -167,13 +167,13 @@ class Checkout:
 
     # -- following -----------------------------------------------------------------------------------------------------
 
-    async def stayed(self, old: str) -> bool:
+    async def is_still_at(self, old: str) -> bool:
         """Return whether the checkout is still at the old commit after the ref moved: then a user began a branch there meanwhile."""
         return await Git(self.host, self.top).resolve("HEAD") == old
 
     async def advance(self, old: str, new: str, after: Callable[[str], None]) -> Blocked | None:
         """Move files and index, under the lock, from one commit to the other, or say what stands in the way."""
-        unfinished = self.unfinished()
+        unfinished = self.unfinished_operation()
         if unfinished is not None:
             return unfinished
         index = PrivateIndex(self.host, self.top, self._index_file, self._private_index)
@@ -197,7 +197,7 @@ class Checkout:
         after("index")
         return None
 
-    async def retreat(self, old: str, new: str) -> None:
+    async def move_back(self, old: str, new: str) -> None:
         """Move the checkout back from new to old, under the lock; what a user changed since stays.
 
         Raises `Temporary` if the index cannot be copied.
@@ -280,7 +280,7 @@ def _is_rebasing(git_dir: Path, branch: str) -> bool:
         try:
             lines = read_regular_file(git_dir / name, _MAX_BYTES).decode(errors="surrogateescape").splitlines()
         except OSError as error:
-            if short := machine_short(error):
+            if short := resource_shortage(error):
                 raise short from None
             continue
         if ref in lines:

@@ -43,7 +43,7 @@ class QueueChecks:
         """Return the states of a built commit's checks, by name."""
         return self._states.get(commit, {})
 
-    async def judge(self, ticket: Ticket, built: Built, doubt: Callable[[], None]) -> Failed | None:
+    async def compare_with_base(self, ticket: Ticket, built: Built, doubt: Callable[[], None]) -> Failed | None:
         """Run all checks of a built merge.
 
         Return the first check that holds the merge through the change's own fault, or None if the change may merge.

@@ -35,7 +35,7 @@ class Failed:
     """A check that does not pass."""
 
     check: str
-    found: Assessment
+    assessment: Assessment
     finished: CheckFinished
     """The event that records it."""
 

@@ -31,13 +31,13 @@ def landing_spec(home: Home, facts: SessionFacts) -> merge.MergeSpec:
     assert facts.pr is not None
     work = home.path / "landing" / facts.id
     work.mkdir(mode=0o700, parents=True, exist_ok=True)
-    strategy = facts.pr.landing.strategy if facts.pr.landing else "squash"
+    strategy = facts.pr.merge_request.strategy if facts.pr.merge_request else "squash"
     closes = f"Closes #{facts.spec.issue}\n\n" if facts.spec.issue else ""
     return merge.MergeSpec(
         session=facts.id,
         repo=Path(facts.spec.repo),
         branch=facts.branch,
-        head=(facts.pr.landing.head if facts.pr.landing else None) or facts.head or "",
+        head=(facts.pr.merge_request.head if facts.pr.merge_request else None) or facts.head or "",
         base=facts.pr.base,
         strategy=cast("merge.Strategy", strategy),
         title=f"{without_orders(facts.pr.title)} (#{facts.pr.number})",
@@ -75,7 +75,7 @@ class MergeEvents:
 
     def waits(self, facts: SessionFacts, reason: str) -> list[Event]:
         """Return the event that the change cannot merge yet; no event if that reason is already recorded."""
-        last_reason = facts.pr.landing.waits if facts.pr and facts.pr.landing else reason
+        last_reason = facts.pr.merge_request.waits if facts.pr and facts.pr.merge_request else reason
         key = f"landing-waits:{facts.id}:{self._core.flow.clock():.6f}"
         return [self.event(facts, e.LandingWaits(reason), key)] if last_reason != reason else []
 
@@ -97,7 +97,7 @@ class MergeEvents:
                 f"{key}:failed",
             )
         ]
-        if failed.found.result.about_content or finished.state in ("timed_out", NOT_SET_UP):
+        if failed.assessment.result.is_reproducible or finished.state in ("timed_out", NOT_SET_UP):
             body = replace(finished, summary=f"{where}: {finished.summary}")
             events.append(self.event(facts, body, f"{key}:{failed.check}:finished", "checks"))
         return events
@@ -131,7 +131,7 @@ class MergeEvents:
 
     async def _merged_events(self, facts: SessionFacts, key: str, landed: merge.Merged) -> list[Event]:
         """Return the events for a merged change; a local issue that it was for is closed."""
-        request = facts.pr.landing if facts.pr else None
+        request = facts.pr.merge_request if facts.pr else None
         body = e.PrMerged(
             landed.commit,
             landed.base_before,

@@ -10,7 +10,7 @@ from typing import Any
 from agent_orchestrator.changes import merge
 from agent_orchestrator.changes.checks import Checks
 from agent_orchestrator.changes.checks.required import RequiredChecks
-from agent_orchestrator.changes.conflicts import Conflicts, clashes
+from agent_orchestrator.changes.conflicts import Conflicts, text_conflicts
 from agent_orchestrator.changes.merge import Built
 from agent_orchestrator.changes.merge_queue.checks import QueueChecks, SpecOf
 from agent_orchestrator.changes.merge_queue.lane import BaseQueue, Outcome, Ticket, Withdrawn
@@ -76,7 +76,7 @@ class MergeQueue(Part):
     async def _merge(self, intent: Intent) -> Sequence[Event]:
         """Merge a change, or find that it has merged already; return the events of the outcome."""
         facts = self.flow.sessions[intent.session]
-        if facts.pr is None or facts.pr.landing is None:
+        if facts.pr is None or facts.pr.merge_request is None:
             return []
         spec = landing_spec(self.home, facts)
         outcome: Outcome | None = await merge.find_merge(self.host, spec)
@@ -90,7 +90,7 @@ class MergeQueue(Part):
         """Add a change to its queue and wait for the outcome."""
         await lane.find_base()
         facts = self.flow.sessions[intent.session]
-        request = facts.pr.landing if facts.pr else None
+        request = facts.pr.merge_request if facts.pr else None
         if request is None:
             return Withdrawn()
         if facts.head != spec.head:
@@ -103,7 +103,7 @@ class MergeQueue(Part):
         """Return the queue of a base branch; created on first use."""
         key = (project, spec.base)
         if key not in self._lanes:
-            check, report_wait = self.checking.judge, self._record_wait
+            check, report_wait = self.checking.compare_with_base, self._record_wait
             self._lanes[key] = BaseQueue(
                 self.host,
                 self.clock,
@@ -112,7 +112,7 @@ class MergeQueue(Part):
                 check,
                 report_wait,
                 lambda: self._max_checks(project),
-                lambda: clashes(self.conflicts.known(project)),
+                lambda: text_conflicts(self.conflicts.known(project)),
                 lambda: self._other_workspaces(spec),
                 lambda: self.emit(QueuePlanned()),
             )
@@ -132,7 +132,7 @@ class MergeQueue(Part):
         except AoError:
             return 1
         for facts in self.flow.sessions.values():
-            if facts.pr and facts.pr.landing and facts.project == project:
+            if facts.pr and facts.pr.merge_request and facts.project == project:
                 checks += self.required.only_of(facts).values()
         return max((check.parallel for check in checks), default=1)
 
@@ -150,7 +150,7 @@ class MergeQueue(Part):
             if after is None or after.pr is None or lane is None:
                 continue
             match change.event.body:
-                case e.HeadMoved() if after.pr.landing and after.head != after.pr.landing.head:
+                case e.HeadMoved() if after.pr.merge_request and after.head != after.pr.merge_request.head:
                     lane.settle(after.id, merge.BranchMoved(after.head))
                 case e.LandingFailed() | e.PrClosed():
                     lane.settle(after.id, Withdrawn())
@@ -159,7 +159,7 @@ class MergeQueue(Part):
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
-    async def call_off(self, facts: SessionFacts, event_key: str) -> None:
+    async def remove(self, facts: SessionFacts, event_key: str) -> None:
         """Remove a change that waits in the queue. Raises `Conflict` if it is being merged."""
         session = facts.id
         spec = landing_spec(self.home, facts)
@@ -179,7 +179,7 @@ class MergeQueue(Part):
         waiting = [
             facts
             for facts in self.flow.sessions.values()
-            if facts.pr and facts.pr.landing and project in (None, facts.project)
+            if facts.pr and facts.pr.merge_request and project in (None, facts.project)
         ]
         queues: dict[tuple[str, str], list[SessionFacts]] = {}
         for facts in waiting:
@@ -189,11 +189,11 @@ class MergeQueue(Part):
 
     def _queue_rows(self, key: tuple[str, str], waiting: list[SessionFacts]) -> list[dict[str, Any]]:
         """Return one queue's rows: those that are planned in their order, then those that are about to join."""
-        lane, predicted_conflicts = self._lanes.get(key), clashes(self.conflicts.known(key[0]))
+        lane, predicted_conflicts = self._lanes.get(key), text_conflicts(self.conflicts.known(key[0]))
         places = {place.entry.session: place for place in lane.plan.places} if lane else {}
         planned = [place.entry for place in places.values()]
         numbers = {session: number for number, session in enumerate(places)}
-        requested_at = {facts.id: facts.pr.landing.at for facts in waiting if facts.pr and facts.pr.landing}
+        requested_at = {facts.id: facts.pr.merge_request.at for facts in waiting if facts.pr and facts.pr.merge_request}
 
         def rank(facts: SessionFacts) -> tuple[int, int, float, str]:
             """Return the sort key of a session in the queue."""
@@ -209,8 +209,8 @@ class MergeQueue(Part):
 
     def _entry_row(self, facts: SessionFacts, place: QueuePosition | None, position: int) -> dict[str, Any]:
         """Return one row of the queue for the interface."""
-        assert facts.pr is not None and facts.pr.landing is not None
-        lane, wait_reason = self._lanes.get((facts.project, facts.pr.base)), facts.pr.landing.waits
+        assert facts.pr is not None and facts.pr.merge_request is not None
+        lane, wait_reason = self._lanes.get((facts.project, facts.pr.base)), facts.pr.merge_request.waits
         built = place.built if place and isinstance(place.built, Built) else None
         state = _PUBLIC_STATES.get(place.state, place.state) if place else "queued"
         if lane and lane.lands(facts.id):

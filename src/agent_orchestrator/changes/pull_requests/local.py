@@ -12,7 +12,7 @@ from pathlib import Path
 
 from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.changes import merge
-from agent_orchestrator.changes.checks import Checks, CheckSpec, judge
+from agent_orchestrator.changes.checks import Checks, CheckSpec, compare_with_base
 from agent_orchestrator.changes.checks.assessment import check_finished, check_not_started, task_text
 from agent_orchestrator.changes.checks.required import RequiredChecks
 from agent_orchestrator.config.effective import ProjectConfig
@@ -149,9 +149,9 @@ class LocalPullRequests(Part):
         result = await self.checks.verdict(spec, again=is_requested, started=on_start)
         base = self.flow.sessions[facts.id].base_head  # read now, because the check may have taken long
         merge_base = await Git(self.host, spec.repo).merge_base(head, base) if base else None
-        assessment = await judge(self.checks, spec, result, base, merge_base)
+        assessment = await compare_with_base(self.checks, spec, result, base, merge_base)
         await asyncio.gather(*recordings)
-        task = "" if spec.own or self.required.only_of(facts) else task_text(facts)
+        task = "" if spec.never_compared or self.required.only_of(facts) else task_text(facts)
         return await check_finished(facts, project, assessment, name, head, check.command, task=task)
 
     def _base_failure_notice(self, facts: SessionFacts, body: e.CheckFinished) -> Event:
@@ -184,7 +184,7 @@ class LocalPullRequests(Part):
             symlinks=project.symlinks,
             post_create=project.post_create,
             base=facts.base,
-            own=name in self.required.only_of(facts),
+            never_compared=name in self.required.only_of(facts),
             parallel=check.parallel,
         )
 

@@ -98,7 +98,7 @@ class Stacks(Part):
         If that conflicts, the agent is to do it. Raises `RetryLater` while the agent works or a checkout blocks the move.
         """
         facts = self.flow.sessions[intent.session]
-        workspace, below = facts.place, facts.below
+        workspace, below = facts.place, facts.old_base_commit
         assert workspace is not None and below is not None
         if facts.live and facts.activity.state in {*IN_TURN, "blocked"}:
             raise RetryLater(RETRY_AFTER)
@@ -114,11 +114,11 @@ class Stacks(Part):
             repo=Path(facts.spec.repo) if workspace.shared else Path(workspace.path),
             branch=facts.branch,
             head=facts.head or "",
-            below=(workspace.base_commit, below),
+            foreign_commits=(workspace.base_commit, below),
             base=facts.base,
             onto=onto,
             work=self.home.path / "landing" / facts.id,
-            merge=bool(facts.pr and facts.pr.seen_by_person),
+            merge=bool(facts.pr and facts.pr.is_reviewed_by_person),
         )
         outcome = await merge.rebase(self.host, spec)
         match outcome:

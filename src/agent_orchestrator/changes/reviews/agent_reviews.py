@@ -180,7 +180,7 @@ class AgentReviews(Part):
         reviewer = self.flow.sessions[intent.session]
         if not _is_active(reviewer):
             return []
-        return await self.judge(reviewer, intent.args, intent.key)
+        return await self.post_verdict(reviewer, intent.args, intent.key)
 
     async def submit(self, agent: str, session: str, said: Mapping[str, Any], key: str | None) -> dict[str, Any]:
         """Post a verdict that an agent gives by the command line or the API.
@@ -193,12 +193,12 @@ class AgentReviews(Part):
             raise Denied(f"{agent} was not asked to judge {target}", f"ask a reviewer: ao review {session} --agent A")
         if not _is_active(reviewer):
             raise Denied(f"the review by {agent} is over", f"ask for another: ao review {session} --agent A")
-        events = await self.judge(reviewer, said, f"said:{agent}:{key or uuid.uuid4().hex}")
+        events = await self.post_verdict(reviewer, said, f"said:{agent}:{key or uuid.uuid4().hex}")
         if events:
             await self.flow.append(*events)
         return self.reviews.view(session, to_agent=True)
 
-    async def judge(self, reviewer: SessionFacts, said: Any, key: str) -> list[Event]:
+    async def post_verdict(self, reviewer: SessionFacts, said: Any, key: str) -> list[Event]:
         """Post a verdict, and return the events that follow from it: the end of the review, or a notice after the last round."""
         target = self.flow.sessions.get(reviewer.spec.reviews or "")
         if target is None:
@@ -296,7 +296,7 @@ class AgentReviews(Part):
         """Request another round: check out the change's head in the reviewer's workspace and queue a message."""
         assert target.head is not None and target.pr is not None and reviewer.place is not None
         site = self.core.sites.of(reviewer)
-        await site.learn(reviewer.id, target.branch)
+        await site.make_commits_available(reviewer.id, target.branch)
         git = Git(site.host, Path(reviewer.place.path))
         checkout = await git.run("checkout", "--quiet", "--detach", target.head, "--", ok=(0, 1, 128))
         how = "it is checked out here" if not checkout.code else f"check it out: git checkout --detach {target.head}"
@@ -324,7 +324,7 @@ def due_again(target: SessionFacts, reviewer: SessionFacts) -> Review | None:
     if last_review is None or not _is_bound_to_commit(last_review) or last_review.head == head:
         return None
     is_at_rest = not target.live or (target.activity.state not in IN_TURN and target.done is not None)
-    is_good = pr.green(head) or pr.by_hand == head
+    is_good = pr.is_green(head) or pr.by_hand == head
     was_asked = any(message.id == message_id(f"review-again:{reviewer.id}:{head}") for message in reviewer.messages)
     return last_review if is_at_rest and is_good and not was_asked else None
 

@@ -87,7 +87,7 @@ class Reviews(Part):
                     "writeAccess": review.write_access,
                     "kind": review.kind,
                     "reviewer": review.reviewer or None,
-                    "counts": review in pr.judgements,
+                    "counts": review in pr.counting_reviews,
                     "head": review.head,
                     "at": rfc3339(review.at),
                 }
@@ -235,10 +235,12 @@ class Reviews(Part):
         if strategy is not None and strategy not in STRATEGIES:
             raise UsageError(f"{strategy!r} is no strategy", f"one of {', '.join(STRATEGIES)}")
         event_key = f"merge:{session}:{key or uuid.uuid4().hex}"
-        is_merging = pr.landing and strategy in (None, pr.landing.strategy) and force <= pr.landing.force
-        if facts.unlanded and not await self._was_carried_out(event_key, key):
+        is_merging = (
+            pr.merge_request and strategy in (None, pr.merge_request.strategy) and force <= pr.merge_request.force
+        )
+        if facts.committed_after_merge and not await self._was_carried_out(event_key, key):
             raise Conflict(
-                f"{session} has landed, but not what was committed since: {facts.unlanded[:8]}",
+                f"{session} has landed, but not what was committed since: {facts.committed_after_merge[:8]}",
                 f"let that land as a change of its own: ao stop {session}, then ao new --branch {shlex.quote(facts.branch)} TASK",
             )
         if pr.state == "merged" or is_merging or await self._was_carried_out(event_key, key):
@@ -269,10 +271,10 @@ class Reviews(Part):
 
         def over(facts: SessionFacts) -> bool:
             """Return whether the merge request has ended."""
-            return facts.pr is None or facts.pr.landing is None
+            return facts.pr is None or facts.pr.merge_request is None
 
         facts = await self.followers.until(session, over, patience)
-        if facts.pr and facts.pr.state != "merged" and facts.pr.landing is None:
+        if facts.pr and facts.pr.state != "merged" and facts.pr.merge_request is None:
             raise Conflict(
                 f"{session} did not land: {facts.pr.refused or 'it was called off'}", f"see why: ao why {session}"
             )
@@ -352,7 +354,7 @@ class Reviews(Part):
             raise NotFound(f"{session} has no check {name}", f"there are: {available}")
         return run
 
-    async def undo(self, session: str) -> dict[str, Any]:
+    async def revert(self, session: str) -> dict[str, Any]:
         """Revert a merged change by a new one, with its own session and pull request, which merges like any other."""
         async with self._undo_lock:  # simultaneous requests get the same change
             return await self._undo(session)
@@ -401,7 +403,7 @@ class Reviews(Part):
         """Raise `Conflict` unless the pull request is open and not merging."""
         if pr.state != "open":
             raise Conflict(f"the pull request of {facts.id} is {pr.state}", f"see it: ao status {facts.id}")
-        if pr.landing:
+        if pr.merge_request:
             raise Conflict(f"{facts.id} is landing just now", "wait for it: ao queue")
 
 

@@ -41,7 +41,7 @@ class FailedCheck:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Happened:
+class EventData:
     """An event. `trigger` is what the handler was registered for, `type` the type of the event that raised it."""
 
     type: str
@@ -61,7 +61,7 @@ class Happened:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event(Happened):
+class Event(EventData):
     """An event of a session or, if `session` is None, of the project."""
 
     session: Session | None

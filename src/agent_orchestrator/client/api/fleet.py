@@ -14,14 +14,21 @@ from agent_orchestrator.base.http_client import quote
 from agent_orchestrator.client.api.events import CI_FAILED, STATUS_TRIGGERS, Event, FailedCheck, triggers_of
 from agent_orchestrator.client.api.link import Json, Link, TimedOut
 from agent_orchestrator.client.api.records import PullRequest
-from agent_orchestrator.client.api.sessions import SETTLES, TAKEN_UP_WITHIN, Session, check_until, has_mail, past
+from agent_orchestrator.client.api.sessions import (
+    ACKNOWLEDGE_TIMEOUT,
+    SETTLE_SECONDS,
+    Session,
+    check_until,
+    events_page,
+    has_unread_message,
+)
 from agent_orchestrator.errors import AoError, NotFound
 
-Given = TypeVar("Given")
-Handler = Callable[[Given], Awaitable[Any] | Any]
+Argument = TypeVar("Argument")
+Handler = Callable[[Argument], Awaitable[Any] | Any]
 """A function that takes one argument, asynchronous or not."""
 
-REMEMBERED = 2000
+MAX_REMEMBERED_EVENTS = 2000
 """How many events of a session are kept for handlers that are registered later."""
 
 
@@ -76,7 +83,7 @@ class _Tracked:
     """The event that reported the agent as done."""
     told: bool = False
     quiet_since: float | None = None
-    mail_since: float | None = None
+    message_since: float | None = None
     """The loop time since when the session is quiet although a message is waiting to be acknowledged."""
 
 
@@ -157,7 +164,7 @@ class Fleet:
                 raise TimedOut(
                     f"{waiting or 'a handler'} did not end within {timeout:g} s", "give it longer, or look: ao status"
                 )
-            settling = SETTLES / 4 if any(tracked.quiet_since is not None for tracked in unfinished) else 5.0
+            settling = SETTLE_SECONDS / 4 if any(tracked.quiet_since is not None for tracked in unfinished) else 5.0
             pause = settling if end is None else max(0.0, min(settling, end - loop.time()))
             try:
                 await asyncio.wait_for(self._changed.wait(), pause)
@@ -211,7 +218,7 @@ class Fleet:
             return
         history = self._history[item["session"]]
         history[item["seq"]] = item
-        if len(history) > REMEMBERED:
+        if len(history) > MAX_REMEMBERED_EVENTS:
             del history[min(history)]
         tracked = self._tracked[item["session"]]
         done = item["type"] == "agent-done" or (item["type"] == "agent-exited" and item["data"].get("code") == 0)
@@ -225,7 +232,7 @@ class Fleet:
     async def _fetch_history(self, session: str) -> list[Json]:
         """Return all past events of a session."""
         events: list[Json] = []
-        while page := await past(self._link, session, events[-1]["seq"] if events else 0):
+        while page := await events_page(self._link, session, events[-1]["seq"] if events else 0):
             events += page
         return events
 
@@ -252,7 +259,7 @@ class Fleet:
                     session = await self._fetch(name)
                 except NotFound:
                     return
-                has_message = name in self._tracked and session.quiet and await has_mail(self._link, name)
+                has_message = name in self._tracked and session.quiet and await has_unread_message(self._link, name)
                 self._update_status(session, item, has_message=has_message)
                 if name not in self._refresh_again:
                     return
@@ -281,7 +288,7 @@ class Fleet:
             return
         now = asyncio.get_running_loop().time()
         tracked.quiet_since = (tracked.quiet_since or now) if session.quiet else None
-        tracked.mail_since = (tracked.mail_since or now) if has_message else None
+        tracked.message_since = (tracked.message_since or now) if has_message else None
         if tracked.done is not None or session.over:
             self._complete(tracked)
 
@@ -354,8 +361,8 @@ class Fleet:
         """Return the sessions that are not over, or not `idle`: quiet for `SETTLES` seconds, without a waiting message."""
         unfinished = []
         for tracked in self._tracked.values():
-            settled = tracked.quiet_since is not None and now - tracked.quiet_since >= SETTLES
-            settled &= tracked.mail_since is None or now - tracked.mail_since >= TAKEN_UP_WITHIN
+            settled = tracked.quiet_since is not None and now - tracked.quiet_since >= SETTLE_SECONDS
+            settled &= tracked.message_since is None or now - tracked.message_since >= ACKNOWLEDGE_TIMEOUT
             if tracked.session.over or (until == "idle" and settled):
                 self._complete(tracked)
             else:

@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 Json = dict[str, Any]
 Query = Mapping[str, str | int | None]
 
-PATIENCE = 60.0
+DAEMON_TIMEOUT = 60.0
 """Seconds for which a stream of events tolerates a missing daemon; a restart takes less."""
 
 _POLL_SECONDS = 0.5
@@ -68,7 +68,7 @@ class Link:
             with Client(self.home, start=False) as client:
                 return client.request("GET", path, headers=self._headers).json()
 
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + DAEMON_TIMEOUT
         while True:
             try:
                 return await _in_thread(send)
@@ -160,7 +160,7 @@ class Link:
                             last = int(event.id)
                             enqueue(json.loads(event.data))
             except Unreachable as error:
-                if time.monotonic() > last_contact + PATIENCE:
+                if time.monotonic() > last_contact + DAEMON_TIMEOUT:
                     enqueue(error)
                     return
             except AoError as error:

@@ -27,12 +27,12 @@ from agent_orchestrator.base.http_client import quote
 from agent_orchestrator.client.api.fleet import Fleet, Handler, Result
 from agent_orchestrator.client.api.link import Json, Link
 from agent_orchestrator.client.api.records import PullRequest, record
-from agent_orchestrator.client.api.sessions import Session, SessionManager, task_in_hand
+from agent_orchestrator.client.api.sessions import Session, SessionManager, spawn_defaults
 from agent_orchestrator.client.api.tasks import Piece, Plan, Task, in_order, pieces_of, plan_of
 from agent_orchestrator.errors import AoError, Conflict, NotFound, UsageError
 
-LONGEST_NAME = 40
-PR_PATIENCE = 30.0
+MAX_NAME_LENGTH = 40
+PR_TIMEOUT = 30.0
 """Seconds within which the daemon notices a commit and opens its pull request."""
 
 
@@ -199,12 +199,12 @@ class Orchestrator:
         fleet = await self.open()
         sessions = []
         for task in in_order(tasks, self.made):
-            token = task_in_hand.set(self._request(task))
+            token = spawn_defaults.set(self._request(task))
             try:
                 handler = {"on_complete": on_complete} if on_complete and _accepts(self.spawn, "on_complete") else {}
                 spawned: object = await self.spawn(task, **handler, **options)
             finally:
-                task_in_hand.reset(token)
+                spawn_defaults.reset(token)
             session = spawned if isinstance(spawned, Session) else await self.sessions.get(str(spawned))
             session = await fleet.track(session, on_complete)
             self._remember(task, session)
@@ -267,9 +267,9 @@ class Orchestrator:
         ascii_title = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode().lower()
         name = ""
         for word in re.findall(r"[a-z0-9]+", ascii_title):
-            if name and len(name) + 1 + len(word) > LONGEST_NAME:
+            if name and len(name) + 1 + len(word) > MAX_NAME_LENGTH:
                 break
-            name = f"{name}-{word}" if name else word[:LONGEST_NAME]
+            name = f"{name}-{word}" if name else word[:MAX_NAME_LENGTH]
         return name or "task"
 
     def to_branch_name(self, title: str) -> str:
@@ -363,7 +363,7 @@ class Orchestrator:
 
     async def _until_opened(self, session: Session) -> None:
         """Wait until a session has a pull request; raise Conflict if it has no commit, or none is opened within `PR_PATIENCE`."""
-        for attempt in range(int(PR_PATIENCE / 0.1)):
+        for attempt in range(int(PR_TIMEOUT / 0.1)):
             if (await session.refresh()).pr is not None:
                 return
             if attempt % 10 == 0:

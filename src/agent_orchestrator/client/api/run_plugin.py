@@ -27,11 +27,11 @@ from agent_orchestrator.client.api.plugins import AgentConfig, AgentPlugin, Agen
 from agent_orchestrator.client.api.tasks import Task
 from agent_orchestrator.errors import AoError
 
-LOOK = 0.2
+INBOX_INTERVAL = 0.2
 """Seconds between two reads of the inbox."""
-ASK = 1.0
+STATUS_INTERVAL = 1.0
 """Seconds between two queries of the plugin's status."""
-GRACE = 3.0
+STOP_TIMEOUT = 3.0
 """Seconds that the plugin's `stop` may take."""
 
 ACTIVITIES = {"working": "active", "idle": "idle", "waiting": "waiting_input", "done": "idle"}
@@ -66,7 +66,7 @@ class Runner:
         try:
             return await (self._run_tasks() if self.plugin.is_one_shot() else self._run_until_ended())
         finally:
-            await asyncio.wait_for(_await_if_needed(self.plugin.stop(self.session)), GRACE)
+            await asyncio.wait_for(_await_if_needed(self.plugin.stop(self.session)), STOP_TIMEOUT)
 
     # -- a task and its end --------------------------------------------------------------------------------------------
 
@@ -105,9 +105,9 @@ class Runner:
                 await self._await_turn(self.plugin.send_message(self.session, text))
                 next_report = 0.0
             if loop.time() >= next_report:
-                next_report = loop.time() + ASK
+                next_report = loop.time() + STATUS_INTERVAL
                 await self._report_status()
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(INBOX_INTERVAL)
         return 143
 
     async def _report_status(self) -> None:

@@ -36,15 +36,15 @@ OVER = frozenset({"merged", "stopped", "closed", "exited", "failed"})
 QUIET = frozenset({"review_pending", "pr_open"})
 """Statuses of a finished turn that wait for a person, besides those of the columns Needs you, Ready to merge and Done."""
 
-SETTLES = 1.0
+SETTLE_SECONDS = 1.0
 """Seconds for which a turn must be over: between an agent's last report and its pull request a session is briefly idle."""
 
-TAKEN_UP_WITHIN = 60.0
+ACKNOWLEDGE_TIMEOUT = 60.0
 """Seconds for which a message that the agent has not acknowledged keeps a session from being idle."""
 
-STOP_PATIENCE = 180.0
+STOP_TIMEOUT = 180.0
 
-task_in_hand: ContextVar[Mapping[str, Any] | None] = ContextVar("task_in_hand", default=None)
+spawn_defaults: ContextVar[Mapping[str, Any] | None] = ContextVar("task_in_hand", default=None)
 """The request for the session that an overridden `spawn` of an orchestrator makes: its values are used where the call gives none."""
 
 
@@ -156,7 +156,7 @@ class Session(SessionData):
     async def stop(self, *, keep: bool = False) -> Session:
         """Stop the session and save its work; `keep` leaves its workspace."""
         path = with_query(self._path(), {"keep": keep})
-        self.load((await self._link.request("DELETE", path, timeout=STOP_PATIENCE))["session"])
+        self.load((await self._link.request("DELETE", path, timeout=STOP_TIMEOUT))["session"])
         return self
 
     async def restore(self) -> Session:
@@ -188,7 +188,7 @@ class Session(SessionData):
                     if item is not None:
                         yield Event.of(item, self)
             return
-        while page := await past(self._link, self.id, after):
+        while page := await events_page(self._link, self.id, after):
             for item in page:
                 yield Event.of(item, self)
             after = page[-1]["seq"]
@@ -217,9 +217,11 @@ class Session(SessionData):
                 await self.refresh()
                 if self.over or (until == "idle" and self.quiet):
                     last_update = self.updated_at
-                    await asyncio.sleep(0 if self.over else SETTLES)
-                    has_message = not self.over and waited < TAKEN_UP_WITHIN and await has_mail(self._link, self.id)
-                    waited += SETTLES
+                    await asyncio.sleep(0 if self.over else SETTLE_SECONDS)
+                    has_message = (
+                        not self.over and waited < ACKNOWLEDGE_TIMEOUT and await has_unread_message(self._link, self.id)
+                    )
+                    waited += SETTLE_SECONDS
                     if (await self.refresh()).updated_at == last_update and not has_message:
                         return
                 else:
@@ -236,14 +238,14 @@ def check_until(until: str) -> None:
         raise UsageError(f"cannot wait until {until!r}", "wait until 'over' or 'idle'")
 
 
-async def past(link: Link, session: str, after: int = 0) -> list[Json]:
+async def events_page(link: Link, session: str, after: int = 0) -> list[Json]:
     """Return a page of a session's events after an event number."""
     path = f"/api/sessions/{quote(session)}/events"
     events: list[Json] = (await link.get(path, {"after": str(after), "limit": 1000}))["events"]
     return events
 
 
-async def has_mail(link: Link, session: str) -> bool:
+async def has_unread_message(link: Link, session: str) -> bool:
     """Return whether the agent has a message it has not acknowledged; if it never acknowledged any, delivered ones count as read."""
     messages = (await link.look(f"/api/sessions/{quote(session)}/messages"))["messages"]
     states = [message["state"] for message in messages]
@@ -308,7 +310,9 @@ class SessionManager:
             "defer": defer,
         }
         explicit = {key: value for key, value in options.items() if value not in (None, False, [], "")}
-        defaults = {key: value for key, value in (task_in_hand.get() or {}).items() if value not in (None, (), [], "")}
+        defaults = {
+            key: value for key, value in (spawn_defaults.get() or {}).items() if value not in (None, (), [], "")
+        }
         body = {camel(key): value for key, value in {**defaults, **explicit}.items()}
         session = Session(self._link, await self._link.post("/api/sessions", body))
         if wait and (data := await self._link.started(session.id)):

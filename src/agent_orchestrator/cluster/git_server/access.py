@@ -29,9 +29,9 @@ class Rights:
 
     session: str
     repo: Path
-    still: Callable[[], None]
+    check_still_valid: Callable[[], None]
     """Raises `Denied` once its launch is not the session's last any more."""
-    saves: bool
+    is_node: bool
     """The request is from its node, not from its agent."""
 
     @property
@@ -39,10 +39,10 @@ class Rights:
         """The refs that it may read, each with all refs below it."""
         return (*READABLE_BY_ALL, *(f"refs/ao/{kind}/{escape_for_ref(self.session)}" for kind in _READABLE))
 
-    def why_not(self, ref: str) -> str:
+    def refusal_reason(self, ref: str) -> str:
         """Return why it may not write a ref, or "" if it may."""
         ref_name = escape_for_ref(self.session)
-        if not self.saves:
+        if not self.is_node:
             return _BY_ITSELF
         if ref in (f"refs/ao/{kind}/{ref_name}" for kind in _WRITABLE):
             return ""
@@ -76,4 +76,4 @@ def rights_of(
             )
 
     still()
-    return Rights(name, repo(project), still, saves=identity.kind == "saver")
+    return Rights(name, repo(project), still, is_node=identity.kind == "saver")

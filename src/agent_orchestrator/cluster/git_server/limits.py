@@ -31,7 +31,7 @@ class RequestSlots:
     @asynccontextmanager
     async def turn(self, rights: Rights) -> AsyncIterator[None]:
         """Hold one request's slot, once there is room. Raises `Temporary` if that takes more than `WITHIN` seconds."""
-        client = (rights.session, rights.saves)
+        client = (rights.session, rights.is_node)
         try:
             async with asyncio.timeout(WAIT_TIMEOUT):
                 while reason := self._reached_limit(client):

@@ -125,7 +125,7 @@ async def _read_commands(sent: Source) -> Push | None:
 def _check_commands(push: Push, rights: Rights) -> None:
     """Raise `Refused` if a command may not be carried out."""
     for command in push.commands:
-        if reason := rights.why_not(command.ref):
+        if reason := rights.refusal_reason(command.ref):
             raise Refused(reason, command.ref)
         if not command.new.strip("0"):
             raise Refused("nothing is removed by a push", command.ref)
@@ -159,7 +159,7 @@ async def _receive_objects(git: Git, rights: Rights, push: Push, sent: Source) -
         new_commits = "".join(f"{command.new}\n" for command in push.commands).encode()
         connectivity_check = ("rev-list", "--objects", "--stdin", "--not", "--all", "--quiet", "--alternate-refs")
         await git.run(*connectivity_check, env=env, input=new_commits, timeout=None)
-        rights.still()
+        rights.check_still_valid()
         await asyncio.to_thread(_move_in, quarantine, objects)
         await _move_refs(git, rights, push, Path(folder, "err"))
 
@@ -207,7 +207,7 @@ async def _move_refs(git: Git, rights: Rights, push: Push, log: Path) -> None:
             if not piece:
                 raise Refused(_first_line(log.read_text(errors="replace")))
             output += piece
-        rights.still()
+        rights.check_still_valid()
         process.stdin.write(b"commit\n")
         process.stdin.close()
         await process.stdout.read()

@@ -54,7 +54,7 @@ def create_registry(flow: Flow, home: Home, host: Host, config: ConfigSet, token
         """Return the saving token of a session's live or next launch; a token of a lost launch is no longer accepted."""
         facts = flow.sessions[session]
         is_lost = facts.launch is not None and bool(facts.launch.lost)
-        return tokens.for_saving(session, max(1, facts.generation + is_lost))
+        return tokens.for_upload(session, max(1, facts.generation + is_lost))
 
     around = DaemonContext(
         home=home,

@@ -105,7 +105,7 @@ class LostNodes(Part):
             if now - since >= (UNSEEN_AFTER if node.joined else RECONNECT_WITHIN) and (
                 sessions or (facts and facts.state == "ready")
             ):
-                await self.nodes.unseen(node, "its link is gone" if node.joined else "it has not come yet")
+                await self.nodes.record_unreachable(node, "its link is gone" if node.joined else "it has not come yet")
             remaining = [session for session in sessions if not await self._displace_if_certain(node, session)]
             is_waiting = now - since < self._grace_period(node)
             if not remaining and not is_waiting and facts is not None and facts.state != "gone":
@@ -142,7 +142,7 @@ class LostNodes(Part):
         """Record that a session has left its lost node; restart it, or notify a person after `MOST_LOSSES` losses."""
         node, handle = facts.node or "", handle_of(facts)
         if facts.live and handle is not None:
-            await self.observer.tell_end(facts.id, handle, Exit(), lost=reason)
+            await self.observer.record_end(facts.id, handle, Exit(), lost=reason)
         facts = self.flow.sessions[facts.id]
         is_wanted = facts.wanted == "run" and bool(facts.launch and facts.launch.lost)
         has_lost_too_many = facts.losses_with(self.clock()) >= MAX_LOSSES

@@ -46,7 +46,7 @@ MAX_PROC_BYTES = 1 << 16
 """Bytes of `/proc/loadavg` and of `/proc/meminfo` that are read from a node, at most."""
 MOST_CPUS, MOST_MEMORY = 1 << 20, 1 << 60
 """The most cpus and bytes of memory that a node may report."""
-MOST_LABELS, LONGEST_WORD = 100, 500
+MOST_LABELS, MAX_LABEL_LENGTH = 100, 500
 """The most labels that a node may report, and the most characters of each name, label and value."""
 _LOAD = re.compile(rb"(\d{1,9}\.\d{1,9}) ")
 _AVAILABLE = re.compile(rb"^MemAvailable: *(\d{1,15}) kB$", re.MULTILINE)
@@ -202,7 +202,7 @@ class Nodes(NodeSites):
 
         def accepts(session: str, generation: int) -> bool:
             """Return whether data of a launch is accepted from this node."""
-            return self.has_say(hello.name, session, generation)
+            return self.accepts_data_of(hello.name, session, generation)
 
         async def renew(request: Request) -> Reply:
             """Answer the node's request to renew leases."""
@@ -216,7 +216,7 @@ class Nodes(NodeSites):
         """Clean up a node that has connected, then record that it and its sessions can be reached."""
         remote, hello = node.remote, node.remote.hello
         node.site.in_order = False
-        await node.site.come()
+        await node.site.on_connected()
         try:
             await tidy(node.site, hello)
         except AoError as error:
@@ -255,9 +255,9 @@ class Nodes(NodeSites):
         """Record that a node is unreachable if its link is still missing after `UNSEEN_AFTER` seconds."""
         await asyncio.sleep(UNSEEN_AFTER)
         if node.down == since:
-            await self.unseen(node, "its link is gone")
+            await self.record_unreachable(node, "its link is gone")
 
-    async def unseen(self, known: RegisteredNode, reason: str) -> None:
+    async def record_unreachable(self, known: RegisteredNode, reason: str) -> None:
         """Record, once, that a node and its sessions cannot be reached."""
         if known.told:
             return
@@ -289,7 +289,7 @@ class Nodes(NodeSites):
             return generation == facts.generation
         return generation == facts.generation + 1
 
-    def has_say(self, node: str, session: str, generation: int) -> bool:
+    def accepts_data_of(self, node: str, session: str, generation: int) -> bool:
         """Return whether data of this launch is accepted from the node; a launch that ended last still counts."""
         facts = self.flow.sessions.get(session)
         if facts is None or facts.node != node:
@@ -356,7 +356,9 @@ def _check_hello(hello: Hello) -> None:
         if not 0 <= cpus <= MOST_CPUS or not 0 <= memory <= MOST_MEMORY:
             raise ValueError(f"{cpus:g} cpus and {memory} bytes of memory")
         texts = (hello.name, hello.boot_id, hello.version, *hello.labels, *hello.labels.values())
-        if len(hello.labels) > MOST_LABELS or any(len(text) > LONGEST_WORD or not text.isprintable() for text in texts):
+        if len(hello.labels) > MOST_LABELS or any(
+            len(text) > MAX_LABEL_LENGTH or not text.isprintable() for text in texts
+        ):
             raise ValueError("its name or labels are too long, too many, or cannot be printed")
 
 

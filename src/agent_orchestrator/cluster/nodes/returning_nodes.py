@@ -69,12 +69,12 @@ class NodeCleanup:
                 return
             name = f"refs/ao/stale/{escape_for_ref(facts.id)}/{escape_for_ref(site.node or '')}-{facts.moves}"
             if not await site.holds(spec, checkpoint.commit):
-                await site.of_repository("save", spec, ref=checkpoint.ref, name=name)
+                await site.call_repository("save", spec, ref=checkpoint.ref, name=name)
                 body = e.WorkRescued(name, checkpoint.commit, (f"what was left on node {site.node}",))
                 await self.flow.append(Event(body, self.flow.clock(), "node", f"stale:{name}", facts.project, facts.id))
             plugin = site.remote.workspace(facts.spec.workspace, Registry().files)
             await plugin.remove(spec_there)
-            await site.of_repository("forget", spec, session=facts.id, branch=spec.branch)
+            await site.call_repository("forget", spec, session=facts.id, branch=spec.branch)
             await site.remote.remove(site.home.session(facts.id))
             log.info("a stale workspace was removed", node=site.node, session=facts.id)
         except AoError as error:

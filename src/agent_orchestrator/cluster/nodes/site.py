@@ -93,7 +93,7 @@ class NodeSite:
         """The address at which agents on the node reach this daemon."""
         return self.around.url()
 
-    async def come(self) -> None:
+    async def on_connected(self) -> None:
         """Read the environment of the login shell of a node that has connected; keep the earlier one if that fails."""
         try:
             async with asyncio.timeout(LOGIN_WITHIN):
@@ -178,7 +178,7 @@ class NodeSite:
         """Return the main repository here."""
         return Git(self.around.host, spec.repo)
 
-    async def of_repository(self, method: str, spec: WorkspaceSpec, **arguments: Any) -> Any:
+    async def call_repository(self, method: str, spec: WorkspaceSpec, **arguments: Any) -> Any:
         """Call a method of the node's copy of the repository, and return its result."""
         project = self.around.project(spec.session)
         if method != "forget":
@@ -189,10 +189,10 @@ class NodeSite:
         """Bring the branch's commits here, and move the branch."""
         arguments = {"session": spec.session, "branch": spec.branch, "workspace": spec.path}
         before = (await self.main(spec).refs(ref := branch_publication.workspace_ref(spec.session))).get(ref)
-        if await self.of_repository("publish", spec, **arguments) is not None:
+        if await self.call_repository("publish", spec, **arguments) is not None:
             await branch_publication.move_branch(self.main(spec), spec.session, spec.branch, spec.path, before)
 
-    async def learn(self, session: str, branch: str) -> None:
+    async def make_commits_available(self, session: str, branch: str) -> None:
         """Bring a branch's commits to the node's copy, which the workspaces on the node use."""
         project, access = self.around.project(session), self.access(session)
         arguments: dict[str, Any] = {"project": project, "access": access, "session": session}
@@ -206,7 +206,7 @@ class NodeSite:
         spec_there = self.there(spec)
         report = await self.remote.rescue(spec_there.repo, spec.path, spec.session, spec.copy, spec.branch)
         if report.ref:
-            await self.of_repository("push", spec, refs=(report.ref,))
+            await self.call_repository("push", spec, refs=(report.ref,))
         await self._drop_checkpoint(spec)  # the rescue holds everything that it held
         return report
 
@@ -259,7 +259,7 @@ class NodeSite:
         checkpoint = await self.remote.checkpoint(self.there(spec).repo, spec.path, spec.session, spec.copy)
         if (await self.main(spec).refs(checkpoint.ref)).get(checkpoint.ref) == checkpoint.commit:
             return None
-        await self.of_repository("push", spec, refs=(checkpoint.ref,))
+        await self.call_repository("push", spec, refs=(checkpoint.ref,))
         return checkpoint
 
 
@@ -275,7 +275,7 @@ class NodeWorkspace(Workspace):
         site, main = self._site, self._site.main(spec)
         start = await reserve(main, spec)
         try:
-            await site.of_repository("refresh", spec, session=spec.session, branches=(spec.base, spec.branch))
+            await site.call_repository("refresh", spec, session=spec.session, branches=(spec.base, spec.branch))
             workspace = await self._plugin.create(replace(site.there(spec), existing=True), report)
         except AoError as error:
             if not error.retryable:
@@ -327,7 +327,7 @@ class NodeWorkspace(Workspace):
         if await site.present(spec.path):
             await site.publish(spec)
         await self._plugin.remove(site.there(spec))
-        await site.of_repository("forget", spec, session=spec.session, branch=spec.branch)
+        await site.call_repository("forget", spec, session=spec.session, branch=spec.branch)
         await branch_publication.delete_refs(site.main(spec), spec.session)
 
     async def abandon(self, spec: WorkspaceSpec) -> WorkspaceInfo | None:

@@ -96,10 +96,10 @@ class Bridge:
             for new_id in alive.keys() - self.nodes.keys():
                 self.nodes[new_id] = node = alive[new_id]
                 node.keeper = asyncio.create_task(self.keep(node))
-            self.tell_nodes()
+            self.report_nodes()
             await asyncio.sleep(LOOK_EVERY)
 
-    def tell_nodes(self) -> None:
+    def report_nodes(self) -> None:
         """Send the list of nodes to the daemon if it has changed."""
         nodes = [
             {
@@ -116,9 +116,9 @@ class Bridge:
         if (listing := json.dumps(nodes)) != self.told:
             self.told = listing
             send({"event": "nodes", "nodes": nodes})
-            self.news()
+            self.wake_waiting()
 
-    def news(self) -> None:
+    def wake_waiting(self) -> None:
         """Wake everything that waits for a change of nodes or setups."""
         self.changed.set()
         self.changed = asyncio.Event()
@@ -138,7 +138,7 @@ class Bridge:
                 node.ready, node.why = False, f"its Ray worker does not answer within {STARTS_WITHIN:g} s"
             except RayError:
                 node.ready, node.why = False, "its actor is away"
-            self.tell_nodes()
+            self.report_nodes()
             await asyncio.sleep(0.3)
 
     async def _follow_actor(self, node: Node, setup: dict[str, Any]) -> None:
@@ -149,7 +149,7 @@ class Bridge:
         state = await asyncio.wait_for(actor.work.remote(actor_setup), STARTS_WITHIN)
         while self.setups.get(node.name) == setup:
             node.ready, node.fit, node.why = state["ready"], state.get("fit", True), state["why"]
-            self.tell_nodes()
+            self.report_nodes()
             state = await asyncio.wait_for(actor.watch.remote(state["serial"], 5.0), STARTS_WITHIN)
 
     def actor(self, node: Node) -> Any:
@@ -188,7 +188,7 @@ class Bridge:
 
     async def place(self, session: str, generation: int, wish: dict[str, Any]) -> str:
         """Return the name of the session's node, or "" if it is not needed any more."""
-        await self.leave(session)
+        await self.cancel_placing(session)
         self.placing[session] = placing = Placing()
         try:
             return await self._place_until_ready(placing, session, f"{self.key}/{session}/{generation}", wish)
@@ -197,11 +197,11 @@ class Bridge:
             if self.placing.get(session) is placing:
                 del self.placing[session]
 
-    async def leave(self, session: str) -> None:
+    async def cancel_placing(self, session: str) -> None:
         """Stop placing the session; return when that has ended."""
         while placing := self.placing.get(session):
             placing.unwanted = True
-            self.news()
+            self.wake_waiting()
             await placing.over.wait()
 
     async def _place_until_ready(self, placing: Placing, session: str, name: str, wish: dict[str, Any]) -> str:
@@ -220,7 +220,7 @@ class Bridge:
                     return node.name
                 reason = f"the node {node.name}, which {node.why}"
             else:
-                reason = self.lack(wish)
+                reason = self.waiting_reason(wish)
                 if group and ((state == "CREATED" and node_id in self.nodes) or selector not in (None, required)):
                     await call_ray(remove, group)
                     continue
@@ -245,7 +245,7 @@ class Bridge:
         barred = sorted(node.id for node in self.nodes.values() if not self.takes(node, wish))
         return {**labels, NODE_ID: f"!in({','.join(barred)})"} if barred else labels
 
-    def lack(self, wish: dict[str, Any]) -> str:
+    def waiting_reason(self, wish: dict[str, Any]) -> str:
         """Return what a session waits for, in words."""
         nodes = [node for node in self.nodes.values() if wish["node"] in (None, node.name)]
         if not nodes:
@@ -297,14 +297,14 @@ class Bridge:
                     wish = {name: request[name] for name in ("cpus", "memory", "labels", "node")}
                     answer["node"] = await self.place(request["session"], request["generation"], wish)
                 case "release":
-                    await self.leave(request["session"])
+                    await self.cancel_placing(request["session"])
                     await self.remove(request["session"])
                 case "drain":
                     self.drained = frozenset(request["nodes"])
-                    self.tell_nodes()
+                    self.report_nodes()
                 case "setup":
                     self.setups[request["node"]] = request["setup"]
-                    self.news()
+                    self.wake_waiting()
         except (RayError, ValueError) as error:
             answer["error"] = first_line(error)
         except RayUnreachable as error:

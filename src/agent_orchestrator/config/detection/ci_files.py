@@ -42,7 +42,7 @@ def _order(job: Job) -> tuple[bool, bool, bool]:
 
 def _files(repo: Repository) -> Iterator[str]:
     folder = ".github/workflows"
-    yield from (f"{folder}/{name}" for name in repo.listed(folder)[:MAX_FILES] if name.endswith((".yml", ".yaml")))
+    yield from (f"{folder}/{name}" for name in repo.list_folder(folder)[:MAX_FILES] if name.endswith((".yml", ".yaml")))
     yield from (name for name in (".gitlab-ci.yml", ".travis.yml") if name in repo.names)
 
 

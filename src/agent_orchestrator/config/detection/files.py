@@ -74,7 +74,7 @@ class Repository:
         """Return the first of these names that the top folder has, or None."""
         return next((name for name in names if name in self.names), None)
 
-    def listed(self, folder: str, most: int = 40) -> list[str]:
+    def list_folder(self, folder: str, most: int = 40) -> list[str]:
         """Return the names in a folder, sorted, or none if there is no such folder."""
         try:
             if (self.root / folder).is_symlink():

@@ -81,7 +81,7 @@ class Manager:
             return f"{self.name} test"
         return write([self.name, "run", script])
 
-    def fetched(self) -> str | None:
+    def npx_command(self) -> str | None:
         """Return the command that runs the manager through npx if it is not installed; None for npm."""
         version = self.version if re.fullmatch(r"\d+(\.\d+){0,2}", self.version) else ""
         if self.name == "npm":
@@ -130,7 +130,7 @@ def ways(repo: Repository, jobs: Sequence[Job]) -> Iterator[Commands]:
     evidence = tuple(name for name in (package.manager.lock, "package.json") if name)
     first = tests[0] if tests else None
     yield Commands(package.manager.name, set_up, first, lint, evidence)
-    if npx_command := package.manager.fetched():
+    if npx_command := package.manager.npx_command():
         name = package.manager.name
 
         def with_npx(command: str | None) -> str | None:
@@ -303,7 +303,7 @@ class _Package:
     def _tape_files(self) -> str:
         return (
             "'test/**/*.js'"
-            if self.repo.listed("test")
+            if self.repo.list_folder("test")
             else "test.js"
             if "test.js" in self.repo.names
             else "'**/*.test.js'"

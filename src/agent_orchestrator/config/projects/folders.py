@@ -6,7 +6,7 @@ from pathlib import Path
 
 from agent_orchestrator.base.git.commands import Git, GitFailed
 from agent_orchestrator.config.scope import repository_of
-from agent_orchestrator.errors import Conflict, NotFound, Temporary, UsageError, machine_short
+from agent_orchestrator.errors import Conflict, NotFound, Temporary, UsageError, resource_shortage
 from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.protocols.text import one_line
 
@@ -27,7 +27,7 @@ def checked_path(path: Path) -> Path:
         return path
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise machine_short(error) or UsageError(f"{one_line(str(path))}: {why}", "name another folder") from None
+        raise resource_shortage(error) or UsageError(f"{one_line(str(path))}: {why}", "name another folder") from None
     return path
 
 

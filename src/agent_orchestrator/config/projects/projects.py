@@ -92,7 +92,7 @@ class Projects:
     async def start(self) -> None:
         """Load the projects recorded in the event log. A file with errors is logged and does not keep the daemon from starting."""
         await self._load_or_log(self.home.config, self.config.load_home)
-        self.config.note_unread(self.home.config)
+        self.config.remember_unreadable(self.home.config)
         self._watch(self.home.config)
         removed = {project.id for project in self.flow.home.projects.values() if project.removed}
         for project in self.flow.home.projects.values():
@@ -102,7 +102,7 @@ class Projects:
             file = file if file and file.exists() else None
             if file and self.config.loaded(file) is None:
                 await self._load_or_log(file, partial(self.config.add, file, removed))
-                self.config.note_unread(file)
+                self.config.remember_unreadable(file)
                 self._watch(file)
             if self.config.project(project.id) is None:
                 unread = file if file and self.config.loaded(file) is None else None
@@ -125,7 +125,7 @@ class Projects:
 
     async def _load_checked(self, file: Path, load_file: Callable[[], T]) -> T:
         """Record whether the file is the user's own, then load it by `load_file`. Errors on the way are recorded as errors of that file."""
-        with self.config.answering(file):
+        with self.config.recording_errors(file):
             await self._note_own(file)
             return load_file()
 
@@ -313,7 +313,7 @@ class Projects:
                     loaded
                     and trust
                     and not self.trusts(loaded)
-                    and self.trusted_files.is_proposal(loaded, self.config.around(loaded))
+                    and self.trusted_files.is_proposal(loaded, self.config.trust_context(loaded))
                 ):
                     notices.append(f"the commands that were detected for {file} are not confirmed yet: ao init --check")
                 elif loaded and trust and not self.trusts(loaded):
@@ -324,7 +324,7 @@ class Projects:
 
     def trusts(self, loaded: Loaded) -> bool:
         """Return whether all powers of a file, and the current content of the code files that it names, are trusted."""
-        return self.trusted_files.trusts(loaded, self.config.around(loaded))
+        return self.trusted_files.trusts(loaded, self.config.trust_context(loaded))
 
     def note_plugin(self, code: PluginInfo) -> None:
         """Record that third-party code is about to be run."""
@@ -342,7 +342,7 @@ class Projects:
             loaded = load(file, self.config.environ)
         except AoError:
             return  # loading the file reports the error
-        around = self.config.around(loaded)
+        around = self.config.trust_context(loaded)
         if not self.trusted_files.untrusted(loaded, around) or self.trusted_files.is_proposal(loaded, around):
             return
         if not await self._is_users_own(file):
@@ -354,7 +354,8 @@ class Projects:
             if str(path) not in self.flow.home.trusted.values() or await self._is_users_own(path):
                 new[trust.code_digest(path)] = path
         await self._trust(
-            {**new, **dict.fromkeys(self.trusted_files.removed_walls(loaded, self.config.around(loaded)), file)}, "own"
+            {**new, **dict.fromkeys(self.trusted_files.removed_walls(loaded, self.config.trust_context(loaded)), file)},
+            "own",
         )
         self.trusted_files.keep_for_daemon(loaded)
 
@@ -363,14 +364,14 @@ class Projects:
         loaded = self.config.loaded(project.file) if project.file else None
         return (
             loaded is not None
-            and self.trusted_files.is_proposal(loaded, self.config.around(loaded))
+            and self.trusted_files.is_proposal(loaded, self.config.trust_context(loaded))
             and not self.trusts(loaded)
         )
 
     def proposed_commands(self, project: ProjectConfig) -> list[str]:
         """Return what agents could run without asking once the proposed commands are confirmed."""
         loaded = self.config.loaded(project.file) if project.file else None
-        section = (loaded.bare or loaded).config.projects.get(project.id) if loaded else None
+        section = (loaded.without_secrets or loaded).config.projects.get(project.id) if loaded else None
         return list(section.commands) if section and self.is_proposed(project) else []
 
     async def _trust(self, digests: Mapping[str, Path], by: str = "person") -> None:
@@ -400,7 +401,7 @@ class Projects:
         config = self.config.project(project)
         return config.quiet if config else None
 
-    def distrust(
+    def untrusted_powers(
         self,
         project: ProjectConfig,
         profile: str | None,
@@ -414,12 +415,12 @@ class Projects:
         if loaded is None:
             return ""
         used = {"ci": ci, "reactions": reactions, "coordinator": coordinator}
-        return self.trusted_files.untrusted_powers(loaded, self.config.around(loaded), project.id, used, profile)
+        return self.trusted_files.untrusted_powers(loaded, self.config.trust_context(loaded), project.id, used, profile)
 
     def untrusted_use(self, facts: SessionFacts) -> str:
         """Return which untrusted settings of its repository a session would use, as text, or "" if there are none."""
         project = self.config.project(facts.project)
-        return self.distrust(project, facts.spec.profile) if project else ""
+        return self.untrusted_powers(project, facts.spec.profile) if project else ""
 
     async def check_trust(
         self,
@@ -435,7 +436,9 @@ class Projects:
         Only what this session would use is checked. Also raise `Conflict` if a file exists but could not be read: it may demand walls.
         """
         self.config.refuse_unread(project)
-        untrusted_powers = partial(self.distrust, project, profile, ci=ci, reactions=reactions, coordinator=coordinator)
+        untrusted_powers = partial(
+            self.untrusted_powers, project, profile, ci=ci, reactions=reactions, coordinator=coordinator
+        )
         if untrusted_powers() and project.file:
             await self._note_own(project.file)  # the user may have edited their own code since the file was read
         if (used := untrusted_powers()) and self.is_proposed(project):
@@ -463,19 +466,19 @@ class Projects:
                 "there is no configuration here to trust",
                 "it is needed only where agent-orchestrator.yaml has commands",
             )
-        around = self.config.around(loaded)
+        around = self.config.trust_context(loaded)
         powers, code = (
-            self.trusted_files.powers_of(loaded, self.config.around(loaded)).powers,
+            self.trusted_files.powers_of(loaded, self.config.trust_context(loaded)).powers,
             trust.code_files(loaded, around),
         )
-        removed_walls = self.trusted_files.removed_walls(loaded, self.config.around(loaded))
+        removed_walls = self.trusted_files.removed_walls(loaded, self.config.trust_context(loaded))
         digests = {
             trust.digest(powers, loaded.path): project.file,
             **{trust.code_digest(code_path): code_path for code_path in code},
         }
         digests |= dict.fromkeys(removed_walls, project.file)
         whole = trust.digest({"all": sorted(digests)}) if powers or code or removed_walls else ""
-        trusted = not self.trusted_files.untrusted(loaded, self.config.around(loaded))
+        trusted = not self.trusted_files.untrusted(loaded, self.config.trust_context(loaded))
         if not preview:
             if shown and shown != whole:
                 raise Conflict(
@@ -512,7 +515,7 @@ class Projects:
 
     def _json(self, project: ProjectConfig) -> dict[str, Any]:
         loaded = self.config.loaded(project.file) if project.file else None
-        powers = self.trusted_files.powers_of(loaded, self.config.around(loaded)).powers if loaded else {}
+        powers = self.trusted_files.powers_of(loaded, self.config.trust_context(loaded)).powers if loaded else {}
         sessions = [facts for facts in self.flow.sessions.values() if facts.project == project.id and not facts.stopped]
         return {
             "id": project.id,
@@ -557,7 +560,7 @@ class Projects:
         keep_schema(self.home.schema)
         text = initial_text(slug(root.name), detect(root), default_agent(self.host), schema=self.home.schema)
         loaded = load_text(text, file, self.config.environ)
-        if digest := proposal_digest(trust.powers(loaded, self.config.around(loaded)), file):
+        if digest := proposal_digest(trust.powers(loaded, self.config.trust_context(loaded)), file):
             await self.flow.append(self._event(e.CommandsProposed(digest, str(file)), key=f"proposed:{digest}"))
         write_atomically(file, text, root)
         return file

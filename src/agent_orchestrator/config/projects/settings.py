@@ -111,14 +111,16 @@ class Configuration:
         ]
 
     def _describe_powers(self, loaded: Loaded) -> list[str]:
-        around = self.projects.config.around(loaded)
+        around = self.projects.config.trust_context(loaded)
         return describe_powers(
             {**trust.daemon_settings(loaded), **trust.powers(loaded, around)}, trust.code_files(loaded, around)
         )
 
     def _digest(self, text: str, target: Path) -> str:
         loaded = load_text(text, target, os.environ)
-        code = [trust.code_digest(path) for path in trust.code_files(loaded, self.projects.config.around(loaded))]
+        code = [
+            trust.code_digest(path) for path in trust.code_files(loaded, self.projects.config.trust_context(loaded))
+        ]
         return trust.digest({"text": text, "code": code}, target)
 
     async def _is_own(self, source: Path) -> bool:
@@ -131,7 +133,7 @@ class Configuration:
 
     def _with_scope_note(self, entry: Entry, target: Path) -> Entry:
         """Return the entry with a note if its key has no effect in that file."""
-        home, started_with = self.projects.config.places
+        home, started_with = self.projects.config.own_files
         if entry.to.partition(".")[0] not in DAEMON_KEYS or entry.note or target in (home, started_with):
             return entry
         return replace_field(entry, note=f"counts only in {home}")
@@ -153,9 +155,9 @@ class Configuration:
             text = read(file)
         try:
             loaded = load_text(text, file, os.environ)
-            if loaded.unasked and (self.projects.trusts(loaded) or await self._is_own(file)):
+            if loaded.has_unread_secrets and (self.projects.trusts(loaded) or await self._is_own(file)):
                 loaded = load_text(text, file, os.environ, keyring.read)
-            loaded = self.projects.config.noted(loaded)
+            loaded = self.projects.config.with_scope_warning(loaded)
         except InvalidConfig as error:
             problems = [problem.told(str(file)) for problem in error.problems]
             return {"valid": False, "file": str(file), "errors": problems, "warnings": []}

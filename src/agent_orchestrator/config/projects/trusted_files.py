@@ -39,7 +39,7 @@ class Powers:
 
 
 class TrustedFiles:
-    """Compares files with what the user trusted. `around` is what a file's powers are compared with (`ConfigSet.around`)."""
+    """Compares files with what the user trusted. `around` is what a file's powers are compared with (`ConfigSet.trust_context`)."""
 
     def __init__(self, facts: Facts, home: Home, *, foreign: bool = False) -> None:
         """`foreign`: the configuration file that the daemon was started with came with a repository."""

@@ -20,7 +20,7 @@ def walls(loaded: Loaded, own: m.Config | None = None) -> dict[str, bool]:
 
     With `own`, the user's own file counts where the file sets nothing.
     """
-    config = (loaded.bare or loaded).config
+    config = (loaded.without_secrets or loaded).config
     defaults = [config.defaults, *([own.defaults] if own else [])]
     sections = config.projects or {"": config.project or m.Project()}
     projects = {

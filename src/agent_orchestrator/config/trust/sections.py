@@ -18,7 +18,7 @@ from agent_orchestrator.config.trust.reactions import changed_rule, reporting_ru
 
 def powers(loaded: Loaded, around: TrustContext | None = None, *, waits: bool = False) -> dict[str, Any]:
     """Return everything that a file would run or open; with `waits`, only what has sessions wait for trust."""
-    loaded = loaded.bare or loaded
+    loaded = loaded.without_secrets or loaded
     around = _with_file_sections(loaded, around)
     all_powers = _section_powers(loaded.config, around, waits)
     for name in sorted(_daemon_keys()):
@@ -40,14 +40,14 @@ def _with_file_sections(loaded: Loaded, around: TrustContext | None) -> TrustCon
 
 def daemon_settings(loaded: Loaded) -> dict[str, Any]:
     """Return what a file would decide for the daemon as a whole, besides its port."""
-    loaded = loaded.bare or loaded
+    loaded = loaded.without_secrets or loaded
     dumped = loaded.config.model_dump(mode="json", by_alias=True, include=_daemon_keys(), exclude_unset=True)
     return drop_empty(dumped)
 
 
 def without_powers(loaded: Loaded, around: TrustContext | None = None) -> m.Config:
     """Return the configuration without its powers, except guarded ones, which are refused where they are used."""
-    loaded = loaded.bare or loaded
+    loaded = loaded.without_secrets or loaded
     around = _with_file_sections(loaded, around)
     config = _without_powers(loaded.config, around, may_report=not loaded.variables)
     assert isinstance(config, m.Config)

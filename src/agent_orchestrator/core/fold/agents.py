@@ -35,9 +35,9 @@ def _apply_agent_launched(facts: SessionFacts, event: Event, body: e.AgentLaunch
         launched_run=facts.run,
         conversation=body.conversation or facts.conversation,
         activity=ActivityFact("starting", "process", event.time),
-        forgot=False,
-        spoke=False,
-        heard_at=0.0,
+        conversation_lost=False,
+        has_reported=False,
+        last_sign_at=0.0,
         spool=0,
         question="",
         asked="",
@@ -54,13 +54,17 @@ def _apply_agent_activity(facts: SessionFacts, event: Event, body: e.AgentActivi
     """Record the agent's activity, unless a newer one or a better source is recorded."""
     # A screen reading of the agent's plugin counts as the agent's own report: the plugin knows what its records leave out.
     is_own_report = event.source not in ("screen", "terminal", "process") or event.key.startswith(("now:", "heard:"))
-    if not facts.live or is_outdated(facts, event, is_own_report=is_own_report) or (facts.spoke and not is_own_report):
+    if (
+        not facts.live
+        or is_outdated(facts, event, is_own_report=is_own_report)
+        or (facts.has_reported and not is_own_report)
+    ):
         return facts
     is_answered = body.state in ("active", "idle") and is_own_report
     return replace(
         facts,
         activity=ActivityFact(body.state, event.source, event.time, body.detail),
-        spoke=facts.spoke or is_own_report,
+        has_reported=facts.has_reported or is_own_report,
         permission=facts.permission if body.state == "blocked" else None,
         question=facts.asked
         if is_answered
@@ -78,7 +82,10 @@ def _apply_permission_asked(facts: SessionFacts, event: Event, body: e.Permissio
     request_text = f"{body.tool}: {body.command}" if body.command else body.tool
     request = PermissionRequest(body.tool, body.command, body.reason, body.request, event.time)
     return replace(
-        facts, permission=request, activity=ActivityFact("blocked", event.source, event.time, request_text), spoke=True
+        facts,
+        permission=request,
+        activity=ActivityFact("blocked", event.source, event.time, request_text),
+        has_reported=True,
     )
 
 
@@ -94,7 +101,7 @@ def _apply_turn_ended(facts: SessionFacts, event: Event, body: e.AgentTurnEnded)
         question=question,
         permission=None,
         said=body.text,
-        spoke=True,
+        has_reported=True,
         losses=0,
     )
 
@@ -131,7 +138,7 @@ def _apply_agent_ask(facts: SessionFacts, event: Event, body: e.AgentAsk) -> Ses
         return facts
     activity = ActivityFact("waiting_input", event.source, event.time, body.question)
     open_question = body.question if body.stands else facts.asked
-    return replace(facts, question=body.question, asked=open_question, activity=activity, spoke=True)
+    return replace(facts, question=body.question, asked=open_question, activity=activity, has_reported=True)
 
 
 def _apply_agent_done(facts: SessionFacts, event: Event, body: e.AgentDone) -> SessionFacts:
@@ -139,7 +146,7 @@ def _apply_agent_done(facts: SessionFacts, event: Event, body: e.AgentDone) -> S
     activity = facts.activity
     if facts.live and not is_outdated(facts, event):
         activity = ActivityFact("idle", event.source, event.time, body.summary)
-    return replace(facts, done=body.summary, activity=activity, question="", asked="", spoke=True)
+    return replace(facts, done=body.summary, activity=activity, question="", asked="", has_reported=True)
 
 
 def _apply_agent_exited(facts: SessionFacts, event: Event, body: e.AgentExited | e.AgentStopped) -> SessionFacts:
@@ -183,7 +190,7 @@ def _apply_agent_lost(facts: SessionFacts, event: Event, body: e.AgentLost) -> S
 
 def _apply_agent_output(facts: SessionFacts, event: Event, _body: e.AgentOutput) -> SessionFacts:
     """Record the time of terminal output as a sign of life."""
-    return replace(facts, heard_at=max(facts.heard_at, event.time))
+    return replace(facts, last_sign_at=max(facts.last_sign_at, event.time))
 
 
 STEPS: Mapping[type[e.Body], Step] = {

@@ -26,12 +26,12 @@ def _apply_clock_set_back(facts: SessionFacts, event: Event, body: e.ClockSetBac
     return replace(
         facts,
         updated_at=min(facts.updated_at, now),
-        turn_since=not_after_now(facts.turn_since),
+        slot_wait_since=not_after_now(facts.slot_wait_since),
         displaced_at=min(facts.displaced_at, now),
         unseen_since=not_after_now(facts.unseen_since),
         launch=replace(launch, at=min(launch.at, now), ended_at=not_after_now(launch.ended_at)) if launch else None,
         activity=replace(facts.activity, at=min(facts.activity.at, now)),
-        heard_at=min(facts.heard_at, now),
+        last_sign_at=min(facts.last_sign_at, now),
         limited_at=not_after_now(facts.limited_at),
         limit_until=until if until is None or until <= now else max(now, until - body.seconds),
         messages=tuple(
@@ -49,7 +49,7 @@ def _apply_clock_set_back(facts: SessionFacts, event: Event, body: e.ClockSetBac
 
 def _apply_machine_woke(facts: SessionFacts, event: Event, _body: e.MachineWoke) -> SessionFacts:
     """Count the wake-up as a sign of life, because an agent cannot report while the machine sleeps."""
-    return replace(facts, heard_at=max(facts.heard_at, event.time))
+    return replace(facts, last_sign_at=max(facts.last_sign_at, event.time))
 
 
 STEPS: Mapping[type[e.Body], Step] = {e.ClockSetBack: _apply_clock_set_back, e.MachineWoke: _apply_machine_woke}

@@ -31,7 +31,7 @@ def heard_key(session: str, place: str, start: int, end: int, number: int) -> st
 
 def update_positions(facts: SessionFacts, event: Event) -> SessionFacts:
     """Return the facts with the event's time and number, and with how far the spool and the agent's records were read."""
-    spool, heard_at, cursors = facts.spool, facts.heard_at, facts.cursors
+    spool, heard_at, cursors = facts.spool, facts.last_sign_at, facts.cursors
     if event.generation == facts.generation and (event.source in ("spool", "mcp") or event.key.startswith("heard:")):
         heard_at = max(heard_at, event.time)
         spool = max(spool, _spool_end(event.key))
@@ -42,7 +42,7 @@ def update_positions(facts: SessionFacts, event: Event) -> SessionFacts:
         updated_at=max(facts.updated_at, event.time),
         seq=max(facts.seq, event.seq),
         spool=spool,
-        heard_at=heard_at,
+        last_sign_at=heard_at,
         cursors=cursors,
     )
 

@@ -34,7 +34,7 @@ def _apply_message_queued(facts: SessionFacts, event: Event, body: e.MessageQueu
         return facts
     message = Message(body.message, body.text, body.sender, event.time, interrupt=body.interrupt, task=body.task)
     if body.hold:
-        message = replace(message, state="held", reason=body.hold, needs_word=True)
+        message = replace(message, state="held", reason=body.hold, needs_approval=True)
     if facts.stopped:
         message = replace(message, state="failed", reason="the session was stopped")
     position = 0 if body.task else len(facts.messages)
@@ -61,8 +61,8 @@ def _apply_message_released(facts: SessionFacts, _event: Event, body: e.MessageR
 
     def release(message: Message) -> Message:
         """Return the message without its hold if it is the approved one."""
-        is_released = message.id == body.message and message.pending and message.needs_word
-        return replace(message, needs_word=False, reason="") if is_released else message
+        is_released = message.id == body.message and message.pending and message.needs_approval
+        return replace(message, needs_approval=False, reason="") if is_released else message
 
     return replace(facts, messages=tuple(release(message) for message in facts.messages))
 
@@ -118,7 +118,7 @@ def doubt_messages(facts: SessionFacts, end_text: str) -> SessionFacts:
     """
     assert facts.launch is not None
     has_acks = facts.acknowledges or facts.launch.inbox
-    last_sign = max(facts.activity.at, facts.heard_at)
+    last_sign = max(facts.activity.at, facts.last_sign_at)
 
     def with_doubt(message: Message) -> Message:
         """Return the message as failed or in doubt if it was delivered to this launch and is not acknowledged."""
@@ -144,7 +144,7 @@ def fail_pending(facts: SessionFacts, reason: str, before: float | None = None) 
 
     def with_failure(message: Message) -> Message:
         """Return the message as failed if it is affected."""
-        is_affected = before is None or (message.at <= before and not message.needs_word)
+        is_affected = before is None or (message.at <= before and not message.needs_approval)
         return replace(message, state="failed", reason=reason) if message.pending and is_affected else message
 
     return replace(facts, messages=tuple(with_failure(message) for message in facts.messages))

@@ -52,19 +52,19 @@ def _with_changes(nodes: Mapping[str, NodeFacts], name: str, **changes: object) 
 
 def _apply_session_placed(facts: SessionFacts, _event: Event, body: e.SessionPlaced) -> SessionFacts:
     """Record the node that a session was placed on."""
-    return replace(facts, node=body.node, unseen="", unseen_since=None)
+    return replace(facts, node=body.node, unreachable_reason="", unseen_since=None)
 
 
 def _apply_session_unseen(facts: SessionFacts, event: Event, body: e.SessionUnseen) -> SessionFacts:
     """Record that the session's node is unreachable."""
     if facts.node != body.node or facts.unseen_since is not None:
         return facts
-    return replace(facts, unseen=body.reason or "its node does not answer", unseen_since=event.time)
+    return replace(facts, unreachable_reason=body.reason or "its node does not answer", unseen_since=event.time)
 
 
 def _apply_session_seen(facts: SessionFacts, _event: Event, body: e.SessionSeen) -> SessionFacts:
     """Record that the session's node is reachable again."""
-    return replace(facts, unseen="", unseen_since=None) if facts.node == body.node else facts
+    return replace(facts, unreachable_reason="", unseen_since=None) if facts.node == body.node else facts
 
 
 def _apply_work_checkpointed(facts: SessionFacts, event: Event, body: e.WorkCheckpointed) -> SessionFacts:
@@ -102,14 +102,14 @@ def _apply_session_displaced(facts: SessionFacts, event: Event, body: e.SessionD
         moves=facts.moves + 1,
         losses=facts.losses_with(event.time) if body.lost else facts.losses,
         displaced_at=event.time,
-        unseen="",
+        unreachable_reason="",
         unseen_since=None,
         place=workspace,
         head=head,
         run=facts.run + is_restarted,
         admitted=facts.admitted and not (is_restarted or is_launch_due),
         waiting_for="",
-        turn_since=None,
+        slot_wait_since=None,
     )
 
 

@@ -240,7 +240,7 @@ def _apply_comment_added(facts: SessionFacts, event: Event, body: e.CommentAdded
 
 def _apply_merge_requested(facts: SessionFacts, event: Event, body: e.MergeRequested) -> SessionFacts:
     """Record that a merge was requested for the current head."""
-    if facts.pr is None or facts.pr.state != "open" or facts.pr.landing:
+    if facts.pr is None or facts.pr.state != "open" or facts.pr.merge_request:
         return facts
     landing = MergeRequest(body.strategy, body.force, body.delete_after, event.time, head=facts.head or "")
     return _with_pull_request(facts, landing=landing, refused="", draft=False)
@@ -249,15 +249,15 @@ def _apply_merge_requested(facts: SessionFacts, event: Event, body: e.MergeReque
 def _apply_landing_waits(facts: SessionFacts, _event: Event, body: e.LandingWaits) -> SessionFacts:
     """Record what a requested merge waits for."""
     return (
-        _with_pull_request(facts, landing=replace(facts.pr.landing, waits=body.reason))
-        if facts.pr and facts.pr.landing
+        _with_pull_request(facts, landing=replace(facts.pr.merge_request, waits=body.reason))
+        if facts.pr and facts.pr.merge_request
         else facts
     )
 
 
 def _apply_landing_failed(facts: SessionFacts, _event: Event, body: e.LandingFailed) -> SessionFacts:
     """Remove the merge request, and record why the merge failed and at which commit."""
-    request = facts.pr.landing if facts.pr else None
+    request = facts.pr.merge_request if facts.pr else None
     return _with_pull_request(
         facts, landing=None, refused=body.reason, refused_head=request.head if request else facts.head or ""
     )
@@ -326,15 +326,15 @@ def _apply_offer_withdrawn(facts: SessionFacts, _event: Event, body: e.OfferWith
 def _apply_conflict_predicted(facts: SessionFacts, event: Event, body: e.ConflictPredicted) -> SessionFacts:
     """Record a predicted conflict with another session."""
     conflict = PredictedConflict(body.files, body.kind, event.time)
-    return replace(facts, collisions={**facts.collisions, body.other: conflict})
+    return replace(facts, predicted_conflicts={**facts.predicted_conflicts, body.other: conflict})
 
 
 def _apply_conflict_cleared(facts: SessionFacts, event: Event, body: e.ConflictCleared) -> SessionFacts:
     """Remove a predicted conflict, or keep it with the files that still conflict."""
-    remaining = {other: conflict for other, conflict in facts.collisions.items() if other != body.other}
+    remaining = {other: conflict for other, conflict in facts.predicted_conflicts.items() if other != body.other}
     if body.files:
         remaining[body.other] = PredictedConflict(body.files, body.kind, event.time)
-    return replace(facts, collisions=remaining)
+    return replace(facts, predicted_conflicts=remaining)
 
 
 STEPS: Mapping[type[e.Body], Step] = {

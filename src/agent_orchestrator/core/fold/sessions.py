@@ -77,22 +77,22 @@ def _apply_session_reassigned(facts: SessionFacts, _event: Event, body: e.Sessio
 
 def _apply_session_admitted(facts: SessionFacts, _event: Event, _body: e.SessionAdmitted) -> SessionFacts:
     """Mark the session as admitted to start."""
-    return replace(facts, admitted=True, waiting_for="", turn_since=None)
+    return replace(facts, admitted=True, waiting_for="", slot_wait_since=None)
 
 
 def _apply_session_waiting(facts: SessionFacts, event: Event, body: e.SessionWaiting) -> SessionFacts:
     """Record what the session waits for before its start; once it waits only for a slot, keep the time since when."""
     if facts.admitted:
         return facts
-    since = (facts.turn_since or event.time) if body.turn else None
-    return replace(facts, waiting_for=body.reason, turn_since=since)
+    since = (facts.slot_wait_since or event.time) if body.turn else None
+    return replace(facts, waiting_for=body.reason, slot_wait_since=since)
 
 
 def _apply_start_put_off(facts: SessionFacts, _event: Event, body: e.StartPutOff) -> SessionFacts:
     """Withdraw the admission of a session that cannot start, and count a new run."""
     if facts.live or not facts.admitted or facts.wanted != "run":
         return facts
-    return replace(facts, admitted=False, waiting_for=body.reason, turn_since=None, run=facts.run + 1)
+    return replace(facts, admitted=False, waiting_for=body.reason, slot_wait_since=None, run=facts.run + 1)
 
 
 def _apply_session_failed(facts: SessionFacts, event: Event, body: e.SessionFailed) -> SessionFacts:
@@ -115,7 +115,14 @@ def _apply_session_stopped(facts: SessionFacts, _event: Event, body: e.SessionSt
     node = facts.node if body.kept else None
     stopped = fail_pending(facts, "the session was stopped")
     return replace(
-        stopped, stopped=True, saved=body.saved, place=workspace, node=node, moving="", unseen="", unseen_since=None
+        stopped,
+        stopped=True,
+        saved=body.saved,
+        place=workspace,
+        node=node,
+        moving="",
+        unreachable_reason="",
+        unseen_since=None,
     )
 
 
@@ -130,7 +137,7 @@ def _apply_restore_requested(facts: SessionFacts, _event: Event, _body: e.Restor
         run=facts.run + 1,
         admitted=False,
         waiting_for="",
-        turn_since=None,
+        slot_wait_since=None,
         failure=None,
         losses=0,
     )
@@ -160,7 +167,7 @@ def _apply_workspace_created(facts: SessionFacts, _event: Event, body: e.Workspa
         base=body.base,
         head=body.head,
         notes=notes,
-        forgot=facts.forgot or body.forgot,
+        conversation_lost=facts.conversation_lost or body.forgot,
     )
 
 
@@ -179,17 +186,24 @@ def _apply_base_changed(facts: SessionFacts, _event: Event, body: e.BaseChanged)
     """Record another base branch, and drop the results that were compared with the old one."""
     pr = replace(facts.pr, base=body.base, compared=None, conflicts=(), refused="") if facts.pr else None
     old_base_commit = body.below if facts.place else None
-    return replace(facts, base=body.base, base_head=None, below=old_base_commit or None, unmoved=None, pr=pr)
+    return replace(
+        facts, base=body.base, base_head=None, old_base_commit=old_base_commit or None, rebase_refused_head=None, pr=pr
+    )
 
 
 def _apply_branch_rebased(facts: SessionFacts, _event: Event, body: e.BranchRebased) -> SessionFacts:
     """Record that the branch was moved to its base."""
-    return replace(facts, below=None, unmoved=None, place=facts.place and replace(facts.place, base_commit=body.onto))
+    return replace(
+        facts,
+        old_base_commit=None,
+        rebase_refused_head=None,
+        place=facts.place and replace(facts.place, base_commit=body.onto),
+    )
 
 
 def _apply_rebase_refused(facts: SessionFacts, _event: Event, body: e.RebaseRefused) -> SessionFacts:
     """Record the head at which the branch could not be moved to its base."""
-    return replace(facts, unmoved=body.head)
+    return replace(facts, rebase_refused_head=body.head)
 
 
 def _apply_work_published(facts: SessionFacts, _event: Event, body: e.WorkPublished) -> SessionFacts:
@@ -204,7 +218,7 @@ def _apply_work_pushed(facts: SessionFacts, _event: Event, body: e.WorkPushed) -
 
 def _apply_issue_tracked(facts: SessionFacts, _event: Event, body: e.IssueTracked) -> SessionFacts:
     """Record the state that was reported to the issue tracker."""
-    return replace(facts, tracked=body.state)
+    return replace(facts, tracker_state=body.state)
 
 
 _STEPS: Mapping[type[e.Body], Step] = {

@@ -17,4 +17,4 @@ def is_outdated(facts: SessionFacts, event: Event, *, is_own_report: bool = True
 
     The agent's first own report counts whatever its time, because until then the activity is only inferred by others.
     """
-    return event.time < facts.activity.at and (facts.spoke or not is_own_report)
+    return event.time < facts.activity.at and (facts.has_reported or not is_own_report)

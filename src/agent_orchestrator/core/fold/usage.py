@@ -62,7 +62,7 @@ def _apply_agent_limit(facts: SessionFacts, event: Event, body: e.AgentLimit) ->
     until = plausible_reset_time(body.resets_at, event.time)
     activity = ActivityFact("limited", event.source, event.time)
     return replace(
-        facts, limited_at=event.time, limit_until=until, limit_model=body.model, activity=activity, spoke=True
+        facts, limited_at=event.time, limit_until=until, limit_model=body.model, activity=activity, has_reported=True
     )
 
 

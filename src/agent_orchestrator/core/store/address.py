@@ -76,7 +76,7 @@ class Address:
             )
         return connection
 
-    def explained(self, error: BaseException | None) -> AoError:
+    def to_error(self, error: BaseException | None) -> AoError:
         """Return the error that a driver's error means, with a text on one line and without the password."""
         code = getattr(error, "sqlstate", None) or ""
         text = self._first_line_without_password(str(error))

@@ -141,10 +141,10 @@ class LeaderElection(threading.Thread):
                 return
             except psycopg.Error as error:
                 if not self._was_connected:
-                    self._observer.ended(self._address.explained(error))
+                    self._observer.ended(self._address.to_error(error))
                     return
                 if not self._is_unreachable:
-                    log.warning("the database is away", error=self._address.explained(error).text)
+                    log.warning("the database is away", error=self._address.to_error(error).text)
                 self._is_unreachable = True
                 self._earliest_claim = time.monotonic() + RECONNECT_GRACE_SECONDS
                 self._wait(None, pause)

@@ -99,7 +99,7 @@ class Postgres(Database):
         """The active daemon, as last read."""
         return self._turn.active if self._turn else None
 
-    def reached_at(self, url: str) -> None:
+    def set_url(self, url: str) -> None:
         """Set the URL under which other daemons can reach this one; called before `ask`."""
         self.me = replace(self.me, url=url)
 
@@ -192,7 +192,7 @@ class Postgres(Database):
         try:
             return await super()._in(pool, work)
         except psycopg.Error as error:
-            raise self.address.explained(error) from None
+            raise self.address.to_error(error) from None
 
     # -- in the threads ------------------------------------------------------------------------------------------------
 
@@ -225,7 +225,7 @@ class Postgres(Database):
 
     def _explained(self, error: DBAPIError) -> AoError:
         """Return the product's error for a database error."""
-        return self.address.explained(error.orig)
+        return self.address.to_error(error.orig)
 
     def _ties(self) -> Sequence[ColumnElement[Any]]:
         """Return the key in byte order, which orders rows of the same event."""
@@ -238,7 +238,7 @@ class Postgres(Database):
             try:
                 return self._read_once(query)
             except (OperationalError, psycopg.OperationalError) as error:
-                ao_error = self.address.explained(error.orig if isinstance(error, DBAPIError) else error)
+                ao_error = self.address.to_error(error.orig if isinstance(error, DBAPIError) else error)
                 if not ao_error.retryable or time.monotonic() + pause > end or self.ended is not None:
                     raise
                 time.sleep(pause)

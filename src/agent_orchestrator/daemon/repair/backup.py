@@ -13,7 +13,7 @@ from typing import Any
 from agent_orchestrator.base.files.safe import copy_tree_limited
 from agent_orchestrator.base.home import Home
 
-ROOM, NAMES = 256 << 20, 10_000
+MAX_KEPT_BYTES, MAX_KEPT_FILES = 256 << 20, 10_000
 """Bytes and files that are kept of a folder in which an agent writes, at most."""
 _MAX_SHOWN = 5
 """How many paths a finding names, at most."""
@@ -54,7 +54,7 @@ class Repair:
         """Add a finding."""
         self.findings.append(Finding(name, state, detail, remedy))
 
-    def mend(self, name: str, wrong: str, done: str) -> bool:
+    def report_repair(self, name: str, wrong: str, done: str) -> bool:
         """Add a finding about damage and its repair; return whether to carry out the repair now."""
         self.tell(name, "damaged" if self.dry else "repaired", f"{wrong}: {done}")
         return not self.dry
@@ -65,7 +65,7 @@ class Repair:
 
     def keep_some(self, path: Path) -> None:
         """Copy a file or folder that an agent may have filled, up to `ROOM` bytes and `NAMES` files; report what is left out."""
-        if left_out := copy_tree_limited(path, self._backup_path(path), ROOM, NAMES):
+        if left_out := copy_tree_limited(path, self._backup_path(path), MAX_KEPT_BYTES, MAX_KEPT_FILES):
             sample = ", ".join(str(omitted) for omitted in left_out[:_MAX_SHOWN]) + (
                 " …" if len(left_out) > _MAX_SHOWN else ""
             )

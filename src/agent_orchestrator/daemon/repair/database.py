@@ -77,9 +77,9 @@ def _finish_earlier_repair(repair: Repair) -> None:
     """Finish a repair that was killed: rename the new database if the old one is moved already, else put the new one aside."""
     rebuilt, path = _rebuilt_path(repair), repair.home.database
     if rebuilt.exists() and path.exists():
-        if repair.mend("database", f"{rebuilt} is left of an earlier repair", "put aside"):
+        if repair.report_repair("database", f"{rebuilt} is left of an earlier repair", "put aside"):
             repair.put_aside(rebuilt)
-    elif rebuilt.exists() and repair.mend("database", "an earlier repair was cut short", "finished"):
+    elif rebuilt.exists() and repair.report_repair("database", "an earlier repair was cut short", "finished"):
         rebuilt.replace(path)
 
 
@@ -105,7 +105,7 @@ def _salvage(repair: Repair, path: Path, folder: Path, condition: salvage.Condit
             "database", "failed", f"{problem}, and no event can be read", f"a backup is there: cp {backups[-1]} {path}"
         )
         return []
-    if repair.mend("database", problem, f"{outcome}; the damaged one is kept"):
+    if repair.report_repair("database", problem, f"{outcome}; the damaged one is kept"):
         salvage.rebuild(salvaged, _rebuilt_path(repair))
         for part in _PARTS[::-1]:
             file = path.with_name(path.name + part)
@@ -128,9 +128,11 @@ def _repair_records(repair: Repair, path: Path, condition: salvage.Condition) ->
     must_repair = False
     if condition.stuck:
         keys = ", ".join(str(row["key"]) for row in condition.stuck[:_MAX_SHOWN])
-        must_repair |= repair.mend("effects", f"{len(condition.stuck)} effects cannot be read: {keys}", "taken out")
+        must_repair |= repair.report_repair(
+            "effects", f"{len(condition.stuck)} effects cannot be read: {keys}", "taken out"
+        )
     if condition.facts:
-        must_repair |= repair.mend(
+        must_repair |= repair.report_repair(
             "facts", f"the saved facts are damaged ({condition.facts})", "dropped; the log is folded anew"
         )
     if must_repair:

@@ -75,7 +75,7 @@ def _repair_modes(repair: Repair) -> None:
         elif stat.S_IMODE(status.st_mode) & 0o077 or (stat.S_IMODE(status.st_mode) & mode) != mode:
             has_problem = True
             current_mode = f"{stat.S_IMODE(status.st_mode):o}"
-            if repair.mend("modes", f"{path} has mode {current_mode}", f"mode {mode:o}"):
+            if repair.report_repair("modes", f"{path} has mode {current_mode}", f"mode {mode:o}"):
                 path.chmod(mode)
     if not has_problem:
         repair.tell("modes", "ok", "nobody else may read what is private")
@@ -92,7 +92,7 @@ def _repair_token(repair: Repair, path: Path, pattern: re.Pattern[str], conseque
         text = ""
     if pattern.fullmatch(text):
         repair.tell(path.name, "ok", str(path))
-    elif repair.mend(path.name, f"{path} holds no token", consequence):
+    elif repair.report_repair(path.name, f"{path} holds no token", consequence):
         repair.put_aside(path)
 
 
@@ -106,7 +106,7 @@ def _repair_named_tokens(repair: Repair) -> None:
         repair.tell("tokens.json", "ok", f"{len(names)} tokens and sign-ins")
     except (OSError, ValueError, KeyError, TypeError) as error:
         action = "put aside; named tokens are made anew with `ao token new`, browsers sign in again"
-        if repair.mend("tokens.json", f"{path} cannot be read ({error})", action):
+        if repair.report_repair("tokens.json", f"{path} cannot be read ({error})", action):
             repair.put_aside(path)
 
 
@@ -117,7 +117,7 @@ def _repair_configuration(repair: Repair) -> None:
         return
     try:
         if b"\0" in read_content(path):
-            if repair.mend("configuration", f"{path} is no text any more", "put aside; defaults are in force"):
+            if repair.report_repair("configuration", f"{path} is no text any more", "put aside; defaults are in force"):
                 repair.put_aside(path)
             return
         load(path, os.environ, keyring.read)
@@ -134,18 +134,18 @@ def _remove_leftovers(repair: Repair) -> None:
     info = home.info
     if info.exists() and not _is_daemon_alive(info):
         has_leftovers = True
-        if repair.mend("leftovers", f"{info} speaks of a daemon that is gone", "put aside"):
+        if repair.report_repair("leftovers", f"{info} speaks of a daemon that is gone", "put aside"):
             repair.put_aside(info)
     sock = home.socket("daemon.sock")
     if sock.exists() and not _is_listening(sock):
         has_leftovers = True
-        if repair.mend("leftovers", f"nobody listens at {sock}", "removed"):
+        if repair.report_repair("leftovers", f"nobody listens at {sock}", "removed"):
             sock.unlink()
     private = home.sessions.glob("*/") if home.sessions.is_dir() else iter(())
     for folder in (home.path, *private):
         for path in (path for pattern in _UNFINISHED for path in folder.glob(pattern) if path.is_file()):
             has_leftovers = True
-            if repair.mend("leftovers", f"{path} was never finished", "put aside"):
+            if repair.report_repair("leftovers", f"{path} was never finished", "put aside"):
                 repair.put_aside(path)
     if not has_leftovers:
         repair.tell("leftovers", "ok", "none")

@@ -30,7 +30,7 @@ async def put_in_order(repair: Repair, host: Host, sessions: dict[str, SessionFa
         private = repair.home.session(facts.id)
         is_missing = facts.launch is not None and not private.is_dir()
         action = "made anew; what its terminal showed is lost"
-        if is_missing and repair.mend(facts.id, f"its folder {private} is gone", action):
+        if is_missing and repair.report_repair(facts.id, f"its folder {private} is gone", action):
             private.mkdir(mode=0o700, parents=True)
         if facts.place is None or not facts.place.present:
             continue
@@ -72,7 +72,7 @@ async def _restore_branch(repair: Repair, git: Git, facts: SessionFacts) -> None
         return
     for commit, source in await _candidates(git, facts):
         problem = f"its branch {facts.branch} is gone from {git.repo}"
-        if repair.mend(facts.id, problem, f"made anew at {commit[:12]}, {source}"):
+        if repair.report_repair(facts.id, problem, f"made anew at {commit[:12]}, {source}"):
             await git.update_ref(f"refs/heads/{facts.branch}", commit, REF_ABSENT, "ao doctor --repair")
         return
     remedy = (
@@ -108,7 +108,7 @@ async def _register_worktree(repair: Repair, git: Git, facts: SessionFacts, path
     if entry.parent != common / "worktrees":
         repair.tell(facts.id, "failed", f"{path} has lost its repository", f"save its files, then ao stop {facts.id}")
         return
-    if not repair.mend(facts.id, f"{git.repo} does not know the worktree {path} any more", "made known again"):
+    if not repair.report_repair(facts.id, f"{git.repo} does not know the worktree {path} any more", "made known again"):
         return
     if os.path.lexists(pointer):
         repair.keep_some(pointer)
@@ -140,5 +140,5 @@ def _remove_locks(repair: Repair, host: Host, facts: SessionFacts, path: Path, g
             continue
         if age < _ABANDONED_AFTER or host.users_of(path):
             repair.tell(facts.id, "warning", f"{lock} is held", "if no Git command runs there, remove it")
-        elif repair.mend(facts.id, f"{lock} was left {age / 60:.0f} minutes ago", "put aside"):
+        elif repair.report_repair(facts.id, f"{lock} was left {age / 60:.0f} minutes ago", "put aside"):
             repair.put_aside(lock)

@@ -134,7 +134,7 @@ class Coordinators(Part):
             current_agent = " with ".join(filter(None, (facts.spec.profile or facts.spec.agent, facts.spec.model)))
             raise Conflict(f"{facts.id} is there already, by {current_agent}", "stop it first: ao orchestrator --stop")
 
-    async def give(
+    async def start_with_goal(
         self,
         project: str,
         goal: str | None,

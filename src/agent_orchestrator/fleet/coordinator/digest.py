@@ -219,7 +219,7 @@ def _check_line(body: e.CheckFinished, _facts: SessionFacts | None, _me: Session
 
 
 def _checks_settled_line(body: e.ChecksSettled, facts: SessionFacts | None, _me: SessionFacts) -> Line | None:
-    is_green = facts is not None and facts.pr is not None and facts.pr.green(body.head) and not body.none
+    is_green = facts is not None and facts.pr is not None and facts.pr.is_green(body.head) and not body.none
     return ("its checks passed", "") if is_green else None
 
 

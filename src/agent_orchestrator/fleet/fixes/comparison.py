@@ -82,7 +82,7 @@ def _tools_not_run(before: Report, after: Report) -> list[Reason]:
     """Return a reason if a tool that could be run at the base cannot be run now."""
     lines = []
     for result in before.tools:
-        later = after.found(result.tool)
+        later = after.result_of(result.tool)
         if not result.problem and (later is None or later.problem):
             lines.append(f"{result.tool.name}: {later.problem if later else 'it was not run'}")
     return _reasons_of("error: these cannot be run any more:", lines)
@@ -103,7 +103,7 @@ def _untested_targets(before: Report, after: Report, target_ids: Collection[tupl
     failing_ids = {(later_failure.tool, later_failure.id) for later_failure in after.failures}
     lines = []
     for earlier in before.tools:
-        later = after.found(earlier.tool)
+        later = after.result_of(earlier.tool)
         if later is None or later.problem or not (earlier.tests or later.tests):
             continue
         for failure in earlier.failures:
@@ -129,7 +129,7 @@ def _new_failures(before: Report, after: Report) -> list[Reason]:
     lines = []
     earlier = tally(before.failures)
     for result in after.tools:
-        earlier_result = before.found(result.tool)
+        earlier_result = before.result_of(result.tool)
         if earlier_result is None or earlier_result.problem:
             continue
         count = tally(result.failures)
@@ -157,7 +157,7 @@ def _missing_tests(before: Report, after: Report, target_ids: Collection[tuple[s
     """Return reasons if tests that passed before are missing or not run now, or fewer tests are run."""
     lines = []
     for earlier in before.tools:
-        later = after.found(earlier.tool)
+        later = after.result_of(earlier.tool)
         if later is None or later.problem:
             continue
         for test, state in earlier.tests.items():
@@ -172,7 +172,7 @@ def _missing_tests(before: Report, after: Report, target_ids: Collection[tuple[s
     fewer = [
         f"{earlier.tool.name}: {later.tests_run} tests are run, {earlier.executed} before"
         for earlier in before.tools
-        if (later := after.found(earlier.tool)) and not later.problem and later.tests_run < earlier.executed
+        if (later := after.result_of(earlier.tool)) and not later.problem and later.tests_run < earlier.executed
     ]
     return [
         *_reasons_of("error: these tests passed before, and are not run now:", lines),

@@ -130,7 +130,7 @@ class Report:
         """What the environment lacks, by the first tool that reports it."""
         return next((result.lacks for result in self.tools if result.lacks), "")
 
-    def found(self, tool: Tool) -> ToolResult | None:
+    def result_of(self, tool: Tool) -> ToolResult | None:
         """Return the result of a tool, or None if it was not run."""
         return next((result for result in self.tools if result.tool == tool), None)
 

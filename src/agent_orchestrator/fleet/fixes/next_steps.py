@@ -122,7 +122,7 @@ def _end_of_run(fix: Fix, last: FixRound) -> End | None:
         return End("failed", f"nothing could be measured: {_problems_text(last)}")
     if not last.total:
         return End("left", f"could not be run: {_problems_text(last)}") if last.problems else End("green")
-    if fix.dry:
+    if fix.is_dry_run:
         return End("measured")
     if last.number > fix.max_rounds:
         return End("left", f"{_failures_text(last.total)} left after {_rounds_text(fix.max_rounds)}")
@@ -173,7 +173,7 @@ def _steps_of_session(fix: Fix, last: FixRound, group: FixGroup, facts: SessionF
     if status.name in ("failed", "exited"):
         return settle("failed", status.why)
     if pr and status.called and status.name in ("ci_failed", "conflicted"):
-        failed_checks = pr.red(facts.head)
+        failed_checks = pr.blocking_checks(facts.head)
         return settle("failed", _failure_summary(failed_checks[0].summary) if failed_checks else status.why)
     if status.name == "not_set_up":
         return settle("failed", status.why)
@@ -184,7 +184,7 @@ def _steps_of_session(fix: Fix, last: FixRound, group: FixGroup, facts: SessionF
             status.name == "pr_open" and facts.activity.state == "idle" and now - facts.activity.at >= SETTLE_SECONDS
         )
         return [MakeReady(facts.id, f"fix:{fix.id}:{facts.head}")] if is_quiet else []
-    if pr and pr.green(facts.head) and pr.mergeable(facts.head, facts.base_head) == "yes":
+    if pr and pr.is_green(facts.head) and pr.mergeable(facts.head, facts.base_head) == "yes":
         if not _is_verified(fix, last, group, facts):
             return [Verify(facts.id, f"fix:{fix.id}:{facts.head}")]
         if not fix.lands:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agent_orchestrator.changes.checks.summary import plain
+from agent_orchestrator.changes.checks.summary import strip_escapes
 from agent_orchestrator.fleet.fixes.causes import ALL, Group
 from agent_orchestrator.fleet.fixes.model import Failure, Tool, shorten_middle
 
@@ -49,7 +49,7 @@ def _failure_lines(number: int, failure: Failure) -> list[str]:
     position = f" ({failure.file}:{failure.line})" if failure.file and failure.line else ""
     identity = f"{failure.rule} {failure.file}" if failure.rule and not failure.test else failure.id
     lines = [f"{number}. {failure.tool}: {' '.join(identity.split())}{position}"]
-    detail = plain(failure.detail).strip("\n")
+    detail = strip_escapes(failure.detail).strip("\n")
     if number > MOST_DETAILED or not detail:
         detail = failure.message
     return [*lines, *(f"   > {line}".rstrip() for line in shorten_middle(detail, DETAIL).split("\n"))]

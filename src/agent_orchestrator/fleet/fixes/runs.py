@@ -119,7 +119,7 @@ class Fixes(Part):
             if existing := await self._view_by_key(event_key):
                 return existing
             unfinished = [fix for fix in self.flow.home.fixes.values() if fix.project == project_id and not fix.ended]
-            running = next((fix for fix in unfinished if not fix.dry), None)
+            running = next((fix for fix in unfinished if not fix.is_dry_run), None)
             if running and not settings["dryRun"]:
                 raise Conflict(
                     f"{running.id} fixes {project_id} already",
@@ -205,7 +205,7 @@ class Fixes(Part):
         if fix_round is None:
             raise NotFound(f"{fix.id} has no round {number}", f"it has {len(fix.rounds)}")
         report = self._read_report(fix, fix_round.number)
-        groups = _cause_groups(report, together=fix.together) if report else []
+        groups = _cause_groups(report, together=fix.uses_one_agent) if report else []
         keys = ("tool", "id", "file", "line", "message", "detail")
         group_rows = [
             {
@@ -396,7 +396,7 @@ class Fixes(Part):
         """Return the event that records a measurement: its causes, those that failed in earlier rounds last."""
         failed_keys = {item.key for fix_round in fix.rounds for item in fix_round.groups if item.outcome == "failed"}
         groups = sorted(
-            _cause_groups(report, together=fix.together), key=lambda cause: cause.key in failed_keys
+            _cause_groups(report, together=fix.uses_one_agent), key=lambda cause: cause.key in failed_keys
         )  # causes that failed before come last
         agent_limit = MOST_GROUPS
         group_data = [
@@ -406,7 +406,7 @@ class Fixes(Part):
                 "count": len(item.failures),
                 "tools": item.tools,
                 "files": list(item.files[:20]),
-                **({"outcome": LATER} if index >= agent_limit and not fix.dry else {}),
+                **({"outcome": LATER} if index >= agent_limit and not fix.is_dry_run else {}),
             }
             for index, item in enumerate(groups[:MOST_KEPT])
         ]
@@ -421,7 +421,7 @@ class Fixes(Part):
     async def _start_agent(self, fix: Fix, round_number: int, fix_group: FixGroup) -> None:
         """Create the session of a cause. The key names the cause and its round, so there is never a second session."""
         report = self._read_report(fix, round_number)
-        groups = _cause_groups(report, together=fix.together) if report else []
+        groups = _cause_groups(report, together=fix.uses_one_agent) if report else []
         cause = next((item for item in groups if item.key == fix_group.key), None)
         if report is None or cause is None:
             raise NotFound(f"what was measured for {fix.id} is not there any more", "begin anew: ao fix")

@@ -30,7 +30,7 @@ def fix_json(
         "maxRounds": fix.max_rounds,
         "maxAgents": fix.request.get("maxAgents") or None,
         "merge": fix.lands,
-        "dryRun": fix.dry,
+        "dryRun": fix.is_dry_run,
         "progress": None if fix.ended else progress or _progress(last),
         "before": first.total if first else None,
         "after": last.total if last else None,

@@ -110,7 +110,9 @@ class AnswerLinks:
         actions = []
         verbs = {"allow": allow_label, "deny": "Deny"} if is_whole(request_text) else {"deny": "Deny"}
         for verb, label in verbs.items():
-            token = self._token(LinkContent(facts.id, reference, verb, target.name, notice.id, until, target.pressed))
+            token = self._token(
+                LinkContent(facts.id, reference, verb, target.name, notice.id, until, target.uses_buttons)
+            )
             name = "merge" if label == "Merge" else verb
             actions.append(NotificationAction(name, label, f"{url}/answer/{token}", token))
         return replace(notice, message=message), actions

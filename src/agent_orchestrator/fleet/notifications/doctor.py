@@ -23,7 +23,7 @@ class NotifierTest:
         """Send a test by a project's notifiers, all or those named, regardless of quiet hours and rates; return the
         results as JSON. Raises NotFound for an unknown name.
         """
-        targets = self.notifying.targets.of(project) if project else self.notifying.targets.everywhere()
+        targets = self.notifying.targets.of(project) if project else self.notifying.targets.all_targets()
         known_names = list(dict.fromkeys(target.name for target in targets))
         for name in names:
             if name not in known_names:
@@ -57,7 +57,7 @@ class NotifierTest:
 
     async def checkup(self) -> list[dict[str, Any]]:
         """Return a finding for each notifier, without sending anything."""
-        return [await self._check(target) for target in self.notifying.targets.everywhere()]
+        return [await self._check(target) for target in self.notifying.targets.all_targets()]
 
     async def _check(self, target: Target) -> dict[str, Any]:
         name = f"notifier {target.name}"

@@ -53,7 +53,7 @@ class Health:
             elif isinstance(body, e.NotifierRecovered):
                 self._troubles.pop(body.receiver, None)
 
-    def left_alone(self, receiver: str, now: float) -> float:
+    def retry_time(self, receiver: str, now: float) -> float:
         """Return until when a receiver is not to be tried, or 0 if it may be tried."""
         trouble = self._troubles.get(receiver)
         return trouble.until if trouble and now < trouble.until <= now + MOST * 4 else 0.0
@@ -77,7 +77,7 @@ class Health:
         trouble = self._troubles.pop(receiver, None)
         return e.NotifierRecovered(notifier, receiver) if trouble and trouble.told else None
 
-    def forgive(self, receivers: Sequence[str]) -> None:
+    def reset(self, receivers: Sequence[str]) -> None:
         """Try the receivers of the changed configuration again at once, and forget the failures of all others."""
         self._troubles = {name: failure for name, failure in self._troubles.items() if name in receivers}
         for trouble in self._troubles.values():

@@ -62,12 +62,12 @@ class NotificationSender(Part):
 
     def effects(self) -> dict[str, Effect]:
         """Return the effect that sends a notification."""
-        return {NOTIFY: Effect(self.deliver, ambiguous=True)}
+        return {NOTIFY: Effect(self.deliver, record_attempt_first=True)}
 
     def _apply_settings(self, _signal: ConfigurationReloaded) -> None:
         """Apply changed settings: forget the notifiers that were made, and try failing receivers again at once."""
         self.targets.forget()
-        self.health.forgive(self.targets.receivers())
+        self.health.reset(self.targets.receivers())
 
     # -- sending one notification --------------------------------------------------------------------------------------
 
@@ -84,7 +84,7 @@ class NotificationSender(Part):
             return self._settle(target, intent, [notice], "late", reason="it could not be sent for a day")
         if self._is_answered(notice, now):
             return self._settle(target, intent, [notice], "late", reason="it is not asked any more")
-        if until := self.health.left_alone(target.receiver, now):
+        if until := self.health.retry_time(target.receiver, now):
             raise RetryLater(until - now)
         waiting = await self._pending_for(target)
         marks = {candidate.id: self._mark(candidate) for candidate in (notice, *waiting)}
@@ -157,7 +157,7 @@ class NotificationSender(Part):
     def _retry_later(self, target: Target, intent: Intent, error: AoError) -> RetryLater:
         now = self.clock()
         events = self._failure_events(target, notice_of(intent), error)
-        return RetryLater(max(1.0, self.health.left_alone(target.receiver, now) - now), *events)
+        return RetryLater(max(1.0, self.health.retry_time(target.receiver, now) - now), *events)
 
     def _failure_events(self, target: Target, notice: Notice, error: AoError) -> list[Event]:
         now = self.clock()
@@ -238,7 +238,7 @@ class NotificationSender(Part):
             return
         self._has_recalled = True
         self.health.recall(sorted(health, key=lambda event: event.seq))
-        self.health.forgive(self.targets.receivers())
+        self.health.reset(self.targets.receivers())
         longest_pace = rate.Pace(per=MAX_AGE, repeat_after=MAX_AGE)
         for event in past:
             body = event.body

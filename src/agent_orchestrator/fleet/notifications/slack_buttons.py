@@ -71,7 +71,7 @@ class SlackButtons:
         stamp, signature = headers.get("x-slack-request-timestamp", ""), headers.get("x-slack-signature", "")
         targets = [
             candidate
-            for candidate in self.targets.everywhere()
+            for candidate in self.targets.all_targets()
             if candidate.settings.plugin == "slack" and _secret(candidate)
         ]
         reason = "its signature matches no signingSecret" if targets else "no signingSecret is configured"

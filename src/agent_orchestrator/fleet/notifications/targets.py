@@ -26,7 +26,7 @@ class Target:
     pace: Pace
 
     @property
-    def pressed(self) -> bool:
+    def uses_buttons(self) -> bool:
         """Whether it is answered by buttons, which count only for configured people."""
         return self.settings.plugin == "slack" and bool(self.settings.options.get("signingSecret"))
 
@@ -50,7 +50,7 @@ class Targets:
         named = dict.fromkeys([*(name for names in settings.routing.values() for name in names), *settings.notifiers])
         return [_make_target(name, settings.notifiers[name], settings) for name in named]
 
-    def everywhere(self) -> list[Target]:
+    def all_targets(self) -> list[Target]:
         """Return the notifiers of all projects, each receiver once."""
         project_ids = [project.id for project in self.core.config.projects()] or [""]
         targets = [target for project in project_ids for target in self.of(project)]
@@ -58,7 +58,7 @@ class Targets:
 
     def receivers(self) -> list[str]:
         """Return all receivers that may be sent something, including those for notifications without a project."""
-        return [target.receiver for target in (*self.everywhere(), *self.of(""))]
+        return [target.receiver for target in (*self.all_targets(), *self.of(""))]
 
     def make(self, target: Target) -> Notifier:
         """Return the notifier plugin; the error names what is wrong in its configuration."""

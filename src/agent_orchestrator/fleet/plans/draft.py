@@ -33,7 +33,7 @@ from agent_orchestrator.fleet.plans import brief
 from agent_orchestrator.fleet.plans.conversation import Conversation, Limited, environment
 from agent_orchestrator.fleet.plans.scratch_copy import Scratch, Scratches
 from agent_orchestrator.fleet.plans.validation import CheckedPlan, PlanContext, check, json_in
-from agent_orchestrator.fleet.usage.account_limits import is_held, next_hold
+from agent_orchestrator.fleet.usage.account_limits import active_hold, next_hold
 from agent_orchestrator.fleet.usage.budgets import Budgets
 from agent_orchestrator.protocols import Agent, AgentContext
 from agent_orchestrator.sessions.lifecycle.environment import AGENT_SECRETS, agent_environment
@@ -149,7 +149,7 @@ class PlanDrafter(Part):
 
     def _require_free_account(self, settings: ResolvedAgent, model: str | None) -> None:
         """Raise `Conflict` if the account is held because of a usage limit."""
-        hold = is_held(self.flow.home.accounts, settings.account, model or "", self.clock())
+        hold = active_hold(self.flow.home.accounts, settings.account, model or "", self.clock())
         if hold is not None:
             when = rfc3339(hold.until)[:16].replace("T", " ")
             raise Conflict(
@@ -174,7 +174,7 @@ class PlanDrafter(Part):
         settings, agent = self.settings(project, plan.agent)
         await self.core.projects.check_trust(project, settings.profile)
         self._require_free_account(settings, self._model(plan, project, settings))
-        if spent := self.budgets.spent_for(project.id, settings.profile):
+        if spent := self.budgets.exhausted_reason(project.id, settings.profile):
             raise Conflict(spent, "plan again when there is more, or raise the budget")
         tracker_note = await self._wait_for_tracker(plan)
         issues = open_issues(self.flow, project.id)

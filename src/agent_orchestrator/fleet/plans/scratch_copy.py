@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent_orchestrator.base.git.commands import Git
-from agent_orchestrator.changes.checks.checkout import Checkouts, find, made_at
+from agent_orchestrator.changes.checks.checkout import Checkouts, resolve_commit, set_up_commit
 from agent_orchestrator.changes.checks.spec import CheckSpec, Limits
 from agent_orchestrator.config.detection.repository import default_branch
 from agent_orchestrator.config.effective import ProjectConfig
@@ -32,12 +32,12 @@ class Scratch:
     branch: str
     commit: str
     git: Git
-    found: tuple[str, ...]
+    initial_state: tuple[str, ...]
     """What differed from the commit when the copy was made."""
 
     async def changed(self) -> list[str]:
         """Return what has been changed in the copy although it is read-only."""
-        return sorted(set(await _repository_state(self.git)) - set(self.found))
+        return sorted(set(await _repository_state(self.git)) - set(self.initial_state))
 
 
 class Scratches:
@@ -56,13 +56,13 @@ class Scratches:
         """Yield a copy of the project's base branch as it is now."""
         branch, commit = await self._base_commit(project)
         spec = CheckSpec(project.id, project.path, commit, "plan", "", base=branch)
-        resolved = await find(self.host, spec)
+        resolved = await resolve_commit(self.host, spec)
         checkout = await self._checkouts.take(
-            spec, resolved, await made_at(spec, resolved), _skip_setup, lambda _line: None
+            spec, resolved, await set_up_commit(spec, resolved), _skip_setup, lambda _line: None
         )
         try:
             git = Git(self.host, checkout.tree)
-            private = checkout.beside / "private"
+            private = checkout.folder / "private"
             private.mkdir(mode=0o700)
             initial_state = tuple(await _repository_state(git))
             await asyncio.to_thread(_make_read_only, checkout.tree)

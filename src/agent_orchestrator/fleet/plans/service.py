@@ -68,7 +68,7 @@ class Planner(Part):
     def effects(self) -> dict[str, Effect]:
         """Return the effects of plans by kind of intent."""
         return {
-            "draft-plan": Effect(self.drafting.run, ambiguous=True),
+            "draft-plan": Effect(self.drafting.run, record_attempt_first=True),
             "apply-plan": Effect(retry_until_done(self.applying.run, is_host_error)),
         }
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from agent_orchestrator.base.text.globs import covered, folders, has_wildcard
+from agent_orchestrator.base.text.globs import has_wildcard, matching_paths, parent_folders
 from agent_orchestrator.core.plans import EFFORTS, PlannedTask
 from agent_orchestrator.protocols.text import UNSEEN
 
@@ -348,11 +348,16 @@ def _overlapping_paths(paths: Collection[str]) -> tuple[dict[str, set[str]], lis
     by_plain_path: dict[str, list[str]] = {}
     for path in paths:
         by_plain_path.setdefault(path.rstrip("/"), []).append(path)
-    pairs = [(path, container) for path in paths for name in folders(path) for container in by_plain_path.get(name, ())]
+    pairs = [
+        (path, container)
+        for path in paths
+        for name in parent_folders(path)
+        for container in by_plain_path.get(name, ())
+    ]
     patterns = [path for path in paths if has_wildcard(path)]
     is_comparable = len(patterns) * len(paths) <= MOST_COMPARED
     for pattern in patterns if is_comparable else ():
-        pairs += [(path, pattern) for path in covered([pattern], paths)]
+        pairs += [(path, pattern) for path in matching_paths([pattern], paths)]
     for path_a, path_b in pairs:
         matches[path_a].add(path_b)
         matches[path_b].add(path_a)

@@ -44,7 +44,7 @@ class CommandAction(Part):
 
     def effects(self) -> dict[str, Effect]:
         """Return the effects by kind of intent."""
-        return {"command": Effect(self.run, ambiguous=True)}
+        return {"command": Effect(self.run, record_attempt_first=True)}
 
     async def run(self, intent: Intent, attempts: int) -> Sequence[Event]:
         """Run a rule's command to its end; return the event with its output and exit code, and a notification if it failed."""

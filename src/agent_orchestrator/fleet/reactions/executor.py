@@ -222,13 +222,13 @@ def merge_blocker(facts: SessionFacts) -> str:
     pr, head = facts.pr, facts.head
     if pr is None or pr.state != "open":
         return "it has no open pull request"
-    if pr.landing:
+    if pr.merge_request:
         return "it is landing already"
     if facts.stacked:
         return f"{facts.spec.stack}, which it stands on, has not landed"
     if blocker := pr.merge_blocker(head):
         return blocker
-    if not pr.green(head):
+    if not pr.is_green(head):
         return "its checks are not known to be good"
     if pr.mergeable(head, facts.base_head) != "yes":
         return f"it is not known to go together with {pr.base}"

@@ -15,7 +15,7 @@ from shlex import quote
 from typing import Any
 
 from agent_orchestrator.base.git.commands import Git
-from agent_orchestrator.changes.checks.summary import plain
+from agent_orchestrator.changes.checks.summary import strip_escapes
 from agent_orchestrator.config.projects.projects import Projects
 from agent_orchestrator.core.authors import WRITES, Author, AuthoredText, approval_reason, is_trusted_text, kind_of
 from agent_orchestrator.core.episodes import find_open_comment, newest_open_comment
@@ -333,7 +333,7 @@ def comments(
 
 def last_request(pr: PullRequest) -> Review | None:
     """Return the last review that asks for changes, or None."""
-    return next((review for review in reversed(pr.judgements) if review.verdict == "changes_requested"), None)
+    return next((review for review in reversed(pr.counting_reviews) if review.verdict == "changes_requested"), None)
 
 
 def _comment_text(pr: PullRequest, comment: Comment, hunks: Mapping[str, str], trusted: Collection[str]) -> str:
@@ -401,9 +401,13 @@ def _update_command(facts: SessionFacts) -> str:
     fetch, base = "", quote(facts.base)
     if facts.place and not facts.place.shared:
         fetch, base = f"git fetch {'origin' if facts.remote else quote(facts.spec.repo)} {base} && ", "FETCH_HEAD"
-    if facts.pr and facts.pr.seen_by_person:
+    if facts.pr and facts.pr.is_reviewed_by_person:
         return f"{fetch}git merge {base}"
-    return f"{fetch}git rebase --onto {base} {facts.below}" if facts.below else f"{fetch}git rebase {base}"
+    return (
+        f"{fetch}git rebase --onto {base} {facts.old_base_commit}"
+        if facts.old_base_commit
+        else f"{fetch}git rebase {base}"
+    )
 
 
 def _file_list(pr: PullRequest | None, event: Mapping[str, Any]) -> str:
@@ -435,7 +439,7 @@ def _file_of(check: str) -> str:
 def _copy_without_colours(source: Path, copy: Path) -> None:
     copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with source.open("rb") as file:
-        text = plain(file.read(LONGEST_LOG).decode(errors="replace"))
+        text = strip_escapes(file.read(LONGEST_LOG).decode(errors="replace"))
     draft = copy.with_suffix(".new")
     draft.write_text(text, encoding="utf-8", errors="replace")
     draft.replace(copy)

@@ -8,7 +8,7 @@ from typing import Any
 
 from agent_orchestrator.config import values
 from agent_orchestrator.core.engine import Flow
-from agent_orchestrator.core.episodes import is_state, occurrence
+from agent_orchestrator.core.episodes import current_occurrence, is_state
 from agent_orchestrator.core.events import KINDS, rfc3339
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.pull_request import CheckRun, Comment, PullRequest, Review
@@ -60,7 +60,7 @@ class RuleInspection:
         }
 
     def _current_occurrence(self, rule: Rule, facts: SessionFacts) -> str | None:
-        return occurrence(rule.trigger, facts, self.views.status(facts)) if is_state(rule.trigger) else None
+        return current_occurrence(rule.trigger, facts, self.views.status(facts)) if is_state(rule.trigger) else None
 
     # -- trying --------------------------------------------------------------------------------------------------------
 

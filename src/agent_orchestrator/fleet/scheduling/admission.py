@@ -148,7 +148,8 @@ class Admission(Part):
                 key = f"admitted:{facts.id}:{facts.run}{move_suffix}"
                 events.append(self._event(e.SessionAdmitted(), facts.project, facts.id, key))
             elif verdict.reason != CHOOSING_NODE_REASON and (
-                not same_reason(verdict.reason, facts.waiting_for) or verdict.turn != (facts.turn_since is not None)
+                not same_reason(verdict.reason, facts.waiting_for)
+                or verdict.turn != (facts.slot_wait_since is not None)
             ):
                 body = e.SessionWaiting(verdict.reason, verdict.turn)
                 events.append(self._event(body, facts.project, facts.id, uuid.uuid4().hex))

@@ -45,7 +45,7 @@ class Entry:
     reasons: tuple[str, ...] = ()
     asked: bool = False
     """It only waits for a person to start it, because issues are not taken automatically."""
-    matched: str = ""
+    match_reason: str = ""
     """Why this agent was chosen."""
     session: str | None = None
     """The session that works on it."""
@@ -112,7 +112,7 @@ def plan_assignments(
 
     Each issue that would be taken counts as taken for those after it. `refused`: issue key → why its last attempt to start failed.
     """
-    starting = {facts.id for facts in waiting(sessions) if facts.turn_since is not None or not facts.waiting_for}
+    starting = {facts.id for facts in waiting(sessions) if facts.slot_wait_since is not None or not facts.waiting_for}
     working = [facts for facts in sessions if holds_slot(facts) or facts.id in starting]
     places = Places(limits, map(seat_of, working))
     attempts, by_project = Attempts(sessions), _by_project(sessions)

@@ -161,4 +161,4 @@ def _affects_backlog(change: Change) -> bool:
 
 def _slot_state(facts: SessionFacts) -> tuple[bool, ...]:
     """Return the parts of a session's state that decide whether it uses a slot or an issue."""
-    return holds_slot(facts), is_past(facts), facts.admitted, facts.turn_since is None, bool(facts.waiting_for)
+    return holds_slot(facts), is_past(facts), facts.admitted, facts.slot_wait_since is None, bool(facts.waiting_for)

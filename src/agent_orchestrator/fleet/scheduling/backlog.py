@@ -15,7 +15,7 @@ from agent_orchestrator.core.pull_request import Issue
 from agent_orchestrator.core.reactions import COORDINATOR
 from agent_orchestrator.fleet.scheduling.assignment import NO_DEMAND, CoordinatorDemand, Entry, Team, plan_assignments
 from agent_orchestrator.fleet.scheduling.profile_match import Candidate, choose, work_of
-from agent_orchestrator.fleet.usage.account_limits import is_held
+from agent_orchestrator.fleet.usage.account_limits import active_hold
 from agent_orchestrator.sessions.part import Core
 
 
@@ -94,7 +94,7 @@ class Backlog:
         def has_held_account(taker: Candidate) -> bool:
             """Return whether the account of an agent has reached a usage limit."""
             settings = agent_settings(project, taker.name)
-            return is_held(holds, settings.account, settings.model or "", now) is not None
+            return active_hold(holds, settings.account, settings.model or "", now) is not None
 
         return replace(
             team, takers=tuple(replace(each_taker, held=has_held_account(each_taker)) for each_taker in team.takers)
@@ -131,7 +131,7 @@ def _entry_json(position: int, entry: Entry, tool: str | None) -> dict[str, Any]
         "labels": list(issue.labels),
         "profile": entry.taker if entry.profile else None,
         "agent": tool,
-        "matchedBy": entry.matched or None,
+        "matchedBy": entry.match_reason or None,
         "priority": issue.planned.priority if issue.planned else 0,
         "plan": issue.planned.plan if issue.planned else None,
         "session": entry.session,
@@ -164,4 +164,4 @@ def team_of(project: ProjectConfig) -> Team:
 def profile_for(project: ProjectConfig, issue: Issue, load: Mapping[str, int]) -> str | None:
     """Return the profile that explicitly matches an issue, or None if the project's agent is just as suitable."""
     choice = choose(team_of(project).takers, work_of(issue), load)
-    return choice[0].name if choice and choice[0].profile and choice[1].named else None
+    return choice[0].name if choice and choice[0].profile and choice[1].is_explicit else None

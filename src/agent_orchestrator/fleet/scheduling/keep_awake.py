@@ -21,7 +21,7 @@ from agent_orchestrator.base.health import finding
 from agent_orchestrator.core.listeners import Change
 from agent_orchestrator.core.signals import ConfigurationReloaded
 from agent_orchestrator.core.status import IN_TURN
-from agent_orchestrator.errors import AoError, Missing, machine_short
+from agent_orchestrator.errors import AoError, Missing, resource_shortage
 from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.sessions.part import Core, Part
 
@@ -88,7 +88,7 @@ class Power(Part):
     def _is_needed(self) -> bool:
         """Return whether idle sleep is to be prevented: the setting is on, and an agent on this machine is in a turn."""
         return self.core.config.daemon.power.prevent_idle_sleep and any(
-            facts.live and facts.activity.state in IN_TURN and not self.flow.elsewhere(facts.id)
+            facts.live and facts.activity.state in IN_TURN and not self.flow.owner_home(facts.id)
             for facts in self.flow.sessions.values()
         )
 
@@ -109,7 +109,7 @@ class Power(Part):
                     await self._change_event.wait()
                     self._change_event.clear()
         except (AoError, OSError) as error:
-            problem = error if isinstance(error, AoError) else machine_short(error) or Missing(str(error), _REMEDY)
+            problem = error if isinstance(error, AoError) else resource_shortage(error) or Missing(str(error), _REMEDY)
             if self.problem is None or self.problem.text != problem.text:
                 log.warning("the machine is not kept awake while agents work", error=str(problem))
             self.problem, self._retry_at = problem, self.clock() + AGAIN

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from agent_orchestrator.base.text.globs import covered
+from agent_orchestrator.base.text.globs import matching_paths
 from agent_orchestrator.changes.conflicts.merge_order import words
 from agent_orchestrator.core.pull_request import Issue
 from agent_orchestrator.fleet.scheduling.languages import language_named, languages_of
@@ -63,7 +63,7 @@ class Fit:
 
     points: int
     why: str
-    named: bool
+    is_explicit: bool
     """It matches something that the profile names, not only because the profile takes any work."""
 
 
@@ -89,7 +89,7 @@ def match(taker: Candidate, work: Work) -> Fit | None:
         return None
     work_labels = {label.casefold() for label in work.labels}
     labels = [label for label in taker.labels if label.casefold() in work_labels]
-    paths = [pattern for pattern in taker.paths if covered([pattern], work.files)]
+    paths = [pattern for pattern in taker.paths if matching_paths([pattern], work.files)]
     work_languages = {language for path in work.files for language in languages_of(path)} if taker.languages else set()
     languages = [language for language in taker.languages if language_named(language) in work_languages]
     has_explicit_match = bool(labels or paths or languages)

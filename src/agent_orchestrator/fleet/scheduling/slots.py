@@ -305,6 +305,6 @@ def _turn_key(
 
 def _urgency(facts: SessionFacts, highest_priority: int, now: float) -> int:
     """Return a session's priority, raised by the time it waited for its turn, at most to the highest priority of those that wait."""
-    if facts.turn_since is None or facts.spec.priority >= highest_priority:
+    if facts.slot_wait_since is None or facts.spec.priority >= highest_priority:
         return facts.spec.priority
-    return min(highest_priority, facts.spec.priority + int(max(0.0, now - facts.turn_since) // AGING))
+    return min(highest_priority, facts.spec.priority + int(max(0.0, now - facts.slot_wait_since) // AGING))

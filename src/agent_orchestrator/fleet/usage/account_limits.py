@@ -125,7 +125,7 @@ def end_of(hold: AccountHold, now: float) -> float:
     return hold.until
 
 
-def is_held(holds: Mapping[str, AccountHold], account: str, model: str, now: float) -> AccountHold | None:
+def active_hold(holds: Mapping[str, AccountHold], account: str, model: str, now: float) -> AccountHold | None:
     """Return the hold that applies to this account and model now, the longest if there are several, or None."""
     active_holds = [
         hold

@@ -261,7 +261,7 @@ class Budgets(Part):
                 return f"room in {cap.name}: {figures}, {format_amount(still_expected, unit)} expected"
         return ""
 
-    def spent_for(self, project: str, profile: str | None) -> str:
+    def exhausted_reason(self, project: str, profile: str | None) -> str:
         """Return a sentence that names the shared budget which leaves nothing for more of this work, or "" if there is room."""
         for cap in self.caps(project, profile):
             if cap.scope != "session" and (spent := self.spent(cap)) >= cap.amount.value:
@@ -409,7 +409,7 @@ class Budgets(Part):
             or ("session", cap.amount, cap.projects) not in without_profile
         ]
 
-    def unenforced(self, facts: SessionFacts) -> str:
+    def unenforced_reason(self, facts: SessionFacts) -> str:
         """Return why a session's budgets cannot be enforced, or "" if they can or there are none."""
         units = {cap.amount.unit for cap in self.caps(facts.project, facts.spec.profile)}
         unknown_units = sorted(unit for unit in units if has_unmeasured_usage(facts, unit))

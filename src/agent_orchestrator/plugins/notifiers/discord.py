@@ -41,7 +41,7 @@ class Discord(Notifier):
 
     def payload(self, notification: Notification) -> dict[str, Any]:
         """Return the message: one embed, with its links as a field."""
-        details = [detail for detail in texts.about(notification) if detail[0] != "Id"]
+        details = [detail for detail in texts.details(notification) if detail[0] != "Id"]
         fields = [
             {"name": name, "value": texts.shorten(value, FIELD_VALUE, texts.for_markdown), "inline": True}
             for name, value in details[: FIELDS - 1]

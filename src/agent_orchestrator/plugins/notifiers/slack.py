@@ -94,7 +94,7 @@ class Slack(Notifier):
         ]
         if message:
             blocks.append(_section(message, asks=any(action.token for action in notification.actions)))
-        details = " · ".join(value for _, value in texts.about(notification))
+        details = " · ".join(value for _, value in texts.details(notification))
         if details:
             text = texts.shorten(details, CONTEXT, texts.escape_slack)
             blocks.append({"type": "context", "elements": [{"type": "mrkdwn", "text": text, "verbatim": True}]})

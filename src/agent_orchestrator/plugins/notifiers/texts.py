@@ -48,7 +48,7 @@ def is_whole(notification: Notification, most: int, escape: Callable[[str], str]
     return utf16_length(escape(clean_text(notification.message).strip())) <= most
 
 
-def about(notification: Notification) -> list[tuple[str, str]]:
+def details(notification: Notification) -> list[tuple[str, str]]:
     """Return what the notification is about, as pairs: level, project, session, id."""
     details = [
         ("Level", notification.level),

@@ -24,7 +24,7 @@ from typing import Any
 
 from agent_orchestrator.base.files import lock as locking
 from agent_orchestrator.base.home import Home
-from agent_orchestrator.errors import AoError, NotFound, Temporary, machine_short
+from agent_orchestrator.errors import AoError, NotFound, Temporary, resource_shortage
 from agent_orchestrator.plugins.runtimes import keys as keyboard
 from agent_orchestrator.plugins.runtimes import launch_checks
 from agent_orchestrator.plugins.runtimes.holder_client import HolderClient, system_holders
@@ -268,7 +268,7 @@ class Process(Runtime):
         except TimeoutError:
             raise Temporary(f"the terminal of session {handle.session} does not answer", "try again") from None
         except (OSError, asyncio.IncompleteReadError) as error:
-            raise machine_short(error) or HolderGone() from None
+            raise resource_shortage(error) or HolderGone() from None
         return reply.split(b"\0", 2)
 
     def attach_command(self, handle: Handle, *, watch: bool = False) -> tuple[str, ...]:
@@ -335,7 +335,7 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text()
     except OSError as error:
-        if short := machine_short(error):
+        if short := resource_shortage(error):
             raise short from None
         return ""
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from agent_orchestrator.base.files.safe import UnsafePath, open_regular_file
 from agent_orchestrator.base.git.commands import REF_ABSENT, Git
 from agent_orchestrator.base.git.refs import escape_for_ref
-from agent_orchestrator.errors import Conflict, machine_short
+from agent_orchestrator.errors import Conflict, resource_shortage
 
 _LARGE_FILE_NAME = re.compile(r"[0-9a-f]{64}")
 _LARGE_FILES_LIMIT = 4 << 30
@@ -91,7 +91,7 @@ def copy_large_files(clone: Path, repository: Path) -> None:
             except UnsafePath:
                 continue
             except OSError as error:
-                raise (machine_short(error) or Conflict(f"{file} cannot be kept: {error.strerror}")) from None
+                raise (resource_shortage(error) or Conflict(f"{file} cannot be kept: {error.strerror}")) from None
 
 
 def _copy_verified(file: Path, target: Path, limit: int) -> int:

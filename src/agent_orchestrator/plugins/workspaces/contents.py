@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from agent_orchestrator.base.files.safe import UnsafePath, parts_of, read_regular_file
 from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.base.git.refs import Layout, find_layout
-from agent_orchestrator.errors import AoError, Conflict, UsageError, machine_short
+from agent_orchestrator.errors import AoError, Conflict, UsageError, resource_shortage
 from agent_orchestrator.plugins.workspaces.file_copy import Copier, CopyStopped, make_folder
 from agent_orchestrator.protocols import Report, WorkspaceSpec
 from agent_orchestrator.protocols.host import Host
@@ -175,7 +175,7 @@ def copied_before(layout: Layout, top: Path) -> list[str]:
     try:
         lines = read_regular_file((layout.common / "info" / "exclude").resolve()).splitlines()
     except OSError as error:
-        if short := machine_short(error):
+        if short := resource_shortage(error):
             raise short from None
         return []
     paths, is_copied = [], False

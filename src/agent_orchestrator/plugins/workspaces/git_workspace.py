@@ -177,7 +177,7 @@ class GitWorkspace(Workspace):
         """Write the files; large files that cannot be fetched now stay pointers."""
         workspace_git = Git(self._host, spec.path)
         if spec.sparse:
-            await workspace_git.narrow(spec.sparse)
+            await workspace_git.set_sparse_folders(spec.sparse)
         try:
             await workspace_git.fill()
         except GitFailed as error:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from agent_orchestrator.base.git.refs import read_head
-from agent_orchestrator.errors import AoError, machine_short
+from agent_orchestrator.errors import AoError, resource_shortage
 from agent_orchestrator.protocols import WorkspaceInfo, WorkspaceSpec
 
 
@@ -62,7 +62,7 @@ def read_record(spec: WorkspaceSpec) -> Record | None:
         return None
     except (OSError, ValueError) as error:
         unreadable = AoError(f"{record_file(spec)} cannot be read: {error}", "remove it and try again")
-        raise machine_short(error) or unreadable from None
+        raise resource_shortage(error) or unreadable from None
     record = Record(**{**fields, "notes": tuple(fields["notes"])})
     return record if record.path == str(spec.path) and record.branch == spec.branch else None
 

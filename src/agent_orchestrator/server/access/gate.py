@@ -24,7 +24,7 @@ from agent_orchestrator.config.projects.projects import NO_CONTEXT, Context
 from agent_orchestrator.config.tokens import Identity
 from agent_orchestrator.core.actor import Actor, acting_as
 from agent_orchestrator.core.reactions import COORDINATOR
-from agent_orchestrator.errors import AoError, NotFound, Temporary, UsageError, machine_short
+from agent_orchestrator.errors import AoError, NotFound, Temporary, UsageError, resource_shortage
 from agent_orchestrator.server.access import auth
 from agent_orchestrator.server.access.audit import recording_send
 from agent_orchestrator.server.access.peers import user_name
@@ -118,17 +118,17 @@ class Gate:
         except Exception as error:
             if scope["type"] == "websocket" and isinstance(error, OSError) and error.errno is None:
                 raise  # the server raises this if the client is gone, and expects it back
-            ao_error = error if isinstance(error, AoError) else machine_short(error)
+            ao_error = error if isinstance(error, AoError) else resource_shortage(error)
             if ao_error is None:
                 # As text: a renderer that shows local variables would write secrets into the log.
                 text = "".join(traceback.format_exception(error))
                 log.error("request failed", path=quote(scope["path"]), traceback=text)
             else:
-                self._refusals.of_error(scope, ao_error)
+                self._refusals.record_error(scope, ao_error)
             if started and ao_error is not None:
                 log.warning("answer broken off", path=quote(scope["path"]), error=str(ao_error))
             if not started:
-                to_response = problems.in_words if auth.is_git(scope["path"]) else problems.as_document
+                to_response = problems.as_text_response if auth.is_git(scope["path"]) else problems.as_response
                 answer = to_response(ao_error) if ao_error is not None else problems.response(problems.unexpected())
                 await answer(scope, receive, send_counted)
 

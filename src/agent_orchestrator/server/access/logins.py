@@ -66,7 +66,9 @@ class Logins:
         self._links[_hash(code)] = _Link(Identity("login", role, by=maker.by), now + LINK_SECONDS)
         return code, now + LINK_SECONDS
 
-    def enter(self, peer: str, *, code: str | None, token: str | None, user: int | None = None) -> tuple[str, Identity]:
+    def sign_in(
+        self, peer: str, *, code: str | None, token: str | None, user: int | None = None
+    ) -> tuple[str, Identity]:
         """Sign a browser in; return the cookie's value and the identity. `user` is the user id of the calling process if it is on this
         machine.
         """
@@ -82,7 +84,7 @@ class Logins:
             raise
         return self._tokens.sign_in(identity)
 
-    def leave(self, identity: Identity) -> None:
+    def sign_out(self, identity: Identity) -> None:
         """Sign a browser out; do nothing for other identities."""
         if identity.kind == "login" and identity.id is not None:
             self._tokens.revoke(identity.id)

@@ -38,7 +38,7 @@ class Refusals:
         self._entries = RateLimiter(MAX_ENTRIES_PER_MINUTE, 60.0, clock)
         self._skipped = 0
 
-    def of_error(self, scope: Mapping[str, Any], error: AoError) -> None:
+    def record_error(self, scope: Mapping[str, Any], error: AoError) -> None:
         """Record an error if it is a refusal."""
         if error.http_status in _REFUSED:
             self.note(scope, error.text)

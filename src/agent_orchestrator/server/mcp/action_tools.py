@@ -12,7 +12,7 @@ from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.errors import Conflict, Denied, UsageError
 from agent_orchestrator.server.access.caller import Caller, Scope
 from agent_orchestrator.server.mcp.fleet_tools import ProjectName, Row, SessionQuery
-from agent_orchestrator.server.mcp.tools import Arguments, Gives, tool
+from agent_orchestrator.server.mcp.tools import Arguments, ToolAnswer, tool
 from agent_orchestrator.sessions.creation import new_session
 
 Label = Annotated[str, Field(min_length=1, max_length=80)]
@@ -97,14 +97,14 @@ class NewIssue(Arguments):
     project: ProjectName = None
 
 
-class Sent(Gives):
+class Sent(ToolAnswer):
     """What became of a message."""
 
     message_id: str | None
     state: str
 
 
-class Stopped(Gives):
+class Stopped(ToolAnswer):
     """What became of a stopped session."""
 
     session: dict[str, Any]
@@ -112,14 +112,14 @@ class Stopped(Gives):
     undo: str
 
 
-class Judged(Gives):
+class Judged(ToolAnswer):
     """A pull request after a judgement."""
 
     session: str
     review: str
 
 
-class Opened(Gives):
+class Opened(ToolAnswer):
     """An issue."""
 
     number: int

@@ -9,7 +9,7 @@ from pydantic import Field
 from agent_orchestrator.core.pull_request import Issue
 from agent_orchestrator.errors import NotFound
 from agent_orchestrator.server.access.caller import Caller, Scope, is_over
-from agent_orchestrator.server.mcp.tools import LONGEST, Arguments, Gives, Nothing, text_page, tool
+from agent_orchestrator.server.mcp.tools import LONGEST, Arguments, Nothing, ToolAnswer, text_page, tool
 from agent_orchestrator.sessions.creation.issue_task import find_issue, task_text
 
 SessionName = Annotated[str, Field(min_length=1, max_length=200, description="A session's id, as list_sessions tells.")]
@@ -78,7 +78,7 @@ class IssueQuery(OfProject):
     skip: int = Field(0, ge=0, le=10**6, description="Pass over so many: `next` of the page before.")
 
 
-class Row(Gives):
+class Row(ToolAnswer):
     """A session in short."""
 
     id: str
@@ -90,7 +90,7 @@ class Row(Gives):
     branch: str
 
 
-class Rows(Gives):
+class Rows(ToolAnswer):
     """Sessions in short."""
 
     sessions: list[Row]
@@ -103,7 +103,7 @@ class Session(Row):
     questions: list[dict[str, Any]] = Field(description="What waits for somebody's word.")
 
 
-class Text(Gives):
+class Text(ToolAnswer):
     """A text, or a page of it."""
 
     session: str
@@ -126,7 +126,7 @@ class ChangePage(Text):
     next: int | None = Field(description="`offset` of the next page; null: this was the last.")
 
 
-class Lines(Gives):
+class Lines(ToolAnswer):
     """An explanation."""
 
     session: str
@@ -134,26 +134,26 @@ class Lines(Gives):
     lines: list[str]
 
 
-class Entries(Gives):
+class Entries(ToolAnswer):
     """Entries, in order."""
 
     entries: list[dict[str, Any]]
 
 
-class Pairs(Gives):
+class Pairs(ToolAnswer):
     """Collisions."""
 
     pairs: list[dict[str, Any]]
 
 
-class Issues(Gives):
+class Issues(ToolAnswer):
     """Issues."""
 
     issues: list[dict[str, Any]]
     next: int | None = Field(description="`skip` of the next page; null: there is none.")
 
 
-class Projects(Gives):
+class Projects(ToolAnswer):
     """Projects."""
 
     projects: list[dict[str, Any]]

@@ -9,7 +9,7 @@ from pydantic import Field
 from agent_orchestrator.errors import NotFound, UsageError
 from agent_orchestrator.server.access.caller import Caller, Scope
 from agent_orchestrator.server.mcp.fleet_tools import ProjectName
-from agent_orchestrator.server.mcp.tools import Arguments, Gives, tool
+from agent_orchestrator.server.mcp.tools import Arguments, ToolAnswer, tool
 
 PlanId = Annotated[str, Field(min_length=1, max_length=20, description="A plan's id: `P3`.")]
 Line = Annotated[str, Field(min_length=1, max_length=500)]
@@ -61,7 +61,7 @@ class Application(Which):
     group_limit: int | None = Field(None, ge=1, le=1000, description="How many of them may be worked on at once.")
 
 
-class Plan(Gives):
+class Plan(ToolAnswer):
     """A plan."""
 
     id: str
@@ -72,7 +72,7 @@ class Plan(Gives):
     error: str | None
 
 
-class Plans(Gives):
+class Plans(ToolAnswer):
     """Plans in short."""
 
     plans: list[dict[str, Any]]

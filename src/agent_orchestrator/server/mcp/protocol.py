@@ -111,7 +111,7 @@ def server_for(caller: Caller) -> Server[Any]:
 
 
 async def serve(caller: Caller, limit: int, scope: Asked, receive: Receive, send: Send) -> None:
-    """Answer one HTTP request."""
+    """ToolAnswer one HTTP request."""
     manager = StreamableHTTPSessionManager(
         server_for(caller), json_response=True, stateless=True, max_request_body_size=limit
     )

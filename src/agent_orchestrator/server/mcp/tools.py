@@ -26,7 +26,7 @@ class Nothing(Arguments):
     """No arguments."""
 
 
-class Gives(BaseModel):
+class ToolAnswer(BaseModel):
     """A tool's answer. Keys that are not named here may be added to it."""
 
     model_config = ConfigDict(alias_generator=to_camel, extra="allow")
@@ -43,8 +43,8 @@ class Tool:
     name: str
     about: str
     scope: Scope
-    takes: type[Arguments]
-    gives: type[Gives]
+    argument_model: type[Arguments]
+    answer_model: type[ToolAnswer]
     run: Callable[[Caller, Any], Awaitable[dict[str, Any]]]
     extra: str = ""
     """What a coordinator's project must allow in `coordinator.may`."""
@@ -62,16 +62,16 @@ class Tool:
 
     def input_schema(self) -> dict[str, Any]:
         """Return the JSON Schema of its arguments."""
-        return _without_titles(self.takes.model_json_schema(by_alias=True))
+        return _without_titles(self.argument_model.model_json_schema(by_alias=True))
 
     def output_schema(self) -> dict[str, Any]:
         """Return the JSON Schema of its answer."""
-        return _without_titles(self.gives.model_json_schema(by_alias=True, mode="serialization"))
+        return _without_titles(self.answer_model.model_json_schema(by_alias=True, mode="serialization"))
 
     async def call(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Check the arguments and run the tool; raise UsageError if they are not valid. The caller's rights are checked before."""
         try:
-            parsed = self.takes.model_validate(dict(arguments))
+            parsed = self.argument_model.model_validate(dict(arguments))
         except ValidationError as error:
             raise UsageError(f"{self.name}: {_argument_errors(error)}", "tools/list tells what it takes") from None
         if not self.reads:
@@ -83,7 +83,7 @@ _READ_ONLY = frozenset({"my_session", "my_messages", "who_touches"})
 
 
 def tool(
-    scope: Scope, gives: type[Gives], *, extra: str = "", destroys: bool = False, repeats: bool = False
+    scope: Scope, gives: type[ToolAnswer], *, extra: str = "", destroys: bool = False, repeats: bool = False
 ) -> Callable[[Run[Given]], Run[Given]]:
     """Return a decorator that makes a function a tool: its name and docstring are the tool's, its second argument's type its arguments."""
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from agent_orchestrator.base.text.globs import covered, folders, has_wildcard
+from agent_orchestrator.base.text.globs import has_wildcard, matching_paths, parent_folders
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import rfc3339
 from agent_orchestrator.core.facts import SessionFacts
@@ -17,7 +17,7 @@ from agent_orchestrator.core.reactions import COORDINATOR
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.plugins.agents.shared.spool import clean_text
 from agent_orchestrator.server.access.caller import Caller, Scope, is_over
-from agent_orchestrator.server.mcp.tools import Arguments, Gives, Nothing, tool
+from agent_orchestrator.server.mcp.tools import Arguments, Nothing, ToolAnswer, tool
 from agent_orchestrator.sessions.session_view import MAX_FILES
 
 MAX_COUNT = 2**31
@@ -57,7 +57,7 @@ class Files(Arguments):
     )
 
 
-class Recorded(Gives):
+class Recorded(ToolAnswer):
     """What became of a report."""
 
     session: str
@@ -65,7 +65,7 @@ class Recorded(Gives):
     next: str = Field(description="What to do now.")
 
 
-class MySession(Gives):
+class MySession(ToolAnswer):
     """The session that the agent works in."""
 
     id: str
@@ -75,7 +75,7 @@ class MySession(Gives):
     base: str
 
 
-class Toucher(Gives):
+class Toucher(ToolAnswer):
     """Another session at the same files."""
 
     session: str
@@ -83,13 +83,13 @@ class Toucher(Gives):
     files: list[str]
 
 
-class Touchers(Gives):
+class Touchers(ToolAnswer):
     """Who else is at the same files."""
 
     others: list[Toucher]
 
 
-class MyMessages(Gives):
+class MyMessages(ToolAnswer):
     """What was said to the agent."""
 
     messages: list[dict[str, Any]]
@@ -167,7 +167,7 @@ async def who_touches(caller: Caller, given: Files) -> dict[str, Any]:
     theirs = {session.id: NamedFiles(session.spec.files, changed_files[session.id]) for session in others}
     common = await asyncio.get_running_loop().run_in_executor(_COMPARING, common_files, mine, theirs)
     if not given.files:  # conflicts are known from the content, also for files that the tasks do not name
-        for other, conflict in caller.services.sessions.views.met(facts).items():
+        for other, conflict in caller.services.sessions.views.conflicts_of(facts).items():
             if other in common:
                 common[other] |= set(conflict.files)
     return {
@@ -198,17 +198,19 @@ def common_files(mine: NamedFiles, others: Mapping[str, NamedFiles]) -> dict[str
             f"the patterns and the files that others change are too many to compare: {comparisons}, {_MOST_COMPARED} at most",
             "give `files` with fewer patterns: folders and paths cost nothing",
         )
-    parent_folders = {name for path in mine.paths for name in folders(path)}
+    folders = {name for path in mine.paths for name in parent_folders(path)}
     common_names = {}
     for session, theirs in others.items():
         common = {original for path, original in mine.paths.items() if path in theirs.paths}
-        common |= {mine.paths[name] for path in theirs.paths for name in folders(path) if name in mine.paths}
-        if parent_folders & theirs.paths.keys():
+        common |= {mine.paths[name] for path in theirs.paths for name in parent_folders(path) if name in mine.paths}
+        if folders & theirs.paths.keys():
             common |= {
-                original for path, original in mine.paths.items() if not theirs.paths.keys().isdisjoint(folders(path))
+                original
+                for path, original in mine.paths.items()
+                if not theirs.paths.keys().isdisjoint(parent_folders(path))
             }
-        common |= {theirs.paths[path] for path in covered(mine.patterns, theirs.paths)}
-        common |= {mine.paths[path] for path in covered(theirs.patterns, mine.paths)}
+        common |= {theirs.paths[path] for path in matching_paths(mine.patterns, theirs.paths)}
+        common |= {mine.paths[path] for path in matching_paths(theirs.patterns, mine.paths)}
         common |= {mine.patterns[item] for item in mine.patterns.keys() & theirs.patterns.keys()}
         common_names[session] = common
     return common_names

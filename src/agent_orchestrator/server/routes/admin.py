@@ -14,20 +14,20 @@ from agent_orchestrator.errors import Denied
 from agent_orchestrator.server.access import auth
 from agent_orchestrator.server.context import TheContext, TheIdentity, TheServices, admins_only
 from agent_orchestrator.server.schema import requests
-from agent_orchestrator.server.schema.openapi import as_json, gives, gives_text, part
-from agent_orchestrator.views.metrics import Family
+from agent_orchestrator.server.schema.openapi import as_json, responds_with, responds_with_text, router_for
+from agent_orchestrator.views.metrics import MetricFamily
 from agent_orchestrator.views.traffic import Traffic
 
-router = part("daemon", "")
+router = router_for("daemon", "")
 
 
-@router.get("/healthz", responses=gives("Health"))
+@router.get("/healthz", responses=responds_with("Health"))
 async def get_health(services: TheServices) -> Response:
     """Whether the daemon runs; needs no token."""
     return as_json({"status": "ok", "version": services.version, "pid": os.getpid()})
 
 
-@router.get("/metrics", responses=gives_text("Prometheus' text format"))
+@router.get("/metrics", responses=responds_with_text("Prometheus' text format"))
 async def get_metrics(services: TheServices) -> Response:
     """Figures for Prometheus and its like: sessions, events, effects, requests, forges, usage, the daemon itself."""
     metrics = services.metrics
@@ -35,26 +35,26 @@ async def get_metrics(services: TheServices) -> Response:
     return Response(text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
 
-def _render(families: Sequence[Family], traffic: Traffic) -> bytes:
+def _render(families: Sequence[MetricFamily], traffic: Traffic) -> bytes:
     """Return metrics in Prometheus' text format; runs in a thread, because the library is loaded the first time."""
     from agent_orchestrator.views.prometheus import render
 
     return render(families, traffic)
 
 
-@router.get("/api/agents", responses=gives("Agents"))
+@router.get("/api/agents", responses=responds_with("Agents"))
 async def list_agents(services: TheServices) -> Response:
     """Whom a task may be given to: coding agents and the projects' profiles, and whether their CLIs are on this machine."""
     return as_json({"agents": await services.agents.list()})
 
 
-@router.get("/api/plugins", responses=gives("Plugins"))
+@router.get("/api/plugins", responses=responds_with("Plugins"))
 async def list_plugins(services: TheServices) -> Response:
     """Every plugin: ours, those of installed packages, the files that configurations name. Lists them without running any."""
     return as_json({"plugins": await asyncio.to_thread(services.plugins.list)})
 
 
-@router.get("/api/doctor", responses=gives("Findings"))
+@router.get("/api/doctor", responses=responds_with("Findings"))
 async def run_doctor(
     services: TheServices,
     context: TheContext,
@@ -71,19 +71,19 @@ async def run_doctor(
     return as_json({"checks": await services.doctor.run(fix)})
 
 
-@router.post("/api/prune", responses=gives("Pruned"))
+@router.post("/api/prune", responses=responds_with("Pruned"))
 async def prune(services: TheServices, body: requests.PruneRequest) -> Response:
     """Clean up what is provably safe."""
     return as_json(await services.prune.run(body.dry_run))
 
 
-@router.get("/api/tokens", responses=gives("Tokens"), dependencies=[admins_only])
+@router.get("/api/tokens", responses=responds_with("Tokens"), dependencies=[admins_only])
 async def list_tokens(services: TheServices) -> Response:
     """Named tokens; administrators only."""
     return as_json({"tokens": services.tokens.list()})
 
 
-@router.post("/api/tokens", status_code=201, responses=gives("MadeToken", 201), dependencies=[admins_only])
+@router.post("/api/tokens", status_code=201, responses=responds_with("MadeToken", 201), dependencies=[admins_only])
 async def create_token(services: TheServices, body: requests.NewToken) -> Response:
     """Make a token; it is shown this once. Administrators only."""
     id_, token = services.tokens.new(body.name, body.role)

@@ -12,9 +12,9 @@ from fastapi import Path, Request, Response
 
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.server.context import TheServices
-from agent_orchestrator.server.schema.openapi import as_json, gives, gives_text, part
+from agent_orchestrator.server.schema.openapi import as_json, responds_with, responds_with_text, router_for
 
-router = part("answers")
+router = router_for("answers")
 
 Token = Annotated[str, Path(description="What the link ends with.")]
 
@@ -36,7 +36,7 @@ button{{font:inherit;padding:.5rem 1.5rem;border-radius:.5rem;border:1px solid #
 """
 
 
-@router.get("/answer/{token}", responses=gives_text("A page", "text/html"))
+@router.get("/answer/{token}", responses=responds_with_text("A page", "text/html"))
 async def show_answer(services: TheServices, token: Token) -> Response:
     """What a notification's link would answer, as a page with a button that does; needs no token of its own, and changes nothing."""
     try:
@@ -48,7 +48,7 @@ async def show_answer(services: TheServices, token: Token) -> Response:
     return _page(offer.title, f"<pre>{escape(offer.text)}</pre>{note}{button}")
 
 
-@router.post("/answer/{token}", responses=gives("Answered"))
+@router.post("/answer/{token}", responses=responds_with("Answered"))
 async def give_answer(request: Request, services: TheServices, token: Token) -> Response:
     """Give the answer that a notification's link stands for, once; needs no token of its own. A browser gets a page."""
     is_browser = "text/html" in request.headers.get("accept", "")

@@ -13,15 +13,15 @@ from agent_orchestrator.core.events import epoch
 from agent_orchestrator.core.outbox import EntryFilter
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.server.context import TheServices, admins_only
-from agent_orchestrator.server.schema.openapi import as_json, gives, part
+from agent_orchestrator.server.schema.openapi import as_json, responds_with, router_for
 
-router = part("audit", "/api/audit", dependencies=[admins_only])
+router = router_for("audit", "/api/audit", dependencies=[admins_only])
 
 _LARGEST = 2**62
 When = Annotated[datetime | None, Query(description="RFC 3339, or a day.")]
 
 
-@router.get("", responses=gives("AuditLog"))
+@router.get("", responses=responds_with("AuditLog"))
 async def list_audit(
     services: TheServices,
     after: Annotated[int | None, Query(ge=0, le=_LARGEST, description="Only entries after this one.")] = None,
@@ -46,14 +46,14 @@ async def list_audit(
     return as_json({"entries": await services.audit.page(filters, after, limit)})
 
 
-@router.get("/head", responses=gives("AuditHead"))
+@router.get("/head", responses=responds_with("AuditHead"))
 async def get_audit_head(services: TheServices) -> Response:
     """The last entry's number and digest, to be kept elsewhere. Administrators only."""
     head = await services.audit.head()
     return as_json({"seq": head.seq, "digest": head.digest})
 
 
-@router.get("/verify", responses=gives("AuditVerdict"))
+@router.get("/verify", responses=responds_with("AuditVerdict"))
 async def verify_audit(
     services: TheServices,
     kept: Annotated[

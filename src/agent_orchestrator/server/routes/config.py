@@ -7,18 +7,18 @@ from fastapi import Response
 from agent_orchestrator.core import events as e
 from agent_orchestrator.server.context import TheContext, TheServices, admins_only
 from agent_orchestrator.server.schema import requests
-from agent_orchestrator.server.schema.openapi import as_json, gives, gives_text, part
+from agent_orchestrator.server.schema.openapi import as_json, responds_with, responds_with_text, router_for
 
-router = part("configuration", "/api/config")
+router = router_for("configuration", "/api/config")
 
 
-@router.get("/value", responses=gives("Value"), dependencies=[admins_only])
+@router.get("/value", responses=responds_with("Value"), dependencies=[admins_only])
 async def get_config_value(services: TheServices, context: TheContext, key: str) -> Response:
     """One value and the file it comes from; administrators only."""
     return as_json(await services.config.get(key, context))
 
 
-@router.put("/value", responses=gives("Value"), dependencies=[admins_only])
+@router.put("/value", responses=responds_with("Value"), dependencies=[admins_only])
 async def set_config_value(services: TheServices, context: TheContext, body: requests.Setting) -> Response:
     """Change one value, comments kept; administrators only."""
     changed = await services.config.set(body.key, body.value, context)
@@ -26,13 +26,13 @@ async def set_config_value(services: TheServices, context: TheContext, body: req
     return as_json(changed)
 
 
-@router.post("/validate", responses=gives("Validity"))
+@router.post("/validate", responses=responds_with("Validity"))
 async def validate_config(services: TheServices, context: TheContext, body: requests.ConfigText) -> Response:
     """Check a configuration without taking it into force."""
     return as_json(await services.config.validate(body.path, body.text, context))
 
 
-@router.post("/import", responses=gives("Imported"), dependencies=[admins_only])
+@router.post("/import", responses=responds_with("Imported"), dependencies=[admins_only])
 async def import_config(services: TheServices, context: TheContext, body: requests.ImportRequest) -> Response:
     """Take over another orchestrator's configuration; administrators only.
 
@@ -56,7 +56,7 @@ async def get_config_schema(services: TheServices) -> Response:
     return as_json(services.config.schema())
 
 
-@router.get("/help", responses=gives_text("The configuration explained"))
+@router.get("/help", responses=responds_with_text("The configuration explained"))
 async def get_config_help(services: TheServices) -> Response:
     """The configuration explained, as text."""
     return Response(services.config.help(), media_type="text/plain")

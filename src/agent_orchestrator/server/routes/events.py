@@ -9,17 +9,17 @@ from fastapi import Header, Query, Request, Response
 from agent_orchestrator.server.context import SessionId, TheContext, TheServices
 from agent_orchestrator.server.event_stream import event_stream, sequence
 from agent_orchestrator.server.schema import requests
-from agent_orchestrator.server.schema.openapi import as_json, gives, part
+from agent_orchestrator.server.schema.openapi import as_json, responds_with, router_for
 
-router = part("events", "/api")
+router = router_for("events", "/api")
 
 After = Annotated[int | None, Query(ge=0, le=2**62, description="Only events after this one.")]
 Limit = Annotated[int, Query(ge=1, le=10_000)]
-_ANSWERS = gives("Events")
+_ANSWERS = responds_with("Events")
 _ANSWERS[200]["content"] |= {"text/event-stream": {"schema": {"type": "string"}}}
 
 
-@router.get("/sessions/{id}/events", responses=gives("Events"))
+@router.get("/sessions/{id}/events", responses=responds_with("Events"))
 async def list_session_events(
     services: TheServices, session: SessionId, after: After = None, limit: Limit = 1000
 ) -> Response:
@@ -54,7 +54,7 @@ async def list_events(
     return event_stream(events, request.app.state.closing, session=session, project=project)
 
 
-@router.post("/events/replay", responses=gives("Steps"))
+@router.post("/events/replay", responses=responds_with("Steps"))
 async def replay_events(services: TheServices, context: TheContext, body: requests.Replay) -> Response:
     """Run a recorded log through today's rules, and tell what would have been done. Nothing is done."""
     project = await services.projects.resolve(context, body.project)

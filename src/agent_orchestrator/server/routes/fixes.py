@@ -11,14 +11,14 @@ from agent_orchestrator.server.access import auth
 from agent_orchestrator.server.access.request_context import scope_of
 from agent_orchestrator.server.context import Key, ProjectName, TheContext, TheIdentity, TheServices
 from agent_orchestrator.server.schema import requests
-from agent_orchestrator.server.schema.openapi import as_json, gives, part
+from agent_orchestrator.server.schema.openapi import as_json, responds_with, router_for
 
-router = part("fixes", "/api/fixes")
+router = router_for("fixes", "/api/fixes")
 
 FixId = Annotated[str, InPath(alias="id", description="The run: `F1`.")]
 
 
-@router.get("", responses=gives("Fixes"))
+@router.get("", responses=responds_with("Fixes"))
 async def list_fixes(
     services: TheServices,
     context: TheContext,
@@ -29,7 +29,7 @@ async def list_fixes(
     return as_json({"fixes": services.fixes.list(await scope_of(services, context, project, everything))})
 
 
-@router.post("", status_code=202, responses=gives("Fix", 202))
+@router.post("", status_code=202, responses=responds_with("Fix", 202))
 async def start_fix(
     services: TheServices,
     context: TheContext,
@@ -47,13 +47,13 @@ async def start_fix(
     return as_json(await services.fixes.create({"projectId": project, **options}, key, context), 202)
 
 
-@router.get("/{id}", responses=gives("Fix"))
+@router.get("/{id}", responses=responds_with("Fix"))
 async def get_fix(services: TheServices, name: FixId) -> Response:
     """One fixing run."""
     return as_json(services.fixes.view(name))
 
 
-@router.get("/{id}/failures", responses=gives("FixFailures"))
+@router.get("/{id}/failures", responses=responds_with("FixFailures"))
 async def list_fix_failures(
     services: TheServices,
     name: FixId,
@@ -63,7 +63,7 @@ async def list_fix_failures(
     return as_json(services.fixes.report(name, number))
 
 
-@router.delete("/{id}", responses=gives("Fix"))
+@router.delete("/{id}", responses=responds_with("Fix"))
 async def stop_fix(services: TheServices, name: FixId, key: Key = None) -> Response:
     """End a fixing run; its agents are stopped, their work is saved."""
     return as_json(await services.fixes.stop(name, key))

@@ -22,7 +22,7 @@ from agent_orchestrator.server.schema import problems
 from agent_orchestrator.server.services import Services
 
 PATH = "/git/{project}.git/{rest:path}"
-SILENT = 60.0
+SILENCE_TIMEOUT = 60.0
 """Seconds within which something must be received or sent; a slow transfer that continues is served."""
 _PIECE = 1 << 16
 
@@ -54,7 +54,7 @@ class Endpoint:
             request.app.state.refusals.of_error(scope, error)
             if is_started:
                 raise  # the gate logs it; the answer is cut off, and Git reports that
-            await problems.in_words(error)(scope, receive, send)
+            await problems.as_text_response(error)(scope, receive, send)
         finally:
             for task in (answering, watching):
                 task.cancel()
@@ -120,12 +120,12 @@ class _ClientSilent(AoError):
 
 @asynccontextmanager
 async def _silence_limit(action: str) -> AsyncIterator[None]:
-    """Raise _ClientSilent if the block takes longer than `SILENT` seconds; `action` is what the client does meanwhile."""
+    """Raise _ClientSilent if the block takes longer than `SILENCE_TIMEOUT` seconds; `action` is what the client does meanwhile."""
     try:
-        async with asyncio.timeout(SILENT):
+        async with asyncio.timeout(SILENCE_TIMEOUT):
             yield
     except TimeoutError:
-        raise _ClientSilent(f"whoever asked {action} for {SILENT:g} s", "try again") from None
+        raise _ClientSilent(f"whoever asked {action} for {SILENCE_TIMEOUT:g} s", "try again") from None
 
 
 class _Body:

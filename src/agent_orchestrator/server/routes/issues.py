@@ -14,11 +14,11 @@ from agent_orchestrator.server.access.caller import Caller
 from agent_orchestrator.server.access.request_context import scope_of
 from agent_orchestrator.server.context import Key, ProjectName, TheContext, TheIdentity, TheServices, actor_name
 from agent_orchestrator.server.schema import requests
-from agent_orchestrator.server.schema.openapi import as_json, gives, part
+from agent_orchestrator.server.schema.openapi import as_json, responds_with, router_for
 from agent_orchestrator.server.services import Services
 from agent_orchestrator.sessions.creation.issue_task import find_issue
 
-router = part("issues", "/api")
+router = router_for("issues", "/api")
 
 Number = Annotated[int, InPath(ge=1, description="The issue's number in its project.")]
 
@@ -45,7 +45,7 @@ async def _resolve_project(services: Services, context: Context, project: str | 
     return project_id
 
 
-@router.get("/issues", responses=gives("Issues"))
+@router.get("/issues", responses=responds_with("Issues"))
 async def list_issues(
     services: TheServices,
     context: TheContext,
@@ -84,7 +84,7 @@ def _visible_issue(caller: Caller, row: dict[str, Any], number: int) -> dict[str
     return row | {"comments": [comment for comment, source in pairs if is_trusted_text(source, trusted_authors)]}
 
 
-@router.post("/issues", status_code=201, responses=gives("Issue", 201))
+@router.post("/issues", status_code=201, responses=responds_with("Issue", 201))
 async def open_issue(
     services: TheServices,
     context: TheContext,
@@ -103,13 +103,13 @@ async def open_issue(
     return as_json(issue, 201)
 
 
-@router.get("/issues/{number}", responses=gives("Issue"))
+@router.get("/issues/{number}", responses=responds_with("Issue"))
 async def get_issue(services: TheServices, caller: TheCaller, project: TheProject, number: Number) -> Response:
     """One issue."""
     return as_json(_visible_issue(caller, services.issues.get(project, number), number))
 
 
-@router.patch("/issues/{number}", responses=gives("Issue"))
+@router.patch("/issues/{number}", responses=responds_with("Issue"))
 async def change_issue(
     services: TheServices,
     caller: TheCaller,
@@ -128,7 +128,7 @@ async def change_issue(
     return as_json(_visible_issue(caller, changed, number))
 
 
-@router.post("/issues/{number}/comments", status_code=201, responses=gives("Issue", 201))
+@router.post("/issues/{number}/comments", status_code=201, responses=responds_with("Issue", 201))
 async def comment_on_issue(
     services: TheServices,
     caller: TheCaller,
@@ -142,12 +142,12 @@ async def comment_on_issue(
     return as_json(_visible_issue(caller, issue, number), 201)
 
 
-def _authorship(caller: Caller, body: requests.Said) -> Author:
+def _authorship(caller: Caller, body: requests.AuthoredText) -> Author:
     """Return the author of a text: as the body says for people; an agent's texts are its own."""
     return body.words(caller.identity.name) if caller.session is None else Author(caller.name)
 
 
-@router.post("/issues/{number}/labels", responses=gives("Issue"))
+@router.post("/issues/{number}/labels", responses=responds_with("Issue"))
 async def label_issue(
     services: TheServices,
     caller: TheCaller,
@@ -160,7 +160,7 @@ async def label_issue(
     return as_json(_visible_issue(caller, await services.issues.label(project, number, body.labels, key), number))
 
 
-@router.delete("/issues/{number}/labels/{label:path}", responses=gives("Issue"))
+@router.delete("/issues/{number}/labels/{label:path}", responses=responds_with("Issue"))
 async def unlabel_issue(
     services: TheServices, caller: TheCaller, project: TheProject, number: Number, label: str, key: Key = None
 ) -> Response:
@@ -168,7 +168,7 @@ async def unlabel_issue(
     return as_json(_visible_issue(caller, await services.issues.unlabel(project, number, label, key), number))
 
 
-@router.get("/backlog", responses=gives("Backlog"))
+@router.get("/backlog", responses=responds_with("Backlog"))
 async def list_backlog(
     services: TheServices,
     context: TheContext,

@@ -11,11 +11,11 @@ from agent_orchestrator.core.events import epoch
 from agent_orchestrator.server.access.request_context import scope_of
 from agent_orchestrator.server.context import ProjectName, SessionId, TheContext, TheServices
 from agent_orchestrator.server.event_stream import live_stream, sequence
-from agent_orchestrator.server.schema.openapi import as_json, gives, part
+from agent_orchestrator.server.schema.openapi import as_json, responds_with, router_for
 
-router = part("live", "/api")
+router = router_for("live", "/api")
 
-_FRAMES = gives("Live")
+_FRAMES = responds_with("Live")
 _FRAMES[200]["content"] |= {"text/event-stream": {"schema": {"$ref": "#/components/schemas/Live"}}}
 
 
@@ -34,13 +34,13 @@ async def follow_board(
     return live_stream(services.live.follow(last_seen), request.app.state.closing)
 
 
-@router.get("/overview", responses=gives("Overview"))
+@router.get("/overview", responses=responds_with("Overview"))
 async def get_overview(services: TheServices) -> Response:
     """The fleet in one line: agents at work, base branches, limits, what was used today."""
     return as_json(services.live.overview())
 
 
-@router.get("/stats", responses=gives("Stats"))
+@router.get("/stats", responses=responds_with("Stats"))
 async def get_stats(
     services: TheServices,
     context: TheContext,
@@ -53,7 +53,7 @@ async def get_stats(
     return as_json(await services.stats.table(project_id, days))
 
 
-@router.get("/recap", responses=gives("Recap"))
+@router.get("/recap", responses=responds_with("Recap"))
 async def get_recap(
     services: TheServices,
     context: TheContext,
@@ -66,7 +66,7 @@ async def get_recap(
     return as_json(await services.recap.since(epoch(since.isoformat()), project_id))
 
 
-@router.get("/sessions/{id}/timeline", responses=gives("Timeline"))
+@router.get("/sessions/{id}/timeline", responses=responds_with("Timeline"))
 async def get_timeline(
     services: TheServices,
     session: SessionId,
@@ -76,7 +76,7 @@ async def get_timeline(
     return as_json(await services.stories.timeline(session, limit))
 
 
-@router.get("/sessions/{id}/work", responses=gives("Work"))
+@router.get("/sessions/{id}/work", responses=responds_with("Work"))
 async def get_work(services: TheServices, session: SessionId) -> Response:
     """Where a session's work is, and whether it is safe."""
     return as_json(await services.stories.work(session))

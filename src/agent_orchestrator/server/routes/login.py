@@ -15,19 +15,19 @@ from agent_orchestrator.server.access.peers import tcp_user
 from agent_orchestrator.server.access.refusals import peer_of
 from agent_orchestrator.server.context import TheIdentity, TheServices, admins_only
 from agent_orchestrator.server.schema import requests
-from agent_orchestrator.server.schema.openapi import as_json, gives, part
+from agent_orchestrator.server.schema.openapi import as_json, responds_with, router_for
 from agent_orchestrator.server.services import Services
 
-router = part("signing in", "/api")
+router = router_for("signing in", "/api")
 
 
-@router.get("/me", responses=gives("Me"))
+@router.get("/me", responses=responds_with("Me"))
 async def get_me(services: TheServices, identity: TheIdentity) -> Response:
     """Who asks, and what they may do."""
     return as_json(_identity_view(services, identity))
 
 
-@router.post("/login", responses=gives("SignedIn"))
+@router.post("/login", responses=responds_with("SignedIn"))
 async def sign_in(request: Request, services: TheServices, body: requests.SignIn) -> Response:
     """Sign a browser in by a one-time link's code or by a token; needs no token of its own.
 
@@ -37,14 +37,14 @@ async def sign_in(request: Request, services: TheServices, body: requests.SignIn
     """
     peer = peer_of(request.scope)
     user = await asyncio.to_thread(tcp_user, request.scope.get("client"), request.scope.get("server"))
-    secret, identity = services.logins.enter(peer, code=body.code, token=body.token, user=user)
+    secret, identity = services.logins.sign_in(peer, code=body.code, token=body.token, user=user)
     actor, method = auth.actor_of(identity), "link" if body.code else "token"
     signed_in = e.SignedIn(identity.id or "", identity.name or "", identity.role or "", method, peer)
     await services.audit.tell(signed_in, actor=actor)
     if (previous := _signed_in(request, services)) is not None:
-        services.logins.leave(previous)
+        services.logins.sign_out(previous)
         await services.audit.tell(e.SignedOut(previous.id or "", previous.name or ""), actor=actor)
-    answer = as_json({**_identity_view(services, identity), "page": services.tokens.page_of(secret)})
+    answer = as_json({**_identity_view(services, identity), "page": services.tokens.page_proof(secret)})
     _set_cookie(request, answer, secret, SIGN_IN_DAYS * 86_400)
     return answer
 
@@ -52,7 +52,7 @@ async def sign_in(request: Request, services: TheServices, body: requests.SignIn
 @router.post("/logout", status_code=204)
 async def sign_out(request: Request, services: TheServices, identity: TheIdentity) -> Response:
     """Sign this browser out; its streams and terminals end."""
-    services.logins.leave(identity)
+    services.logins.sign_out(identity)
     if identity.kind == "login":
         await services.audit.tell(e.SignedOut(identity.id or "", identity.name or ""))
     answer = Response(status_code=204)
@@ -60,7 +60,7 @@ async def sign_out(request: Request, services: TheServices, identity: TheIdentit
     return answer
 
 
-@router.post("/login-links", status_code=201, responses=gives("LoginLink", 201), dependencies=[admins_only])
+@router.post("/login-links", status_code=201, responses=responds_with("LoginLink", 201), dependencies=[admins_only])
 async def create_login_link(
     request: Request, services: TheServices, identity: TheIdentity, body: requests.NewLoginLink | None = None
 ) -> Response:

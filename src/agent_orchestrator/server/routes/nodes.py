@@ -14,22 +14,22 @@ from agent_orchestrator.errors import AoError, Denied
 from agent_orchestrator.protocols.text import one_line
 from agent_orchestrator.server.context import TheIdentity, TheServices, admins_only
 from agent_orchestrator.server.schema import problems, requests
-from agent_orchestrator.server.schema.openapi import as_json, gives, gives_text, part
+from agent_orchestrator.server.schema.openapi import as_json, responds_with, responds_with_text, router_for
 from agent_orchestrator.server.streams import Stream
 
-router = part("cluster", "/api/nodes")
+router = router_for("cluster", "/api/nodes")
 log = structlog.get_logger(__name__)
 
 NodeName = Annotated[str, Path(alias="name", description="The node's name.")]
 
 
-@router.get("", responses=gives("Nodes"))
+@router.get("", responses=responds_with("Nodes"))
 async def list_nodes(services: TheServices) -> Response:
     """The machines of the cluster: their state, labels, what they have left, and the sessions that live there."""
     return as_json({"nodes": await services.nodes.list()})
 
 
-@router.post("", status_code=201, responses=gives("MadeNode", 201), dependencies=[admins_only])
+@router.post("", status_code=201, responses=responds_with("MadeNode", 201), dependencies=[admins_only])
 async def add_node(services: TheServices, body: requests.NewNode) -> Response:
     """Let a machine join that is started by hand: gives its token, and the command that starts its worker. Administrators only."""
     node = services.nodes.add(body.name)
@@ -37,14 +37,15 @@ async def add_node(services: TheServices, body: requests.NewNode) -> Response:
     return as_json(node, 201)
 
 
-@router.post("/{name}/drain", responses=gives("Draining"), dependencies=[admins_only])
+@router.post("/{name}/drain", responses=responds_with("Draining"), dependencies=[admins_only])
 async def drain_node(services: TheServices, name: NodeName, body: requests.DrainNode) -> Response:
     """Give a node no new sessions, and move those that it has to others; `undo` takes it back. Administrators only."""
     return as_json(await services.nodes.drain(name, undo=body.undo, now=body.now))
 
 
 @router.get(
-    "/{name}/drain", responses=gives_text("One object of the kind that the POST gives a line", "application/x-ndjson")
+    "/{name}/drain",
+    responses=responds_with_text("One object of the kind that the POST gives a line", "application/x-ndjson"),
 )
 async def follow_drain(services: TheServices, request: Request, name: NodeName) -> Response:
     """How far a node is drained, again at each change until no session is left there."""

@@ -10,10 +10,10 @@ from agent_orchestrator.config.projects.projects import Context
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.server.context import Key, ProjectName, TheContext, TheServices
 from agent_orchestrator.server.schema import requests
-from agent_orchestrator.server.schema.openapi import as_json, gives, part
+from agent_orchestrator.server.schema.openapi import as_json, responds_with, router_for
 from agent_orchestrator.server.services import Services
 
-router = part("orchestrator", "/api/orchestrator")
+router = router_for("orchestrator", "/api/orchestrator")
 
 
 async def _project(services: TheServices, context: TheContext, project: ProjectName = None) -> str:
@@ -32,13 +32,13 @@ async def _resolve_project(services: Services, context: Context, project: str | 
     return project_id
 
 
-@router.get("", responses=gives("CoordinatorState"))
+@router.get("", responses=responds_with("CoordinatorState"))
 async def get_orchestrator(services: TheServices, project: TheProject) -> Response:
     """How a project's coordinating agent stands."""
     return as_json(services.coordinators.view(project))
 
 
-@router.post("", status_code=202, responses=gives("CoordinatorState", 202))
+@router.post("", status_code=202, responses=responds_with("CoordinatorState", 202))
 async def start_orchestrator(
     services: TheServices, context: TheContext, body: requests.NewGoal, project: ProjectName = None, key: Key = None
 ) -> Response:
@@ -46,10 +46,10 @@ async def start_orchestrator(
 
     One that was stopped goes on with its conversation, unless `coordinator.conversation` says otherwise."""
     project_id = await _resolve_project(services, context, body.project_id or project, adopt=True)
-    return as_json(await services.coordinators.give(project_id, body.goal, body.agent, body.model, key), 202)
+    return as_json(await services.coordinators.start_with_goal(project_id, body.goal, body.agent, body.model, key), 202)
 
 
-@router.delete("", responses=gives("CoordinatorState"))
+@router.delete("", responses=responds_with("CoordinatorState"))
 async def stop_orchestrator(services: TheServices, project: TheProject, key: Key = None) -> Response:
     """Stop a project's coordinating agent; its conversation is kept."""
     return as_json(await services.coordinators.stop(project, key))

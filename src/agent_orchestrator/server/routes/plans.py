@@ -11,9 +11,9 @@ from agent_orchestrator.errors import UsageError
 from agent_orchestrator.server.access.request_context import scope_of
 from agent_orchestrator.server.context import Key, ProjectName, TheContext, TheIdentity, TheServices
 from agent_orchestrator.server.schema import requests
-from agent_orchestrator.server.schema.openapi import as_json, gives, part
+from agent_orchestrator.server.schema.openapi import as_json, responds_with, router_for
 
-router = part("plans", "/api")
+router = router_for("plans", "/api")
 
 
 async def _plan(
@@ -28,7 +28,7 @@ async def _plan(
 PlanId = Annotated[str, Depends(_plan)]
 
 
-@router.get("/plans", responses=gives("Plans"))
+@router.get("/plans", responses=responds_with("Plans"))
 async def list_plans(
     services: TheServices,
     context: TheContext,
@@ -40,7 +40,7 @@ async def list_plans(
     return as_json({"plans": services.planner.list(scope)})
 
 
-@router.post("/plans", status_code=202, responses=gives("Plan", 202))
+@router.post("/plans", status_code=202, responses=responds_with("Plan", 202))
 async def make_plan(
     services: TheServices, context: TheContext, identity: TheIdentity, body: requests.NewPlan, key: Key = None
 ) -> Response:
@@ -64,7 +64,7 @@ async def make_plan(
     return as_json(plan, 202)
 
 
-@router.get("/plans/{plan}", responses=gives("Plan"))
+@router.get("/plans/{plan}", responses=responds_with("Plan"))
 async def get_plan(
     services: TheServices,
     plan: PlanId,
@@ -76,7 +76,7 @@ async def get_plan(
     return as_json(services.planner.get(plan))
 
 
-@router.put("/plans/{plan}", responses=gives("Plan"))
+@router.put("/plans/{plan}", responses=responds_with("Plan"))
 async def change_plan(
     services: TheServices, identity: TheIdentity, plan: PlanId, body: requests.PlanChange
 ) -> Response:
@@ -87,7 +87,7 @@ async def change_plan(
     return as_json(await services.planner.change(plan, [task.data() for task in body.tasks or ()], body.goal, by))
 
 
-@router.post("/plans/{plan}/apply", responses=gives("Plan"))
+@router.post("/plans/{plan}/apply", responses=responds_with("Plan"))
 async def apply_plan(
     services: TheServices, identity: TheIdentity, plan: PlanId, body: requests.PlanApplication
 ) -> Response:
@@ -98,7 +98,7 @@ async def apply_plan(
     return as_json(await services.planner.apply(plan, start=body.start, group_limit=body.group_limit, by=by))
 
 
-@router.delete("/plans/{plan}", responses=gives("Plan"))
+@router.delete("/plans/{plan}", responses=responds_with("Plan"))
 async def discard_plan(services: TheServices, identity: TheIdentity, plan: PlanId) -> Response:
     """Discard a plan that is not applied; its agent is ended, if it is still being planned."""
     return as_json(await services.planner.discard(plan, identity.name or "person"))

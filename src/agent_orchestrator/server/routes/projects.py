@@ -12,13 +12,13 @@ from agent_orchestrator.core import events as e
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.server.context import TheContext, TheServices, admins_only
 from agent_orchestrator.server.schema import problems, requests
-from agent_orchestrator.server.schema.openapi import as_json, gives, gives_lines, part
+from agent_orchestrator.server.schema.openapi import as_json, responds_with, responds_with_lines, router_for
 from agent_orchestrator.server.streams import Stream
 
-router = part("projects", "/api/projects")
+router = router_for("projects", "/api/projects")
 
 
-@router.get("", responses=gives("Projects"))
+@router.get("", responses=responds_with("Projects"))
 async def list_projects(services: TheServices, context: TheContext) -> Response:
     """All projects, and which of them the caller's folder belongs to."""
     here = await services.projects.resolve(context)
@@ -28,7 +28,7 @@ async def list_projects(services: TheServices, context: TheContext) -> Response:
     )
 
 
-@router.post("", status_code=201, responses=gives("AddedProject", 201), dependencies=[admins_only])
+@router.post("", status_code=201, responses=responds_with("AddedProject", 201), dependencies=[admins_only])
 async def add_project(services: TheServices, context: TheContext, body: requests.NewProject) -> Response:
     """Register a repository, or clone one; administrators only.
 
@@ -41,7 +41,7 @@ async def add_project(services: TheServices, context: TheContext, body: requests
 
 @router.post(
     "/{id}/prove",
-    responses=gives_lines("ProofLine"),
+    responses=responds_with_lines("ProofLine"),
     dependencies=[admins_only],
 )
 async def prove_project(
@@ -60,13 +60,13 @@ async def prove_project(
     return Stream(lines, request.app.state.closing, "application/x-ndjson")
 
 
-@router.get("/trust", responses=gives("Trust"), dependencies=[admins_only])
+@router.get("/trust", responses=responds_with("Trust"), dependencies=[admins_only])
 async def preview_trust(services: TheServices, context: TheContext, path: str | None = None) -> Response:
     """The commands that `POST` would trust; administrators only."""
     return as_json(await services.projects.trust(path, context, preview=True))
 
 
-@router.post("/trust", responses=gives("Trust"), dependencies=[admins_only])
+@router.post("/trust", responses=responds_with("Trust"), dependencies=[admins_only])
 async def trust_project(services: TheServices, context: TheContext, body: requests.Trusted) -> Response:
     """Let the commands that came with a repository run, as they are now; administrators only."""
     digest = body.digest or ""

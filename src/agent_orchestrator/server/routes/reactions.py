@@ -9,12 +9,12 @@ from fastapi import Query, Response
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.server.context import ProjectName, SessionId, TheContext, TheServices
 from agent_orchestrator.server.schema import requests
-from agent_orchestrator.server.schema.openapi import as_json, gives, part
+from agent_orchestrator.server.schema.openapi import as_json, responds_with, router_for
 
-router = part("reactions", "/api")
+router = router_for("reactions", "/api")
 
 
-@router.get("/reactions", responses=gives("Rules"))
+@router.get("/reactions", responses=responds_with("Rules"))
 async def list_reactions(
     services: TheServices,
     context: TheContext,
@@ -32,7 +32,7 @@ async def list_reactions(
     return as_json({"rules": services.reactions.list(project_id)})
 
 
-@router.post("/sessions/{id}/reactions/test", responses=gives("TestedRules"))
+@router.post("/sessions/{id}/reactions/test", responses=responds_with("TestedRules"))
 async def test_reaction(services: TheServices, session: SessionId, body: requests.TestedTrigger) -> Response:
     """What the rules of a trigger would do for this session just now; does none of it.
 

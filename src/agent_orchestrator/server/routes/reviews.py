@@ -19,11 +19,11 @@ from agent_orchestrator.server.context import (
     actor_name,
 )
 from agent_orchestrator.server.schema import requests
-from agent_orchestrator.server.schema.openapi import as_json, gives, gives_text, part
+from agent_orchestrator.server.schema.openapi import as_json, responds_with, responds_with_text, router_for
 from agent_orchestrator.server.services import Services
 from agent_orchestrator.server.streams import Stream
 
-router = part("reviews", "/api")
+router = router_for("reviews", "/api")
 
 All = Annotated[bool, Query(alias="all", description="All projects.")]
 
@@ -50,13 +50,13 @@ def _require_person(services: Services, identity: Identity, token: str | None) -
 _VERDICTS = {"approve": "approved", "request-changes": "changes_requested", "comment": "commented"}
 
 
-@router.get("/sessions/{id}/review", responses=gives("PullRequestView"))
+@router.get("/sessions/{id}/review", responses=responds_with("PullRequestView"))
 async def get_review(services: TheServices, identity: TheIdentity, session: SessionId) -> Response:
     """A session's pull request with its failing checks, reviews and threads; an agent is told no words that wait for a person's leave."""
     return as_json(services.reviews.view(session, to_agent=identity.is_agent))
 
 
-@router.post("/sessions/{id}/review", responses=gives("PullRequestView"))
+@router.post("/sessions/{id}/review", responses=responds_with("PullRequestView"))
 async def review_session(
     services: TheServices,
     identity: TheIdentity,
@@ -86,8 +86,8 @@ async def review_session(
     return as_json(reviewed)
 
 
-@router.post("/sessions/{id}/reviewers", status_code=201, responses=gives("Session", 201))
-async def have_reviewed(
+@router.post("/sessions/{id}/reviewers", status_code=201, responses=responds_with("Session", 201))
+async def request_agent_review(
     services: TheServices, session: SessionId, body: requests.ReviewRequest, key: Key = None
 ) -> Response:
     """Have an agent judge a session's change, in a session of its own, which is the answer.
@@ -98,7 +98,7 @@ async def have_reviewed(
 
 @router.post(
     "/sessions/{id}/resolve",
-    responses={**gives("PullRequestView", 200), **gives("PullRequestView", 202)},
+    responses={**responds_with("PullRequestView", 200), **responds_with("PullRequestView", 202)},
 )
 async def resolve_threads(
     services: TheServices,
@@ -118,7 +118,7 @@ async def resolve_threads(
 
 @router.post(
     "/sessions/{id}/request-review",
-    responses={**gives("PullRequestView", 200), **gives("PullRequestView", 202)},
+    responses={**responds_with("PullRequestView", 200), **responds_with("PullRequestView", 202)},
 )
 async def request_review(
     services: TheServices,
@@ -139,7 +139,7 @@ async def request_review(
 @router.post(
     "/sessions/{id}/merge",
     status_code=202,
-    responses={**gives("Session", 202), **gives("Session", 200)},
+    responses={**responds_with("Session", 202), **responds_with("Session", 200)},
 )
 async def merge_session(
     services: TheServices,
@@ -161,8 +161,8 @@ async def merge_session(
     return as_json(accepted, 200 if accepted["status"] == "merged" else 202)
 
 
-@router.delete("/sessions/{id}/merge", responses=gives("Session"))
-async def call_off_landing(services: TheServices, session: SessionId, key: Key = None) -> Response:
+@router.delete("/sessions/{id}/merge", responses=responds_with("Session"))
+async def remove_from_queue(services: TheServices, session: SessionId, key: Key = None) -> Response:
     """Take a session's change out of the merge queue again.
 
     A 409 problem where it is not there, or is landing this very moment."""
@@ -170,7 +170,7 @@ async def call_off_landing(services: TheServices, session: SessionId, key: Key =
     return as_json(services.sessions.view(session))
 
 
-@router.post("/sessions/{id}/ready", responses=gives("PullRequestView"))
+@router.post("/sessions/{id}/ready", responses=responds_with("PullRequestView"))
 async def make_ready(
     services: TheServices, session: SessionId, body: requests.ReadyPullRequest | None = None, key: Key = None
 ) -> Response:
@@ -180,27 +180,27 @@ async def make_ready(
     return as_json(await services.reviews.ready(session, key, body.title if body else None))
 
 
-@router.post("/sessions/{id}/close", responses=gives("PullRequestView"))
+@router.post("/sessions/{id}/close", responses=responds_with("PullRequestView"))
 async def close_pull_request(services: TheServices, session: SessionId, key: Key = None) -> Response:
     """Give a change up; its branch and workspace stay."""
     return as_json(await services.reviews.close_pull_request(session, key))
 
 
-@router.post("/sessions/{id}/undo", status_code=201, responses=gives("Undone", 201))
-async def undo_landing(services: TheServices, session: SessionId) -> Response:
+@router.post("/sessions/{id}/undo", status_code=201, responses=responds_with("Undone", 201))
+async def create_revert(services: TheServices, session: SessionId) -> Response:
     """Make the change that takes a landing back; it lands like any other.
 
     Asked again, the same change."""
-    return as_json(await services.reviews.undo(session), 201)
+    return as_json(await services.reviews.revert(session), 201)
 
 
-@router.post("/sessions/{id}/checks", status_code=202, responses=gives("PullRequestView", 202))
+@router.post("/sessions/{id}/checks", status_code=202, responses=responds_with("PullRequestView", 202))
 async def run_checks(services: TheServices, session: SessionId, key: Key = None) -> Response:
     """Run a session's checks now, whatever is known."""
     return as_json(await services.reviews.check(session, key), 202)
 
 
-@router.get("/sessions/{id}/checks/{name}/log", responses=gives_text("The whole output"))
+@router.get("/sessions/{id}/checks/{name}/log", responses=responds_with_text("The whole output"))
 async def get_check_log(
     request: Request,
     services: TheServices,
@@ -215,7 +215,7 @@ async def get_check_log(
     return Stream(pieces, request.app.state.closing, "text/plain; charset=utf-8")
 
 
-@router.get("/queue", responses=gives("Queue"))
+@router.get("/queue", responses=responds_with("Queue"))
 async def get_queue(
     services: TheServices, context: TheContext, project: ProjectName = None, everything: All = False
 ) -> Response:
@@ -223,7 +223,7 @@ async def get_queue(
     return as_json({"entries": services.queue.entries(await scope_of(services, context, project, everything))})
 
 
-@router.get("/conflicts", responses=gives("Pairs"))
+@router.get("/conflicts", responses=responds_with("Pairs"))
 async def list_conflicts(
     services: TheServices,
     context: TheContext,
@@ -236,7 +236,7 @@ async def list_conflicts(
     return as_json({"pairs": await services.conflicts.pairs(scope, fresh=fresh)})
 
 
-@router.get("/notifications", responses=gives("Notifications"))
+@router.get("/notifications", responses=responds_with("Notifications"))
 async def list_notifications(
     services: TheServices,
     context: TheContext,
@@ -249,7 +249,7 @@ async def list_notifications(
     return as_json({"notifications": await services.feed.notifications(scope, limit)})
 
 
-@router.post("/notifications/test", responses=gives("TriedNotifiers"))
+@router.post("/notifications/test", responses=responds_with("TriedNotifiers"))
 async def test_notifiers(
     services: TheServices,
     context: TheContext,

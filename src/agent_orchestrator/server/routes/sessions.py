@@ -26,17 +26,17 @@ from agent_orchestrator.server.context import (
     local_only,
 )
 from agent_orchestrator.server.schema import problems, requests
-from agent_orchestrator.server.schema.openapi import as_json, gives, gives_text, part
+from agent_orchestrator.server.schema.openapi import as_json, responds_with, responds_with_text, router_for
 from agent_orchestrator.server.services import Services
 from agent_orchestrator.server.streams import Stream
 
-router = part("sessions", "/api")
+router = router_for("sessions", "/api")
 
 All = Annotated[bool, Query(alias="all", description="All projects.")]
 Keep = Annotated[bool, Query(description="Leave the workspace where it is.")]
 
 
-@router.get("/sessions", responses=gives("Sessions"))
+@router.get("/sessions", responses=responds_with("Sessions"))
 async def list_sessions(
     services: TheServices, context: TheContext, project: ProjectName = None, everything: All = False
 ) -> Response:
@@ -47,7 +47,7 @@ async def list_sessions(
     return Response(body, media_type="application/json")
 
 
-@router.post("/sessions", status_code=201, responses=gives("Session", 201))
+@router.post("/sessions", status_code=201, responses=responds_with("Session", 201))
 async def create_session(
     services: TheServices, identity: TheIdentity, context: TheContext, body: requests.NewSession, key: Key = None
 ) -> Response:
@@ -59,7 +59,7 @@ async def create_session(
     )
 
 
-@router.delete("/sessions", responses=gives("AllStopped"))
+@router.delete("/sessions", responses=responds_with("AllStopped"))
 async def stop_all_sessions(
     services: TheServices, context: TheContext, project: ProjectName = None, keep: Keep = False, key: Key = None
 ) -> Response:
@@ -70,13 +70,13 @@ async def stop_all_sessions(
     return as_json(await services.sessions.stop_all(project_id, keep, key))
 
 
-@router.get("/sessions/{id}", responses=gives("Session"))
+@router.get("/sessions/{id}", responses=responds_with("Session"))
 async def get_session(services: TheServices, session: SessionId) -> Response:
     """One session."""
     return as_json(services.sessions.view(session))
 
 
-@router.patch("/sessions/{id}", responses=gives("Session"))
+@router.patch("/sessions/{id}", responses=responds_with("Session"))
 async def reassign_session(
     services: TheServices, session: SessionId, body: requests.ChangedSession, key: Key = None
 ) -> Response:
@@ -87,7 +87,7 @@ async def reassign_session(
     return as_json(reassigned)
 
 
-@router.get("/sessions/{id}/status", responses=gives("SessionStatus"))
+@router.get("/sessions/{id}/status", responses=responds_with("SessionStatus"))
 async def get_session_status(services: TheServices, session: SessionId) -> Response:
     """One session in short."""
     return as_json(services.sessions.status_view(session))
@@ -95,7 +95,9 @@ async def get_session_status(services: TheServices, session: SessionId) -> Respo
 
 @router.get(
     "/sessions/{id}/wait",
-    responses=gives_text("One JSON object a line: `output`, `state`, at last `session`", "application/x-ndjson"),
+    responses=responds_with_text(
+        "One JSON object a line: `output`, `state`, at last `session`", "application/x-ndjson"
+    ),
 )
 async def wait_for_session(
     request: Request, services: TheServices, session: SessionId, until: Literal["running"] = "running"
@@ -108,7 +110,7 @@ async def wait_for_session(
     return Stream(lines, request.app.state.closing, "application/x-ndjson")
 
 
-@router.delete("/sessions/{id}", responses=gives("Stopped"))
+@router.delete("/sessions/{id}", responses=responds_with("Stopped"))
 async def stop_session(
     services: TheServices, identity: TheIdentity, session: SessionId, keep: Keep = False, key: Key = None
 ) -> Response:
@@ -116,7 +118,7 @@ async def stop_session(
     return as_json(await services.sessions.stop(session, keep, key, actor_name(identity)))
 
 
-@router.post("/sessions/{id}/restore", status_code=202, responses=gives("Session", 202))
+@router.post("/sessions/{id}/restore", status_code=202, responses=responds_with("Session", 202))
 async def restore_session(
     services: TheServices, identity: TheIdentity, session: SessionId, key: Key = None
 ) -> Response:
@@ -125,7 +127,7 @@ async def restore_session(
     return as_json(await services.sessions.restore(session, key), 202)
 
 
-@router.post("/sessions/{id}/message", status_code=202, responses=gives("MessageState", 202))
+@router.post("/sessions/{id}/message", status_code=202, responses=responds_with("MessageState", 202))
 async def send_message(
     services: TheServices, identity: TheIdentity, session: SessionId, body: requests.NewMessage, key: Key = None
 ) -> Response:
@@ -136,13 +138,13 @@ async def send_message(
     return as_json(accepted, 202)
 
 
-@router.get("/sessions/{id}/messages", responses=gives("Messages"))
+@router.get("/sessions/{id}/messages", responses=responds_with("Messages"))
 async def list_messages(services: TheServices, session: SessionId, identity: TheIdentity) -> Response:
     """A session's messages and what became of them."""
     return as_json({"messages": services.inbox.messages(session, to_agent=identity.is_agent)})
 
 
-@router.get("/sessions/{id}/messages/{message}", responses=gives("Message"))
+@router.get("/sessions/{id}/messages/{message}", responses=responds_with("Message"))
 async def get_message(
     services: TheServices,
     session: SessionId,
@@ -154,7 +156,7 @@ async def get_message(
     return as_json(await services.inbox.message(session, message, wait, to_agent=identity.is_agent))
 
 
-@router.get("/questions", responses=gives("Questions"))
+@router.get("/questions", responses=responds_with("Questions"))
 async def list_questions(
     services: TheServices, context: TheContext, project: ProjectName = None, everything: All = False
 ) -> Response:
@@ -162,13 +164,13 @@ async def list_questions(
     return as_json({"questions": services.inbox.questions(await scope_of(services, context, project, everything))})
 
 
-@router.get("/sessions/{id}/prompt", responses=gives("Prompt"))
+@router.get("/sessions/{id}/prompt", responses=responds_with("Prompt"))
 async def get_prompt(services: TheServices, session: SessionId) -> Response:
     """What the session's agent is told: how to work here, and its task."""
     return as_json(services.inspection.prompt(session))
 
 
-@router.get("/usage", responses=gives("UsageTable"))
+@router.get("/usage", responses=responds_with("UsageTable"))
 async def get_usage(
     services: TheServices,
     context: TheContext,
@@ -188,19 +190,19 @@ async def get_usage(
     return as_json(services.usage.report(project_id, by, since))
 
 
-@router.post("/accounts/release", responses=gives("ReleasedAccounts"))
+@router.post("/accounts/release", responses=responds_with("ReleasedAccounts"))
 async def release_account(services: TheServices, body: requests.ReleasedAccount) -> Response:
     """A person says that an account may be used again: its hold is lifted, and who waits goes on, one after the other."""
     return as_json(await services.usage.quota.release(body.account))
 
 
-@router.get("/sessions/{id}/usage", responses=gives("UsageCourse"))
+@router.get("/sessions/{id}/usage", responses=responds_with("UsageCourse"))
 async def get_session_usage(services: TheServices, session: SessionId) -> Response:
     """What a session used as time went on, added up, and what of it by model."""
     return as_json(await services.usage.course(session))
 
 
-@router.get("/permissions", responses=gives("Permissions"))
+@router.get("/permissions", responses=responds_with("Permissions"))
 async def list_permissions(
     services: TheServices, context: TheContext, project: ProjectName = None, everything: All = False
 ) -> Response:
@@ -209,14 +211,14 @@ async def list_permissions(
     return as_json({"permissions": services.permissions.rules(project_id)})
 
 
-@router.post("/permissions/withdraw", responses=gives("Permissions"))
+@router.post("/permissions/withdraw", responses=responds_with("Permissions"))
 async def withdraw_permission(services: TheServices, body: requests.WithdrawnPermission) -> Response:
     """Ask again for what was allowed for good."""
     await services.permissions.withdraw(body.project, body.tool, body.command)
     return as_json({"permissions": services.permissions.rules(body.project)})
 
 
-@router.post("/sessions/{id}/answer", status_code=202, responses=gives("MessageState", 202))
+@router.post("/sessions/{id}/answer", status_code=202, responses=responds_with("MessageState", 202))
 async def answer_session(
     services: TheServices, identity: TheIdentity, session: SessionId, body: requests.NewAnswer, key: Key = None
 ) -> Response:
@@ -238,7 +240,7 @@ async def answer_session(
     return as_json(message_state, 202)
 
 
-@router.get("/sessions/{id}/diff", responses=gives("Diff"))
+@router.get("/sessions/{id}/diff", responses=responds_with("Diff"))
 async def get_diff(
     services: TheServices,
     session: SessionId,
@@ -251,7 +253,7 @@ async def get_diff(
     return as_json(await services.inspection.diff(session, since))
 
 
-@router.get("/sessions/{id}/log", responses=gives_text("The transcript"))
+@router.get("/sessions/{id}/log", responses=responds_with_text("The transcript"))
 async def get_log(
     request: Request,
     services: TheServices,
@@ -265,14 +267,14 @@ async def get_log(
     return Stream(chunks, request.app.state.closing, "text/plain; charset=utf-8")
 
 
-@router.get("/sessions/{id}/screen", responses=gives_text("The screen"))
+@router.get("/sessions/{id}/screen", responses=responds_with_text("The screen"))
 async def get_screen(services: TheServices, session: SessionId) -> Response:
     """What a session's terminal shows now, without colours; of an agent that ended, the last lines that it showed."""
     text = await services.inspection.screen(session)
     return Response(text.encode(errors="replace"), media_type="text/plain; charset=utf-8")
 
 
-@router.get("/sessions/{id}/why", responses=gives("Why"))
+@router.get("/sessions/{id}/why", responses=responds_with("Why"))
 async def explain_session(services: TheServices, session: SessionId, identity: TheIdentity) -> Response:
     """The facts, evidence and rules behind a session's status and its last reactions; an agent is told it in words alone."""
     explanation = await services.inspection.why(session)
@@ -281,7 +283,7 @@ async def explain_session(services: TheServices, session: SessionId, identity: T
     return as_json(explanation)
 
 
-@router.get("/sessions/{id}/environment", responses=gives("Environment"), dependencies=[admins_only])
+@router.get("/sessions/{id}/environment", responses=responds_with("Environment"), dependencies=[admins_only])
 async def get_environment(services: TheServices, session: SessionId) -> Response:
     """A session's folder and environment; administrators only."""
     await services.audit.tell(e.EnvironmentRead(), session)
@@ -290,7 +292,7 @@ async def get_environment(services: TheServices, session: SessionId) -> Response
 
 @router.post(
     "/sessions/{id}/run",
-    responses=gives_text("One JSON object a line: `output`, at last `code`", "application/x-ndjson"),
+    responses=responds_with_text("One JSON object a line: `output`, at last `code`", "application/x-ndjson"),
     dependencies=[admins_only],
 )
 async def run_command(
@@ -305,7 +307,7 @@ async def run_command(
     return Stream(lines, request.app.state.closing, "application/x-ndjson")
 
 
-@router.get("/sessions/{id}/attach", responses=gives("Attach"), dependencies=[local_only])
+@router.get("/sessions/{id}/attach", responses=responds_with("Attach"), dependencies=[local_only])
 async def get_attach_command(services: TheServices, session: SessionId) -> Response:
     """The command that shows a session's terminal; over the Unix socket only."""
     command = await services.inspection.attach(session)
@@ -313,7 +315,7 @@ async def get_attach_command(services: TheServices, session: SessionId) -> Respo
     return as_json(command)
 
 
-@router.get("/sessions/{id}/window", responses=gives("Window"), dependencies=[local_only])
+@router.get("/sessions/{id}/window", responses=responds_with("Window"), dependencies=[local_only])
 async def get_window(services: TheServices, session: SessionId) -> Response:
     """What `ao open` shows a session by: its terminal plugin, its page, its workspace; over the Unix socket only."""
     return as_json(services.inspection.window(session))
@@ -339,13 +341,13 @@ async def open_terminal(
         await serve_terminal(websocket, command["argv"], command["env"], columns, rows, refuse, typed)
 
 
-@router.get("/tasks", responses=gives("Tasks"))
+@router.get("/tasks", responses=responds_with("Tasks"))
 async def list_tasks(services: TheServices) -> Response:
     """What is wanted; a task may have several sessions."""
     return as_json({"tasks": services.sessions.tasks()})
 
 
-@router.get("/completion/{kind}", responses=gives_text("One a line"))
+@router.get("/completion/{kind}", responses=responds_with_text("One a line"))
 async def complete(
     services: TheServices,
     kind: Literal["sessions", "any", "projects", "agents", "plans", "fixes", "nodes"],

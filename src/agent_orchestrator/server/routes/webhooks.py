@@ -10,12 +10,12 @@ from typing import Annotated
 from fastapi import Path, Request, Response
 
 from agent_orchestrator.server.context import TheServices
-from agent_orchestrator.server.schema.openapi import as_json, gives, part
+from agent_orchestrator.server.schema.openapi import as_json, responds_with, router_for
 
-router = part("webhooks", "/api/webhooks")
+router = router_for("webhooks", "/api/webhooks")
 
 
-@router.post("/{name}", status_code=202, responses=gives("Taken", 202))
+@router.post("/{name}", status_code=202, responses=responds_with("Taken", 202))
 async def take_webhook(
     services: TheServices,
     request: Request,

@@ -36,7 +36,7 @@ PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
-def part(tag: str, prefix: str = "", dependencies: Sequence[Depends] | None = None) -> APIRouter:
+def router_for(tag: str, prefix: str = "", dependencies: Sequence[Depends] | None = None) -> APIRouter:
     """Return a router for the routes about one noun."""
     return APIRouter(
         prefix=prefix,
@@ -47,18 +47,18 @@ def part(tag: str, prefix: str = "", dependencies: Sequence[Depends] | None = No
     )
 
 
-def gives(model: str, status: int = 200) -> dict[int | str, dict[str, Any]]:
+def responds_with(model: str, status: int = 200) -> dict[int | str, dict[str, Any]]:
     """Document an answer by the name of its model. Answers are not validated against it, so the model is loaded for the document only."""
     return {status: {"description": model, "content": {"application/json": {"schema": {"$ref": f"{_SCHEMAS}{model}"}}}}}
 
 
-def gives_lines(model: str) -> dict[int | str, dict[str, Any]]:
+def responds_with_lines(model: str) -> dict[int | str, dict[str, Any]]:
     """Document an answer of JSON objects, one per line, by the name of their model."""
     schema = {"$ref": f"{_SCHEMAS}{model}"}
     return {200: {"description": model, "content": {"application/x-ndjson": {"schema": schema}}}}
 
 
-def gives_text(description: str, media_type: str = "text/plain") -> dict[int | str, dict[str, Any]]:
+def responds_with_text(description: str, media_type: str = "text/plain") -> dict[int | str, dict[str, Any]]:
     """Document an answer that is not a JSON object."""
     return {200: {"description": description, "content": {media_type: {"schema": {"type": "string"}}}}}
 

@@ -54,12 +54,12 @@ def headers_of(error: AoError) -> dict[str, str]:
     return {"WWW-Authenticate": 'Bearer realm="agent-orchestrator"'} if error.http_status == 401 else {}
 
 
-def as_document(error: AoError) -> Response:
+def as_response(error: AoError) -> Response:
     """Return an error as a problem document."""
     return response(of_error(error), headers_of(error))
 
 
-def in_words(error: AoError) -> Response:
+def as_text_response(error: AoError) -> Response:
     """Return an error as a line of text, which Git shows to its user."""
     headers = {"WWW-Authenticate": 'Basic realm="agent-orchestrator"'} if error.http_status == 401 else {}
     return Response(f"{error}\n", error.http_status, headers, "text/plain")

@@ -15,7 +15,7 @@ from agent_orchestrator.protocols.text import writable
 from agent_orchestrator.sessions.creation import new_session
 
 
-class Given(BaseModel):
+class RequestBody(BaseModel):
     """A request's body: keys in camelCase, and no others than these."""
 
     model_config = ConfigDict(alias_generator=to_camel, extra="forbid")
@@ -41,7 +41,7 @@ class Given(BaseModel):
         return self.model_dump(by_alias=True, exclude_unset=True)
 
 
-class NewSession(Given):
+class NewSession(RequestBody):
     """A session to be made."""
 
     project_id: str | None = Field(None, description="The project; without it, the one of the caller's folder.")
@@ -97,7 +97,7 @@ class NewSession(Given):
         )
 
 
-class NewFix(Given):
+class NewFix(RequestBody):
     """Failing tests and lint errors are to be fixed."""
 
     project_id: str | None = Field(None, description="The project; without it, the one of the caller's folder.")
@@ -111,7 +111,7 @@ class NewFix(Given):
     dry_run: bool = Field(False, description="Only measure and group.")
 
 
-class ChangedSession(Given):
+class ChangedSession(RequestBody):
     """Who is to do what a session without a task yet was made for."""
 
     agent: str | None = Field(None, description="A profile, else an agent.")
@@ -120,20 +120,20 @@ class ChangedSession(Given):
     title: str | None = None
 
 
-class ReadyPullRequest(Given):
+class ReadyPullRequest(RequestBody):
     """What a pull request that is no draft any more is called; absent: as it was."""
 
     title: str | None = Field(None, min_length=1, max_length=500)
 
 
-class NewMessage(Given):
+class NewMessage(RequestBody):
     """A message to the agent."""
 
     content: str = Field(min_length=1)
     interrupt: bool = Field(False, description="Stop the agent's turn first.")
 
 
-class NewAnswer(Given):
+class NewAnswer(RequestBody):
     """A person's word on what the agent asks: text, or a decision on a permission it wants."""
 
     text: str | None = None
@@ -156,13 +156,13 @@ class NewAnswer(Given):
         return self
 
 
-class ReleasedAccount(Given):
+class ReleasedAccount(RequestBody):
     """An account that is to be held no more."""
 
     account: str = Field(min_length=1, max_length=200, description="As `ao usage` names it: `work`, or `work opus`.")
 
 
-class WithdrawnPermission(Given):
+class WithdrawnPermission(RequestBody):
     """What is to be asked again."""
 
     project: str
@@ -170,7 +170,7 @@ class WithdrawnPermission(Given):
     command: str
 
 
-class Said(Given):
+class AuthoredText(RequestBody):
     """Words, the caller's own or somebody else's whom he brings here."""
 
     author: str | None = Field(
@@ -187,7 +187,7 @@ class Said(Given):
         return Author(author or caller or "person", self.write_access or ("unknown" if author else WRITES))
 
 
-class NewIssue(Said):
+class NewIssue(AuthoredText):
     """An issue to be opened."""
 
     title: str = Field(min_length=1)
@@ -197,7 +197,7 @@ class NewIssue(Said):
     project_id: str | None = Field(None, description="The project; without it, the one of the caller's folder.")
 
 
-class IssueChange(Given):
+class IssueChange(RequestBody):
     """What is to be another; what is not given stays."""
 
     title: str | None = None
@@ -207,19 +207,19 @@ class IssueChange(Given):
     after: list[int] | None = Field(None, description="Issues that must be closed before.")
 
 
-class NewComment(Said):
+class NewComment(AuthoredText):
     """Something said about an issue."""
 
     body: str = Field(min_length=1)
 
 
-class NewLabels(Given):
+class NewLabels(RequestBody):
     """Labels to be added."""
 
     labels: list[str] = Field(min_length=1)
 
 
-class GivenTask(Given):
+class GivenTask(RequestBody):
     """A task of a plan."""
 
     id: str
@@ -242,7 +242,7 @@ class GivenTask(Given):
         return self.model_dump(exclude={"issue_key", "sessions", "status"})
 
 
-class NewPlan(Given):
+class NewPlan(RequestBody):
     """A goal to be made into tasks."""
 
     project_id: str | None = Field(None, description="The project; without it, the one of the caller's folder.")
@@ -255,7 +255,7 @@ class NewPlan(Given):
     tasks: list[GivenTask] | None = Field(None, description="The tasks themselves: nobody is asked.")
 
 
-class PlanChange(Given):
+class PlanChange(RequestBody):
     """Other tasks for a plan: as such, or as the text that was edited."""
 
     goal: str | None = Field(None, description="Absent: it stays.")
@@ -270,14 +270,14 @@ class PlanChange(Given):
         return self
 
 
-class PlanApplication(Given):
+class PlanApplication(RequestBody):
     """How a plan's tasks are to become issues."""
 
     start: bool = Field(True, description="They are taken as soon as there is room.")
     group_limit: int | None = Field(None, ge=1, description="How many of its sessions may work at once.")
 
 
-class LineComment(Given):
+class LineComment(RequestBody):
     """A comment on the change, on one of its files or on a line."""
 
     body: str = Field(min_length=1)
@@ -286,7 +286,7 @@ class LineComment(Given):
     thread: str | None = Field(None, description="The comment that it answers.")
 
 
-class NewReview(Said):
+class NewReview(AuthoredText):
     """A judgement on a change."""
 
     verdict: Literal["approved", "changes_requested", "commented", "approve", "request-changes", "comment"] = Field(
@@ -296,14 +296,14 @@ class NewReview(Said):
     comments: list[LineComment] = []
 
 
-class ReviewRequest(Given):
+class ReviewRequest(RequestBody):
     """An agent that is to judge a change."""
 
     agent: str | None = Field(None, description="A profile, else an agent; absent: the project's own.")
     message: str = Field("", description="What it is to look at in particular.")
 
 
-class Resolved(Given):
+class Resolved(RequestBody):
     """Discussions that are settled."""
 
     threads: list[str] = Field([], description="Each by its id, or by the id of a comment in it.")
@@ -317,13 +317,13 @@ class Resolved(Given):
         return self
 
 
-class AskedPeople(Given):
+class AskedPeople(RequestBody):
     """People who are to look at a change."""
 
     people: list[str] = Field(min_length=1, description="Their names at the forge; `org/team` is a team of GitHub's.")
 
 
-class TriedNotifiers(Given):
+class TriedNotifiers(RequestBody):
     """Which notifiers are to be tried."""
 
     names: list[Annotated[str, Field(min_length=1, max_length=100)]] = Field(
@@ -331,13 +331,13 @@ class TriedNotifiers(Given):
     )
 
 
-class TestedTrigger(Given):
+class TestedTrigger(RequestBody):
     """A trigger whose rules are to be tried."""
 
     trigger: str = Field(min_length=1, max_length=100)
 
 
-class MergeRequest(Given):
+class MergeRequest(RequestBody):
     """A person's word that a change may land."""
 
     strategy: Literal["squash", "merge", "rebase"] | None = None
@@ -346,14 +346,14 @@ class MergeRequest(Given):
     timeout: float = Field(300.0, gt=0, le=3600, description="Seconds after which `wait` is answered in any case.")
 
 
-class Replay(Given):
+class Replay(RequestBody):
     """A recorded log to be run through today's rules."""
 
     events: list[dict[str, Any]]
     project: str | None = None
 
 
-class NewProject(Given):
+class NewProject(RequestBody):
     """A repository to work in: a folder here, or a URL to clone."""
 
     path: str | None = None
@@ -368,7 +368,7 @@ class NewProject(Given):
         return self
 
 
-class Trusted(Given):
+class Trusted(RequestBody):
     """The project whose commands may run; without a path, the one of the caller's folder.
 
     With the `digest` that was shown, nothing else is trusted: 409 where something changed since."""
@@ -377,28 +377,28 @@ class Trusted(Given):
     digest: str | None = None
 
 
-class Proving(Given):
+class Proving(RequestBody):
     """What to prove: what is configured, or, by the `digest` of a proposal, what was detected."""
 
     detected: str | None = None
     run: bool = Field(True, description="With `detected`; false: write and trust the most likely one, and run nothing.")
 
 
-class Setting(Given):
+class Setting(RequestBody):
     """One value of the configuration."""
 
     key: str = Field(min_length=1)
     value: Any
 
 
-class ConfigText(Given):
+class ConfigText(RequestBody):
     """A configuration to be checked: the file's path, or its text as if it stood at that path."""
 
     path: str | None = None
     text: str | None = None
 
 
-class ImportRequest(Given):
+class ImportRequest(RequestBody):
     """Another orchestrator's configuration, to be taken over."""
 
     path: str = Field(min_length=1, description="where it is; relative paths in it are meant from there")
@@ -411,13 +411,13 @@ class ImportRequest(Given):
     digest: str = Field(default="", description="of what a dry run showed: a person has read what it would run or open")
 
 
-class PruneRequest(Given):
+class PruneRequest(RequestBody):
     """A clean-up of what is provably safe."""
 
     dry_run: bool = False
 
 
-class NewGoal(Given):
+class NewGoal(RequestBody):
     """A coordinating agent to be started, or found, and what is wanted of it."""
 
     project_id: str | None = Field(None, description="The project; without it, the one of the caller's folder.")
@@ -426,46 +426,46 @@ class NewGoal(Given):
     model: str | None = None
 
 
-class NewToken(Given):
+class NewToken(RequestBody):
     """A token to be made."""
 
     name: str
     role: Literal["viewer", "operator", "admin"] = "operator"
 
 
-class RunCommand(Given):
+class RunCommand(RequestBody):
     """A command to be run in a session's workspace."""
 
     command: list[str] = Field(min_length=1, description="The program and its arguments.")
 
 
-class NewNode(Given):
+class NewNode(RequestBody):
     """A machine that is to join the cluster by hand."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$", description="Its name.")
 
 
-class DrainNode(Given):
+class DrainNode(RequestBody):
     """How a node is to be drained."""
 
     undo: bool = Field(False, description="It may get sessions again.")
     now: bool = Field(False, description="Interrupt turns that last.")
 
 
-class SignIn(Given):
+class SignIn(RequestBody):
     """What a browser signs in with: one of both."""
 
     code: str | None = Field(None, max_length=200, description="Of a one-time link.")
     token: str | None = Field(None, max_length=1000, description="Any token but a session's.")
 
 
-class NewLoginLink(Given):
+class NewLoginLink(RequestBody):
     """A one-time link to be made."""
 
     role: Literal["viewer", "operator", "admin"] = "admin"
 
 
-class Shutdown(Given):
+class Shutdown(RequestBody):
     """How the daemon is to end."""
 
     sessions: bool = Field(False, description="Stop the sessions too; otherwise they run on.")

@@ -249,7 +249,7 @@ def _is_recorded(report: r.Report, facts: SessionFacts) -> bool:
     match report:
         case r.ActivityReport():
             activity = facts.activity
-            return facts.spoke and (activity.state, activity.detail) == (
+            return facts.has_reported and (activity.state, activity.detail) == (
                 str(report.state),
                 REDACTOR.text(report.detail),
             )

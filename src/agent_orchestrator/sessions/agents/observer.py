@@ -69,7 +69,7 @@ class _LaunchWatch:
     """The timer of the next read, if the spool has more lines than one burst may record."""
     screen_timer: Timer | None = None
     screen_pause: float = SCREEN_PAUSE
-    looking: bool = False
+    is_reading_screen: bool = False
     changed: bool = False
     """Whether the screen changed while it was being read."""
     hearing: LaunchListener | None = None
@@ -107,7 +107,7 @@ class Observer(Part):
         """Watch the sessions that are live now, and those that start later."""
         self.on(self._on_change)
         for facts in self.flow.sessions.values():
-            self._look_at(facts)
+            self._update_watch(facts)
 
     async def close(self) -> None:
         """Stop watching."""
@@ -121,20 +121,20 @@ class Observer(Part):
     def _on_change(self, changes: Sequence[Change]) -> None:
         """Check each changed session."""
         for session in {change.after.id for change in changes if change.after and change.before is not change.after}:
-            self._look_at(self.flow.sessions[session])
+            self._update_watch(self.flow.sessions[session])
 
-    def _look_at(self, facts: SessionFacts) -> None:
+    def _update_watch(self, facts: SessionFacts) -> None:
         """Start to watch a session that is live, and stop when its launch is over."""
         launch_watch = self._eyes.get(facts.id)
         if launch_watch and (not facts.live or launch_watch.generation != facts.generation):
             if launch_watch.rest:  # its end was recorded elsewhere before this was read
                 self.spawn(self._read_remaining(facts.id, launch_watch))
             if launch_watch.branch_changed:
-                self.spawn(self.look_at_head(facts.id))
+                self.spawn(self.record_head(facts.id))
             launch_watch.close()
             del self._eyes[facts.id]
             launch_watch = None
-        if facts.live and launch_watch is None and not self.flow.elsewhere(facts.id):
+        if facts.live and launch_watch is None and not self.flow.owner_home(facts.id):
             self._open_watch(facts)
 
     def _open_watch(self, facts: SessionFacts) -> None:
@@ -157,7 +157,7 @@ class Observer(Part):
         if agent is not None and agent.listens and not (facts.launch and facts.launch.inbox):
             run = agent_run(facts, self.core)
             launch_watch.hearing = LaunchListener(
-                agent, run, self.core, self._record, lambda: self.look_at_head(facts.id), self.prices
+                agent, run, self.core, self._record, lambda: self.record_head(facts.id), self.prices
             )
         elif any((rules.ready, rules.busy, rules.blocked)):
             launch_watch.stops.append(
@@ -167,7 +167,7 @@ class Observer(Part):
             )
             self._schedule_screen(facts.id, launch_watch)
         self.spawn(self._read_spool(facts.id, launch_watch))
-        self.spawn(self.look_at_head(facts.id))
+        self.spawn(self.record_head(facts.id))
         launch_watch.tasks.append(asyncio.get_running_loop().create_task(self._wait_for_end(facts, handle)))
 
     def _load_agent(self, facts: SessionFacts) -> Agent | None:
@@ -232,7 +232,7 @@ class Observer(Part):
             log.warning("what an agent says cannot be read; trying again", session=session, error=str(error))
             return None
         if any(isinstance(event.body, e.AgentDone | e.AgentTurnEnded) for event in events):
-            await self.look_at_head(session)  # what it reports as done was committed before
+            await self.record_head(session)  # what it reports as done was committed before
         if events and not await self._record(events):
             launch_watch.reader = spool.SpoolReader(launch_watch.reader.path, start)
             return None
@@ -288,9 +288,9 @@ class Observer(Part):
         lost = "its terminal is gone" if end.lost else ""
         if end.exit.reason == "lease":
             lost = f"node {facts.node} was cut off for longer than the agent's lease"
-        self.spawn(self.tell_end(facts.id, handle, end.exit, lost=lost))
+        self.spawn(self.record_end(facts.id, handle, end.exit, lost=lost))
 
-    async def tell_end(self, session: str, handle: Handle, end: Exit, *, lost: str = "") -> None:
+    async def record_end(self, session: str, handle: Handle, end: Exit, *, lost: str = "") -> None:
         """Record a launch's end after everything it still reported; retry until that succeeds."""
         while True:
             try:
@@ -309,7 +309,7 @@ class Observer(Part):
         if launch_watch.hearing:
             await launch_watch.hearing.finish()
         await self._read_remaining(session, launch_watch)
-        await self.look_at_head(session)
+        await self.record_head(session)
         facts = self.flow.sessions[session]
         body: e.Body
         if lost:
@@ -342,7 +342,7 @@ class Observer(Part):
         loop, previous_head, pause = asyncio.get_running_loop(), self._heads.get(session), 0.0
         launch_watch.branch_busy, launch_watch.branch_changed, started_at = True, False, loop.time()
         try:
-            await self.look_at_head(session)
+            await self.record_head(session)
         finally:
             if self._heads.get(session) != previous_head:
                 doubled_pause = (
@@ -359,7 +359,7 @@ class Observer(Part):
         if launch_watch.branch_changed:
             self.spawn(self._read_branch(session, launch_watch))
 
-    async def look_at_head(self, session: str) -> None:
+    async def record_head(self, session: str) -> None:
         """Record the head of a session's branch if it has moved."""
         facts = self.flow.sessions[session]
         if facts.place is None:
@@ -369,7 +369,7 @@ class Observer(Part):
         except AoError as error:
             log.warning("a branch could not be looked at; trying again", session=session, error=str(error))
             loop = asyncio.get_running_loop()
-            loop.call_later(RETRY_PAUSE, lambda: self.spawn(self.look_at_head(session)))
+            loop.call_later(RETRY_PAUSE, lambda: self.spawn(self.record_head(session)))
             return
         if head and head != self._heads.get(session, facts.head):
             self._heads[session] = head
@@ -382,9 +382,9 @@ class Observer(Part):
 
     def _schedule_screen(self, session: str, launch_watch: _LaunchWatch) -> None:
         """Schedule a read of the screen, unless the agent reports to us directly."""
-        if self.flow.sessions[session].spoke:
+        if self.flow.sessions[session].has_reported:
             return
-        if launch_watch.looking:
+        if launch_watch.is_reading_screen:
             launch_watch.changed = True
         elif launch_watch.screen_timer is None:
             loop = asyncio.get_running_loop()
@@ -395,7 +395,7 @@ class Observer(Part):
     async def _read_screen_once(self, session: str, launch_watch: _LaunchWatch) -> None:
         """Read the screen, one read at a time: reading takes long if much was printed."""
         loop = asyncio.get_running_loop()
-        launch_watch.screen_timer, launch_watch.looking, launch_watch.changed, started_at = (
+        launch_watch.screen_timer, launch_watch.is_reading_screen, launch_watch.changed, started_at = (
             None,
             True,
             False,
@@ -404,7 +404,7 @@ class Observer(Part):
         try:
             await self._read_screen(session, launch_watch)
         finally:
-            launch_watch.looking, launch_watch.screen_pause = (
+            launch_watch.is_reading_screen, launch_watch.screen_pause = (
                 False,
                 max(SCREEN_PAUSE, SCREEN_REST * (loop.time() - started_at)),
             )
@@ -415,7 +415,7 @@ class Observer(Part):
         """Record the agent's activity as its screen shows it."""
         facts = self.flow.sessions[session]
         handle = handle_of(facts)
-        if handle is None or not facts.live or facts.spoke or launch_watch.generation != facts.generation:
+        if handle is None or not facts.live or facts.has_reported or launch_watch.generation != facts.generation:
             return
         try:
             text = await self.core.plugins.runtime_of(facts).screen(handle)
@@ -442,9 +442,9 @@ class Observer(Part):
     async def _record_done_by_screen(self, session: str, launch_watch: _LaunchWatch, idle_since: float) -> None:
         """Record that the work is done if the screen still shows the same idle agent and everything is committed."""
         facts = self.flow.sessions[session]
-        if not facts.live or facts.spoke or (facts.activity.state, facts.activity.at) != ("idle", idle_since):
+        if not facts.live or facts.has_reported or (facts.activity.state, facts.activity.at) != ("idle", idle_since):
             return
-        await self.look_at_head(session)
+        await self.record_head(session)
         key = f"screen:{session}:{launch_watch.generation}:{idle_since:.6f}:done"
         done_event = await done_if_all_is_committed(self.core, session, "screen", key, "")
         if done_event is not None:

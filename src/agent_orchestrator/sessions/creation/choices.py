@@ -23,7 +23,7 @@ from agent_orchestrator.core.fold.pull_requests import issue_of
 from agent_orchestrator.core.plans import Plan
 from agent_orchestrator.core.pull_request import Issue
 from agent_orchestrator.core.reactions import COORDINATOR, KINDS_WITHOUT_CHANGE
-from agent_orchestrator.errors import Conflict, NotFound, UsageError, machine_short
+from agent_orchestrator.errors import Conflict, NotFound, UsageError, resource_shortage
 from agent_orchestrator.plugins.agents.shared.spool import clean_text
 from agent_orchestrator.sessions.agents.prompts import skills_text
 from agent_orchestrator.sessions.cluster import Cluster
@@ -401,4 +401,4 @@ def _read_rules(file: Path, root: Path) -> str:
         return content.decode().strip()
     except (OSError, ValueError, RuntimeError) as error:
         unreadable = UsageError(f"agentRulesFile {file} cannot be read: {error}", "correct its path")
-        raise machine_short(error) or unreadable from None
+        raise resource_shortage(error) or unreadable from None

@@ -19,7 +19,7 @@ def session_effects(
     return {
         "prepare": Effect(retry_while_unreachable(core, workspaces.prepare), fatal="making its workspace"),
         "launch": Effect(retry_while_unreachable(core, launches.launch), fatal="starting its agent"),
-        "deliver": Effect(deliveries.deliver, ambiguous=True, even_if_stale=True),
+        "deliver": Effect(deliveries.deliver, record_attempt_first=True, finish_if_started=True),
         "publish": Effect(retry_until_done(retry_while_unreachable(core, workspaces.publish))),
         "stop": Effect(retry_while_unreachable(core, stops.stop), fatal="stopping its agent"),
         "clean-up": Effect(retry_while_unreachable(core, stops.clean_up), fatal="cleaning up"),

@@ -142,14 +142,14 @@ class Launches(Part):
         starts_task = is_first and bool(facts.spec.prompt)
         task_prompt = REDACTOR.text(prompts.first_prompt(facts.spec))
         prompt = task_prompt if starts_task or message is None else message.text
-        if facts.forgot and message is not None and facts.spec.prompt:
+        if facts.conversation_lost and message is not None and facts.spec.prompt:
             prompt = f"{task_prompt}\n\n{message.text}"  # its conversation was lost, so it needs the task again
         is_in_prompt = message is not None and (
-            prompt == message.text or (facts.forgot and prompt.endswith(message.text))
+            prompt == message.text or (facts.conversation_lost and prompt.endswith(message.text))
         )
         prompt_message = message if is_in_prompt else None
         await self.core.sites.of(facts).write_files(facts.id, generation, prompt)
-        is_new_conversation = facts.forgot or (is_first and facts.spec.conversation is None)
+        is_new_conversation = facts.conversation_lost or (is_first and facts.spec.conversation is None)
         plan = await self._plan_launch(facts, prompt, env, is_new_conversation, prompt_message)
         return launch_record.LaunchRecord(plan, prompt, prompt_message.id if prompt_message else None)
 

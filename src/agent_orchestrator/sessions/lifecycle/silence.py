@@ -22,7 +22,7 @@ class Silence(Part):
         threshold = stuck_after(self.flow.rules(facts.project, facts.spec.profile))
         if facts.activity.state not in IN_TURN:
             raise RetryLater(threshold)
-        last_report_at = max(facts.activity.at, facts.heard_at)
+        last_report_at = max(facts.activity.at, facts.last_sign_at)
         try:
             last_output_at = self.home.terminal_log(facts.id).stat().st_mtime
         except OSError:

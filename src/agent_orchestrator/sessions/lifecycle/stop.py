@@ -100,7 +100,7 @@ class Stops(Part):
         launch_checks.remove_with_retry(launch_checks.remove_one_time_files(self.home.session(facts.id)))
         if note := await self.branches.forget_branch(facts):
             saved.append(note)
-        if facts.pr and facts.pr.landing:
+        if facts.pr and facts.pr.merge_request:
             saved.append(f"its change is still to land on {facts.pr.base}; not so: ao merge {facts.id} --cancel")
         events.append(self.event(facts, e.SessionStopped(tuple(saved), kept), f"{intent.key}:done"))
         return events

@@ -16,7 +16,7 @@ from agent_orchestrator.base.files.safe import UnsafePath, git_path_parts, new_f
 from agent_orchestrator.base.git.commands import REF_ABSENT, Git
 from agent_orchestrator.base.git.refs import Layout, find_layout
 from agent_orchestrator.base.git.settings import PARALLEL_CHECKOUT
-from agent_orchestrator.errors import AoError, NotFound, machine_short
+from agent_orchestrator.errors import AoError, NotFound, resource_shortage
 from agent_orchestrator.plugins.workspaces.submodules import fill_submodules
 from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.sessions.rescue.manifest import Entry, Manifest, checkpoint_ref, rescue_ref, restored_ref
@@ -127,7 +127,7 @@ def _has_marker(file: Path, commit: str) -> bool:
     try:
         return read_regular_file(file) == commit.encode()
     except OSError as error:
-        if short := machine_short(error):
+        if short := resource_shortage(error):
             raise short from None
         return False
 

@@ -17,7 +17,7 @@ from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.base.git.listings import StatusEntry
 from agent_orchestrator.base.git.refs import MAX_INDEX_BYTES, Layout, find_layout, read_head, read_symbolic_head
 from agent_orchestrator.base.git.settings import SPARSE_MARK
-from agent_orchestrator.errors import NotFound, UsageError, machine_short
+from agent_orchestrator.errors import NotFound, UsageError, resource_shortage
 from agent_orchestrator.plugins.workspaces.contents import copied_before
 from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.sessions.rescue.missing_head import is_commit, stay_reason, without_commits
@@ -60,7 +60,7 @@ class Survey:
     named: list[str] = field(default_factory=list)
     hidden: list[str] = field(default_factory=list)
     absent: list[str] = field(default_factory=list)
-    narrowed: bool = False
+    is_sparse: bool = False
     """Whether files of Git's are left out by a sparse checkout that is not ours."""
     nested: list[str] = field(default_factory=list)
     filled: list[str] = field(default_factory=list)
@@ -105,7 +105,7 @@ class Survey:
             _count_text(len(self.stashes), "stash entry", "stash entries"),
             _count_text(len(self.unreachable), "commit that no branch has", "commits that no branch has"),
             "detached HEAD" if self.head_ref is None and self.head else "",
-            "sparse checkout" if self.narrowed else "",
+            "sparse checkout" if self.is_sparse else "",
             f"branch {self.elsewhere} checked out" if self.elsewhere else "",
             *(f"{operation} in progress" for operation in self.in_progress),
         ]
@@ -161,7 +161,7 @@ async def survey(host: Host, repo: Path, workspace: Path, named: Sequence[str], 
     try:
         snapshot.unsafe += [f"something is mounted in it: {place}" for place in mounted_below(workspace)]
     except OSError as error:
-        raise (machine_short(error) or error) from None
+        raise (resource_shortage(error) or error) from None
     await _add_commits(snapshot)
     return snapshot
 
@@ -198,7 +198,7 @@ async def _add_files(found: Survey, origin: Layout, named: Sequence[str]) -> Non
     found.hidden += present
     known_absent = {*found.absent, *present}
     is_ours = (found.layout.git_dir / SPARSE_MARK).exists()
-    found.narrowed = not is_ours and any(skipped and path not in known_absent for path, skipped in hidden.items())
+    found.is_sparse = not is_ours and any(skipped and path not in known_absent for path, skipped in hidden.items())
     found.absent += [path for path, skipped in hidden.items() if not skipped and path not in known_absent]
     known_paths = {*found.files, *found.hidden, *found.nested}
     copied = await asyncio.to_thread(copied_before, found.layout, root)

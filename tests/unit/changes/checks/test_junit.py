@@ -63,7 +63,7 @@ def test_reports_are_found_by_name_by_folder_and_by_time(tmp_path: Path) -> None
 
 
 def test_a_huge_report_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(junit, "LARGEST", 100)
+    monkeypatch.setattr(junit, "MAX_REPORT_BYTES", 100)
     write(tmp_path / "junit.xml", REPORT)
     assert junit.find_reports(tmp_path, 0) == []
 

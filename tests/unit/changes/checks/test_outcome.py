@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.changes.checks.missing import missing_environment
-from agent_orchestrator.changes.checks.outcome import MORE, Outcome, TestCounts, both, compare
+from agent_orchestrator.changes.checks.outcome import UNNAMED_FAILURES, Outcome, TestCounts, common_failures, compare
 from agent_orchestrator.changes.checks.runners import read_outcome
 
 
@@ -88,25 +88,25 @@ def test_without_names_no_test_counts_as_unchanged() -> None:
 def test_failures_with_the_same_name_are_counted() -> None:
     base = Outcome(TestCounts(0, 3, 0, 3), {"a": "", "b": ""})
     assert not compare(base, base).new
-    assert list(compare(Outcome(TestCounts(0, 5, 0, 5), {"a": "", "b": ""}), base).new) == [MORE]
+    assert list(compare(Outcome(TestCounts(0, 5, 0, 5), {"a": "", "b": ""}), base).new) == [UNNAMED_FAILURES]
     assert list(compare(Outcome(TestCounts(0, 5, 0, 5), {"a": "", "c": ""}), base).new) == ["c"]
 
 
 def test_only_failures_of_both_runs_count() -> None:
-    agreed = both(outcome_of("a", "b c"), outcome_of("a c", "b"))
+    agreed = common_failures(outcome_of("a", "b c"), outcome_of("a c", "b"))
     assert set(agreed.failures) == {"b"}
-    agreed = both(outcome_of("a c", "b"), outcome_of("a", "b c"))
+    agreed = common_failures(outcome_of("a c", "b"), outcome_of("a", "b c"))
     assert set(agreed.failures) == {"b"} and set(agreed.passed) == {"a", "c"}
-    assert set(both(outcome_of("a", "b"), outcome_of("b", "a")).failures) == {"a"}, "never none"
-    assert both(outcome_of("a", unloaded="t.py"), outcome_of("a", unloaded="t.py")).unloaded == ("t.py",)
+    assert set(common_failures(outcome_of("a", "b"), outcome_of("b", "a")).failures) == {"a"}, "never none"
+    assert common_failures(outcome_of("a", unloaded="t.py"), outcome_of("a", unloaded="t.py")).not_loaded == ("t.py",)
 
 
 def test_varying_output_without_names_is_one_failure_per_exit_code() -> None:
     once, second, third = (read_outcome(f"an odd failure: {text}\n", [], exit_code=3) for text in ("x", "y", "z"))
     assert once.failures != second.failures
-    assert set(both(once, second).failures) == set(both(second, third).failures)
+    assert set(common_failures(once, second).failures) == set(common_failures(second, third).failures)
     other = read_outcome("an odd failure: z\n", [], exit_code=4)
-    assert set(both(once, second).failures) != set(both(other, other).failures)
+    assert set(common_failures(once, second).failures) != set(common_failures(other, other).failures)
 
 
 def test_the_exit_code_decides_whether_it_fails() -> None:

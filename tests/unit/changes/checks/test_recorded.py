@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent_orchestrator.changes.checks.missing import missing_environment
-from agent_orchestrator.changes.checks.outcome import Outcome, both, compare
+from agent_orchestrator.changes.checks.outcome import Outcome, common_failures, compare
 from agent_orchestrator.changes.checks.runners import read_outcome
 from tests.unit.changes.checks.linters import LINTERS, Linter
 from tests.unit.changes.checks.record import RECORDED
@@ -270,7 +270,7 @@ def test_cut_and_mixed_output_is_read_without_an_error(
         assert bool(read.failures) == (code != 0)
         assert all("\n" not in text for pair in read.failures.items() for text in pair)
         missing_environment(text, read, exit_code=code)
-        assert both(read, read) == read
+        assert common_failures(read, read) == read
 
 
 @settings(max_examples=200, deadline=None)

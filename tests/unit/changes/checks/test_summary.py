@@ -6,7 +6,7 @@ import pytest
 
 from agent_orchestrator.changes.checks.outcome import TestCounts
 from agent_orchestrator.changes.checks.runners import read_outcome
-from agent_orchestrator.changes.checks.summary import LONGEST, plain, relevant
+from agent_orchestrator.changes.checks.summary import MAX_SUMMARY_BYTES, relevant_output, strip_escapes
 
 PYTEST = """\
 ============================= test session starts ==============================
@@ -32,7 +32,7 @@ make: *** [Makefile:4: test] Error 1
 def test_the_summary_shows_the_failure_and_not_the_teardown() -> None:
     noise = "".join(f"compiling part {number}\n" for number in range(500))
     closing = "".join(f"stopping service {number}\n" for number in range(50))
-    summary = relevant(noise + PYTEST + closing + "npm ERR! code ELIFECYCLE\nnpm ERR! Test failed.\n")
+    summary = relevant_output(noise + PYTEST + closing + "npm ERR! code ELIFECYCLE\nnpm ERR! Test failed.\n")
     assert "E       assert 2 == 3" in summary
     assert "FAILED tests/test_cart.py::test_total" in summary
     assert "part 3\n" not in summary
@@ -41,13 +41,13 @@ def test_the_summary_shows_the_failure_and_not_the_teardown() -> None:
 
 
 def test_without_a_relevant_line_the_summary_is_the_end() -> None:
-    summary = relevant("".join(f"step {number}\n" for number in range(100)))
+    summary = relevant_output("".join(f"step {number}\n" for number in range(100)))
     assert summary.endswith("step 99")
     assert "step 10\n" not in summary
 
 
 def test_lines_without_errors_are_left_out() -> None:
-    summary = relevant(
+    summary = relevant_output(
         "src/a.py:3: error: Name 'x' is not defined\n" + "found 0 errors\nlint: no errors\n" + "bye\n" * 60
     )
     assert summary.startswith("src/a.py:3: error")
@@ -55,20 +55,20 @@ def test_lines_without_errors_are_left_out() -> None:
 
 
 def test_many_errors_are_cut_to_the_first_and_the_last() -> None:
-    summary = relevant("".join(f"src/ä{number}.c:1: error: wrong {number}\n" for number in range(2000)))
-    assert len(summary.encode()) <= LONGEST
+    summary = relevant_output("".join(f"src/ä{number}.c:1: error: wrong {number}\n" for number in range(2000)))
+    assert len(summary.encode()) <= MAX_SUMMARY_BYTES
     assert "wrong 0\n" in summary
     assert "wrong 1999" in summary
     assert "\n…\n" in summary
 
 
 def test_a_single_long_line_is_cut() -> None:
-    assert 0 < len(relevant("x" * 100_000).encode()) <= LONGEST
+    assert 0 < len(relevant_output("x" * 100_000).encode()) <= MAX_SUMMARY_BYTES
 
 
 def test_colours_control_characters_and_progress_bars_are_removed() -> None:
     text = "\x1b[31mred\x1b[0m \x1b]8;;http://x\x07link\x1b]8;;\x07\r\n10 %\r50 %\rdone\nbell\x07 \u202eevil\x00"
-    assert plain(text) == "red link\ndone\nbell evil"
+    assert strip_escapes(text) == "red link\ndone\nbell evil"
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ from itertools import combinations
 
 import pytest
 
-from agent_orchestrator.changes.conflicts import Pair, clashes, named_files
+from agent_orchestrator.changes.conflicts import Pair, named_files, text_conflicts
 from agent_orchestrator.changes.conflicts.debounce import LONGEST, QUIET, SHARE, Pace
 from agent_orchestrator.changes.conflicts.hunks import Section, overlaps, parse_sections
 from agent_orchestrator.changes.conflicts.merge_bases import Graph, Node, two
 from agent_orchestrator.changes.conflicts.paths import Changes, parse_changes
-from agent_orchestrator.changes.conflicts.service import news
+from agent_orchestrator.changes.conflicts.service import conflict_events
 from agent_orchestrator.core.events import SessionCreated
 from agent_orchestrator.core.facts import PredictedConflict, SessionFacts
 
@@ -135,8 +135,8 @@ def test_a_comparison_waits_for_a_pause_but_not_forever() -> None:
 
 def test_only_textual_conflicts_block_a_merge() -> None:
     pairs = [Pair("a", "b", ("x",), "text"), Pair("a", "c", ("x",), "overlap"), Pair("b", "d", ("x",), "text")]
-    assert clashes(pairs) == {"a": {"b"}, "b": {"a", "d"}, "d": {"b"}}
-    assert clashes([]) == {}
+    assert text_conflicts(pairs) == {"a": {"b"}, "b": {"a", "d"}, "d": {"b"}}
+    assert text_conflicts([]) == {}
 
 
 def test_files_that_a_task_names() -> None:
@@ -150,24 +150,24 @@ def test_files_that_a_task_names() -> None:
 
 def _facts(**conflicts: PredictedConflict) -> SessionFacts:
     spec = SessionCreated("t", "s", "", "", "demo", "process", "worktree", "b", "main", "/r", "/w")
-    return SessionFacts("p-s", "p", spec, 0.0, 0.0, collisions=conflicts)
+    return SessionFacts("p-s", "p", spec, 0.0, 0.0, predicted_conflicts=conflicts)
 
 
 def test_only_changed_predictions_are_recorded() -> None:
     text = Pair("o", "p-s", ("x", "y"), "text")
-    [predicted] = news(_facts(), {"o": text})
+    [predicted] = conflict_events(_facts(), {"o": text})
     assert (predicted.type, predicted.other, predicted.files, predicted.kind) == (
         "conflict-predicted",
         "o",
         ("x", "y"),
         "text",
     )
-    assert news(_facts(o=PredictedConflict(("y", "x"), "text", 1.0)), {"o": text}) == []
-    [more] = news(_facts(o=PredictedConflict(("x",), "text", 1.0)), {"o": text})
+    assert conflict_events(_facts(o=PredictedConflict(("y", "x"), "text", 1.0)), {"o": text}) == []
+    [more] = conflict_events(_facts(o=PredictedConflict(("x",), "text", 1.0)), {"o": text})
     assert more.type == "conflict-predicted"
-    [worse] = news(_facts(o=PredictedConflict(("x", "y"), "overlap", 1.0)), {"o": text})
+    [worse] = conflict_events(_facts(o=PredictedConflict(("x", "y"), "overlap", 1.0)), {"o": text})
     assert worse.type == "conflict-predicted"
-    [less] = news(_facts(o=PredictedConflict(("x", "y", "z"), "text", 1.0)), {"o": text})
+    [less] = conflict_events(_facts(o=PredictedConflict(("x", "y", "z"), "text", 1.0)), {"o": text})
     assert (less.type, less.files) == ("conflict-cleared", ("x", "y"))
-    [over] = news(_facts(o=PredictedConflict(("x",), "text", 1.0)), {})
+    [over] = conflict_events(_facts(o=PredictedConflict(("x",), "text", 1.0)), {})
     assert (over.type, over.other, over.files) == ("conflict-cleared", "o", ())

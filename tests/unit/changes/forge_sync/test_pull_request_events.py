@@ -15,7 +15,7 @@ from agent_orchestrator.changes.forge_sync.pull_request_events import (
     pull_request_news,
 )
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.episodes import occurrence
+from agent_orchestrator.core.episodes import current_occurrence
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.fold.sessions import reduce
@@ -130,7 +130,7 @@ def test_the_facts_agree_with_the_last_reading(sequence: list[PullState]) -> Non
         ended = all(check.state not in UNFINISHED_STATES for check in last.checks)
         green = ended and all(check.state in PASSING_STATES for check in last.checks) and bool(last.checks)
         if last.checks or last.checks_expected is False:
-            assert pr.green(HEAD) == (green or not last.checks)
+            assert pr.is_green(HEAD) == (green or not last.checks)
         if last.mergeable != "unknown":
             assert pr.mergeable(HEAD, facts.base_head) == last.mergeable
 
@@ -140,9 +140,9 @@ def test_pending_checks_are_not_green_but_a_forge_without_checks_is() -> None:
     for expected in (None, True):
         waiting = after_reading(facts, replace(PULL, draft=False, checks_expected=expected))
         assert derive(waiting, 1001.0).name == "ci_running"
-        assert waiting.pr is not None and not waiting.pr.green(HEAD)
+        assert waiting.pr is not None and not waiting.pr.is_green(HEAD)
     without = after_reading(facts, replace(PULL, draft=False, checks_expected=False))
-    assert without.pr is not None and without.pr.green(HEAD) and without.pr.unchecked
+    assert without.pr is not None and without.pr.is_green(HEAD) and without.pr.unchecked
 
 
 def test_a_push_does_not_turn_a_checked_change_into_an_unchecked_one() -> None:
@@ -152,7 +152,7 @@ def test_a_push_does_not_turn_a_checked_change_into_an_unchecked_one() -> None:
         [e.HeadMoved("c2"), e.WorkPushed("c2")],
     )
     facts = after_reading(facts, replace(PULL, draft=False, head="c2", checks_expected=False))
-    assert facts.pr is not None and not facts.pr.green("c2")
+    assert facts.pr is not None and not facts.pr.is_green("c2")
     assert derive(facts, 1001.0).name == "ci_running"
 
 
@@ -163,7 +163,7 @@ def test_a_restarted_check_withdraws_its_earlier_result() -> None:
     facts = after_reading(facts, replace(failed, checks=(PullCheck("2", "test", "running"),)))
     assert facts.pr is not None and facts.pr.settled is None and not facts.pr.failing(HEAD)
     facts = after_reading(facts, replace(failed, checks=(PullCheck("2", "test", "success"),)))
-    assert facts.pr is not None and facts.pr.green(HEAD)
+    assert facts.pr is not None and facts.pr.is_green(HEAD)
 
 
 def test_a_dismissed_review_and_a_resolved_thread_block_nothing() -> None:
@@ -261,9 +261,9 @@ def test_a_merge_refused_for_one_commit_may_be_retried_with_another() -> None:
     )
     assert facts.pr is not None and facts.pr.refused
     trigger = "approved-and-green"
-    assert occurrence(trigger, facts, derive(facts, facts.updated_at)) == f"c2:{BASE}"
+    assert current_occurrence(trigger, facts, derive(facts, facts.updated_at)) == f"c2:{BASE}"
     again = changed(facts, [e.MergeRequested(), e.LandingFailed("no", "forge")])
-    assert occurrence(trigger, again, derive(again, again.updated_at)) is None
+    assert current_occurrence(trigger, again, derive(again, again.updated_at)) is None
 
 
 def test_a_merge_at_the_forge_is_followed_locally() -> None:
@@ -275,7 +275,7 @@ def test_a_merge_at_the_forge_is_followed_locally() -> None:
     ]
     assert merged.remove_there
     after = changed(facts, [merged])
-    assert after.pr is not None and after.pr.landed_head == HEAD
+    assert after.pr is not None and after.pr.merged_head == HEAD
     event = Event(merged, 0.0, "github", "k", "app", facts.id)
     assert [intent.kind for intent in react_to(event, after, (), 0.0)] == ["follow"]
     local = replace(after, spec=replace(after.spec, scm="local"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_orchestrator.changes.merge.message import distinct, message, person
+from agent_orchestrator.changes.merge.message import distinct_people, message, person
 
 ANN, BEN = ("Ann", "ann@example.invalid"), ("Ben", "ben@example.invalid")
 
@@ -33,7 +33,7 @@ def test_a_message_has_title_body_and_each_co_author_once(
 
 
 def test_authors_are_distinguished_by_address() -> None:
-    assert distinct([ANN, BEN, ("Annie", "ANN@example.invalid"), BEN], ("B", "Ben@example.invalid")) == [ANN]
+    assert distinct_people([ANN, BEN, ("Annie", "ANN@example.invalid"), BEN], ("B", "Ben@example.invalid")) == [ANN]
 
 
 def test_an_author_is_parsed_into_name_and_address() -> None:

@@ -304,7 +304,7 @@ def test_only_the_launch_that_is_the_sessions_own_may_go_on(tmp_path: Path) -> N
     assert not may("n1", "app-unknown", 1)
     sessions[SESSION] = told(facts, e.AgentLost("cut off"), generation=1)
     assert not may("n1", SESSION, 1) and may("n1", SESSION, 2)  # the next one is being started
-    assert nodes.has_say("n1", SESSION, 1) and not nodes.has_say("n2", SESSION, 1)
+    assert nodes.accepts_data_of("n1", SESSION, 1) and not nodes.accepts_data_of("n2", SESSION, 1)
     sessions[SESSION] = replace(facts, stopped=True)
     assert not may("n1", SESSION, 1)
     hello = Hello("n1", "boot", "1", PROTOCOL, Path("/n"), 1, GB)

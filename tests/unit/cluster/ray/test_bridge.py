@@ -63,11 +63,11 @@ def test_a_bundle_is_what_a_session_takes() -> None:
 
 def test_who_waits_is_told_for_what() -> None:
     ray = cluster()
-    assert ray.lack(wish(node="n9")) == "the node n9, which is not in the cluster"
-    assert ray.lack(wish(labels={"region": "mars"})) == "a node with the labels region=mars"
-    assert ray.lack(wish(cpus=9, memory=2 << 30)) == "a node with 9 cpus and 2048 MB free"
+    assert ray.waiting_reason(wish(node="n9")) == "the node n9, which is not in the cluster"
+    assert ray.waiting_reason(wish(labels={"region": "mars"})) == "a node with the labels region=mars"
+    assert ray.waiting_reason(wish(cpus=9, memory=2 << 30)) == "a node with 9 cpus and 2048 MB free"
     ray.drained = frozenset({"n1"})
-    assert ray.lack(wish(node="n1")) == "a node: n1 is drained"
+    assert ray.waiting_reason(wish(node="n1")) == "a node: n1 is drained"
 
 
 def test_a_node_without_our_package_or_with_another_version_says_what_to_do() -> None:

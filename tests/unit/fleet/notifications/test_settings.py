@@ -75,7 +75,7 @@ def test_the_same_receiver_is_known_by_its_settings(tmp_path: Path) -> None:
     first, second = found.find("app", "team"), found.find("other", "team")
     assert first and second and first.receiver == second.receiver
     assert "h.example" not in first.receiver
-    assert [one.name for one in found.everywhere()].count("team") == 1
+    assert [one.name for one in found.all_targets()].count("team") == 1
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ class Fakes(Targets):
     def find(self, project: str | None, name: str) -> Target | None:
         if name not in self.notifiers:
             return None
-        owner = replace(self.config.unowned(), id=project or "")
+        owner = replace(self.config.fallback_project(), id=project or "")
         settings = Settings(plugin=self.plugin, actions=self.actions)
         return Target(name, settings, owner, f"{name}-1", self.paces.get(name, Pace(repeat_after=0.0)))
 

@@ -99,14 +99,14 @@ async def test_a_verdict_is_recorded_when_it_is_another_one(stage: Stage, admiss
     reason = "a free place (1 of 1 agents at work)"
     waits = [(one.session, one.body) for one in await stage.log(e.SessionWaiting)]
     assert waits == [("b", e.SessionWaiting(reason, True)), ("c", e.SessionWaiting(reason, True))]
-    since = stage.flow.sessions["b"].turn_since
+    since = stage.flow.sessions["b"].slot_wait_since
     assert since == stage.time()
     stage.time.now += 1000.0
     for _ in range(5):
         admission.schedule_check()
         await stage.settle()
     assert len(await stage.log(e.SessionWaiting)) == 2, "nothing is recorded that is known"
-    assert stage.flow.sessions["b"].turn_since == since
+    assert stage.flow.sessions["b"].slot_wait_since == since
     await admission.close()
 
 
@@ -188,16 +188,16 @@ async def test_whoever_stops_waiting_for_his_turn_begins_anew(stage: Stage, admi
     stage.gate = lambda facts: "quota" if facts.id in held else ""
     admission.start()
     await stage.settle()
-    assert stage.flow.sessions["b"].turn_since is not None
-    since = stage.flow.sessions["b"].turn_since
+    assert stage.flow.sessions["b"].slot_wait_since is not None
+    since = stage.flow.sessions["b"].slot_wait_since
     stage.time.now += 50.0
     await stage.tell("b", e.SessionWaiting("a free place for front (1 of 1 agents at work)", True))
-    assert stage.flow.sessions["b"].turn_since == since, "another place, the same turn"
+    assert stage.flow.sessions["b"].slot_wait_since == since, "another place, the same turn"
     held.append("b")
     await stage.tell("a", e.StopRequested())
     await stage.settle()
     b = stage.flow.sessions["b"]
-    assert (b.admitted, b.waiting_for, b.turn_since) == (False, "quota", None)
+    assert (b.admitted, b.waiting_for, b.slot_wait_since) == (False, "quota", None)
     held.clear()
     admission.schedule_check()
     await stage.settle()

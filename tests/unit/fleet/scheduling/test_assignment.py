@@ -114,7 +114,7 @@ def test_one_that_waits_for_something_else_than_a_place_takes_none() -> None:
     limits = (Limit(frozenset({"app"}), 1, "file"),)
     held = replace(session("held"), waiting_for="app-a to be done")
     assert planned(issue(1), sessions=(held,), limits=limits) == [(1, "any", ())]
-    turn = replace(held, waiting_for="a free place", turn_since=1.0)
+    turn = replace(held, waiting_for="a free place", slot_wait_since=1.0)
     assert planned(issue(1), sessions=(turn,), limits=limits)[0][2] == ("no place is free (1 of 1 taken)",)
 
 
@@ -195,7 +195,7 @@ def test_who_waits_to_work_on_it_says_what_for() -> None:
 
 def test_an_entry_says_by_what_it_matched() -> None:
     found = plan_assignments({"app#1": issue(1, "ui"), "app#2": issue(2)}, [], [TEAM])
-    assert {entry.issue.number: entry.matched for entry in found} == {1: "labels ui", 2: "it takes any work"}
+    assert {entry.issue.number: entry.match_reason for entry in found} == {1: "labels ui", 2: "it takes any work"}
     own = Team("app", (Candidate("demo", profile=False),))
     [entry] = plan_assignments({"app#1": issue(1)}, [], [own])
-    assert (entry.taker, entry.profile, entry.matched) == ("demo", False, "it is the project's agent")
+    assert (entry.taker, entry.profile, entry.match_reason) == ("demo", False, "it is the project's agent")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_orchestrator.base.text.globs import covered, covers, is_glob
+from agent_orchestrator.base.text.globs import is_glob, matches, matching_paths
 from agent_orchestrator.core.pull_request import Issue, Planned
 from agent_orchestrator.fleet.scheduling.languages import language_named, languages_of
 from agent_orchestrator.fleet.scheduling.profile_match import LABEL, Candidate, Work, choose, match, work_of
@@ -51,7 +51,9 @@ def test_what_is_excluded_is_never_taken_and_what_is_named_is_there(
     if excluded & labels or (wanted and not wanted & labels):
         assert fit is None
     else:
-        assert fit is not None and fit.points == LABEL * len(wanted & labels) and fit.named == bool(wanted & labels)
+        assert (
+            fit is not None and fit.points == LABEL * len(wanted & labels) and fit.is_explicit == bool(wanted & labels)
+        )
 
 
 def files(*paths: str, planned: bool = False, labels: tuple[str, ...] = (), title: str = "") -> Work:
@@ -132,13 +134,13 @@ def test_files_that_an_issue_names_in_its_text() -> None:
     ],
 )
 def test_globs(pattern: str, path: str, holds: bool) -> None:
-    assert covers(pattern, path) is holds
+    assert matches(pattern, path) is holds
 
 
 @ALL
 @given(st.text(max_size=20), st.text(max_size=20))
 def test_no_pattern_breaks_it(pattern: str, path: str) -> None:
-    assert covered([pattern], [path]) <= {path}
+    assert matching_paths([pattern], [path]) <= {path}
 
 
 @pytest.mark.parametrize(
@@ -152,7 +154,7 @@ def test_no_pattern_breaks_it(pattern: str, path: str) -> None:
 )
 def test_no_pattern_takes_longer_than_its_length_times_the_paths(pattern: str, path: str) -> None:
     begun = time.process_time()
-    assert not covers(pattern, path)
+    assert not matches(pattern, path)
     assert time.process_time() - begun < 0.5
 
 
@@ -170,16 +172,16 @@ def plainly(pattern: str, name: str) -> bool:
 def test_a_star_that_does_not_come_back_finds_all_the_same(pattern: list[str], path: str) -> None:
     names, parts = path.split("/"), [re.sub(r"\*+", "*", part) for part in pattern]
     fits = len(names) >= len(parts) and all(map(plainly, parts, names))
-    assert covers("/".join(parts), path) is fits
+    assert matches("/".join(parts), path) is fits
 
 
 def test_what_stands_behind_twenty_stars_does_not_count() -> None:
-    assert covers("a*" * 20 + "b", "a" * 20 + "c") and not covers("a*" * 19 + "b", "a" * 20 + "c")
+    assert matches("a*" * 20 + "b", "a" * 20 + "c") and not matches("a*" * 19 + "b", "a" * 20 + "c")
 
 
 @pytest.mark.parametrize("pattern", ["", "/", "./", "[z-a]", "[]", "[!]", "[a--]", "[[:x]"])
 def test_what_is_no_pattern_means_itself_or_nothing(pattern: str) -> None:
-    assert not covers(pattern, "b.py")
+    assert not matches(pattern, "b.py")
 
 
 def test_what_is_a_glob() -> None:

@@ -129,8 +129,8 @@ def test_a_higher_priority_goes_before_fairness() -> None:
 
 
 def test_who_has_waited_long_for_his_turn_gets_it_however_many_urgent_ones_come() -> None:
-    old = replace(waiting_session("old", 1.0), turn_since=1000.0)
-    urgent = [replace(waiting_session(f"u{number}", 2.0, priority=3), turn_since=1000.0) for number in range(9)]
+    old = replace(waiting_session("old", 1.0), slot_wait_since=1000.0)
+    urgent = [replace(waiting_session(f"u{number}", 2.0, priority=3), slot_wait_since=1000.0) for number in range(9)]
     sessions = [*urgent, old]
     for waited, first in ((0.0, "u0"), (2.9 * AGING, "u0"), (3 * AGING, "old"), (1e9, "old")):
         assert started(admit(sessions, [limit(1)], PLENTY, now=1000.0 + waited)) == [first]
@@ -138,8 +138,8 @@ def test_who_has_waited_long_for_his_turn_gets_it_however_many_urgent_ones_come(
 
 
 def test_age_alone_is_no_priority() -> None:
-    crowd = [replace(waiting_session(f"a{number}", float(number)), turn_since=1.0) for number in range(9)]
-    late = of("zoo", replace(waiting_session("z", 50.0), turn_since=1e6))
+    crowd = [replace(waiting_session(f"a{number}", float(number)), slot_wait_since=1.0) for number in range(9)]
+    late = of("zoo", replace(waiting_session("z", 50.0), slot_wait_since=1e6))
     assert started(admit([*crowd, late], [limit(2, "app", "zoo")], PLENTY, now=1e6)) == ["a0", "z"]
 
 

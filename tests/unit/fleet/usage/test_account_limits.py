@@ -328,7 +328,7 @@ async def test_a_second_word_is_not_good_for_longer_than_the_first(fleet: Fleet)
     await fleet.new("one", "two")
     await lies(fleet, "one", fleet.time() + HOUR)
     await lies(fleet, "two", fleet.time() + 6 * 86400.0)
-    held = q.is_held(fleet.quota.holds(), "demo", "", fleet.time())
+    held = q.active_hold(fleet.quota.holds(), "demo", "", fleet.time())
     assert held is not None and held.until == 1000.0 + HOUR
     assert fleet.facts("two").limit_until == 1000.0 + 6 * 86400.0, "it waits as it said"
 
@@ -362,7 +362,7 @@ async def test_nobody_is_said_to_wait_for_a_word_that_holds_nobody(fleet: Fleet)
     await fleet.flow.append(works)
     await fleet.settle()
     await lies(fleet, "liar", (again := fleet.time() + HOUR))
-    assert q.is_held(fleet.quota.holds(), "demo", "", fleet.time()) is None
+    assert q.active_hold(fleet.quota.holds(), "demo", "", fleet.time()) is None
     told = [event.body for event in await fleet.flow.store.events(kind="notified")]
     first, second = [body.message for body in told if isinstance(body, e.Notified)]
     assert f"no other session of demo starts before {rfc3339(1000.0 + q.CLAIM_HOLD_SECONDS)}" in first
@@ -376,7 +376,7 @@ async def test_a_word_is_remembered_across_a_restart(fleet: Fleet) -> None:
     await fleet.passes(q.CLAIM_HOLD_SECONDS / 2)
     await fleet.restart()
     await lies(fleet, "liar", fleet.time() + HOUR)
-    held = q.is_held(fleet.quota.holds(), "demo", "", fleet.time())
+    held = q.active_hold(fleet.quota.holds(), "demo", "", fleet.time())
     assert held is not None and held.until == 1000.0 + q.CLAIM_HOLD_SECONDS
 
 
@@ -563,10 +563,10 @@ def test_where_two_profiles_fit_the_one_whose_account_is_free_takes_the_work() -
 
 def test_which_account_is_held_is_told_by_account_and_model() -> None:
     holds = {"work opus": AccountHold("work", "opus", 5000.0, 1000.0)}
-    assert q.is_held(holds, "work", "claude-opus-4-6", 2000.0) is not None
-    assert q.is_held(holds, "work", "claude-sonnet-4-6", 2000.0) is None
-    assert q.is_held(holds, "home", "claude-opus-4-6", 2000.0) is None
-    assert q.is_held(holds, "work", "claude-opus-4-6", 5000.0) is None
+    assert q.active_hold(holds, "work", "claude-opus-4-6", 2000.0) is not None
+    assert q.active_hold(holds, "work", "claude-sonnet-4-6", 2000.0) is None
+    assert q.active_hold(holds, "home", "claude-opus-4-6", 2000.0) is None
+    assert q.active_hold(holds, "work", "claude-opus-4-6", 5000.0) is None
 
 
 @played()

@@ -390,7 +390,7 @@ async def test_what_nobody_knows_is_not_taken_for_nothing(till: Till) -> None:
     )
     [row] = till.budgets.table("app")
     assert row["unknown"] == ["app-priced", "app-silent"]
-    assert "its budget cannot be enforced" in till.budgets.unenforced(till.facts("silent"))
+    assert "its budget cannot be enforced" in till.budgets.unenforced_reason(till.facts("silent"))
 
 
 @played(budget("perDay: 5 USD"))

@@ -171,5 +171,5 @@ def test_what_others_use_with_the_same_token_is_counted(budget: Budget, clock: C
 def test_what_our_queries_cost_is_ours(budget: Budget) -> None:
     budget.seen(told(5000, resource="graphql"))
     budget.seen(told(4970, resource="graphql"))
-    budget.spent("graphql", 20)
+    budget.record_cost("graphql", 20)
     assert budget.shown()[0].others == 10

@@ -123,7 +123,7 @@ async def test_a_changing_screen_is_read_by_one_reader_at_a_time(world: World) -
         return lambda: None
 
     observer, facts = world.observer, world.observer.flow.sessions["app-a"]
-    facts.spoke, facts.activity = False, SimpleNamespace(state="active", detail="")  # type: ignore[misc, assignment]
+    facts.has_reported, facts.activity = False, SimpleNamespace(state="active", detail="")  # type: ignore[misc, assignment]
     runtime = SimpleNamespace(screen=screen, ended=lambda _: asyncio.Event().wait())
     agent = SimpleNamespace(screen=rules, listens=False)
     world.core.plugins = SimpleNamespace(runtime_of=lambda _: runtime, agent_of=lambda _: agent)
@@ -171,7 +171,7 @@ class Flood:
         facts = self.observer.flow.sessions["app-a"]
         handle = handle_of(facts)
         assert handle is not None
-        await self.observer.tell_end("app-a", handle, Exit(0))
+        await self.observer.record_end("app-a", handle, Exit(0))
 
 
 async def test_many_lines_are_read_in_portions_with_pauses(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,7 +215,7 @@ async def test_a_flood_is_read_to_the_end_though_its_agent_was_stopped_meanwhile
             await flood.observer.catch_up("app-a")
         monkeypatch.setattr(observing, "LONGEST_REST", 0.0)
         facts.live = False  # type: ignore[misc]
-        flood.observer._look_at(facts)
+        flood.observer._update_watch(facts)
         async with asyncio.timeout(30):
             while len(flood.turns) < 3:
                 await asyncio.sleep(0)
@@ -311,7 +311,7 @@ async def test_continuous_moves_of_a_branch_are_recorded_once_with_the_last_head
             await branch.settle()
         assert branch.recorded_heads == [first], "further moves are not recorded at once"
         branch.facts.live = False  # type: ignore[misc]
-        branch.observer._look_at(branch.facts)
+        branch.observer._update_watch(branch.facts)
         await branch.wait_until_recorded(last)
         assert branch.recorded_heads == [first, last]
     finally:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from agent_orchestrator.changes.checks.outcome import Outcome
 
-LOOKED_AT = 4 << 20
+MAX_READ_BYTES = 4 << 20
 """Number of bytes at the end of the output that are read."""
 
 

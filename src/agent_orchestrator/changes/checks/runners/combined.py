@@ -11,7 +11,7 @@ from agent_orchestrator.changes.checks import summary
 from agent_orchestrator.changes.checks.outcome import Outcome, TestCounts
 from agent_orchestrator.changes.checks.runners.common import FAILED, PASSED, SKIPPED, UNLOADED, Reading, Test
 from agent_orchestrator.changes.checks.runners.compiled import read_cargo, read_go
-from agent_orchestrator.changes.checks.runners.errors import read_errors, whole
+from agent_orchestrator.changes.checks.runners.errors import read_errors, whole_output_failure
 from agent_orchestrator.changes.checks.runners.jest import read_jest, read_vitest
 from agent_orchestrator.changes.checks.runners.node import read_ava, read_mocha, read_node
 from agent_orchestrator.changes.checks.runners.other import read_automake, read_ctest, read_meson, read_prove
@@ -68,14 +68,14 @@ def read(output: str, reports: Sequence[Path], *, exit_code: int | None, top: Pa
         lines, [(reading.begin, reading.end) for reading in readings if reading.end] if failures else []
     )
     if not failures:
-        name, message = whole(lines, exit_code)
+        name, message = whole_output_failure(lines, exit_code)
         failures = {name: message}
     return _outcome(readings, states, failures, set())
 
 
 def read_lines(output: str, top: Path | None = None) -> list[str]:
     """Return the output as plain lines, with paths relative to the repository."""
-    text = summary.plain(output)
+    text = summary.strip_escapes(output)
     for folder in sorted({str(top), str(top.resolve())}, key=len, reverse=True) if top else ():
         text = text.replace(f"file://{folder}/", "").replace(f"{folder}/", "").replace(folder, ".")
     return summary.by_package([line[:_LONGEST_LINE].rstrip() for line in text.split("\n")])

@@ -7,11 +7,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from agent_orchestrator.changes.checks.outcome import WHOLE
+from agent_orchestrator.changes.checks.outcome import WHOLE_OUTPUT
 from agent_orchestrator.changes.checks.runners.common import indent, one_line, stable_name, stable_text
-from agent_orchestrator.changes.checks.summary import telling_lines
+from agent_orchestrator.changes.checks.summary import problem_lines
 
-MOST = 2000
+MAX_ERRORS = 2000
 """Maximum number of errors of one run that are named."""
 _ERROR_WORDS = (
     "fatal error|error|erreur fatale|erreur|schwerwiegender Fehler|Fehler|errore irreversibile|errore|erro|błąd|ошибка|エラー|错误"
@@ -60,7 +60,7 @@ def read_errors(lines: Sequence[str], of_tests: Sequence[tuple[int, int]] = ()) 
         numbered = name if occurrences[name] == 1 else f"{name} ({occurrences[name]})"
         line = lines[number].strip()
         errors[numbered] = one_line(line if file in line else f"{file}: {line}")
-        if len(errors) >= MOST:
+        if len(errors) >= MAX_ERRORS:
             break
     return errors
 
@@ -127,15 +127,15 @@ def _error_without_place(lines: Sequence[str], number: int) -> tuple[str, str] |
     return ("coverage" if match["coverage"] else ""), _PERCENT.sub("…", line.strip())
 
 
-def whole(lines: Sequence[str], exit_code: int | None) -> tuple[str, str]:
+def whole_output_failure(lines: Sequence[str], exit_code: int | None) -> tuple[str, str]:
     """Return one failure for the whole output: a name with a digest of the output, and the most informative line."""
-    problem_lines = telling_lines(lines)
+    informative_lines = problem_lines(lines)
     text = "\n".join(
-        sorted({stable_text(line) for line in problem_lines or [line for line in lines if line.strip()][-40:]})
+        sorted({stable_text(line) for line in informative_lines or [line for line in lines if line.strip()][-40:]})
     )
     ending = "did not end" if exit_code is None else f"exit code {exit_code}"
     if not text:
-        return f"{WHOLE}, {ending}", ending
+        return f"{WHOLE_OUTPUT}, {ending}", ending
     digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()[:8]
-    shown_lines = problem_lines or [line for line in lines if line.strip()][-1:]
-    return f"{WHOLE}, {ending}, output {digest}", one_line(shown_lines[-1])
+    shown_lines = informative_lines or [line for line in lines if line.strip()][-1:]
+    return f"{WHOLE_OUTPUT}, {ending}, output {digest}", one_line(shown_lines[-1])

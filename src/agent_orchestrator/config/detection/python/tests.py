@@ -124,7 +124,7 @@ def _in_folder(repo: Repository, env: Environment, commands: tuple[Words, ...]) 
     """Return the commands as they are run from the top folder."""
     if not env.folder or env.folder in (".", "./"):
         return commands
-    if "{" in env.folder or not repo.listed(
+    if "{" in env.folder or not repo.list_folder(
         env.folder
     ):  # the folder is created by the tool only, so relative paths in it mean nothing here
         return tuple(_with_known_paths(repo, words) if words[:3] == PYTEST else words for words in commands)
@@ -158,7 +158,7 @@ def _exists(repo: Repository, path: str) -> bool:
     path = path.rstrip("/")
     if path.startswith("/") or ".." in path.split("/"):
         return False
-    return path in repo.tree or bool(repo.listed(path))
+    return path in repo.tree or bool(repo.list_folder(path))
 
 
 def test_files(repo: Repository) -> list[str]:
@@ -301,7 +301,7 @@ def imported_test_packages(repo: Repository, files: Sequence[str]) -> set[str]:
     packages: set[str] = set()
     own_modules = {
         name.split("/")[-1].removesuffix(".py")
-        for name in (*repo.names, *(f"src/{folder}" for folder in repo.listed("src")))
+        for name in (*repo.names, *(f"src/{folder}" for folder in repo.list_folder("src")))
     }
     conftests = [name for name in repo.tree if name.endswith("conftest.py")][:20]
     for name in [*files[:_READ_TESTS], *conftests]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.changes.checks.summary import plain
+from agent_orchestrator.changes.checks.summary import strip_escapes
 from agent_orchestrator.fleet.fixes.model import LONGEST_MESSAGE, Failure, Frame, Tool, shorten_middle, stable_id
 
 _DEPENDENCY_FOLDER = re.compile(r"(?:^|/)(?:site-packages|dist-packages|node_modules|\.venv|venv|\.tox|\.nox)(?:/|$)")
@@ -32,7 +32,7 @@ class ToolOutput:
     @property
     def lines(self) -> list[str]:
         """Everything that the tool printed, without terminal codes."""
-        return plain(f"{self.out}\n{self.err}").split("\n")
+        return strip_escapes(f"{self.out}\n{self.err}").split("\n")
 
     def path(self, name: str) -> str:
         """Return a file's path relative to the repository; a path outside of it stays absolute."""
@@ -99,7 +99,7 @@ def test_failure(
         message=said.inside(" ".join(message.split()))[:LONGEST_MESSAGE],
         file=file,
         line=line,
-        detail=shorten_middle(said.inside(plain(detail))),
+        detail=shorten_middle(said.inside(strip_escapes(detail))),
         rule=rule,
         test=True,
         frames=tuple(frames),

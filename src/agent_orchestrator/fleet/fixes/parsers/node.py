@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent_orchestrator.base.files.safe import read_regular_file
-from agent_orchestrator.changes.checks.summary import plain
+from agent_orchestrator.changes.checks.summary import strip_escapes
 from agent_orchestrator.fleet.fixes.model import Failure, Frame
 from agent_orchestrator.fleet.fixes.parsers.common import (
     ParseResult,
@@ -98,12 +98,12 @@ def jest(said: ToolOutput) -> ParseResult:
             state = _STATES.get(str(assertion.get("status")), "skipped")
             findings.tests[name] = state
             if state == "failed":
-                text = plain("\n".join(str(text) for text in assertion.get("failureMessages") or ()))
+                text = strip_escapes("\n".join(str(text) for text in assertion.get("failureMessages") or ()))
                 line = as_number((assertion.get("location") or {}).get("line"))
                 findings.failures.append(_suite_failure(said, name, file, text, line))
         if suite.get("status") == "failed" and not suite.get("assertionResults"):
             findings.hidden.append(file)
-            text = plain(str(suite.get("message") or "the file could not be run"))
+            text = strip_escapes(str(suite.get("message") or "the file could not be run"))
             findings.failures.append(_suite_failure(said, file, file, text, 0))
     if said.code and not findings.failures:
         findings.problem = _first_line(said)
@@ -149,6 +149,10 @@ def _read_report(output: ToolOutput) -> Mapping[str, Any] | None:
 
 def _first_line(output: ToolOutput) -> str:
     """Return the first line of the output that looks like an error, else the first line, else the exit code."""
-    lines = [line.strip() for line in (plain(output.err).split("\n") + plain(output.out).split("\n")) if line.strip()]
+    lines = [
+        line.strip()
+        for line in (strip_escapes(output.err).split("\n") + strip_escapes(output.out).split("\n"))
+        if line.strip()
+    ]
     error_lines = [line for line in lines if re.search(r"error|not found|cannot|fail", line, re.IGNORECASE)]
     return (error_lines or lines or [f"it ended with exit code {output.code}"])[0][:300]

@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 from agent_orchestrator.changes.checks.junit import read_cases
-from agent_orchestrator.changes.checks.outcome import WHOLE
+from agent_orchestrator.changes.checks.outcome import WHOLE_OUTPUT
 from agent_orchestrator.changes.checks.runners import read_outcome
 from agent_orchestrator.changes.checks.runners.combined import read_lines
 from agent_orchestrator.changes.checks.runners.errors import read_errors
-from agent_orchestrator.changes.checks.summary import relevant
+from agent_orchestrator.changes.checks.summary import relevant_output
 from agent_orchestrator.fleet.fixes.model import Failure, Frame, stable_id
 from agent_orchestrator.fleet.fixes.parsers import node, python
 from agent_orchestrator.fleet.fixes.parsers.common import ParseResult, ToolOutput, is_own, test_failure, tool_failure
@@ -81,17 +81,17 @@ def _parse_text(output: ToolOutput, findings: ParseResult) -> None:
     else:
         findings.executed = outcome.executed
     errors = read_errors(read_lines(text, top))
-    findings.hidden += outcome.unloaded
+    findings.hidden += outcome.not_loaded
     others: list[Failure] = []
     for name, message in outcome.failures.items() if output.code else ():
-        if name.startswith(WHOLE):
+        if name.startswith(WHOLE_OUTPUT):
             continue
         match = _FILE_OF_NAME.match(name)
         file = output.path(match["file"]) if match else ""
         if name in errors:
             others.append(Failure(output.tool.name, name, message, file, rule="error", detail=message))
             continue
-        if outcome.passed and name not in outcome.unloaded:
+        if outcome.passed and name not in outcome.not_loaded:
             findings.tests[name] = "failed"
         detail = _excerpt_of(output.lines, name) or message
         findings.failures.append(test_failure(output, name, file, message, detail, "", _frames(output, detail)))
@@ -143,6 +143,6 @@ def _errors_with_position(output: ToolOutput) -> list[Failure]:
 
 def as_a_whole(said: ToolOutput) -> Failure:
     """Return one failure that stands for the whole command."""
-    relevant_output = relevant("\n".join(said.lines))
+    excerpt = relevant_output("\n".join(said.lines))
     message = f"{said.tool.command} ends with exit code {said.code}"
-    return Failure(said.tool.name, stable_id("exit", said.tool.command), message, detail=relevant_output)
+    return Failure(said.tool.name, stable_id("exit", said.tool.command), message, detail=excerpt)

@@ -162,7 +162,7 @@ class Goose(Agent):
         system = [f"--system={context.system}"] if context.system else []
         argv = (program, "run", *session_options, *system, "--output-format=stream-json", "--instructions=-")
         self._last_text, self._pieces, self._model, self._conversation = "", [], context.model or "", name
-        self._earlier_sums = place.store.sums(existing) if existing else [0, 0, 0.0]
+        self._earlier_sums = place.store.usage_totals(existing) if existing else [0, 0, 0.0]
         return Turn(argv, _environment(context), stdin=self.escape_input(prompt))
 
     def read_turn(self, line: str) -> TurnLine:
@@ -218,7 +218,7 @@ class Goose(Agent):
 def _find_session(store: Store, session: str | None) -> tuple[str | None, list[float], int]:
     """Return a session's id if it exists, its usage so far, and the number of the store's last message."""
     existing = store.find(session) if session else None
-    return existing, store.sums(existing) if existing else [0, 0, 0.0], store.last_row()
+    return existing, store.usage_totals(existing) if existing else [0, 0, 0.0], store.last_row()
 
 
 def _environment(context: AgentContext) -> dict[str, str]:

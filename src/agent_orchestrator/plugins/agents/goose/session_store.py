@@ -98,7 +98,7 @@ class Store:
         rows = self.ask(query, session, session, session)
         return str(rows[0][0]) if rows else None
 
-    def sums(self, session: str) -> list[float]:
+    def usage_totals(self, session: str) -> list[float]:
         """Return a session's usage so far: input tokens, output tokens, dollars."""
         query = (
             "SELECT CAST(accumulated_input_tokens AS INTEGER), CAST(accumulated_output_tokens AS INTEGER), "

@@ -17,7 +17,7 @@ from typing import Any
 
 from agent_orchestrator.base.files.safe import UnsafePath, open_regular_file
 from agent_orchestrator.core.verdicts import VERDICTS, review_of
-from agent_orchestrator.errors import machine_short
+from agent_orchestrator.errors import resource_shortage
 from agent_orchestrator.protocols import Activity
 from agent_orchestrator.protocols.reports import (
     AckReport,
@@ -336,7 +336,7 @@ class SpoolReader:
             self._add_problem(str(error))
             return []
         except OSError as error:
-            if short := machine_short(error):
+            if short := resource_shortage(error):
                 raise short from None  # the file is to be read later
             return []
         lines = self._split(chunk)

@@ -175,7 +175,7 @@ class GitHubHost:
         errors = [error for error in body.get("errors") or [] if isinstance(error, Mapping)]
         data = body.get("data")
         cost = (data.get("rateLimit") or {}).get("cost") if isinstance(data, Mapping) else None
-        http.budget.spent("graphql", cost if isinstance(cost, int) else 1)
+        http.budget.record_cost("graphql", cost if isinstance(cost, int) else 1)
         if not isinstance(data, Mapping) or (errors and all(value is None for value in data.values())):
             raise self._graphql_error(http, answer, errors)
         return data, errors

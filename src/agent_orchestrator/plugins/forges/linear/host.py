@@ -32,7 +32,7 @@ class LinearBudget(Budget):
         self.requests -= 1
         cost = headers.get("x-complexity", "")
         if cost.isascii() and cost.isdigit():
-            self.spent("complexity", int(cost))
+            self.record_cost("complexity", int(cost))
 
     def refused(self, headers: Mapping[str, str], *, secondary: bool, resource: str = "core") -> float:
         """Record a rate-limit refusal of the resource of which nothing is left."""

@@ -104,7 +104,7 @@ class Budget:
                 total, remaining_points, until, now, previous.first, previous.ours + our_cost
             )
 
-    def spent(self, resource: str, cost: int) -> None:
+    def record_cost(self, resource: str, cost: int) -> None:
         """Record a cost that the rate-limit headers do not show as ours."""
         allowance = self._allowances.get(resource)
         if allowance is not None and allowance.remaining + allowance.first < allowance.limit:

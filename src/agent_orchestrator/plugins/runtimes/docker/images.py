@@ -89,7 +89,7 @@ class Images:
             self._present[name] = time.monotonic(), self._probed[image_id]
             return self._probed[image_id]
 
-    def forget(self) -> None:
+    def recheck(self) -> None:
         """Make the next `get` check again that the images are present."""
         self._present.clear()
 

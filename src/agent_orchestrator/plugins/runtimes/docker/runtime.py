@@ -188,7 +188,7 @@ class Docker(Process):
                     break
                 await asyncio.sleep(0.003)
             if not _started_file(launch).exists() and super()._exit(holder) is not None:
-                self._images.forget()
+                self._images.recheck()
                 log_lines = (await text_of_log(spec.log)).strip().splitlines() or ["it does not say why"]
                 raise Temporary(
                     f"{engine.name} could not run the container of session {spec.session}: {log_lines[-1].strip()}"

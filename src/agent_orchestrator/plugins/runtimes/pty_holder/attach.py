@@ -16,7 +16,9 @@ import tty
 
 DETACH = b"\x1d"
 # Switches off what the program may have switched on: alternate screen, mouse, bracketed paste, focus, application keys, colours.
-RESTORE = b"\x1b[?1049l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1004l\x1b[?1l\x1b>\x1b[?25h\x1b[0m"
+RESET_MODES = (
+    b"\x1b[?1049l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1004l\x1b[?1l\x1b>\x1b[?25h\x1b[0m"
+)
 
 
 # Strings for the terminal itself: they could write its clipboard, redefine keys, write files or change other windows.
@@ -28,7 +30,7 @@ _HARMLESS_STRING = re.compile(rb"(?:\x1b\]|\xc2\x9d)(?:[01248]|1[012]|104|11[012
 _MAX_STRING = 1 << 16
 
 
-class Screen:
+class OutputFilter:
     """Filters an agent's output: removes what must not reach a person's terminal. tmux does the same with its panes."""
 
     def __init__(self) -> None:
@@ -77,7 +79,7 @@ def main(path: str, name: str, watch: bool) -> int:
     except Detached:
         reason = "detached"
     finally:
-        os.write(1, RESTORE)
+        os.write(1, RESET_MODES)
         termios.tcsetattr(0, termios.TCSADRAIN, saved_attributes)
     os.write(1, f"\r\n[{name}: {reason}]\r\n".encode())
     return 0
@@ -105,7 +107,7 @@ def relay(holder: socket.socket, watch: bool) -> None:
     for number in (signal.SIGWINCH, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     send(holder, b"W" if watch else b"A", size())
-    screen = Screen()
+    screen = OutputFilter()
     while True:
         ready, _, _ = select.select([0, holder.fileno(), wakeup_read], [], [])
         if wakeup_read in ready:

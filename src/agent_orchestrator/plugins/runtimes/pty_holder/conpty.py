@@ -18,12 +18,12 @@ from socket import AF_INET, socket, socketpair
 from typing import Protocol, cast
 
 from .holder import LINGER, POLLIN, POLLOUT, Client, Holder
-from .spec import Spec, lines, write_whole
+from .spec import Spec, lines, write_atomically
 
 LOOPBACK = "127.0.0.1"
 _REPORT_NOT_FOUND = "import sys; sys.stderr.write(sys.argv[1] + ': not found\\n'); sys.exit(127)"
 # Seconds between two checks whether a program without output has ended.
-LOOK = 0.05
+POLL_INTERVAL = 0.05
 
 
 class Console(Protocol):
@@ -63,7 +63,7 @@ def console(columns: int, rows: int) -> Console:
     return cast("Console", PTY(columns, rows))
 
 
-class Sockets:
+class SocketPoll:
     """Replaces `select.poll` on systems without it, for sockets."""
 
     def __init__(self) -> None:
@@ -94,14 +94,14 @@ class ConsoleHolder(Holder):
     """The loop around one pseudo console."""
 
     def __init__(self, spec: Spec, shown: Console, listener: socket, log: int, token: bytes) -> None:
-        self.remember_nothing(spec, shown.pid, listener, log)
+        self.set_initial_state(spec, shown.pid, listener, log)
         self.console, self.token = shown, token
         self.known: set[Client] = set()
         self.output: deque[bytes] = deque()
         self.receiver, self.waker = socketpair()
         self.receiver.setblocking(False)
         self.wakeup = self.receiver.fileno()
-        self.poll = cast("select.poll", Sockets())
+        self.poll = cast("select.poll", SocketPoll())
         for end in (self.wakeup, listener.fileno()):
             self.poll.register(end, POLLIN)
         self.reader = threading.Thread(target=self.read, daemon=True)
@@ -120,7 +120,7 @@ class ConsoleHolder(Holder):
             elif not self.console.isalive():
                 break
             else:
-                time.sleep(LOOK)
+                time.sleep(POLL_INTERVAL)
         self.waker.send(b"e")
 
     def wake(self) -> None:
@@ -203,7 +203,7 @@ def main(told: str) -> None:
     """Become the holder, unless there is or was one for this generation."""
     spec = Spec(told)
     lock = os.open(spec.file("holder") + ".lock", os.O_RDWR | os.O_CREAT, 0o600)
-    if not take(lock) or lines(spec.file("holder") + ".json"):
+    if not try_lock(lock) or lines(spec.file("holder") + ".json"):
         return
     listener = socket(AF_INET)
     listener.bind((LOOPBACK, 0))
@@ -213,20 +213,20 @@ def main(told: str) -> None:
     log = os.open(spec.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
     pseudo_console = console(spec.columns, spec.rows)
     spawn(spec, pseudo_console)
-    write_whole(spec.socket, f"{listener.getsockname()[1]} {token}\n")
+    write_atomically(spec.socket, f"{listener.getsockname()[1]} {token}\n")
     names = ("holder", "holderStarted", "agent", "agentStarted")
     values = (str(os.getpid()), "", str(pseudo_console.pid), "")
     text = ", ".join(f'"{name}": "{value}"' for name, value in zip(names, values, strict=True))
-    write_whole(spec.file("holder") + ".json", "{" + text + "}\n")
+    write_atomically(spec.file("holder") + ".json", "{" + text + "}\n")
     ConsoleHolder(spec, pseudo_console, listener, log, token.encode()).run()
 
 
-def take(lock: int) -> bool:
+def try_lock(lock: int) -> bool:
     """Return whether the lock could be acquired; another holder may have it. It is kept until the process ends."""
     if sys.platform != "win32":
-        from .holder import take as take_there
+        from .holder import try_lock as lock_file
 
-        return take_there(lock)
+        return lock_file(lock)
     import msvcrt
 
     try:

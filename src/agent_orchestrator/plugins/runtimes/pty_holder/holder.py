@@ -9,8 +9,8 @@ import select
 import sys
 import time
 
-from .lease import end_family
-from .spec import Spec, append, lines, start, uint16, unlink, write_whole
+from .lease import kill_descendants
+from .spec import Spec, append, lines, start_agent, uint16, unlink, write_atomically
 from .terminal import ANSWERS, Modes, Scrollback, without_answers
 
 if sys.platform != "win32":
@@ -21,7 +21,7 @@ POLLIN, POLLOUT = getattr(select, "POLLIN", 1), getattr(select, "POLLOUT", 4)
 
 BACKLOG = 1048576
 # Seconds that keystrokes without Enter hold a message back.
-TYPING_COUNTS = 30.0
+TYPING_HOLD_SECONDS = 30.0
 # Seconds between a message and its Enter: programs with bracketed paste drop an Enter that comes at once.
 ENTER_AFTER = 0.05
 ENTER_AFTER_PASTE = 0.6
@@ -71,7 +71,7 @@ class Holder:
     poll: select.poll
 
     def __init__(self, spec: Spec, ends: tuple[int, int], agent: int, listener: _socket.socket, log: int) -> None:
-        self.remember_nothing(spec, agent, listener, log)
+        self.set_initial_state(spec, agent, listener, log)
         # The program's end is kept open here: otherwise the terminal would count as hung up whenever no process has it open.
         self.master, self.slave = ends
         self.wakeup, wakeup_write = os.pipe()
@@ -86,7 +86,7 @@ class Holder:
         if spec.lease is not None and spec.lease.timer is not None:
             self.poll.register(spec.lease.timer, POLLIN)
 
-    def remember_nothing(self, spec: Spec, agent: int, listener: _socket.socket, log: int) -> None:
+    def set_initial_state(self, spec: Spec, agent: int, listener: _socket.socket, log: int) -> None:
         """Set the initial state."""
         self.spec, self.agent, self.listener, self.log = spec, agent, listener, log
         self.clients: dict[int, Client] = {}
@@ -112,7 +112,7 @@ class Holder:
 
     def run(self) -> None:
         """Run until the agent has ended and all attachments have received its last output."""
-        self.reap()
+        self.reap_children()
         while not self.finished():
             for end, event in self.poll.poll(self.timeout()):
                 if end == self.wakeup:
@@ -129,7 +129,7 @@ class Holder:
     def wake(self) -> None:
         """Handle an arrived signal."""
         _read(self.wakeup)
-        self.reap()
+        self.reap_children()
 
     def timeout(self) -> float | None:
         """Return the milliseconds until something is due, or None if nothing is."""
@@ -147,7 +147,7 @@ class Holder:
 
     # -- the agent
 
-    def reap(self) -> None:
+    def reap_children(self) -> None:
         """Record the agent's end, after all its output; other ended children are orphans of the agent and only reaped."""
         pid, status = _next_ended()
         while pid and pid != self.agent:
@@ -164,7 +164,7 @@ class Holder:
         exit_code, killed_by = (code, "null") if code >= 0 else ("null", -code)
         reason_field = f', "reason": "{self.reason}"' if self.reason else ""
         try:
-            write_whole(
+            write_atomically(
                 self.spec.file("exit") + ".json", f'{{"code": {exit_code}, "signal": {killed_by}{reason_field}}}\n'
             )
         except OSError:
@@ -182,10 +182,10 @@ class Holder:
         if not self.reason:
             self.keep(LEASE_OVER)
         self.reason = "lease"
-        end_family(self.agent)
-        self.reap()
+        kill_descendants(self.agent)
+        self.reap_children()
         # Killed but not gone: it hangs in the kernel, and ends as soon as it leaves that.
-        self.spec.lease.look_again()
+        self.spec.lease.recheck_soon()
 
     def read_the_rest(self) -> None:
         """Read the last output, without waiting for a child that still has the terminal open."""
@@ -354,7 +354,7 @@ class Holder:
             return [b"ended"]
         if self.enter_at is not None or self.enter_pause is not None or self.pending:
             return [b"due"]
-        if self.typed_at is not None and time.monotonic() - self.typed_at < TYPING_COUNTS:
+        if self.typed_at is not None and time.monotonic() - self.typed_at < TYPING_HOLD_SECONDS:
             return [b"held", b"somebody is typing"]
         paste = b"2004" in self.modes.on
         text = text.replace(b"\n", b"\r")
@@ -424,7 +424,7 @@ def main(told: str) -> None:
     """Become the holder, unless there is or was one for this generation."""
     spec = Spec(told)
     lock = os.open(spec.file("holder") + ".lock", os.O_RDWR | os.O_CREAT, 0o600)
-    if not take(lock) or lines(spec.file("holder") + ".json"):
+    if not try_lock(lock) or lines(spec.file("holder") + ".json"):
         return
     if spec.lease is not None and spec.lease.is_over():
         raise SystemExit("its lease is over")
@@ -439,11 +439,11 @@ def main(told: str) -> None:
     fcntl.ioctl(slave, termios.TIOCSWINSZ, uint16(spec.rows) + uint16(spec.columns) + b"\0\0\0\0")
     if spec.lease is not None:
         spec.lease.watch()
-    agent = start(spec, slave)
+    agent = start_agent(spec, slave)
     Holder(spec, (master, slave), agent, listener, log).run()
 
 
-def take(lock: int) -> bool:
+def try_lock(lock: int) -> bool:
     """Return whether the lock could be acquired; it is kept until the process ends.
 
     It is retried for a moment, because a process that only checks the lock holds it briefly.

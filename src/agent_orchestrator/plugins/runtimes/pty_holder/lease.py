@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 # Seconds after which a process that hangs in the kernel is checked again.
-AGAIN = 1
+RECHECK_SECONDS = 1
 # Seconds that killed processes get to end.
-PATIENCE = 2.0
+KILL_TIMEOUT = 2.0
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", 0))
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _TFD_FLAGS, _TFD_TIMER_ABSTIME = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0), 1
@@ -41,9 +41,9 @@ class Lease:
         """Return the seconds until the file is to be read again."""
         return (self.deadline - _now()) / 1e9
 
-    def look_again(self) -> None:
+    def recheck_soon(self) -> None:
         """Schedule another reading of the file after `AGAIN` seconds."""
-        self._set(_now() + AGAIN * 1000000000)
+        self._set(_now() + RECHECK_SECONDS * 1000000000)
 
     def watch(self) -> None:
         """Set the timer that wakes the holder at the deadline, and become the parent of orphaned descendants of the agent."""
@@ -70,9 +70,9 @@ class Lease:
             self._libc.timerfd_settime(self.timer, _TFD_TIMER_ABSTIME, timer_value, None)
 
 
-def end_family(agent: int) -> None:
+def kill_descendants(agent: int) -> None:
     """Kill the agent and all its descendants. All are stopped first: a stopped process starts nothing new meanwhile."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + KILL_TIMEOUT
     while new_members := _live_family(agent):
         members = set[int]()
         while new_members:

@@ -48,7 +48,7 @@ class Spec:
         return f"{self.private}/{name}.{self.generation}"
 
 
-def start(spec: Spec, slave: int) -> int:
+def start_agent(spec: Spec, slave: int) -> int:
     """Fork the agent, write the holder's file, then let the agent's program start; return its pid."""
     (child_waits, go), (parent_waits, ready) = os.pipe(), os.pipe()
     agent = os.fork()
@@ -68,7 +68,7 @@ def start(spec: Spec, slave: int) -> int:
     names = ("holder", "holderStarted", "agent", "agentStarted")
     values = (os.getpid(), _start_time(os.getpid()), agent, _start_time(agent))
     text = ", ".join(f'"{name}": "{value}"' for name, value in zip(names, values, strict=True))
-    write_whole(spec.file("holder") + ".json", "{" + text + "}\n")
+    write_atomically(spec.file("holder") + ".json", "{" + text + "}\n")
     os.write(go, b"1")
     for end in (go, child_waits, parent_waits):
         os.close(end)
@@ -137,7 +137,7 @@ def append(path: str, text: str) -> None:
         pass
 
 
-def write_whole(path: str, text: str) -> None:
+def write_atomically(path: str, text: str) -> None:
     """Write a file atomically."""
     with open(path + ".new", "w") as file:
         file.write(text)

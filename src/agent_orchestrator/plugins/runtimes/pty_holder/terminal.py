@@ -12,7 +12,7 @@ ANSWERS = (
     (b"\x1b[c", b"\x1b[?62;22c"),
     (b"\x1b[0c", b"\x1b[?62;22c"),
 )
-OTHER_QUESTIONS = (
+OTHER_QUERIES = (
     b"\x1b[?6n",
     b"\x1b[>c",
     b"\x1b[>0c",
@@ -77,7 +77,7 @@ class Scrollback:
     def replay(self) -> bytes:
         """Return the bytes that bring a fresh terminal to the current state, without terminal queries."""
         output = self._modes_before.sequence() + bytes(self._kept)
-        for question in (*(question for question, _ in ANSWERS), *OTHER_QUESTIONS):
+        for question in (*(question for question, _ in ANSWERS), *OTHER_QUERIES):
             output = output.replace(question, b"")
         return output
 
