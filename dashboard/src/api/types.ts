@@ -192,7 +192,7 @@ export interface BoardSession {
   stack: string | null;
   held: number;
   why: string | null;
-  collides: Collides[];
+  collides: PredictedConflict[];
   notes: string[];
   lastOutput: string | null;
   says: string | null;
@@ -265,13 +265,6 @@ export interface Check {
   url: string | null;
 }
 
-/** Another session that this one will conflict with. */
-export interface Collides {
-  session: string;
-  kind: "text" | "overlap";
-  files: string[];
-}
-
 /** A configuration to be checked: the file's path, or its text as if it stood at that path. */
 export interface ConfigText {
   path?: string | null;
@@ -299,7 +292,7 @@ export interface Diff {
   uncommitted: string[];
 }
 
-/** How far a coordinating agent was told what happens. */
+/** How far a coordinating agent was informed of what happened. */
 export interface DigestState {
   lastAt: string | null;
   pending: boolean;
@@ -642,7 +635,7 @@ export interface Me {
   version: string;
 }
 
-/** A person's word that a change may land. */
+/** A person's request to merge a change. */
 export interface MergeRequest {
   strategy?: "squash" | "merge" | "rebase" | null;
   /** Land it although its checks fail; this is recorded. */
@@ -796,7 +789,7 @@ export interface NewProject {
   init?: boolean;
 }
 
-/** A judgement on a change. */
+/** A review of a change. */
 export interface NewReview {
   /** Whose words these are; absent: the caller's. */
   author?: string | null;
@@ -877,7 +870,7 @@ export interface Nodes {
   nodes: Node[];
 }
 
-/** Something that a person was told. */
+/** A notification of a person. */
 export interface Notification {
   id: number;
   session: string | null;
@@ -889,7 +882,7 @@ export interface Notification {
   at: string;
 }
 
-/** What people were told, newest first. */
+/** The notifications of people, newest first. */
 export interface Notifications {
   notifications: Notification[];
 }
@@ -919,7 +912,7 @@ export interface OverviewProject {
   needsYou: number;
 }
 
-/** Two sessions that will collide; `a` is the elder. */
+/** Two sessions that will conflict; `a` is the elder. */
 export interface Pair {
   a: string;
   b: string;
@@ -927,7 +920,7 @@ export interface Pair {
   kind: "text" | "overlap";
 }
 
-/** Which sessions will collide, and on what. */
+/** Which sessions will conflict, and in which files. */
 export interface Pairs {
   pairs: Pair[];
 }
@@ -1023,6 +1016,13 @@ export interface Plugins {
   plugins: Plugin[];
 }
 
+/** Another session that this one will conflict with. */
+export interface PredictedConflict {
+  session: string;
+  kind: "text" | "overlap";
+  files: string[];
+}
+
 /** What went wrong, and what to do (RFC 9457). */
 export interface Problem {
   type: string;
@@ -1060,7 +1060,7 @@ export interface Projects {
   here: string | null;
 }
 
-/** What an agent is told. */
+/** The system prompt and the task of an agent. */
 export interface Prompt {
   system: string;
   prompt: string;
@@ -1097,7 +1097,7 @@ export interface ProofRunning {
   of: number;
 }
 
-/** What was detected for a project: commands that do not run before somebody confirms them. */
+/** What was detected for a project: commands that do not run before a person confirms them. */
 export interface Proposal {
   keys: string[];
   commands: string[];
@@ -1105,7 +1105,7 @@ export interface Proposal {
   digest: string;
 }
 
-/** What a check came to on the base branch. */
+/** A check's result on the base branch. */
 export interface ProvenCheck {
   name: string;
   command: string;
@@ -1197,12 +1197,12 @@ export interface Questions {
   questions: Question[];
 }
 
-/** What is to land, in order. */
+/** The merge queue in order. */
 export interface Queue {
   entries: QueueEntry[];
 }
 
-/** A change that is to land. */
+/** A change in the merge queue. */
 export interface QueueEntry {
   session: string;
   position: number;
@@ -1260,7 +1260,7 @@ export interface Resolved {
   all?: boolean;
 }
 
-/** Somebody's judgement. */
+/** A review by a person or an agent. */
 export interface Review {
   id: string;
   verdict: "approved" | "changes_requested" | "commented";
@@ -1274,7 +1274,7 @@ export interface Review {
   at: string;
 }
 
-/** An agent that is to judge a change. */
+/** An agent that is to review a change. */
 export interface ReviewRequest {
   /** A profile, else an agent; absent: the project's own. */
   agent?: string | null;
@@ -1453,11 +1453,6 @@ export interface Stopped {
   undo: string;
 }
 
-/** A webhook was taken; false: it had been before. */
-export interface Taken {
-  taken: boolean;
-}
-
 /** Something that is wanted, and the sessions that attempt it. */
 export interface Task {
   id: string;
@@ -1600,7 +1595,7 @@ export interface Trusted {
   digest?: string | null;
 }
 
-/** The change that takes a landing back; it lands like any other. */
+/** The change that reverts a merged one; it is merged like any other. */
 export interface Undone {
   session: string;
   branch: string;
@@ -1608,13 +1603,13 @@ export interface Undone {
   change: Session;
 }
 
-/** A project whose tracker could not be read: what is told of its issues may be old. */
+/** A project whose tracker could not be read: its issues may be out of date. */
 export interface Unread {
   project: string;
   why: string;
 }
 
-/** A forge or tracker that cannot be read, since when and why: what is told of its pull requests and issues may be old. */
+/** A forge or tracker that cannot be read, since when and why: its pull requests and issues may be out of date. */
 export interface UnreadPlace {
   project: string;
   name: string;
@@ -1701,6 +1696,11 @@ export interface Value {
   key: string;
   value: unknown;
   file: string | null;
+}
+
+/** Whether a webhook was new; false if it had been received before. */
+export interface WebhookReceipt {
+  taken: boolean;
 }
 
 /** The facts, evidence and rules behind a status. */

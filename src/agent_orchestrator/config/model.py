@@ -499,5 +499,5 @@ DAEMON_KEYS = ("port", "host", "tls", "database", "cluster", "power")
 
 
 def keys_of(model: type[BaseModel]) -> frozenset[str]:
-    """A model's keys, as a file spells them."""
+    """Return a model's keys as they are spelled in a file."""
     return frozenset(field.alias or name for name, field in model.model_fields.items())

@@ -71,8 +71,8 @@ def create_app(
 ) -> App:
     """Return the application on these services.
 
-    `trusted`: for the Unix socket, where whoever can connect may do everything, and the caller's folder is used.
-    `hosts`: names and addresses it is bound to or reached by, besides this machine's loopback.
-    `url`: the address shown to people; without it, the one a request was sent to.
+    `trusted`: for the Unix socket, where every client that can connect may do everything, and the caller's folder is
+    used. `hosts`: names and addresses it is bound to or reached by, besides this machine's loopback. `url`: the address
+    shown to people; without it, the one a request was sent to.
     """
     return App(services, trusted=trusted, hosts=hosts, url=url, body_limit=body_limit)

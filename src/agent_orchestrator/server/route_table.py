@@ -67,7 +67,7 @@ class Routes(FastAPI):
     """FastAPI whose routes are loaded when they are requested."""
 
     def openapi(self) -> dict[str, Any]:
-        """The OpenAPI document."""
+        """Return the OpenAPI document."""
         if self.openapi_schema is None:
             for file in PARTS:
                 load(file)

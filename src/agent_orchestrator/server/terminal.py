@@ -56,18 +56,18 @@ reports is typed and reaches the agent.
 
 
 @contextlib.contextmanager
-def count_terminal(taken: Counter[str], caller: str) -> Iterator[None]:
+def count_terminal(open_terminals: Counter[str], caller: str) -> Iterator[None]:
     """Count a terminal of a caller while it is open; raise Temporary if the caller has too many."""
-    if taken[caller] >= MAX_TERMINALS:
+    if open_terminals[caller] >= MAX_TERMINALS:
         raise Temporary(
             f"you have {MAX_TERMINALS} terminals open, and may have no more at once", "close one, and try again"
         )
-    taken[caller] += 1
+    open_terminals[caller] += 1
     try:
         yield
     finally:
-        taken[caller] -= 1
-        taken += Counter()  # removes callers without terminals
+        open_terminals[caller] -= 1
+        open_terminals += Counter()  # removes callers without terminals
 
 
 async def serve_terminal(
@@ -150,18 +150,18 @@ class _Window:
         self._room = asyncio.Event()
         self._room.set()
 
-    def sent(self, count: int) -> None:
+    def count_sent(self, count: int) -> None:
         """Record that bytes were sent."""
         self._unacknowledged += count
         self._update()
 
-    def shown(self, count: int) -> None:
+    def acknowledge(self, count: int) -> None:
         """Record that the client has shown bytes."""
         self._is_acknowledging = True
         self._unacknowledged = max(0, self._unacknowledged - count)
         self._update()
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Wait until more bytes may be sent."""
         await self._room.wait()
 
@@ -178,7 +178,7 @@ async def _send_output(websocket: WebSocket, master: int, window: _Window) -> No
     loop = asyncio.get_running_loop()
     secrets, open_ = REDACTOR.stream(), True
     while open_:
-        await window.room()
+        await window.wait_for_room()
         try:
             async with asyncio.timeout(_HOLD_SECONDS if secrets.holds else None):
                 await _wait_until_ready(master, loop.add_reader, loop.remove_reader)
@@ -194,7 +194,7 @@ async def _send_output(websocket: WebSocket, master: int, window: _Window) -> No
         if websocket.application_state is WebSocketState.DISCONNECTED:  # `_receive_input` has just closed it
             return
         if output:
-            window.sent(len(output))
+            window.count_sent(len(output))
             await websocket.send_bytes(output)
 
 
@@ -236,7 +236,7 @@ async def _receive_input(
         if (size := _size_in(frame)) is not None:
             _resize(master, *size)
         elif (count := _ack_in(frame)) is not None:
-            window.shown(count)
+            window.acknowledge(count)
         else:
             await _refuse(websocket, 'a text frame must be {"resize": [columns, rows]} or {"ack": bytes}')
             return
@@ -306,7 +306,7 @@ def _resize(master: int, columns: int, rows: int) -> None:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Wait for the command, which the closed PTY has told to exit; kill it after a grace period."""
+    """Wait for the command, which exits because its PTY is closed; kill it after a grace period."""
     try:
         async with asyncio.timeout(_END_GRACE):
             await process.wait()

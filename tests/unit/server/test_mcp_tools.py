@@ -21,10 +21,10 @@ from agent_orchestrator.server.mcp import protocol, worker_tools
 from agent_orchestrator.server.mcp.endpoint import _fault
 from agent_orchestrator.server.mcp.fleet_tools import _of_file
 from agent_orchestrator.server.mcp.resources import RESOURCE_KINDS
-from agent_orchestrator.server.mcp.tools import LONGEST, Tool, text_page
+from agent_orchestrator.server.mcp.tools import MAX_TEXT_LENGTH, Tool, text_page
 from agent_orchestrator.server.mcp.worker_tools import Files, NamedFiles, common_files, who_touches
 
-TOOLS = list(Tool.known.values())
+TOOLS = list(Tool.registry.values())
 
 
 def parts(schema: Any) -> Iterator[dict[str, Any]]:
@@ -57,7 +57,7 @@ def test_a_tool_says_what_it_is_and_bounds_what_it_takes(tool: Tool) -> None:
 
 
 def test_hints_are_true() -> None:
-    hints = {tool.name: protocol._described(tool).annotations for tool in TOOLS}
+    hints = {tool.name: protocol._listed_tool(tool).annotations for tool in TOOLS}
     assert {name for name, hint in hints.items() if hint and hint.destructive_hint} == {"stop_session"}
     reading = {name for name, hint in hints.items() if hint and hint.read_only_hint}
     assert reading >= {"list_sessions", "get_diff", "my_session", "who_touches", "get_plan"}
@@ -74,11 +74,11 @@ def test_what_a_coordinator_may_only_by_leave() -> None:
 
 
 def test_a_text_comes_in_pages() -> None:
-    text = "x" * (LONGEST + 5)
+    text = "x" * (MAX_TEXT_LENGTH + 5)
     first = text_page(text)
-    assert first["next"] == LONGEST
+    assert first["next"] == MAX_TEXT_LENGTH
     assert first["text"] + text_page(text, first["next"])["text"] == text
-    assert text_page(text, LONGEST)["next"] is None
+    assert text_page(text, MAX_TEXT_LENGTH)["next"] is None
     assert text_page(text, 10**9) == {"text": "", "next": None}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agent_orchestrator.server.route_table import routes_only
 from agent_orchestrator.server.schema import models
-from agent_orchestrator.server.schema.models.answer import Shown
+from agent_orchestrator.server.schema.models.answer import Answer
 from agent_orchestrator.server.schema.models.events import Event
 from agent_orchestrator.server.schema.models.pull_requests import PullRequest
 from agent_orchestrator.server.schema.models.sessions import Progress, Session, SessionStatus
@@ -22,7 +22,7 @@ PR = "number url state head checks review mergeable"
 STATUS = "state status activity currentTask lastActivity branch workspacePath agent progress"
 
 
-def keys(model: type[Shown]) -> list[str]:
+def keys(model: type[Answer]) -> list[str]:
     return list(model.model_json_schema(by_alias=True)["properties"])
 
 

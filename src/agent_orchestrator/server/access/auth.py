@@ -33,7 +33,7 @@ WEBSOCKET = "WebSocket"
 _FOR_ALL = ("/api/logout", "/mcp")
 """Paths open to every known caller; their routes check what each may do there."""
 _PRIVATE_OF_SESSION = ("/environment", "/attach", "/window", "/terminal", "/events", "/timeline", "/review")
-"""What an agent may not read of its own session: secrets, what is typed, and unfiltered texts of others."""
+"""What an agent may not read of its session: secrets, the terminal's input, and unfiltered texts of others."""
 _TOKEN_REMEDY = "make a token with `ao token new NAME` and send it as `Authorization: Bearer TOKEN`"
 
 
@@ -229,7 +229,7 @@ def require_role(identity: Identity, role: str) -> None:
 
 _REVIEW_PATH = r"/api/sessions/[^/]+/review"
 _TAKEOVER_PATH = re.compile(r"/api/sessions/[^/]+/(environment|attach)")
-"""Requests by which an agent could act as somebody else: a person's shell, another agent's keyboard."""
+"""Requests by which an agent could act as another caller: a person's shell, another agent's keyboard."""
 _TELLING = re.compile(r"/api/(events|live|notifications|questions|sessions/[^/]+/(events|timeline))")
 """Requests that return texts of others unfiltered, including those that wait for a person's approval."""
 _COORDINATOR_ACTIONS = (

@@ -72,7 +72,7 @@ class Caller:
             return f"session {self.identity.session}"
         return self.identity.name or "person"
 
-    def said(self, text: str) -> str:
+    def tracker_text(self, text: str) -> str:
         """Return a text for a tracker: in an agent's text, forge commands are disabled, because they would run with the user's rights."""
         return text if self.session is None else without_commands(text)
 
@@ -159,21 +159,21 @@ class Caller:
     async def _refuse_untrusted_issue(self, project: str, name: str) -> None:
         """Raise Denied if an issue has texts that need a person's approval before an agent may get them."""
         known_issue = await self.services.sessions.read_issue(project, name)
-        if known_issue is not None and (reason := self.withheld(known_issue)):
+        if known_issue is not None and (reason := self.approval_reason_for(known_issue)):
             raise Denied(
                 f"issue {known_issue.name} holds {reason}", f"ask a person to start it: ao new {known_issue.name}"
             )
 
-    def withheld(self, issue: Issue) -> str:
+    def approval_reason_for(self, issue: Issue) -> str:
         """Return why an issue's texts may not be shown to the caller yet, or "" if they may or the caller is a person."""
         if not self.identity.is_agent:
             return ""
         trusted = self.services.projects.trusted_authors(issue.project)
         return approval_reason([issue], trusted)
 
-    def shown(self, issue: Issue, row: dict[str, Any]) -> dict[str, Any]:
+    def visible_row(self, issue: Issue, row: dict[str, Any]) -> dict[str, Any]:
         """Return an issue's row as the caller may see it: for agents, texts that strangers chose are replaced."""
-        reason = self.withheld(issue)
+        reason = self.approval_reason_for(issue)
         if not reason:
             return row
         replacements: dict[str, Any] = {

@@ -31,9 +31,9 @@ def peer_of(scope: Mapping[str, Any]) -> str:
 class Refusals:
     """Records refusals, limited so that they do not fill the disk."""
 
-    def __init__(self, tell: Callable[[e.Body], None], clock: Callable[[], float] = time.monotonic) -> None:
-        """`tell` records an event in the audit log."""
-        self._record = tell
+    def __init__(self, record: Callable[[e.Body], None], clock: Callable[[], float] = time.monotonic) -> None:
+        """Create the recorder; `record` adds an event to the audit log."""
+        self._record = record
         self._recent = RateLimiter(MAX_LINES_PER_MINUTE, 60.0, clock)
         self._entries = RateLimiter(MAX_ENTRIES_PER_MINUTE, 60.0, clock)
         self._skipped = 0

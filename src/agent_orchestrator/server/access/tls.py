@@ -35,17 +35,17 @@ class Certificate:
     """SHA-256 of the daemon's own certificate, for people to compare."""
 
 
-async def certificate(wanted: TlsSettings, address: str, folder: Path, host: Host) -> Certificate | None:
+async def certificate(settings: TlsSettings, address: str, folder: Path, host: Host) -> Certificate | None:
     """Return the certificate to serve with, or None for plain HTTP. Raise UsageError if other machines reach the address without TLS or
     `insecure`.
     """
-    if bool(wanted.cert) != bool(wanted.key):
+    if bool(settings.cert) != bool(settings.key):
         raise UsageError("a certificate and its key go together", "give both --tls-cert FILE and --tls-key FILE")
-    if wanted.cert and wanted.key:
-        return _checked_certificate(Certificate(_absolute(wanted.cert), _absolute(wanted.key)))
-    if wanted.own:
+    if settings.cert and settings.key:
+        return _checked_certificate(Certificate(_absolute(settings.cert), _absolute(settings.key)))
+    if settings.own:
         return await _own_certificate(address, folder, host)
-    if not (wanted.insecure or is_loopback(address)):
+    if not (settings.insecure or is_loopback(address)):
         raise UsageError(
             f"other machines reach {address}, and anybody on the way could read along",
             "add --tls, or --tls-cert FILE with --tls-key FILE, or --insecure",

@@ -47,14 +47,14 @@ class NewMessage(SessionQuery):
     interrupt: bool = Field(False, description="Stop its turn first.")
 
 
-class Stopping(SessionQuery):
+class StopArguments(SessionQuery):
     """A session to be stopped."""
 
     keep: bool = Field(False, description="Leave its workspace where it is.")
 
 
-class Landing(SessionQuery):
-    """A change to land."""
+class MergeArguments(SessionQuery):
+    """A change to merge."""
 
     strategy: Literal["squash", "merge", "rebase"] | None = None
 
@@ -67,15 +67,15 @@ class Remark(Arguments):
     body: str = Field(min_length=1, max_length=10_000)
 
 
-class Judgement(SessionQuery):
-    """A judgement on a change."""
+class ReviewArguments(SessionQuery):
+    """A review of a change."""
 
     verdict: Literal["approve", "request-changes", "comment"]
     body: str = Field("", max_length=20_000)
     comments: list[Remark] = Field([], max_length=100)
 
 
-class Answer(SessionQuery):
+class AnswerArguments(SessionQuery):
     """An answer to what a session asks."""
 
     text: str | None = Field(None, max_length=20_000, description="The answer to a question.")
@@ -97,14 +97,14 @@ class NewIssue(Arguments):
     project: ProjectName = None
 
 
-class Sent(ToolAnswer):
+class SentMessage(ToolAnswer):
     """What became of a message."""
 
     message_id: str | None
     state: str
 
 
-class Stopped(ToolAnswer):
+class StoppedSession(ToolAnswer):
     """What became of a stopped session."""
 
     session: dict[str, Any]
@@ -112,14 +112,14 @@ class Stopped(ToolAnswer):
     undo: str
 
 
-class Judged(ToolAnswer):
-    """A pull request after a judgement."""
+class ReviewedSession(ToolAnswer):
+    """A pull request after a review."""
 
     session: str
     review: str
 
 
-class Opened(ToolAnswer):
+class OpenedIssue(ToolAnswer):
     """An issue."""
 
     number: int
@@ -130,92 +130,107 @@ class Opened(ToolAnswer):
 
 
 @tool(Scope.STEER, Row)
-async def spawn_session(caller: Caller, given: NewSession) -> dict[str, Any]:
-    """Have an agent work on a task, in a workspace and on a branch of its own. It starts as soon as the limits allow; until then it
-    waits, and `waitingFor` says for what."""
-    project = await caller.one_project(given.project)
+async def spawn_session(caller: Caller, arguments: NewSession) -> dict[str, Any]:
+    """Start a session: an agent works on a task in its own workspace and on its own branch.
+
+    It starts as soon as the limits allow; until then it waits, and `waitingFor` says for what.
+    """
+    project = await caller.one_project(arguments.project)
     request = new_session.NewSession(
         project=project,
-        issue=given.issue or "",
-        title=given.title,
-        prompt=given.prompt,
-        agent=given.agent,
-        model=given.model,
-        base=given.base or "",
-        after=tuple(caller.find(name).id for name in given.after),
-        labels=tuple(given.labels),
-        priority=given.priority,
-        files=tuple(given.files),
+        issue=arguments.issue or "",
+        title=arguments.title,
+        prompt=arguments.prompt,
+        agent=arguments.agent,
+        model=arguments.model,
+        base=arguments.base or "",
+        after=tuple(caller.find(name).id for name in arguments.after),
+        labels=tuple(arguments.labels),
+        priority=arguments.priority,
+        files=tuple(arguments.files),
     )
     return await caller.create_session(request, caller.name)
 
 
-@tool(Scope.STEER, Sent)
-async def send_message(caller: Caller, given: NewMessage) -> dict[str, Any]:
+@tool(Scope.STEER, SentMessage)
+async def send_message(caller: Caller, arguments: NewMessage) -> dict[str, Any]:
     """Send a message to a session's agent. It is typed into its terminal once, when that can take it."""
-    facts = _other(caller, given.session)
-    return await caller.services.inbox.send(facts.id, given.text, interrupt=given.interrupt, sender=caller.name)
+    facts = _other_session(caller, arguments.session)
+    return await caller.services.inbox.send(facts.id, arguments.text, interrupt=arguments.interrupt, sender=caller.name)
 
 
-@tool(Scope.STEER, Stopped, destroys=True, repeats=True)
-async def stop_session(caller: Caller, given: Stopping) -> dict[str, Any]:
-    """Stop a session. Its work is saved first, and it can be brought back; the answer tells how."""
-    facts = _other(caller, given.session)
-    return await caller.services.sessions.stop(facts.id, given.keep, by=caller.name)
+@tool(Scope.STEER, StoppedSession, is_destructive=True, is_idempotent=True)
+async def stop_session(caller: Caller, arguments: StopArguments) -> dict[str, Any]:
+    """Stop a session. Its work is saved first, and it can be restored; the answer says how."""
+    facts = _other_session(caller, arguments.session)
+    return await caller.services.sessions.stop(facts.id, arguments.keep, by=caller.name)
 
 
-@tool(Scope.STEER, Row, extra="merge", repeats=True)
-async def merge_session(caller: Caller, given: Landing) -> dict[str, Any]:
-    """Let a session's change land through the merge queue, after its checks. What is red, conflicts or is still being worked on is
-    refused."""
-    facts = _other(caller, given.session)
-    return await caller.services.reviews.merge(facts.id, given.strategy, by=caller.name)
+@tool(Scope.STEER, Row, extra="merge", is_idempotent=True)
+async def merge_session(caller: Caller, arguments: MergeArguments) -> dict[str, Any]:
+    """Merge a session's change through the merge queue, after its checks.
+
+    A change that is red, conflicts or is still being worked on is refused.
+    """
+    facts = _other_session(caller, arguments.session)
+    return await caller.services.reviews.merge(facts.id, arguments.strategy, by=caller.name)
 
 
-@tool(Scope.STEER, Judged, extra="review")
-async def review_session(caller: Caller, given: Judgement) -> dict[str, Any]:
-    """Judge a session's change, with comments on lines. A request for changes is one message to its agent. An agent's approval counts
-    only where the project says that it is enough."""
-    facts = _other(caller, given.session)
+@tool(Scope.STEER, ReviewedSession, extra="review")
+async def review_session(caller: Caller, arguments: ReviewArguments) -> dict[str, Any]:
+    """Review a session's change, with comments on lines.
+
+    A request for changes is one message to its agent. An agent's approval counts only where the project says that it is
+    enough.
+    """
+    facts = _other_session(caller, arguments.session)
     # It reviews the session's commits, not the reviewer's own workspace.
     reviewer = replace(caller.session, head=None) if caller.session else None
     review = await caller.services.reviews.submit(
         facts.id,
-        _VERDICTS[given.verdict],
-        given.body,
-        [comment.model_dump(exclude_none=True) for comment in given.comments],
+        _VERDICTS[arguments.verdict],
+        arguments.body,
+        [comment.model_dump(exclude_none=True) for comment in arguments.comments],
         words=Author(caller.name),
         reviewer=reviewer,
     )
     return {"session": facts.id, "review": review["review"], "number": review["number"]}
 
 
-@tool(Scope.STEER, Sent, extra="answer")
-async def answer_session(caller: Caller, given: Answer) -> dict[str, Any]:
-    """Answer what a session asks: its question with `text`, its permission request with a `decision`. What else waits for a person's
-    word is for people to answer."""
-    facts = _other(caller, given.session)
-    if given.text is None and given.decision is None:
+@tool(Scope.STEER, SentMessage, extra="answer")
+async def answer_session(caller: Caller, arguments: AnswerArguments) -> dict[str, Any]:
+    """Answer what a session asks: its question with `text`, its permission request with a `decision`.
+
+    Other approvals are given by people only.
+    """
+    facts = _other_session(caller, arguments.session)
+    if arguments.text is None and arguments.decision is None:
         raise UsageError("no answer is given", "give `text`, or a `decision`")
     status = caller.services.sessions.views.status(facts).name
-    if given.decision is not None and status != "blocked":
+    if arguments.decision is not None and status != "blocked":
         raise Conflict(f"{facts.id} waits for no permission ({status})", "why tells what it waits for")
     return await caller.services.inbox.answer(
-        facts.id, text=given.text, decision=given.decision, request=given.request, by=caller.name
+        facts.id, text=arguments.text, decision=arguments.decision, request=arguments.request, by=caller.name
     )
 
 
-@tool(Scope.STEER, Opened)
-async def create_issue(caller: Caller, given: NewIssue) -> dict[str, Any]:
-    """Open an issue in the tracker: something that is wanted, for people and agents to take up."""
-    project = await caller.one_project(given.project)
+@tool(Scope.STEER, OpenedIssue)
+async def create_issue(caller: Caller, arguments: NewIssue) -> dict[str, Any]:
+    """Open an issue in the tracker, for people and agents to work on."""
+    project = await caller.one_project(arguments.project)
     issue = await caller.services.issues.create(
-        project, given.title, caller.said(given.body), given.labels, given.after, Author(caller.name), by=caller.name
+        project,
+        arguments.title,
+        caller.tracker_text(arguments.body),
+        arguments.labels,
+        arguments.after,
+        Author(caller.name),
+        by=caller.name,
     )
     return {key: issue[key] for key in ("number", "key", "project", "title", "state", "url")}
 
 
-def _other(caller: Caller, name: str) -> SessionFacts:
+def _other_session(caller: Caller, name: str) -> SessionFacts:
     """Return the session with this name; raise Denied if it is the caller's own."""
     facts = caller.find(name)
     if caller.session is not None and facts.id == caller.session.id:

@@ -13,7 +13,7 @@ from agent_orchestrator.server.mcp.tools import Arguments, ToolAnswer, tool
 
 PlanId = Annotated[str, Field(min_length=1, max_length=20, description="A plan's id: `P3`.")]
 Line = Annotated[str, Field(min_length=1, max_length=500)]
-_MOST_PLANS = 50
+_MAX_PLANS = 50
 
 
 class Task(Arguments):
@@ -42,19 +42,19 @@ class NewPlan(Arguments):
     project: ProjectName = None
 
 
-class Which(Arguments):
+class PlanQuery(Arguments):
     """One plan."""
 
     plan: PlanId
 
 
-class OfProject(Arguments):
+class ProjectQuery(Arguments):
     """One project, or all."""
 
     project: ProjectName = None
 
 
-class Application(Which):
+class Application(PlanQuery):
     """How a plan is applied."""
 
     start: bool = Field(True, description="Have the issues taken up by themselves as there is room.")
@@ -79,41 +79,45 @@ class Plans(ToolAnswer):
 
 
 @tool(Scope.READ, Plans)
-async def list_plans(caller: Caller, given: OfProject) -> dict[str, Any]:
-    """The plans in short, the newest first, at most 50."""
-    plans = caller.services.planner.list(await caller.project(given.project))
+async def list_plans(caller: Caller, arguments: ProjectQuery) -> dict[str, Any]:
+    """List the plans in short, the newest first, at most 50."""
+    plans = caller.services.planner.list(await caller.project(arguments.project))
     return {
         "plans": [
             {key: plan[key] for key in ("id", "project", "goal", "state", "error")} | {"tasks": len(plan["tasks"])}
-            for plan in plans[:_MOST_PLANS]
+            for plan in plans[:_MAX_PLANS]
         ]
     }
 
 
 @tool(Scope.READ, Plan)
-async def get_plan(caller: Caller, given: Which) -> dict[str, Any]:
-    """One plan: its state, its tasks, and how far each is once it is applied."""
-    return plan_view(caller, given.plan)
+async def get_plan(caller: Caller, arguments: PlanQuery) -> dict[str, Any]:
+    """Return one plan: its state, its tasks, and the progress of each once it is applied."""
+    return plan_view(caller, arguments.plan)
 
 
 @tool(Scope.STEER, Plan)
-async def create_plan(caller: Caller, given: NewPlan) -> dict[str, Any]:
-    """Make a plan: give your own `tasks`, or only a `goal` and an agent that looks at the repository makes them. The latter takes minutes:
-    its state is `planning` until it is a `draft` or has `failed`; get_plan tells."""
-    if given.tasks is not None and not given.tasks:
+async def create_plan(caller: Caller, arguments: NewPlan) -> dict[str, Any]:
+    """Make a plan: give your own `tasks`, or only a `goal` and an agent that looks at the repository makes them.
+
+    The latter takes minutes: its state is `planning` until it is a `draft` or has `failed`; poll it with get_plan.
+    """
+    if arguments.tasks is not None and not arguments.tasks:
         raise UsageError("`tasks` is empty", "give some, or leave it out")
-    project = await caller.one_project(given.project)
-    tasks = None if given.tasks is None else [task.model_dump() for task in given.tasks]
+    project = await caller.one_project(arguments.project)
+    tasks = None if arguments.tasks is None else [task.model_dump() for task in arguments.tasks]
     return await caller.services.planner.request(
-        project, given.goal, agent=given.agent, model=given.model, tasks=tasks, by=caller.name
+        project, arguments.goal, agent=arguments.agent, model=arguments.model, tasks=tasks, by=caller.name
     )
 
 
-@tool(Scope.STEER, Plan, repeats=True)
-async def apply_plan(caller: Caller, given: Application) -> dict[str, Any]:
-    """Make issues of a plan's tasks, with their dependencies. They are taken up by themselves, in order, as the limits allow."""
-    plan = plan_view(caller, given.plan)["id"]
-    return await caller.services.planner.apply(plan, start=given.start, group_limit=given.group_limit, by=caller.name)
+@tool(Scope.STEER, Plan, is_idempotent=True)
+async def apply_plan(caller: Caller, arguments: Application) -> dict[str, Any]:
+    """Make issues of a plan's tasks, with their dependencies. They are started automatically, in order, as the limits allow."""
+    plan = plan_view(caller, arguments.plan)["id"]
+    return await caller.services.planner.apply(
+        plan, start=arguments.start, group_limit=arguments.group_limit, by=caller.name
+    )
 
 
 def plan_view(caller: Caller, name: str) -> dict[str, Any]:

@@ -31,9 +31,9 @@ from mcp_types import (
     TextResourceContents,
     ToolAnnotations,
 )
-from mcp_types import Tool as Described
+from mcp_types import Tool as ListedTool
 from starlette.types import Receive, Send
-from starlette.types import Scope as Asked
+from starlette.types import Scope as RequestScope
 
 from agent_orchestrator import __version__
 from agent_orchestrator.errors import AoError, NotFound
@@ -61,7 +61,7 @@ def server_for(caller: Caller) -> Server[Any]:
 
     async def list_tools(_ctx: Any, params: PaginatedRequestParams | None) -> ListToolsResult:
         _page_start(params, most=0)
-        return ListToolsResult(tools=[_described(tool) for tool in tools_for(caller)])
+        return ListToolsResult(tools=[_listed_tool(tool) for tool in tools_for(caller)])
 
     async def call_tool(_ctx: Any, params: CallToolRequestParams) -> CallToolResult:
         return await _call(caller, params.name, params.arguments or {})
@@ -69,8 +69,8 @@ def server_for(caller: Caller) -> Server[Any]:
     async def list_resources(_ctx: Any, params: PaginatedRequestParams | None) -> ListResourcesResult:
         page, next_start = resources.list_page(caller, _page_start(params))
         listed = [
-            Resource(uri=address, name=name, description=place.about, mime_type=place.mime)
-            for address, place, name in page
+            Resource(uri=address, name=name, description=kind.about, mime_type=kind.mime)
+            for address, kind, name in page
         ]
         return ListResourcesResult(resources=listed, next_cursor=None if next_start is None else str(next_start))
 
@@ -78,11 +78,9 @@ def server_for(caller: Caller) -> Server[Any]:
         _page_start(params, most=0)
         return ListResourceTemplatesResult(
             resource_templates=[
-                ResourceTemplate(
-                    uri_template=place.address, name=place.name, description=place.about, mime_type=place.mime
-                )
-                for place in resources.kinds_for(caller)
-                if "{id}" in place.address
+                ResourceTemplate(uri_template=kind.address, name=kind.name, description=kind.about, mime_type=kind.mime)
+                for kind in resources.kinds_for(caller)
+                if "{id}" in kind.address
             ]
         )
 
@@ -110,7 +108,7 @@ def server_for(caller: Caller) -> Server[Any]:
     )
 
 
-async def serve(caller: Caller, limit: int, scope: Asked, receive: Receive, send: Send) -> None:
+async def serve(caller: Caller, limit: int, scope: RequestScope, receive: Receive, send: Send) -> None:
     """ToolAnswer one HTTP request."""
     manager = StreamableHTTPSessionManager(
         server_for(caller), json_response=True, stateless=True, max_request_body_size=limit
@@ -120,18 +118,18 @@ async def serve(caller: Caller, limit: int, scope: Asked, receive: Receive, send
 
 
 @cache
-def _described(tool: Tool) -> Described:
+def _listed_tool(tool: Tool) -> ListedTool:
     """Return a tool as the protocol lists it."""
-    return Described(
+    return ListedTool(
         name=tool.name,
         description=tool.about,
         input_schema=tool.input_schema(),
         output_schema=tool.output_schema(),
         annotations=ToolAnnotations(
             title=tool.name.replace("_", " ").capitalize(),
-            read_only_hint=tool.reads,
-            destructive_hint=tool.destroys,
-            idempotent_hint=tool.reads or tool.repeats,
+            read_only_hint=tool.is_read_only,
+            destructive_hint=tool.is_destructive,
+            idempotent_hint=tool.is_read_only or tool.is_idempotent,
             open_world_hint=False,
         ),
     )

@@ -11,9 +11,9 @@ from urllib.parse import quote, unquote
 
 from agent_orchestrator.errors import NotFound
 from agent_orchestrator.server.access.caller import Caller, Scope, is_over
-from agent_orchestrator.server.mcp.fleet_tools import Listing, list_sessions, log_lines, session_view
+from agent_orchestrator.server.mcp.fleet_tools import SessionListQuery, list_sessions, log_lines, session_view
 from agent_orchestrator.server.mcp.plan_tools import plan_view
-from agent_orchestrator.server.mcp.tools import LONGEST
+from agent_orchestrator.server.mcp.tools import MAX_TEXT_LENGTH
 
 PAGE = 100
 """Sessions listed on one page."""
@@ -54,7 +54,7 @@ class ResourceKind:
 
 async def _sessions(caller: Caller, _id: str) -> Any:
     """Return the sessions that are not over."""
-    return await list_sessions(caller, Listing.model_validate({"limit": 200}))
+    return await list_sessions(caller, SessionListQuery.model_validate({"limit": 200}))
 
 
 async def _session(caller: Caller, name: str) -> Any:
@@ -70,7 +70,11 @@ async def _log(caller: Caller, name: str) -> Any:
 async def _diff(caller: Caller, name: str) -> Any:
     """Return a session's change, cut to the longest text of one answer."""
     text: str = (await caller.services.inspection.diff(caller.find(name).id))["diff"]
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}\n… the tool get_diff gives the rest, page by page\n"
+    return (
+        text
+        if len(text) <= MAX_TEXT_LENGTH
+        else f"{text[:MAX_TEXT_LENGTH]}\n… the tool get_diff gives the rest, page by page\n"
+    )
 
 
 async def _transcript(caller: Caller, name: str) -> Any:
@@ -110,13 +114,13 @@ RESOURCE_KINDS = (
 
 def kinds_for(caller: Caller) -> list[ResourceKind]:
     """Return the kinds of resources that this caller may read."""
-    return [place for place in RESOURCE_KINDS if caller.may(Scope.READ) or place.own]
+    return [kind for kind in RESOURCE_KINDS if caller.may(Scope.READ) or kind.own]
 
 
 def list_page(caller: Caller, start: int) -> tuple[list[tuple[str, ResourceKind, str]], int | None]:
     """Return a page of the existing resources (address, kind, name) and where the next page begins, or None."""
-    places = kinds_for(caller)
-    single = [(place.address, place, place.name) for place in places if "{id}" not in place.address]
+    kinds = kinds_for(caller)
+    single = [(kind.address, kind, kind.name) for kind in kinds if "{id}" not in kind.address]
     flow = caller.services.sessions.flow
     if caller.session is not None and not caller.coordinates:
         visible = [caller.session]
@@ -125,12 +129,12 @@ def list_page(caller: Caller, start: int) -> tuple[list[tuple[str, ResourceKind,
         visible = [
             session for session in flow.sessions.values() if project in (None, session.project) and not is_over(session)
         ]
-    of_sessions = [place for place in places if place.address.startswith("ao://sessions/")]
+    session_kinds = [kind for kind in kinds if kind.address.startswith("ao://sessions/")]
     page = visible[start : start + PAGE]
     resources = [
-        (place.address.replace("{id}", quote(facts.id, safe="")), place, f"{place.name} of {facts.id}")
+        (kind.address.replace("{id}", quote(facts.id, safe="")), kind, f"{kind.name} of {facts.id}")
         for facts in page
-        for place in of_sessions
+        for kind in session_kinds
     ]
     end = start + len(page)
     return (single if start == 0 else []) + resources, end if end < len(visible) else None
@@ -139,11 +143,11 @@ def list_page(caller: Caller, start: int) -> tuple[list[tuple[str, ResourceKind,
 async def read(caller: Caller, address: str) -> tuple[str, str]:
     """Return the content at an address and its media type; raise NotFound if there is none for this caller."""
     if _ADDRESS.fullmatch(address):
-        for place in kinds_for(caller):
-            if (name := place.match(address)) is not None:
-                content = await place.read(caller, name)
+        for kind in kinds_for(caller):
+            if (name := kind.match(address)) is not None:
+                content = await kind.read(caller, name)
                 text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
-                return text, place.mime
+                return text, kind.mime
     raise NotFound(
         f"there is nothing at {address[:200]}", "resources/list and resources/templates/list tell what there is"
     )

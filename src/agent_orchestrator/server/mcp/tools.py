@@ -12,8 +12,8 @@ from pydantic.alias_generators import to_camel
 from agent_orchestrator.errors import NotFound, UsageError
 from agent_orchestrator.server.access.caller import Caller, Scope
 
-LONGEST = 40_000
-"""Characters of a text in one answer; the rest is on further pages."""
+MAX_TEXT_LENGTH = 40_000
+"""Maximum characters of a text in one answer; the rest is on further pages."""
 
 
 class Arguments(BaseModel):
@@ -32,8 +32,8 @@ class ToolAnswer(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, extra="allow")
 
 
-Given = TypeVar("Given", bound=Arguments)
-Run = Callable[[Caller, Given], Awaitable[dict[str, Any]]]
+ArgumentsType = TypeVar("ArgumentsType", bound=Arguments)
+ToolFunction = Callable[[Caller, ArgumentsType], Awaitable[dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +48,15 @@ class Tool:
     run: Callable[[Caller, Any], Awaitable[dict[str, Any]]]
     extra: str = ""
     """What a coordinator's project must allow in `coordinator.may`."""
-    destroys: bool = False
+    is_destructive: bool = False
     """Whether it removes something that may be wanted back."""
-    repeats: bool = False
+    is_idempotent: bool = False
     """Whether calling it twice has the same effect as once."""
 
-    known: ClassVar[dict[str, Tool]] = {}
+    registry: ClassVar[dict[str, Tool]] = {}
 
     @property
-    def reads(self) -> bool:
+    def is_read_only(self) -> bool:
         """Whether it changes nothing."""
         return self.scope is Scope.READ or self.name in _READ_ONLY
 
@@ -74,7 +74,7 @@ class Tool:
             parsed = self.argument_model.model_validate(dict(arguments))
         except ValidationError as error:
             raise UsageError(f"{self.name}: {_argument_errors(error)}", "tools/list tells what it takes") from None
-        if not self.reads:
+        if not self.is_read_only:
             caller.acting()
         return await self.run(caller, parsed)
 
@@ -83,14 +83,21 @@ _READ_ONLY = frozenset({"my_session", "my_messages", "who_touches"})
 
 
 def tool(
-    scope: Scope, gives: type[ToolAnswer], *, extra: str = "", destroys: bool = False, repeats: bool = False
-) -> Callable[[Run[Given]], Run[Given]]:
+    scope: Scope,
+    answer_model: type[ToolAnswer],
+    *,
+    extra: str = "",
+    is_destructive: bool = False,
+    is_idempotent: bool = False,
+) -> Callable[[ToolFunction[ArgumentsType]], ToolFunction[ArgumentsType]]:
     """Return a decorator that makes a function a tool: its name and docstring are the tool's, its second argument's type its arguments."""
 
-    def register(run: Run[Given]) -> Run[Given]:
-        takes = _argument_model(run)
+    def register(run: ToolFunction[ArgumentsType]) -> ToolFunction[ArgumentsType]:
+        arguments_model = _argument_model(run)
         about = " ".join((run.__doc__ or "").split())
-        Tool.known[run.__name__] = Tool(run.__name__, about, scope, takes, gives, run, extra, destroys, repeats)
+        Tool.registry[run.__name__] = Tool(
+            run.__name__, about, scope, arguments_model, answer_model, run, extra, is_destructive, is_idempotent
+        )
         return run
 
     return register
@@ -100,18 +107,18 @@ def _argument_model(run: Callable[..., Any]) -> type[Arguments]:
     """Return the type of a tool function's second argument."""
     from typing import get_type_hints
 
-    model: type[Arguments] = get_type_hints(run)["given"]
+    model: type[Arguments] = get_type_hints(run)["arguments"]
     return model
 
 
 def tools_for(caller: Caller) -> list[Tool]:
     """Return the tools that this caller may use."""
-    return [tool for tool in Tool.known.values() if caller.may(tool.scope, tool.extra)]
+    return [tool for tool in Tool.registry.values() if caller.may(tool.scope, tool.extra)]
 
 
 def find_tool(caller: Caller, name: str) -> Tool:
     """Return a tool by its name; raise NotFound if it does not exist or the caller may not use it."""
-    candidate = Tool.known.get(name)
+    candidate = Tool.registry.get(name)
     if candidate is None or not caller.may(candidate.scope, candidate.extra):
         raise NotFound(f"there is no tool {name[:80]!r} for you", "tools/list tells those that there are")
     return candidate
@@ -119,7 +126,7 @@ def find_tool(caller: Caller, name: str) -> Tool:
 
 def text_page(text: str, start: int = 0) -> dict[str, Any]:
     """Return a page of a text from a character on, as long as an answer may be, and where the next page begins."""
-    page = text[start : start + LONGEST]
+    page = text[start : start + MAX_TEXT_LENGTH]
     end = start + len(page)
     return {"text": page, "next": end if end < len(text) else None}
 

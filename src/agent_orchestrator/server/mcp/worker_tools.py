@@ -22,9 +22,9 @@ from agent_orchestrator.sessions.session_view import MAX_FILES
 
 MAX_COUNT = 2**31
 _MESSAGES = 50
-_MOST_COMPARED = 500_000
+_MAX_COMPARISONS = 500_000
 """Patterns times files that one question may compare."""
-_COMPARING = ThreadPoolExecutor(1, "who-touches")
+_COMPARISON_THREAD = ThreadPoolExecutor(1, "who-touches")
 """One question at a time, in a thread outside the event loop."""
 
 
@@ -97,21 +97,26 @@ class MyMessages(ToolAnswer):
 
 
 @tool(Scope.OWN, Recorded)
-async def report_progress(caller: Caller, given: Progress) -> dict[str, Any]:
-    """Say how far your task is. Shown to people on the board; call it when a step is done or another one begins."""
-    if not given.model_fields_set:
+async def report_progress(caller: Caller, arguments: Progress) -> dict[str, Any]:
+    """Report how far your task is. Shown to people on the board; call it when a step is done or another one begins."""
+    if not arguments.model_fields_set:
         raise UsageError("nothing is said", "give `step`, or `done` and `total`")
-    step = " ".join(clean_text(given.step).split())
+    step = " ".join(clean_text(arguments.step).split())
     return await _record_report(
-        caller, e.AgentProgress(given.done, given.total, step or None, given.tests_passed), "go on with your task"
+        caller,
+        e.AgentProgress(arguments.done, arguments.total, step or None, arguments.tests_passed),
+        "go on with your task",
     )
 
 
 @tool(Scope.OWN, Recorded)
-async def ask_person(caller: Caller, given: Question) -> dict[str, Any]:
-    """Ask a person something that you cannot decide yourself. Your session is shown as one that needs somebody. End your turn after this:
-    the answer comes as a message, maybe much later."""
-    question = clean_text(given.question).strip()
+async def ask_person(caller: Caller, arguments: Question) -> dict[str, Any]:
+    """Ask a person something that you cannot decide yourself.
+
+    Your session is shown as one that needs a person. End your turn after this: the answer comes as a message, maybe
+    much later.
+    """
+    question = clean_text(arguments.question).strip()
     if not question:
         raise UsageError("the question is empty", "say what you need to know")
     return await _record_report(
@@ -120,22 +125,24 @@ async def ask_person(caller: Caller, given: Question) -> dict[str, Any]:
 
 
 @tool(Scope.OWN, Recorded)
-async def report_done(caller: Caller, given: Done) -> dict[str, Any]:
-    """Say that your task is done: everything is committed and ready to be looked at. Commit first; what is not committed is not part of
-    the change."""
-    return await _record_report(caller, e.AgentDone(clean_text(given.summary).strip()), "end your turn")
+async def report_done(caller: Caller, arguments: Done) -> dict[str, Any]:
+    """Report that your task is done: everything is committed and ready for review.
+
+    Commit first; what is not committed is not part of the change.
+    """
+    return await _record_report(caller, e.AgentDone(clean_text(arguments.summary).strip()), "end your turn")
 
 
 @tool(Scope.OWN, MySession)
-async def my_session(caller: Caller, given: Nothing) -> dict[str, Any]:  # noqa: ARG001
-    """Your own session: its task, branch, base, pull request and checks, and whom its change will collide with."""
+async def my_session(caller: Caller, arguments: Nothing) -> dict[str, Any]:  # noqa: ARG001
+    """Return your own session: its task, branch, base, pull request and checks, and which sessions its change will conflict with."""
     facts, _ = caller.own()
     return {**caller.services.sessions.view(facts.id), "prompt": facts.spec.prompt, "files": list(facts.spec.files)}
 
 
 @tool(Scope.OWN, MyMessages)
-async def my_messages(caller: Caller, given: Nothing) -> dict[str, Any]:  # noqa: ARG001
-    """The messages that were delivered to you, oldest first, at most 50: what people and rules told you."""
+async def my_messages(caller: Caller, arguments: Nothing) -> dict[str, Any]:  # noqa: ARG001
+    """List the messages that were delivered to you by people and rules, oldest first, at most 50."""
     facts, _ = caller.own()
     delivered = [
         message for message in facts.messages if message.state in ("delivered", "acknowledged") and not message.task
@@ -150,8 +157,8 @@ async def my_messages(caller: Caller, given: Nothing) -> dict[str, Any]:  # noqa
 
 
 @tool(Scope.OWN, Touchers)
-async def who_touches(caller: Caller, given: Files) -> dict[str, Any]:
-    """Which other sessions change the same files as you, or are expected to. Ask before you change files that others may be at too."""
+async def who_touches(caller: Caller, arguments: Files) -> dict[str, Any]:
+    """List other sessions that change the same files as you, or are expected to. Ask before you change files that others may be at too."""
     facts, _ = caller.own()
     flow = caller.services.sessions.flow
     others = [
@@ -163,10 +170,10 @@ async def who_touches(caller: Caller, given: Files) -> dict[str, Any]:
         and session.spec.kind != COORDINATOR
     ]
     changed_files = await caller.services.conflicts.expected([facts, *others])
-    mine = NamedFiles(given.files) if given.files else NamedFiles(facts.spec.files, changed_files[facts.id])
+    mine = NamedFiles(arguments.files) if arguments.files else NamedFiles(facts.spec.files, changed_files[facts.id])
     theirs = {session.id: NamedFiles(session.spec.files, changed_files[session.id]) for session in others}
-    common = await asyncio.get_running_loop().run_in_executor(_COMPARING, common_files, mine, theirs)
-    if not given.files:  # conflicts are known from the content, also for files that the tasks do not name
+    common = await asyncio.get_running_loop().run_in_executor(_COMPARISON_THREAD, common_files, mine, theirs)
+    if not arguments.files:  # conflicts are known from the content, also for files that the tasks do not name
         for other, conflict in caller.services.sessions.views.conflicts_of(facts).items():
             if other in common:
                 common[other] |= set(conflict.files)
@@ -182,10 +189,10 @@ async def who_touches(caller: Caller, given: Files) -> dict[str, Any]:
 class NamedFiles:
     """The files that a caller or a session names: paths and folders as they are, and patterns. Changed files are never patterns."""
 
-    def __init__(self, said: Iterable[str], changed: Iterable[str] = ()) -> None:
-        self.patterns = {name.removeprefix("./"): name for name in said if has_wildcard(name)}
-        self.paths = {name: name for name in changed}
-        self.paths |= {name.removeprefix("./").rstrip("/"): name for name in said if not has_wildcard(name)}
+    def __init__(self, names: Iterable[str], changed_files: Iterable[str] = ()) -> None:
+        self.patterns = {name.removeprefix("./"): name for name in names if has_wildcard(name)}
+        self.paths = {name: name for name in changed_files}
+        self.paths |= {name.removeprefix("./").rstrip("/"): name for name in names if not has_wildcard(name)}
 
 
 def common_files(mine: NamedFiles, others: Mapping[str, NamedFiles]) -> dict[str, set[str]]:
@@ -193,9 +200,9 @@ def common_files(mine: NamedFiles, others: Mapping[str, NamedFiles]) -> dict[str
     comparisons = sum(
         len(mine.patterns) * len(item.paths) + len(item.patterns) * len(mine.paths) for item in others.values()
     )
-    if comparisons > _MOST_COMPARED:
+    if comparisons > _MAX_COMPARISONS:
         raise UsageError(
-            f"the patterns and the files that others change are too many to compare: {comparisons}, {_MOST_COMPARED} at most",
+            f"the patterns and the files that others change are too many to compare: {comparisons}, {_MAX_COMPARISONS} at most",
             "give `files` with fewer patterns: folders and paths cost nothing",
         )
     folders = {name for path in mine.paths for name in parent_folders(path)}

@@ -38,7 +38,7 @@ button{{font:inherit;padding:.5rem 1.5rem;border-radius:.5rem;border:1px solid #
 
 @router.get("/answer/{token}", responses=responds_with_text("A page", "text/html"))
 async def show_answer(services: TheServices, token: Token) -> Response:
-    """What a notification's link would answer, as a page with a button that does; needs no token of its own, and changes nothing."""
+    """Show what a notification's link would answer, as a page with a button that does; needs no token, and changes nothing."""
     try:
         offer = services.answers.show(token)
     except AoError as error:
@@ -50,7 +50,7 @@ async def show_answer(services: TheServices, token: Token) -> Response:
 
 @router.post("/answer/{token}", responses=responds_with("Answered"))
 async def give_answer(request: Request, services: TheServices, token: Token) -> Response:
-    """Give the answer that a notification's link stands for, once; needs no token of its own. A browser gets a page."""
+    """Give the answer that a notification's link stands for, once; needs no token. A browser gets a page."""
     is_browser = "text/html" in request.headers.get("accept", "")
     try:
         result = await services.answers.answer(token)

@@ -48,7 +48,7 @@ async def list_audit(
 
 @router.get("/head", responses=responds_with("AuditHead"))
 async def get_audit_head(services: TheServices) -> Response:
-    """The last entry's number and digest, to be kept elsewhere. Administrators only."""
+    """Return the last entry's number and digest, to be kept elsewhere. Administrators only."""
     head = await services.audit.head()
     return as_json({"seq": head.seq, "digest": head.digest})
 

@@ -52,11 +52,11 @@ async def import_config(services: TheServices, context: TheContext, body: reques
 
 @router.get("/schema")
 async def get_config_schema(services: TheServices) -> Response:
-    """The configuration's JSON Schema."""
+    """Return the configuration's JSON Schema."""
     return as_json(services.config.schema())
 
 
 @router.get("/help", responses=responds_with_text("The configuration explained"))
 async def get_config_help(services: TheServices) -> Response:
-    """The configuration explained, as text."""
+    """Return an explanation of the configuration, as text."""
     return Response(services.config.help(), media_type="text/plain")

@@ -56,6 +56,6 @@ async def list_events(
 
 @router.post("/events/replay", responses=responds_with("Steps"))
 async def replay_events(services: TheServices, context: TheContext, body: requests.Replay) -> Response:
-    """Run a recorded log through today's rules, and tell what would have been done. Nothing is done."""
+    """Run a recorded log through today's rules, and return what would have been done. Nothing is done."""
     project = await services.projects.resolve(context, body.project)
     return as_json({"steps": await services.feed.replay(body.events, project)})

@@ -43,7 +43,7 @@ async def start_fix(
     Commands of one's own are for administrators."""
     if body.commands:
         auth.require_role(identity, "admin")
-    options = body.as_given()
+    options = body.sent_fields()
     return as_json(await services.fixes.create({"projectId": project, **options}, key, context), 202)
 
 

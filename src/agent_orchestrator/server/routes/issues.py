@@ -77,8 +77,8 @@ def _visible_issue(caller: Caller, row: dict[str, Any], number: int) -> dict[str
     if not caller.identity.is_agent:
         return row
     issue, projects = find_issue(caller.services.issues.flow, row["project"], number), caller.services.projects
-    if "comments" not in row or caller.withheld(issue):
-        return caller.shown(issue, row)
+    if "comments" not in row or caller.approval_reason_for(issue):
+        return caller.visible_row(issue, row)
     trusted_authors = projects.trusted_authors(issue.project)
     pairs = zip(row["comments"], issue.comments, strict=True)
     return row | {"comments": [comment for comment, source in pairs if is_trusted_text(source, trusted_authors)]}
@@ -98,7 +98,7 @@ async def open_issue(
     Issues and pull requests of a project are numbered together."""
     project_id = await _resolve_project(services, context, body.project_id or project, adopt=True)
     words, by = _authorship(caller, body), actor_name(caller.identity)
-    text = caller.said(body.body)
+    text = caller.tracker_text(body.body)
     issue = await services.issues.create(project_id, body.title, text, body.labels, body.after, words, key, by=by)
     return as_json(issue, 201)
 
@@ -119,9 +119,9 @@ async def change_issue(
     key: Key = None,
 ) -> Response:
     """Change an issue: title, text, state, assignee, dependencies."""
-    changes = body.as_given()
+    changes = body.sent_fields()
     if changes.get("body"):
-        changes["body"] = caller.said(changes["body"])
+        changes["body"] = caller.tracker_text(changes["body"])
     if "assignee" in changes:
         changes["assignee"] = changes["assignee"] or ""
     changed = await services.issues.change(project, number, **changes, key=key)
@@ -138,13 +138,15 @@ async def comment_on_issue(
     key: Key = None,
 ) -> Response:
     """Say something about an issue."""
-    issue = await services.issues.comment(project, number, caller.said(body.body), _authorship(caller, body), key)
+    issue = await services.issues.comment(
+        project, number, caller.tracker_text(body.body), _authorship(caller, body), key
+    )
     return as_json(_visible_issue(caller, issue, number), 201)
 
 
 def _authorship(caller: Caller, body: requests.AuthoredText) -> Author:
     """Return the author of a text: as the body says for people; an agent's texts are its own."""
-    return body.words(caller.identity.name) if caller.session is None else Author(caller.name)
+    return body.text_author(caller.identity.name) if caller.session is None else Author(caller.name)
 
 
 @router.post("/issues/{number}/labels", responses=responds_with("Issue"))
@@ -176,9 +178,10 @@ async def list_backlog(
     project: ProjectName = None,
     everything: Annotated[bool, Query(alias="all", description="All projects.")] = False,
 ) -> Response:
-    """List the open issues in the order that they would be taken, by which profile, and why not yet.
+    """List the open issues in the order that they would be started, by which profile, and why not yet.
 
-    `ready`: it may be taken now; with `autoAssign` it is, otherwise when somebody asks for it."""
+    `ready`: it may be started now; with `autoAssign` it is, otherwise on request.
+    """
     scope = await scope_of(services, context, project, everything)
     entries = [_visible_issue(caller, row, row["issue"]) for row in services.backlog.list(scope)]
     return as_json({"entries": entries, "unread": services.webhooks.tracking.unread(scope)})

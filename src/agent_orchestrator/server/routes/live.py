@@ -26,17 +26,18 @@ async def follow_board(
     after: Annotated[int | None, Query(ge=0, description="What changed after this frame, not all of it.")] = None,
     last_event_id: Annotated[str | None, Header(description="The same; wins over `after`.")] = None,
 ) -> Response:
-    """How things stand, followed without end as Server-Sent Events.
+    """Stream the board as Server-Sent Events without end.
 
-    An event `live` has the whole board first, then what changed; a `pulse` shows that the line is alive. A reader too slow to keep
-    up is cut off. Whoever comes back with the last event's id gets what changed since then."""
+    An event `live` has the whole board first, then what changed; a `pulse` shows that the connection is alive. A reader
+    too slow to keep up is disconnected. A client that reconnects with the last event's id gets what changed since then.
+    """
     last_seen = sequence(last_event_id) if last_event_id else after
     return live_stream(services.live.follow(last_seen), request.app.state.closing)
 
 
 @router.get("/overview", responses=responds_with("Overview"))
 async def get_overview(services: TheServices) -> Response:
-    """The fleet in one line: agents at work, base branches, limits, what was used today."""
+    """Return the fleet in one line: agents at work, base branches, limits, today's usage."""
     return as_json(services.live.overview())
 
 
@@ -48,7 +49,7 @@ async def get_stats(
     everything: Annotated[bool, Query(alias="all", description="All projects.")] = False,
     days: Annotated[int, Query(ge=1, le=366)] = 30,
 ) -> Response:
-    """How the work goes, day by day: what landed, how long that took, how often agents were asked again, what was used."""
+    """Return statistics by day: merged changes, how long they took, how often agents were asked again, usage."""
     project_id = await scope_of(services, context, project, everything)
     return as_json(await services.stats.table(project_id, days))
 
@@ -61,7 +62,7 @@ async def get_recap(
     project: ProjectName = None,
     everything: Annotated[bool, Query(alias="all", description="All projects.")] = False,
 ) -> Response:
-    """What happened since then, in at most seven lines: what landed, who asks, what failed, limits, restarts."""
+    """Return what happened since then, in at most seven lines: merged changes, questions, failures, limits, restarts."""
     project_id = await scope_of(services, context, project, everything)
     return as_json(await services.recap.since(epoch(since.isoformat()), project_id))
 
@@ -72,7 +73,7 @@ async def get_timeline(
     session: SessionId,
     limit: Annotated[int, Query(ge=1, le=10_000, description="At most so many entries, the newest.")] = 500,
 ) -> Response:
-    """What happened to a session, in words, and how it stands in one sentence."""
+    """Return what happened to a session, in words, and its state in one sentence."""
     return as_json(await services.stories.timeline(session, limit))
 
 

@@ -29,11 +29,11 @@ async def get_me(services: TheServices, identity: TheIdentity) -> Response:
 
 @router.post("/login", responses=responds_with("SignedIn"))
 async def sign_in(request: Request, services: TheServices, body: requests.SignIn) -> Response:
-    """Sign a browser in by a one-time link's code or by a token; needs no token of its own.
+    """Sign a browser in by a one-time link's code or by a token; needs no other token.
 
-    The answer sets a cookie that only the daemon can read; it counts only together with `page` of the answer, sent as the header
-    `X-AO-Page`, or as `page` in the query of streams and WebSockets. Ten failures a minute from one address, then 429;
-    on this machine each user's are counted by themselves.
+    The answer sets a cookie that only the daemon can read; it counts only together with `page` of the answer, sent as
+    the header `X-AO-Page`, or as `page` in the query of streams and WebSockets. Ten failures a minute from one address,
+    then 429; on this machine each user's are counted separately.
     """
     peer = peer_of(request.scope)
     user = await asyncio.to_thread(tcp_user, request.scope.get("client"), request.scope.get("server"))

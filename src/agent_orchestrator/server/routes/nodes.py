@@ -25,7 +25,7 @@ NodeName = Annotated[str, Path(alias="name", description="The node's name.")]
 
 @router.get("", responses=responds_with("Nodes"))
 async def list_nodes(services: TheServices) -> Response:
-    """The machines of the cluster: their state, labels, what they have left, and the sessions that live there."""
+    """List the machines of the cluster: their state, labels, free resources, and the sessions that live there."""
     return as_json({"nodes": await services.nodes.list()})
 
 
@@ -55,7 +55,7 @@ async def follow_drain(services: TheServices, request: Request, name: NodeName) 
 
 @router.websocket("/link")
 async def open_link(websocket: WebSocket, services: TheServices, identity: TheIdentity) -> None:
-    """A node's link; its frames are the project's own."""
+    """Open a node's link; its frames are the project's own."""
     if identity.kind not in ("node", "local"):
         raise Denied("only a node's own token opens this", "make one: ao nodes add NAME")
     await websocket.accept()

@@ -35,7 +35,7 @@ async def list_plans(
     project: ProjectName = None,
     everything: Annotated[bool, Query(alias="all", description="All projects.")] = False,
 ) -> Response:
-    """List the plans that nobody discarded, the newest first."""
+    """List the plans that were not discarded, the newest first."""
     scope = await scope_of(services, context, project, everything)
     return as_json({"plans": services.planner.list(scope)})
 

@@ -62,7 +62,7 @@ async def prove_project(
 
 @router.get("/trust", responses=responds_with("Trust"), dependencies=[admins_only])
 async def preview_trust(services: TheServices, context: TheContext, path: str | None = None) -> Response:
-    """The commands that `POST` would trust; administrators only."""
+    """Return the commands that `POST` would trust; administrators only."""
     return as_json(await services.projects.trust(path, context, preview=True))
 
 

@@ -21,7 +21,7 @@ async def list_reactions(
     project: ProjectName = None,
     session: Annotated[str | None, Query(description="A session: its own rules, and how far each is.")] = None,
 ) -> Response:
-    """The reaction rules in force, for a project or for one session."""
+    """List the reaction rules in force, for a project or for one session."""
     project_id = await services.projects.resolve(context, project)
     if session:
         return as_json(
@@ -34,7 +34,8 @@ async def list_reactions(
 
 @router.post("/sessions/{id}/reactions/test", responses=responds_with("TestedRules"))
 async def test_reaction(services: TheServices, session: SessionId, body: requests.TestedTrigger) -> Response:
-    """What the rules of a trigger would do for this session just now; does none of it.
+    """Return what the rules of a trigger would do for this session now, without doing it.
 
-    Where there is nothing to speak of yet, sample values stand in; `sample` names them."""
+    Where facts are missing, sample values are used; `sample` names them.
+    """
     return as_json(await services.reactions.test(body.trigger, session))

@@ -52,7 +52,7 @@ _VERDICTS = {"approve": "approved", "request-changes": "changes_requested", "com
 
 @router.get("/sessions/{id}/review", responses=responds_with("PullRequestView"))
 async def get_review(services: TheServices, identity: TheIdentity, session: SessionId) -> Response:
-    """A session's pull request with its failing checks, reviews and threads; an agent is told no words that wait for a person's leave."""
+    """Return a session's pull request with its failing checks, reviews and threads; agents get no unapproved texts."""
     return as_json(services.reviews.view(session, to_agent=identity.is_agent))
 
 
@@ -65,23 +65,25 @@ async def review_session(
     key: Key = None,
     token: AgentToken = None,
 ) -> Response:
-    """Judge a session's change, with any number of comments on lines.
+    """Review a session's change, with any number of comments on lines.
 
-    A request for changes is one message to the agent, with all comments. With a session's own token it is that agent's judgement."""
+    A request for changes is one message to the agent, with all comments. With a session's own token it is that agent's
+    review.
+    """
     if agent := _calling_agent(services, identity, token):
         review = {
             "verdict": body.verdict,
             "body": body.body,
-            "comments": [remark.as_given() for remark in body.comments],
+            "comments": [remark.sent_fields() for remark in body.comments],
         }
         return as_json(await services.agent_reviews.submit(agent, session, review, key))
     reviewed = await services.reviews.submit(
         session,
         _VERDICTS.get(body.verdict, body.verdict),
         body.body,
-        [comment.as_given() for comment in body.comments],
+        [comment.sent_fields() for comment in body.comments],
         key=key,
-        words=body.words(identity.name),
+        words=body.text_author(identity.name),
     )
     return as_json(reviewed)
 
@@ -90,9 +92,10 @@ async def review_session(
 async def request_agent_review(
     services: TheServices, session: SessionId, body: requests.ReviewRequest, key: Key = None
 ) -> Response:
-    """Have an agent judge a session's change, in a session of its own, which is the answer.
+    """Start a session in which an agent reviews a session's change; the answer is that session.
 
-    Its judgement counts as an agent's: it drives the same reactions, and is approval only where the project says so."""
+    Its review counts as an agent's: it drives the same reactions, and is approval only where the project says so.
+    """
     return as_json(await services.agent_reviews.request(session, body.agent, body.message, key=key), 201)
 
 
@@ -148,10 +151,11 @@ async def merge_session(
     body: requests.MergeRequest | None = None,
     key: Key = None,
 ) -> Response:
-    """Let a session's change land, after its checks.
+    """Merge a session's change, after its checks.
 
-    Refuses what is red unless forced. With `wait`: 200 when it has landed, a 409 problem when it was refused, 202 when it still waits
-    after `timeout`; the same key waits on."""
+    Refuses what is red unless forced. With `wait`: 200 when it is merged, a 409 problem when it was refused, 202 when
+    it still waits after `timeout`; the same key waits on.
+    """
     options = body or requests.MergeRequest.model_validate({})
     accepted = await services.reviews.merge(
         session, options.strategy, force=options.force, key=key, by=actor_name(identity)
@@ -163,9 +167,10 @@ async def merge_session(
 
 @router.delete("/sessions/{id}/merge", responses=responds_with("Session"))
 async def remove_from_queue(services: TheServices, session: SessionId, key: Key = None) -> Response:
-    """Take a session's change out of the merge queue again.
+    """Remove a session's change from the merge queue.
 
-    A 409 problem where it is not there, or is landing this very moment."""
+    A 409 problem where it is not queued, or is being merged this very moment.
+    """
     await services.withdrawal.withdraw(session, key)
     return as_json(services.sessions.view(session))
 
@@ -188,9 +193,10 @@ async def close_pull_request(services: TheServices, session: SessionId, key: Key
 
 @router.post("/sessions/{id}/undo", status_code=201, responses=responds_with("Undone", 201))
 async def create_revert(services: TheServices, session: SessionId) -> Response:
-    """Make the change that takes a landing back; it lands like any other.
+    """Create the change that reverts a merged one; it is merged like any other.
 
-    Asked again, the same change."""
+    A repeated request returns the same change.
+    """
     return as_json(await services.reviews.revert(session), 201)
 
 
@@ -210,7 +216,7 @@ async def get_check_log(
         bool, Query(description="Go on until the check has ended; one that waits is waited for.")
     ] = False,
 ) -> Response:
-    """What a check printed."""
+    """Return the output of a check."""
     pieces = services.reviews.check_log(session, name, follow=follow)
     return Stream(pieces, request.app.state.closing, "text/plain; charset=utf-8")
 
@@ -219,7 +225,7 @@ async def get_check_log(
 async def get_queue(
     services: TheServices, context: TheContext, project: ProjectName = None, everything: All = False
 ) -> Response:
-    """What is to land, in order."""
+    """List the merge queue in order."""
     return as_json({"entries": services.queue.entries(await scope_of(services, context, project, everything))})
 
 
@@ -231,7 +237,7 @@ async def list_conflicts(
     everything: All = False,
     fresh: Annotated[bool, Query(description="Look first at whatever has changed since the last look.")] = False,
 ) -> Response:
-    """Which sessions will collide, and on what: `text`, they cannot be merged; `overlap`, both change one place."""
+    """List which sessions will conflict, and in which files: `text`, they cannot be merged; `overlap`, both change the same place."""
     scope = await scope_of(services, context, project, everything)
     return as_json({"pairs": await services.conflicts.pairs(scope, fresh=fresh)})
 
@@ -244,7 +250,7 @@ async def list_notifications(
     everything: All = False,
     limit: Annotated[int, Query(ge=1, le=1000, description="At most so many.")] = 100,
 ) -> Response:
-    """What people were told, newest first."""
+    """List the notifications of people, newest first."""
     scope = await scope_of(services, context, project, everything)
     return as_json({"notifications": await services.feed.notifications(scope, limit)})
 

@@ -53,7 +53,8 @@ async def create_session(
 ) -> Response:
     """Make a session for a task.
 
-    Answers at once; `GET /api/sessions/{id}/wait` tells when its agent runs."""
+    Answers at once; wait for its agent with `GET /api/sessions/{id}/wait`.
+    """
     return as_json(
         await Caller(services, identity, context).create_session(body.request(), actor_name(identity), key), 201
     )
@@ -114,7 +115,7 @@ async def wait_for_session(
 async def stop_session(
     services: TheServices, identity: TheIdentity, session: SessionId, keep: Keep = False, key: Key = None
 ) -> Response:
-    """Stop a session; its work is saved first, and the answer tells where."""
+    """Stop a session; its work is saved first, and the answer says where."""
     return as_json(await services.sessions.stop(session, keep, key, actor_name(identity)))
 
 
@@ -140,7 +141,7 @@ async def send_message(
 
 @router.get("/sessions/{id}/messages", responses=responds_with("Messages"))
 async def list_messages(services: TheServices, session: SessionId, identity: TheIdentity) -> Response:
-    """A session's messages and what became of them."""
+    """List a session's messages and their states."""
     return as_json({"messages": services.inbox.messages(session, to_agent=identity.is_agent)})
 
 
@@ -166,7 +167,7 @@ async def list_questions(
 
 @router.get("/sessions/{id}/prompt", responses=responds_with("Prompt"))
 async def get_prompt(services: TheServices, session: SessionId) -> Response:
-    """What the session's agent is told: how to work here, and its task."""
+    """Return the agent's system prompt and its task."""
     return as_json(services.inspection.prompt(session))
 
 
@@ -192,13 +193,13 @@ async def get_usage(
 
 @router.post("/accounts/release", responses=responds_with("ReleasedAccounts"))
 async def release_account(services: TheServices, body: requests.ReleasedAccount) -> Response:
-    """A person says that an account may be used again: its hold is lifted, and who waits goes on, one after the other."""
+    """Lift the hold of an account that may be used again; waiting sessions continue, one after the other."""
     return as_json(await services.usage.quota.release(body.account))
 
 
 @router.get("/sessions/{id}/usage", responses=responds_with("UsageCourse"))
 async def get_session_usage(services: TheServices, session: SessionId) -> Response:
-    """What a session used as time went on, added up, and what of it by model."""
+    """Return a session's cumulated usage over time, and by model."""
     return as_json(await services.usage.course(session))
 
 
@@ -206,7 +207,7 @@ async def get_session_usage(services: TheServices, session: SessionId) -> Respon
 async def list_permissions(
     services: TheServices, context: TheContext, project: ProjectName = None, everything: All = False
 ) -> Response:
-    """What was allowed for good, by project."""
+    """List the permanent permissions, by project."""
     project_id = await scope_of(services, context, project, everything)
     return as_json({"permissions": services.permissions.rules(project_id)})
 
@@ -249,7 +250,7 @@ async def get_diff(
         Query(pattern="^[0-9a-f]{7,64}$", description="Only what changed since this commit of the session's branch."),
     ] = None,
 ) -> Response:
-    """A session's change against its base, or since a commit that one saw last."""
+    """Return a session's change against its base, or since an earlier commit of it."""
     return as_json(await services.inspection.diff(session, since))
 
 
@@ -262,21 +263,21 @@ async def get_log(
     tail: Annotated[int | None, Query(ge=0, description="Only so many lines.")] = None,
     follow: Annotated[bool, Query(description="Go on until the session ends.")] = False,
 ) -> Response:
-    """A session's transcript: readable, or raw."""
+    """Return a session's transcript: readable, or raw."""
     chunks = services.inspection.log(session, raw=raw, tail_lines=tail, follow=follow)
     return Stream(chunks, request.app.state.closing, "text/plain; charset=utf-8")
 
 
 @router.get("/sessions/{id}/screen", responses=responds_with_text("The screen"))
 async def get_screen(services: TheServices, session: SessionId) -> Response:
-    """What a session's terminal shows now, without colours; of an agent that ended, the last lines that it showed."""
+    """Return a terminal's screen without colours; of an agent that ended, the last lines that it showed."""
     text = await services.inspection.screen(session)
     return Response(text.encode(errors="replace"), media_type="text/plain; charset=utf-8")
 
 
 @router.get("/sessions/{id}/why", responses=responds_with("Why"))
 async def explain_session(services: TheServices, session: SessionId, identity: TheIdentity) -> Response:
-    """The facts, evidence and rules behind a session's status and its last reactions; an agent is told it in words alone."""
+    """Return the facts, evidence and rules behind a session's status and its last reactions; an agent gets them in words alone."""
     explanation = await services.inspection.why(session)
     if identity.is_agent:
         explanation |= {"facts": {}, "effects": [], "reactions": [], "events": []}
@@ -285,7 +286,7 @@ async def explain_session(services: TheServices, session: SessionId, identity: T
 
 @router.get("/sessions/{id}/environment", responses=responds_with("Environment"), dependencies=[admins_only])
 async def get_environment(services: TheServices, session: SessionId) -> Response:
-    """A session's folder and environment; administrators only."""
+    """Return a session's folder and environment; administrators only."""
     await services.audit.tell(e.EnvironmentRead(), session)
     return as_json(await services.inspection.environment(session))
 
@@ -309,7 +310,7 @@ async def run_command(
 
 @router.get("/sessions/{id}/attach", responses=responds_with("Attach"), dependencies=[local_only])
 async def get_attach_command(services: TheServices, session: SessionId) -> Response:
-    """The command that shows a session's terminal; over the Unix socket only."""
+    """Return the command that shows a session's terminal; over the Unix socket only."""
     command = await services.inspection.attach(session)
     await services.audit.tell(e.TerminalTaken("attached"), session)
     return as_json(command)
@@ -317,7 +318,7 @@ async def get_attach_command(services: TheServices, session: SessionId) -> Respo
 
 @router.get("/sessions/{id}/window", responses=responds_with("Window"), dependencies=[local_only])
 async def get_window(services: TheServices, session: SessionId) -> Response:
-    """What `ao open` shows a session by: its terminal plugin, its page, its workspace; over the Unix socket only."""
+    """Return what `ao open` opens: the session's terminal plugin, page and workspace; over the Unix socket only."""
     return as_json(services.inspection.window(session))
 
 
@@ -330,7 +331,7 @@ async def open_terminal(
     columns: Annotated[int, Query(ge=1, le=1000)] = 120,
     rows: Annotated[int, Query(ge=1, le=1000)] = 40,
 ) -> None:
-    """A session's terminal; viewers only watch it."""
+    """Open a session's terminal; viewers only watch it."""
     from agent_orchestrator.server.terminal import count_terminal, serve_terminal
 
     is_viewer = not auth.has_role(identity, "operator")
@@ -343,7 +344,7 @@ async def open_terminal(
 
 @router.get("/tasks", responses=responds_with("Tasks"))
 async def list_tasks(services: TheServices) -> Response:
-    """What is wanted; a task may have several sessions."""
+    """List the tasks; a task may have several sessions."""
     return as_json({"tasks": services.sessions.tasks()})
 
 

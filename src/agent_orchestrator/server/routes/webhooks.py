@@ -15,7 +15,7 @@ from agent_orchestrator.server.schema.openapi import as_json, responds_with, rou
 router = router_for("webhooks", "/api/webhooks")
 
 
-@router.post("/{name}", status_code=202, responses=responds_with("Taken", 202))
+@router.post("/{name}", status_code=202, responses=responds_with("WebhookReceipt", 202))
 async def take_webhook(
     services: TheServices,
     request: Request,

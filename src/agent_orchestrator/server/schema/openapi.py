@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 from pydantic.alias_generators import to_camel
 
 if TYPE_CHECKING:
-    from agent_orchestrator.server.schema.models.answer import Shown
+    from agent_orchestrator.server.schema.models.answer import Answer
 
 INTRODUCTION = """\
 Over the Unix socket in `$AO_HOME` no token is needed. Over TCP everything needs one, sent as `Authorization: Bearer TOKEN`,
@@ -100,20 +100,20 @@ def polish(document: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
-def _models() -> dict[str, type[Shown]]:
+def _models() -> dict[str, type[Answer]]:
     """Return the models of answers by name."""
     from agent_orchestrator.server.schema import models
-    from agent_orchestrator.server.schema.models.answer import Shown
+    from agent_orchestrator.server.schema.models.answer import Answer
 
     return {
         name: candidate
         for module in models.MODULES
         for name, candidate in vars(module).items()
-        if isinstance(candidate, type) and issubclass(candidate, Shown)
+        if isinstance(candidate, type) and issubclass(candidate, Answer)
     }
 
 
-def _describe_answer(answer: dict[str, Any], models: Mapping[str, type[Shown]]) -> set[str]:
+def _describe_answer(answer: dict[str, Any], models: Mapping[str, type[Answer]]) -> set[str]:
     """Describe an answer with its model's docstring; return the names of the models it uses."""
     schemas = [content.get("schema", {}) for content in answer.get("content", {}).values()]
     used_models = {schema["$ref"].removeprefix(_SCHEMAS) for schema in schemas if "$ref" in schema}
@@ -122,7 +122,7 @@ def _describe_answer(answer: dict[str, Any], models: Mapping[str, type[Shown]]) 
     return used_models
 
 
-def _schemas_of(models: Sequence[type[Shown]]) -> dict[str, Any]:
+def _schemas_of(models: Sequence[type[Answer]]) -> dict[str, Any]:
     """Return the JSON Schemas of models."""
     from pydantic.json_schema import models_json_schema
 

@@ -1,4 +1,4 @@
-"""The models of request bodies: validated here once, then passed on as given."""
+"""The models of request bodies: validated here once, then passed on unchanged."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RequestBody(BaseModel):
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
 
-    def as_given(self) -> dict[str, Any]:
+    def sent_fields(self) -> dict[str, Any]:
         """Return only the keys that the caller sent."""
         return self.model_dump(by_alias=True, exclude_unset=True)
 
@@ -171,7 +171,7 @@ class WithdrawnPermission(RequestBody):
 
 
 class AuthoredText(RequestBody):
-    """Words, the caller's own or somebody else's whom he brings here."""
+    """A text by the caller, or by another author that the caller names."""
 
     author: str | None = Field(
         None, min_length=1, max_length=80, description="Whose words these are; absent: the caller's."
@@ -181,7 +181,7 @@ class AuthoredText(RequestBody):
         description="May the author write to the repository? Absent: the caller may; of somebody else it is unknown.",
     )
 
-    def words(self, caller: str | None) -> Author:
+    def text_author(self, caller: str | None) -> Author:
         """Return the author of the text and whether the author may write to the repository."""
         author = " ".join(clean_text(self.author or "").split())
         return Author(author or caller or "person", self.write_access or ("unknown" if author else WRITES))
@@ -287,7 +287,7 @@ class LineComment(RequestBody):
 
 
 class NewReview(AuthoredText):
-    """A judgement on a change."""
+    """A review of a change."""
 
     verdict: Literal["approved", "changes_requested", "commented", "approve", "request-changes", "comment"] = Field(
         "commented", description="`approve`, `request-changes` and `comment` mean the same as the long forms."
@@ -297,7 +297,7 @@ class NewReview(AuthoredText):
 
 
 class ReviewRequest(RequestBody):
-    """An agent that is to judge a change."""
+    """An agent that is to review a change."""
 
     agent: str | None = Field(None, description="A profile, else an agent; absent: the project's own.")
     message: str = Field("", description="What it is to look at in particular.")
@@ -338,7 +338,7 @@ class TestedTrigger(RequestBody):
 
 
 class MergeRequest(RequestBody):
-    """A person's word that a change may land."""
+    """A person's request to merge a change."""
 
     strategy: Literal["squash", "merge", "rebase"] | None = None
     force: bool = Field(False, description="Land it although its checks fail; this is recorded.")

@@ -1,7 +1,7 @@
 """The models of answers, for the OpenAPI document: one module per subject. They are loaded for that document alone.
 
 Answers are produced in this form and are not validated again. Routes name a model by its class name
-(`server/schema/openapi.py`, `gives`), so a class name is used once in the whole package.
+(`server/schema/openapi.py`, `responds_with`), so a class name is used once in the whole package.
 """
 
 from __future__ import annotations

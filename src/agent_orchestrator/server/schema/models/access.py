@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from agent_orchestrator.server.schema.models.answer import Shown
+from agent_orchestrator.server.schema.models.answer import Answer
 
 
-class Token(Shown):
+class Token(Answer):
     """A named token, or a browser that signed in, without what would open anything."""
 
     id: str
@@ -18,7 +18,7 @@ class Token(Shown):
     expires_at: str | None
 
 
-class Tokens(Shown):
+class Tokens(Answer):
     """All named tokens, and all browsers that are signed in."""
 
     tokens: list[Token]
@@ -30,7 +30,7 @@ class MadeToken(Token):
     token: str
 
 
-class Me(Shown):
+class Me(Answer):
     """Who asks."""
 
     kind: Literal["local", "cli", "token", "login", "session"]
@@ -45,7 +45,7 @@ class SignedIn(Me):
     page: str
 
 
-class LoginLink(Shown):
+class LoginLink(Answer):
     """An address that signs in the browser that opens it, once."""
 
     url: str

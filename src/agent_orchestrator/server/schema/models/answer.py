@@ -6,13 +6,13 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 
-class Shown(BaseModel):
+class Answer(BaseModel):
     """An answer: every key is always present, null where unknown."""
 
     model_config = ConfigDict(alias_generator=to_camel)
 
 
-class Problem(Shown):
+class Problem(Answer):
     """What went wrong, and what to do (RFC 9457)."""
 
     type: str

@@ -6,10 +6,10 @@ from typing import Any
 
 from pydantic import Field
 
-from agent_orchestrator.server.schema.models.answer import Shown
+from agent_orchestrator.server.schema.models.answer import Answer
 
 
-class AuditEntry(Shown):
+class AuditEntry(Answer):
     """Who did what, when and why."""
 
     seq: int
@@ -28,27 +28,27 @@ class AuditEntry(Shown):
     digest: str = Field(description="SHA-256 over the digest before it and the entry.")
 
 
-class AuditLog(Shown):
+class AuditLog(Answer):
     """Entries in order."""
 
     entries: list[AuditEntry]
 
 
-class AuditHead(Shown):
+class AuditHead(Answer):
     """The last entry."""
 
     seq: int
     digest: str
 
 
-class AuditBreak(Shown):
+class AuditBreak(Answer):
     """Where the log is not what was written."""
 
     seq: int
     reason: str
 
 
-class AuditVerdict(Shown):
+class AuditVerdict(Answer):
     """What came of following the chain of digests."""
 
     entries: int = Field(description="How many fit.")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-from agent_orchestrator.server.schema.models.answer import Shown
+from pydantic import Field
+
+from agent_orchestrator.server.schema.models.answer import Answer
 from agent_orchestrator.server.schema.models.merge_queue import QueueEntry
 from agent_orchestrator.server.schema.models.messages import Question
 from agent_orchestrator.server.schema.models.sessions import Session
 from agent_orchestrator.server.schema.models.usage import UsageRow, Used
 
 
-class Collides(Shown):
+class PredictedConflict(Answer):
     """Another session that this one will conflict with."""
 
     session: str
@@ -27,7 +29,7 @@ class BoardSession(Session):
     held: int
     """Messages that wait for a person's word."""
     why: str | None
-    collides: list[Collides]
+    conflicts: list[PredictedConflict] = Field(alias="collides")
     notes: list[str]
     last_output: str | None
     """Of an agent that ended."""
@@ -35,7 +37,7 @@ class BoardSession(Session):
     """The last line of what the agent says."""
 
 
-class OverviewProject(Shown):
+class OverviewProject(Answer):
     """How a project is."""
 
     id: str
@@ -50,14 +52,14 @@ class OverviewProject(Shown):
     needs_you: int
 
 
-class UsageLimit(Shown):
+class UsageLimit(Answer):
     """An account that has met its usage limit."""
 
     account: str
     until: str
 
 
-class BudgetToday(Shown):
+class BudgetToday(Answer):
     """What a project may use today, and has used."""
 
     project: str
@@ -66,7 +68,7 @@ class BudgetToday(Shown):
     budget: float
 
 
-class Overview(Shown):
+class Overview(Answer):
     """The fleet in one line."""
 
     version: str
@@ -82,7 +84,7 @@ class Overview(Shown):
     budgets: list[BudgetToday]
 
 
-class Live(Shown):
+class Live(Answer):
     """How things stand: all of it, or what changed since the frame before."""
 
     seq: int
@@ -95,7 +97,7 @@ class Live(Shown):
     """Session → the types of its events since the frame before; under "" those of no session."""
 
 
-class TimelineEntry(Shown):
+class TimelineEntry(Answer):
     """One thing that happened to a session, in words."""
 
     seq: int
@@ -107,17 +109,17 @@ class TimelineEntry(Shown):
     """The trigger of the rule that it belongs to."""
     message: str | None
     by: str
-    """Who: `person`, `agent`, `daemon`, or whoever was heard."""
+    """Who: `person`, `agent`, `daemon`, or another source."""
 
 
-class Timeline(Shown):
+class Timeline(Answer):
     """What happened to a session, oldest first, and how it stands in one sentence."""
 
     sentence: str
     entries: list[TimelineEntry]
 
 
-class Work(Shown):
+class Work(Answer):
     """Where a session's work is, and whether it is safe."""
 
     path: str | None
@@ -126,7 +128,7 @@ class Work(Shown):
     head: str | None
     pushed: str | None
     ahead: int | None
-    """Commits of its own."""
+    """Commits that the base branch does not have."""
     uncommitted: list[str]
     rescues: list[str]
     ports: list[int]
@@ -139,7 +141,7 @@ class UsagePoint(Used):
     at: str
 
 
-class UsageCourse(Shown):
+class UsageCourse(Answer):
     """What a session used as time went on, added up, and what of it by model."""
 
     points: list[UsagePoint]
@@ -156,19 +158,19 @@ class StatsDay(Used):
     """Pull requests."""
     landed: int
     median_to_merge: float | None
-    """Seconds from opening a pull request to its landing."""
+    """Seconds from opening a pull request to its merge."""
     retries: dict[str, int]
     """Trigger → how often agents were given another try."""
 
 
-class Stats(Shown):
+class Stats(Answer):
     """How the work goes, day by day, the oldest first."""
 
     days: list[StatsDay]
     median_to_merge: float | None
 
 
-class RecapLine(Shown):
+class RecapLine(Answer):
     """One thing that happened, or several alike."""
 
     kind: Literal["merged", "asked", "failed", "restarted", "limits", "budgets", "bases", "opened", "slept"]
@@ -176,7 +178,7 @@ class RecapLine(Shown):
     sessions: list[str]
 
 
-class Recap(Shown):
+class Recap(Answer):
     """What happened since a moment, the most important first."""
 
     since: str

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from agent_orchestrator.server.schema.models.answer import Shown
+from agent_orchestrator.server.schema.models.answer import Answer
 
 
-class Trust(Shown):
+class Trust(Answer):
     """Commands that came with a repository, and whether they may run."""
 
     project: str
@@ -16,7 +16,7 @@ class Trust(Shown):
     trusted: bool
 
 
-class Value(Shown):
+class Value(Answer):
     """A value of the configuration, and the file it stands in."""
 
     key: str
@@ -24,7 +24,7 @@ class Value(Shown):
     file: str | None
 
 
-class Validity(Shown):
+class Validity(Answer):
     """What a check of a configuration found."""
 
     valid: bool
@@ -32,7 +32,7 @@ class Validity(Shown):
     warnings: list[Any]
 
 
-class ImportedKey(Shown):
+class ImportedKey(Answer):
     """What became of one key of another orchestrator's configuration."""
 
     key: str
@@ -41,7 +41,7 @@ class ImportedKey(Shown):
     note: str
 
 
-class Imported(Shown):
+class Imported(Answer):
     """A configuration that was taken over, and the file as it is with it."""
 
     kind: str
@@ -56,4 +56,4 @@ class Imported(Shown):
     commands: list[str]
     """What the file would run or open that it does not yet, as `ao trust` shows it."""
     digest: str
-    """Of what is shown here: whoever has it written gives it, once a person has read `commands`. Empty: nobody needs to."""
+    """Of what is shown here: to have it written, send it back once a person has read `commands`. Empty: not needed."""

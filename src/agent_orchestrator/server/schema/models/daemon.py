@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from agent_orchestrator.server.schema.models.answer import Shown
+from pydantic import Field
+
+from agent_orchestrator.server.schema.models.answer import Answer
 
 
-class Taken(Shown):
-    """A webhook was taken; false: it had been before."""
+class WebhookReceipt(Answer):
+    """Whether a webhook was new; false if it had been received before."""
 
-    taken: bool
+    is_new: bool = Field(alias="taken")
 
 
-class Finding(Shown):
+class Finding(Answer):
     """One prerequisite or integration."""
 
     name: str
@@ -22,13 +24,13 @@ class Finding(Shown):
     remedy: str | None
 
 
-class Findings(Shown):
+class Findings(Answer):
     """What a look at this machine found."""
 
     checks: list[Finding]
 
 
-class Pruned(Shown):
+class Pruned(Answer):
     """What a clean-up removed, and what it kept."""
 
     removed: list[dict[str, Any]]
@@ -36,7 +38,7 @@ class Pruned(Shown):
     dry_run: bool
 
 
-class ActiveDaemon(Shown):
+class ActiveDaemon(Answer):
     """The daemon that is active."""
 
     host: str
@@ -45,7 +47,7 @@ class ActiveDaemon(Shown):
     url: str
 
 
-class Node(Shown):
+class Node(Answer):
     """A machine of the cluster."""
 
     name: str
@@ -60,35 +62,35 @@ class Node(Shown):
     """Not reserved by sessions."""
     free_memory: int
     load: float | None
-    """Its load average of the last minute, as it tells just now."""
+    """Its current load average of the last minute."""
     available_memory: int | None
-    """What it has left, as it tells just now."""
+    """Its currently available memory."""
     sessions: list[str]
     since: str | None
     draining: bool
 
 
-class Nodes(Shown):
+class Nodes(Answer):
     """All machines of the cluster."""
 
     nodes: list[Node]
 
 
-class Staying(Shown):
+class Staying(Answer):
     """A session that has not left yet."""
 
     session: str
     waits: str
 
 
-class Draining(Shown):
+class Draining(Answer):
     """How far a node is drained."""
 
     node: Node
     left: list[Staying]
 
 
-class MadeNode(Shown):
+class MadeNode(Answer):
     """What a machine needs to join; the token is shown this once."""
 
     name: str
@@ -98,7 +100,7 @@ class MadeNode(Shown):
     command: str
 
 
-class Health(Shown):
+class Health(Answer):
     """The daemon runs. `standby`: another one is active on the same database, and everything else is to be asked of that one."""
 
     status: Literal["ok", "standby"]

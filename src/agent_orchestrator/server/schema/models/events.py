@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_orchestrator.server.schema.models.answer import Shown
+from agent_orchestrator.server.schema.models.answer import Answer
 
 
-class Event(Shown):
+class Event(Answer):
     """One thing that happened."""
 
     seq: int
@@ -19,13 +19,13 @@ class Event(Shown):
     data: dict[str, Any]
 
 
-class Events(Shown):
+class Events(Answer):
     """Events in order."""
 
     events: list[Event]
 
 
-class Step(Shown):
+class Step(Answer):
     """What an event of a recorded log would lead to today."""
 
     seq: int
@@ -35,7 +35,7 @@ class Step(Shown):
     intents: list[dict[str, Any]]
 
 
-class Steps(Shown):
+class Steps(Answer):
     """A recorded log, run through today's rules."""
 
     steps: list[Step]

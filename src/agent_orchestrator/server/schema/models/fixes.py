@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from agent_orchestrator.server.schema.models.answer import Shown
+from agent_orchestrator.server.schema.models.answer import Answer
 
 
-class FixTool(Shown):
+class FixTool(Answer):
     """Something that finds failures, and how many it finds."""
 
     name: str
@@ -19,7 +19,7 @@ class FixTool(Shown):
     """Why it could not be run."""
 
 
-class FixGroup(Shown):
+class FixGroup(Answer):
     """Failures that likely have one cause."""
 
     number: int
@@ -36,7 +36,7 @@ class FixGroup(Shown):
     reason: str | None
 
 
-class FixRound(Shown):
+class FixRound(Answer):
     """What was measured at one commit of the base, and what was done about it."""
 
     number: int
@@ -48,7 +48,7 @@ class FixRound(Shown):
     groups: list[FixGroup]
 
 
-class Fix(Shown):
+class Fix(Answer):
     """A fixing run."""
 
     id: str
@@ -75,13 +75,13 @@ class Fix(Shown):
     updated_at: str
 
 
-class Fixes(Shown):
+class Fixes(Answer):
     """Fixing runs."""
 
     fixes: list[Fix]
 
 
-class Failing(Shown):
+class Failing(Answer):
     """One thing that is wrong."""
 
     tool: str
@@ -92,7 +92,7 @@ class Failing(Shown):
     detail: str
 
 
-class Cause(Shown):
+class Cause(Answer):
     """Failures that likely have one cause."""
 
     key: str
@@ -100,7 +100,7 @@ class Cause(Shown):
     failures: list[Failing]
 
 
-class FixFailures(Shown):
+class FixFailures(Answer):
     """What one measurement found."""
 
     id: str

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from agent_orchestrator.server.schema.models.answer import Shown
+from agent_orchestrator.server.schema.models.answer import Answer
 
 
-class IssueComment(Shown):
+class IssueComment(Answer):
     """Something said about an issue."""
 
     id: str
@@ -17,7 +17,7 @@ class IssueComment(Shown):
     at: str
 
 
-class Issue(Shown):
+class Issue(Answer):
     """Something that is wanted."""
 
     number: int
@@ -40,21 +40,21 @@ class Issue(Shown):
     url: str | None
 
 
-class Unread(Shown):
-    """A project whose tracker could not be read: what is told of its issues may be old."""
+class Unread(Answer):
+    """A project whose tracker could not be read: its issues may be out of date."""
 
     project: str
     why: str
 
 
-class Issues(Shown):
+class Issues(Answer):
     """Issues of the tracker."""
 
     issues: list[Issue]
     unread: list[Unread]
 
 
-class BacklogEntry(Shown):
+class BacklogEntry(Answer):
     """An open issue, who would take it, and why that has not come yet."""
 
     position: int
@@ -72,21 +72,21 @@ class BacklogEntry(Shown):
     session: str | None
     """Who is at it."""
     auto: bool
-    """It is taken by itself, once nothing stands in its way."""
+    """It is started automatically, once nothing prevents it."""
     needs_you: bool
     """Something stands in its way that only a person can clear."""
     ready: bool
     reasons: list[str]
 
 
-class Backlog(Shown):
+class Backlog(Answer):
     """Open issues in the order that they would be taken."""
 
     entries: list[BacklogEntry]
     unread: list[Unread]
 
 
-class Task(Shown):
+class Task(Answer):
     """Something that is wanted, and the sessions that attempt it."""
 
     id: str
@@ -101,7 +101,7 @@ class Task(Shown):
     created_at: str
 
 
-class Tasks(Shown):
+class Tasks(Answer):
     """What is wanted."""
 
     tasks: list[Task]

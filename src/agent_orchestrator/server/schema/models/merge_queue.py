@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-from agent_orchestrator.server.schema.models.answer import Shown
+from pydantic import Field
+
+from agent_orchestrator.server.schema.models.answer import Answer
 from agent_orchestrator.server.schema.models.pull_requests import Check
 from agent_orchestrator.server.schema.models.sessions import Session
 
 
-class Undone(Shown):
-    """The change that takes a landing back; it lands like any other."""
+class Undone(Answer):
+    """The change that reverts a merged one; it is merged like any other."""
 
     session: str
     branch: str
@@ -18,8 +20,8 @@ class Undone(Shown):
     change: Session
 
 
-class QueueEntry(Shown):
-    """A change that is to land."""
+class QueueEntry(Answer):
+    """A change in the merge queue."""
 
     session: str
     position: int
@@ -34,19 +36,19 @@ class QueueEntry(Shown):
     """What is checked, and what the base will be."""
     checks: list[Check]
     passed_by: list[str]
-    """The sessions that go before it although they asked later: they collide with fewer others, or were under way already."""
-    collides: list[str]
+    """The sessions that go before it although they asked later: they conflict with fewer others, or were under way already."""
+    conflicts: list[str] = Field(alias="collides")
     """The sessions in its queue that it is predicted to conflict with."""
 
 
-class Queue(Shown):
-    """What is to land, in order."""
+class Queue(Answer):
+    """The merge queue in order."""
 
     entries: list[QueueEntry]
 
 
-class Pair(Shown):
-    """Two sessions that will collide; `a` is the elder."""
+class Pair(Answer):
+    """Two sessions that will conflict; `a` is the elder."""
 
     a: str
     b: str
@@ -54,7 +56,7 @@ class Pair(Shown):
     kind: Literal["text", "overlap"]
 
 
-class Pairs(Shown):
-    """Which sessions will collide, and on what."""
+class Pairs(Answer):
+    """Which sessions will conflict, and in which files."""
 
     pairs: list[Pair]

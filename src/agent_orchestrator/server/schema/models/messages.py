@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import Literal
 
-from agent_orchestrator.server.schema.models.answer import Shown
+from pydantic import Field
+
+from agent_orchestrator.server.schema.models.answer import Answer
 from agent_orchestrator.server.schema.models.sessions import Session
 
 
-class MessageState(Shown):
+class MessageState(Answer):
     """A message was accepted."""
 
     message_id: str | None
     state: str
 
 
-class Message(Shown):
+class Message(Answer):
     """A message and what became of it."""
 
     message_id: str
@@ -28,21 +30,21 @@ class Message(Shown):
     reason: str | None
 
 
-class Messages(Shown):
+class Messages(Answer):
     """A session's messages in order."""
 
     messages: list[Message]
 
 
-class DigestState(Shown):
-    """How far a coordinating agent was told what happens."""
+class DigestState(Answer):
+    """How far a coordinating agent was informed of what happened."""
 
     last_at: str | None
     pending: bool
-    """There is something that it may have to be told of."""
+    """Whether the next digest may have something to report."""
 
 
-class CoordinatorState(Shown):
+class CoordinatorState(Answer):
     """A project's coordinating agent."""
 
     project: str
@@ -50,21 +52,21 @@ class CoordinatorState(Shown):
     """Null: there was none yet."""
     goal: str | None
     """The last message that was no digest."""
-    said: str | None
+    last_output: str | None = Field(alias="said")
     """The end of its last turn."""
     digest: DigestState
     message: MessageState | None
-    """What became of the goal that was given just now."""
+    """The state of the goal that this request sent."""
 
 
-class Prompt(Shown):
-    """What an agent is told."""
+class Prompt(Answer):
+    """The system prompt and the task of an agent."""
 
     system: str
     prompt: str
 
 
-class Permission(Shown):
+class Permission(Answer):
     """What an agent asks to do, or may do without asking."""
 
     tool: str
@@ -72,7 +74,7 @@ class Permission(Shown):
     reason: str | None
 
 
-class AllowedForGood(Shown):
+class AllowedForGood(Answer):
     """What a person allowed for good in a project."""
 
     project: str
@@ -80,13 +82,13 @@ class AllowedForGood(Shown):
     command: str
 
 
-class Permissions(Shown):
+class Permissions(Answer):
     """What was allowed for good."""
 
     permissions: list[AllowedForGood]
 
 
-class Question(Shown):
+class Question(Answer):
     """Something that waits for a person."""
 
     session: str
@@ -100,7 +102,7 @@ class Question(Shown):
     context: list[str]
 
 
-class Questions(Shown):
+class Questions(Answer):
     """What waits for a person, oldest first."""
 
     questions: list[Question]

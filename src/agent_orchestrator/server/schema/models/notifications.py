@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from agent_orchestrator.server.schema.models.answer import Shown
+from agent_orchestrator.server.schema.models.answer import Answer
 
 
-class Answered(Shown):
+class Answered(Answer):
     """An answer that was given by a notification's link."""
 
     session: str
@@ -15,8 +15,8 @@ class Answered(Shown):
     by: str
 
 
-class Notification(Shown):
-    """Something that a person was told."""
+class Notification(Answer):
+    """A notification of a person."""
 
     id: int
     session: str | None
@@ -28,13 +28,13 @@ class Notification(Shown):
     at: str
 
 
-class Notifications(Shown):
-    """What people were told, newest first."""
+class Notifications(Answer):
+    """The notifications of people, newest first."""
 
     notifications: list[Notification]
 
 
-class TriedNotifier(Shown):
+class TriedNotifier(Answer):
     """What came of a test by one notifier."""
 
     name: str
@@ -47,7 +47,7 @@ class TriedNotifier(Shown):
     remedy: str | None
 
 
-class TriedNotifiers(Shown):
+class TriedNotifiers(Answer):
     """What came of a test by each notifier."""
 
     notifiers: list[TriedNotifier]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from agent_orchestrator.server.schema.models.answer import Shown
+from agent_orchestrator.server.schema.models.answer import Answer
 from agent_orchestrator.server.schema.models.usage import Usage
 
 
-class PlannedTask(Shown):
+class PlannedTask(Answer):
     """One task of a plan; `sessions` and `status` are known once it is applied."""
 
     id: str
@@ -27,7 +27,7 @@ class PlannedTask(Shown):
     status: str | None
 
 
-class Plan(Shown):
+class Plan(Answer):
     """A goal made into tasks."""
 
     id: str
@@ -44,7 +44,7 @@ class Plan(Shown):
     updated_at: str
 
 
-class Plans(Shown):
+class Plans(Answer):
     """Plans, the newest first."""
 
     plans: list[Plan]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from agent_orchestrator.server.schema.models.answer import Shown
+from pydantic import Field
+
+from agent_orchestrator.server.schema.models.answer import Answer
 
 
-class Agent(Shown):
+class Agent(Answer):
     """A coding agent's CLI on this machine, or a profile of a project: a name that a task may be given to."""
 
     name: str
@@ -15,20 +17,20 @@ class Agent(Shown):
     """The agent that works under this name."""
     role: str | None
     """Of a profile: `worker` or `reviewer`."""
-    found: bool
+    is_installed: bool = Field(alias="found")
     path: str | None
     version: str | None
     problem: str | None
     """Why it cannot be used."""
 
 
-class Agents(Shown):
+class Agents(Answer):
     """All agents that we know of, and the profiles of all projects."""
 
     agents: list[Agent]
 
 
-class Plugin(Shown):
+class Plugin(Answer):
     """A plugin, and whether it may be used."""
 
     slot: str | None
@@ -46,7 +48,7 @@ class Plugin(Shown):
     """Why it is not in force."""
 
 
-class Plugins(Shown):
+class Plugins(Answer):
     """All plugins."""
 
     plugins: list[Plugin]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from agent_orchestrator.server.schema.models.answer import Problem, Shown
+from agent_orchestrator.server.schema.models.answer import Answer, Problem
 
 
-class Project(Shown):
+class Project(Answer):
     """A repository that we work in."""
 
     id: str
@@ -20,7 +20,7 @@ class Project(Shown):
     sessions: int
 
 
-class Candidate(Shown):
+class Candidate(Answer):
     """One way to set a repository up and to test it, and the files that say so."""
 
     ecosystem: str
@@ -30,8 +30,8 @@ class Candidate(Shown):
     evidence: list[str]
 
 
-class Proposal(Shown):
-    """What was detected for a project: commands that do not run before somebody confirms them."""
+class Proposal(Answer):
+    """What was detected for a project: commands that do not run before a person confirms them."""
 
     keys: list[str]
     """What it would set: `postCreate`, `ci`."""
@@ -51,22 +51,22 @@ class AddedProject(Project):
     proposal: Proposal | None
 
 
-class ProvenSetUp(Shown):
+class ProvenSetUp(Answer):
     """The set-up commands, and how long they took."""
 
     commands: list[str]
     seconds: float
 
 
-class ProvenFailure(Shown):
+class ProvenFailure(Answer):
     """A test that fails on the base branch."""
 
     name: str
     message: str
 
 
-class ProvenCheck(Shown):
-    """What a check came to on the base branch."""
+class ProvenCheck(Answer):
+    """A check's result on the base branch."""
 
     name: str
     command: str
@@ -79,7 +79,7 @@ class ProvenCheck(Shown):
     failures: list[ProvenFailure]
 
 
-class Tried(Shown):
+class Tried(Answer):
     """One way to set up and test that was tried, and why it does not work, if it does not."""
 
     ecosystem: str
@@ -89,7 +89,7 @@ class Tried(Shown):
     reason: str
 
 
-class Proof(Shown):
+class Proof(Answer):
     """What came of running a project's set-up and checks in a clean checkout of its base branch."""
 
     project: str
@@ -111,7 +111,7 @@ class Proof(Shown):
     """The file that was written."""
 
 
-class ProofRunning(Shown):
+class ProofRunning(Answer):
     """The command that is being run."""
 
     command: str
@@ -120,7 +120,7 @@ class ProofRunning(Shown):
     of: int
 
 
-class ProofLine(Shown):
+class ProofLine(Answer):
     """A line of a proof: what is `running`, at last the `proof`, or the `problem` that ended it."""
 
     running: ProofRunning | None = None
@@ -128,7 +128,7 @@ class ProofLine(Shown):
     problem: Problem | None = None
 
 
-class Projects(Shown):
+class Projects(Answer):
     """All projects."""
 
     projects: list[Project]

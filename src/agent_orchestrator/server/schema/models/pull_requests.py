@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from agent_orchestrator.server.schema.models.answer import Shown
+from pydantic import Field
+
+from agent_orchestrator.server.schema.models.answer import Answer
 
 
-class Check(Shown):
+class Check(Answer):
     """One check."""
 
     name: str
@@ -27,13 +29,13 @@ class ChangeCheck(Check):
     skipped: int | None
     new: int
     """How many failures the base branch does not have."""
-    known: int
+    on_base_failures: int = Field(alias="known")
     """How many failures the base branch has too."""
     reason: str | None
     """What the environment lacks, or which tests are not run any more."""
 
 
-class PullRequest(Shown):
+class PullRequest(Answer):
     """A session's pull request."""
 
     number: int
@@ -45,7 +47,7 @@ class PullRequest(Shown):
     mergeable: Literal["yes", "no", "unknown"]
 
 
-class NamedFailure(Shown):
+class NamedFailure(Answer):
     """One failing test, or one error."""
 
     name: str
@@ -76,8 +78,8 @@ class FailingCheck(ChangeCheck):
     """The command that runs it by hand, in the workspace."""
 
 
-class Review(Shown):
-    """Somebody's judgement."""
+class Review(Answer):
+    """A review by a person or an agent."""
 
     id: str
     verdict: Literal["approved", "changes_requested", "commented"]
@@ -91,7 +93,7 @@ class Review(Shown):
     at: str
 
 
-class ThreadComment(Shown):
+class ThreadComment(Answer):
     """One comment of a thread."""
 
     id: str
@@ -103,7 +105,7 @@ class ThreadComment(Shown):
     at: str
 
 
-class Thread(Shown):
+class Thread(Answer):
     """A comment and the answers to it."""
 
     id: str

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from agent_orchestrator.server.schema.models.answer import Shown
+from agent_orchestrator.server.schema.models.answer import Answer
 
 
-class Rule(Shown):
+class Rule(Answer):
     """A reaction rule in force; of a session also how far it is."""
 
     name: str
@@ -38,13 +38,13 @@ class Rule(Shown):
     since: str | None
 
 
-class Rules(Shown):
+class Rules(Answer):
     """The reaction rules in force."""
 
     rules: list[Rule]
 
 
-class TestedRule(Shown):
+class TestedRule(Answer):
     """What a rule would do."""
 
     rule: str
@@ -64,7 +64,7 @@ class TestedRule(Shown):
     problem: str | None
 
 
-class TestedRules(Shown):
+class TestedRules(Answer):
     """What the rules of a trigger would do for a session."""
 
     session: str

@@ -6,19 +6,19 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from agent_orchestrator.server.schema.models.answer import Shown
+from agent_orchestrator.server.schema.models.answer import Answer
 from agent_orchestrator.server.schema.models.pull_requests import PullRequest
 from agent_orchestrator.server.schema.models.usage import Usage
 
 
-class Evidence(Shown):
+class Evidence(Answer):
     """What a status rests on."""
 
     source: str | None
     at: str | None
 
 
-class Progress(Shown):
+class Progress(Answer):
     """How far the agent is."""
 
     done: int | None
@@ -27,7 +27,7 @@ class Progress(Shown):
     tests_passed: int | None
 
 
-class Session(Shown):
+class Session(Answer):
     """One agent working on one task in one workspace on one branch."""
 
     id: str
@@ -60,7 +60,7 @@ class Session(Shown):
     updated_at: str
 
 
-class SessionStatus(Shown):
+class SessionStatus(Answer):
     """A session in short."""
 
     state: Literal["idle", "working", "waiting", "error"]
@@ -74,8 +74,8 @@ class SessionStatus(Shown):
     progress: Progress
 
 
-class UnreadPlace(Shown):
-    """A forge or tracker that cannot be read, since when and why: what is told of its pull requests and issues may be old."""
+class UnreadPlace(Answer):
+    """A forge or tracker that cannot be read, since when and why: its pull requests and issues may be out of date."""
 
     project: str
     name: str
@@ -83,7 +83,7 @@ class UnreadPlace(Shown):
     since: str
 
 
-class UntoldBy(Shown):
+class UntoldBy(Answer):
     """A notifier that does not work, since when and why: what it was to send waits, or was given up."""
 
     notifier: str
@@ -92,7 +92,7 @@ class UntoldBy(Shown):
     why: str
 
 
-class Sessions(Shown):
+class Sessions(Answer):
     """Sessions, merged and stopped ones included; `unread` only where something cannot be read, `untold` only where a notifier fails."""
 
     sessions: list[Session]
@@ -100,7 +100,7 @@ class Sessions(Shown):
     untold: list[UntoldBy] = Field(default=[])
 
 
-class Stopped(Shown):
+class Stopped(Answer):
     """A stopped session: where everything went, and how to undo it."""
 
     session: Session
@@ -108,13 +108,13 @@ class Stopped(Shown):
     undo: str
 
 
-class AllStopped(Shown):
+class AllStopped(Answer):
     """All that were stopped."""
 
     stopped: list[Stopped]
 
 
-class Diff(Shown):
+class Diff(Answer):
     """A session's change."""
 
     diff: str
@@ -126,7 +126,7 @@ class Diff(Shown):
     uncommitted: list[str]
 
 
-class Why(Shown):
+class Why(Answer):
     """The facts, evidence and rules behind a status."""
 
     session: str
@@ -139,7 +139,7 @@ class Why(Shown):
     reactions: list[Any]
 
 
-class Environment(Shown):
+class Environment(Answer):
     """Where a session works, and with which variables."""
 
     cwd: str
@@ -148,21 +148,21 @@ class Environment(Shown):
     """The machine of the cluster that it is on; none: this one."""
 
 
-class Attach(Shown):
+class Attach(Answer):
     """The command that shows a session's terminal."""
 
     argv: list[str]
     env: dict[str, str]
 
 
-class PluginFile(Shown):
+class PluginFile(Answer):
     """A file of code that may be run, with this content."""
 
     path: str
     sha256: str
 
 
-class WindowTerminal(Shown):
+class WindowTerminal(Answer):
     """The terminal plugin that a project's configuration names."""
 
     plugin: str
@@ -170,7 +170,7 @@ class WindowTerminal(Shown):
     files: list[PluginFile]
 
 
-class Window(Shown):
+class Window(Answer):
     """What a session is shown by on a person's screen."""
 
     session: str

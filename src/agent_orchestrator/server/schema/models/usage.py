@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from agent_orchestrator.server.schema.models.answer import Shown
+from agent_orchestrator.server.schema.models.answer import Answer
 
 
-class Usage(Shown):
+class Usage(Answer):
     """What it took."""
 
     input: int
@@ -15,7 +15,7 @@ class Usage(Shown):
     usd: float | None
 
 
-class Used(Shown):
+class Used(Answer):
     """Tokens, dollars, and calls of a forge's own command line (`gh`, `glab`)."""
 
     input: int
@@ -32,7 +32,7 @@ class UsageRow(Used):
     key: str
 
 
-class AccountInUse(Shown):
+class AccountInUse(Answer):
     """An account that sessions use, and its usage limit if it met one."""
 
     account: str
@@ -42,14 +42,14 @@ class AccountInUse(Shown):
     """`trying`: its time is up, and one session sees whether the limit is over."""
     until: str | None
     reset_known: bool | None
-    """False: nobody said until when; it is a guess."""
+    """False: the time of the reset is a guess."""
     reason: str | None
     agents: list[str]
     working: int
     waiting: int
 
 
-class BudgetInForce(Shown):
+class BudgetInForce(Answer):
     """A budget, and what is spent and set aside of it."""
 
     scope: Literal["session", "day", "project"]
@@ -62,10 +62,10 @@ class BudgetInForce(Shown):
     """None: it is each session's own."""
     reserved: float | None
     unknown: list[str]
-    """Sessions whose use nobody knows in this unit: for them it cannot be enforced."""
+    """Sessions whose usage in this unit is unknown: for them it cannot be enforced."""
 
 
-class UsageTable(Shown):
+class UsageTable(Answer):
     """What was used."""
 
     rows: list[UsageRow]
@@ -74,7 +74,7 @@ class UsageTable(Shown):
     budgets: list[BudgetInForce]
 
 
-class ReleasedAccounts(Shown):
+class ReleasedAccounts(Answer):
     """Holds that were lifted."""
 
     released: list[str]
