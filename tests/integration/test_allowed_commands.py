@@ -1,7 +1,7 @@
 """Whatever a rule allows is run by a real shell in a real worktree: nothing outside of it and of its own branch changes, no file of it
 that says what is run, nothing secret is read, no other program runs.
 
-More of it: `AO_COMMANDS=5000 pytest tests/integration/test_allowed_commands.py`.
+More of it: `AO_EXAMPLES=5000 pytest tests/integration/test_allowed_commands.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from agent_orchestrator.sessions.permissions.path_checks import paths_stay_insid
 from agent_orchestrator.sessions.permissions.rules import check_permission, normalize_command
 
 CANARY = "CANARY-5f2d-SECRET"
-TRIED = int(os.environ.get("AO_COMMANDS", "80"))
 FLOW = Path(__file__).parents[1] / "unit" / "sessions" / "permissions"
 
 
@@ -161,7 +160,7 @@ def commands(draw: st.DrawFn) -> str:
     return line
 
 
-@settings(max_examples=TRIED, deadline=None, derandomize=TRIED <= 80, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(line=commands())
 @example(line="git diff --output=../outside/canary.txt")
 @example(line="git log -p --output=pwned")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent_orchestrator.changes.merge import BaseMoved, Blocked, Conflicted, Merged, Strategy, build_merge, merge
+from tests.examples import examples
 from tests.integration.merge.world import STEPS, Killed, World, kill_after, make_world, snapshot, write
 from tests.integration.rescue.world import git
 
@@ -79,8 +79,7 @@ async def check(world: World, strategy: Strategy, dirty: tuple[str, str | None],
 
 
 @settings(
-    max_examples=int(os.environ.get("AO_LANDING_EXAMPLES", "10")),
-    deadline=None,
+    max_examples=examples(0.25),
     suppress_health_check=list(HealthCheck),
 )
 @given(SIDES, STRATEGIES, EDIT, st.sampled_from(STEPS), st.booleans())

@@ -1,6 +1,6 @@
 """Any history of a queue: the base is always green, what landed is there once, and nobody and nothing is lost.
 
-    AO_QUEUE_EXAMPLES=1000 python -m pytest -q -p no:xdist tests/integration/merge_queue/test_histories.py
+    AO_EXAMPLES=5000 python -m pytest -q -p no:xdist tests/integration/merge_queue/test_histories.py
 
 plays a thousand of them; an ordinary run plays a few. A history is a number of changes (good, bad, bad only together, flaky, in conflict
 with each other; by every strategy and priority), and what happens while they are in the queue: more of them ask to land, somebody
@@ -11,7 +11,6 @@ killed, in the midst of a landing too.
 from __future__ import annotations
 
 import asyncio
-import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -23,10 +22,10 @@ from hypothesis import strategies as st
 
 from agent_orchestrator.changes import merge
 from agent_orchestrator.changes.merge_queue.lane import Refused, Withdrawn
+from tests.examples import examples
 from tests.integration.merge.world import STEPS
 from tests.integration.merge_queue.world import CONTENT, Change, World
 
-MANY = os.environ.get("AO_QUEUE_EXAMPLES")
 NAMES = "abcde"
 KINDS = st.sampled_from(("plain", *CONTENT))
 PAUSES = st.sampled_from((0.0, 0.01, 0.03, 0.08))
@@ -137,10 +136,7 @@ def quiet(tell: Callable[[dict[str, Any]], None]) -> Callable[[Any, dict[str, An
 
 
 @settings(
-    max_examples=int(MANY or 8),
-    derandomize=not MANY,
-    database=None,
-    deadline=None,
+    max_examples=examples(0.2),
     suppress_health_check=list(HealthCheck),
 )
 @given(

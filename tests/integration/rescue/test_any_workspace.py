@@ -23,6 +23,7 @@ from agent_orchestrator.plugins.workspaces.worktree import Worktree
 from agent_orchestrator.protocols import WorkspaceSpec
 from agent_orchestrator.protocols.host import Completed
 from agent_orchestrator.sessions.rescue import is_safe, rescue, restore_work
+from tests.examples import examples
 from tests.integration.rescue.drawing import STEPS, Step, carry_out
 from tests.integration.rescue.world import Seen, World, files_of, git, make_repository, state_of
 
@@ -162,11 +163,7 @@ def _converted(root: Path, name: str) -> bool:
 
 @pytest.mark.parametrize("plugin", [Worktree, Clone], ids=["worktree", "clone"])
 @settings(
-    max_examples=EXAMPLES or 12,
-    deadline=None,
-    derandomize=not EXAMPLES,
-    database=None,
-    print_blob=True,
+    max_examples=EXAMPLES or examples(0.25),
     phases=[Phase.generate],  # a case takes half a second: a found one is made smaller by hand
     suppress_health_check=list(HealthCheck),
 )

@@ -8,13 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.plugins.workspaces.clone import Clone
 from agent_orchestrator.protocols import WorkspaceSpec
 from agent_orchestrator.sessions.rescue import checkpoint, from_checkpoint
+from tests.examples import examples
 from tests.integration.rescue.drawing import STEPS, carry_out
 from tests.integration.rescue.world import World, files_of, git, make_repository, state_of
 
@@ -79,7 +80,7 @@ async def moved_and_back(folder: Path, steps: list[tuple[str, str, bytes]]) -> N
         assert now[name] == state[name], name
 
 
-@settings(max_examples=5, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(0.15))
 @given(steps=st.lists(STEPS.filter(lambda step: step[1] not in ("out/o", "h.log")), min_size=2, max_size=8))
 def test_any_workspace_moves(steps: list[tuple[str, str, bytes]]) -> None:
     with tempfile.TemporaryDirectory(prefix="ao-move-") as folder:

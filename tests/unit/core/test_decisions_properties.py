@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_orchestrator.core import events as e
@@ -13,7 +13,6 @@ from agent_orchestrator.core.status import STUCK_AFTER, derive
 from tests.unit.core.event_strategies import SESSION, events
 from tests.unit.core.test_facts_properties import begun, step
 
-ALL = settings(max_examples=120, derandomize=True, deadline=None, database=None)
 SEQUENCES = st.lists(events(), max_size=25)
 NOW = 1200.0
 COLUMNS = {
@@ -32,7 +31,6 @@ COLUMNS = {
 }
 
 
-@ALL
 @given(SEQUENCES, st.sampled_from([NOW, NOW + 599, NOW + 5000]))
 def test_every_status_is_defined_has_evidence_and_is_working_only_with_a_live_agent(
     sequence: list[Event], now: float
@@ -56,7 +54,6 @@ def test_every_status_is_defined_has_evidence_and_is_working_only_with_a_live_ag
         assert status.name == "failed"
 
 
-@ALL
 @given(SEQUENCES)
 def test_one_lifecycle_step_at_a_time_each_under_its_own_key(sequence: list[Event]) -> None:
     facts = begun()

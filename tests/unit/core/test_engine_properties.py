@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 
 import structlog
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_orchestrator.core import events as e
@@ -123,7 +123,6 @@ async def check_the_end(world: World) -> None:
     assert folded == facts
 
 
-@settings(max_examples=150, derandomize=True, deadline=None, database=None)
 @given(st.integers(0, 60), st.lists(OPERATIONS, max_size=25), st.booleans(), st.booleans())
 def test_nothing_is_lost_or_doubled(head: int, operations: list[tuple[object, ...]], paste: bool, defer: bool) -> None:
     with structlog.testing.capture_logs():

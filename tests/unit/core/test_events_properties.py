@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event, decode, encode, event_from_json, event_json
+from tests.examples import examples
 from tests.unit.core.event_strategies import ANY_BODY, JSON, TEXT, bodies
 
 
 @pytest.mark.parametrize("kind", sorted(set(e.KINDS) - {"unknown"}))
 def test_a_body_can_be_written_to_the_log_and_read_back(kind: str) -> None:
-    @settings(max_examples=15, derandomize=True, deadline=None, database=None)
+    @settings(max_examples=examples(0.25))
     @given(bodies(e.KINDS[kind]))
     def body_is_restored(body: e.Body) -> None:
         assert body.type == kind
@@ -28,7 +29,6 @@ def test_a_body_can_be_written_to_the_log_and_read_back(kind: str) -> None:
     body_is_restored()
 
 
-@settings(max_examples=100, derandomize=True, deadline=None, database=None)
 @given(ANY_BODY, st.integers(0, 4_000_000_000_000), TEXT, TEXT, st.integers(0, 9), st.none() | TEXT, st.none() | TEXT)
 def test_an_event_can_be_written_as_json_and_read_back(
     body: e.Body, milliseconds: int, source: str, key: str, generation: int, project: str | None, session: str | None
@@ -46,7 +46,6 @@ def test_an_event_can_be_written_as_json_and_read_back(
     assert (restored.generation, restored.seq) == (generation, 5)
 
 
-@settings(max_examples=100, derandomize=True, deadline=None, database=None)
 @given(TEXT.filter(lambda name: name not in e.KINDS), st.dictionaries(TEXT, JSON, max_size=3))
 def test_an_unknown_kind_keeps_all_its_data(name: str, data: dict[str, object]) -> None:
     body = decode(name, data)
@@ -54,7 +53,6 @@ def test_an_unknown_kind_keeps_all_its_data(name: str, data: dict[str, object]) 
     assert encode(body) == data
 
 
-@settings(max_examples=50, derandomize=True, deadline=None, database=None)
 @given(st.dictionaries(TEXT.map(lambda text: f"new{text}"), JSON, max_size=3))
 def test_unknown_fields_of_a_known_kind_are_ignored(more: dict[str, object]) -> None:
     assert decode("agent-exited", {"code": 3, **more}) == e.AgentExited(3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_orchestrator.core import events as e
@@ -19,7 +19,6 @@ from agent_orchestrator.core.status import COLUMNS, derive
 from agent_orchestrator.core.store import codec
 from tests.unit.core.event_strategies import ANY_BODY, LIKELY, MESSAGES, created, events, launched
 
-ALL = settings(max_examples=120, derandomize=True, deadline=None, database=None)
 SEQUENCES = st.lists(events(), max_size=25)
 OF_ONE_LAUNCH = (
     e.AgentActivity,
@@ -52,7 +51,6 @@ def step(facts: SessionFacts, event: Event) -> SessionFacts:
     return after
 
 
-@ALL
 @given(st.booleans(), st.lists(events(ANY_BODY), max_size=15))
 def test_no_sequence_of_events_breaks_the_fold(with_session: bool, sequence: list[Event]) -> None:
     facts = reduce(None, created()) if with_session else None
@@ -65,7 +63,6 @@ def test_no_sequence_of_events_breaks_the_fold(with_session: bool, sequence: lis
     assert codec.load(HomeFacts, json.loads(json.dumps(codec.dump(home)))) == home
 
 
-@ALL
 @given(SEQUENCES)
 def test_counters_do_not_fall_and_what_ended_stays_ended(sequence: list[Event]) -> None:
     facts = begun()
@@ -84,7 +81,6 @@ def test_counters_do_not_fall_and_what_ended_stays_ended(sequence: list[Event]) 
             assert facts.stopped
 
 
-@ALL
 @given(SEQUENCES, events(LIKELY.filter(lambda body: isinstance(body, OF_ONE_LAUNCH))), st.sampled_from([-1, 1]))
 def test_an_event_of_another_launch_changes_nothing(sequence: list[Event], late: Event, difference: int) -> None:
     facts = begun()
@@ -95,7 +91,6 @@ def test_an_event_of_another_launch_changes_nothing(sequence: list[Event], late:
         assert reduce(facts, replace(late, generation=other)) == facts
 
 
-@ALL
 @given(SEQUENCES)
 def test_usage_is_the_sum_of_all_reports(sequence: list[Event]) -> None:
     facts = begun()
@@ -108,7 +103,6 @@ def test_usage_is_the_sum_of_all_reports(sequence: list[Event]) -> None:
     assert facts.usage.usd == (sum(costs) if costs else None)
 
 
-@ALL
 @given(SEQUENCES, st.integers(0, 25))
 def test_a_snapshot_plus_later_events_equals_the_full_log(sequence: list[Event], cut: int) -> None:
     numbered = [replace(event, seq=number) for number, event in enumerate(sequence, 1)]
@@ -122,7 +116,6 @@ def test_a_snapshot_plus_later_events_equals_the_full_log(sequence: list[Event],
     assert restored == facts
 
 
-@ALL
 @given(SEQUENCES, SEQUENCES)
 def test_events_of_independent_sources_commute(spool: list[Event], git: list[Event]) -> None:
     """The agent's reports and HEAD do not depend on the order of the sources."""
@@ -144,7 +137,6 @@ def test_events_of_independent_sources_commute(spool: list[Event], git: list[Eve
     assert spool_first == git_first
 
 
-@ALL
 @given(st.lists(events(MESSAGES.filter(lambda body: not isinstance(body, e.MessageQueued))), max_size=12))
 def test_a_messages_state_only_rises(sequence: list[Event]) -> None:
     facts = begun()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_orchestrator.core import events as e
@@ -27,7 +27,6 @@ from agent_orchestrator.core.rules import DEFAULT_RULES, Rule
 from agent_orchestrator.core.verdicts import review_in
 from tests.unit.core.test_facts_properties import begun
 
-ALL = settings(max_examples=100, derandomize=True, deadline=None, database=None)
 HEAD = "c1"
 
 
@@ -45,9 +44,6 @@ def with_pull_request() -> SessionFacts:
 
 
 # -- pauses ------------------------------------------------------------------------------------------------------------
-
-
-@ALL
 @given(
     first=st.floats(0.0, 1000.0), more=st.floats(0.0, 10_000.0), attempt=st.integers(2, 40), key=st.text(max_size=20)
 )
@@ -58,7 +54,6 @@ def test_a_pause_is_within_its_bounds_and_deterministic(first: float, more: floa
     assert pause == backoff(rule, attempt, key)
 
 
-@ALL
 @given(key=st.text(max_size=20), attempt=st.integers(2, 12))
 def test_pauses_grow_with_each_attempt(key: str, attempt: int) -> None:
     rule = Rule("r", "ci-failed", backoff=(30.0, 1e9))
@@ -334,7 +329,6 @@ def test_a_review_is_parsed_from_the_end_of_a_turn(text: str, verdict: str | Non
     assert (parsed.verdict if parsed else None) == verdict
 
 
-@ALL
 @given(st.text(max_size=200))
 def test_any_text_parses_as_a_review_or_as_none(text: str) -> None:
     assert review_in(text) is None or review_in(f"```review\n{text}\n```") is not None

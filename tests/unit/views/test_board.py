@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_orchestrator.base.progress import Progress
@@ -198,7 +198,6 @@ async def play(steps: list[tuple[str, Any]], folder: Path) -> None:
     await stage.end()
 
 
-@settings(max_examples=150)
 @given(st.lists(STEPS, max_size=25), st.sampled_from([4, 5000]))
 def test_a_reconnecting_viewer_sees_the_current_board(steps: list[tuple[str, Any]], memory: int) -> None:
     with remembering(memory):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_orchestrator.base.git.commands import (
@@ -45,7 +45,6 @@ def git_accepts(name: str) -> bool:
     )
 
 
-@settings(max_examples=80, deadline=None, derandomize=True, database=None)
 @given(st.lists(PARTS, min_size=1, max_size=4).map("".join))
 def test_branch_names_are_valid_exactly_if_git_accepts_them(name: str) -> None:
     assert valid_branch(name) == (name != "@" and git_accepts(name))
@@ -59,7 +58,6 @@ def test_unusual_branch_names_are_valid_exactly_if_git_accepts_them(name: str) -
 
 
 @given(st.text(min_size=1, max_size=12))
-@settings(max_examples=100, derandomize=True, database=None)
 def test_any_session_name_can_be_escaped_into_a_branch_name(name: str) -> None:
     assert valid_branch("ao/" + escape_for_ref(name.encode(errors="replace").decode()))
 

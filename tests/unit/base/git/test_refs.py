@@ -14,6 +14,7 @@ from agent_orchestrator.base.git import refs as git_files
 from agent_orchestrator.base.git.refs import read_head, read_ref, read_refs
 from agent_orchestrator.errors import Conflict, Temporary
 from agent_orchestrator.testing.contracts.workspace import git_in
+from tests.examples import examples
 from tests.hostile import nested
 from tests.unit.base.test_short_of_descriptors import no_descriptors
 
@@ -123,7 +124,7 @@ def test_an_unsorted_list_is_read_once_and_only_if_short(git_dir: Path) -> None:
 NAMES = st.from_regex(r"[ab-]{1,3}(/[ab.-]{0,2}[ab]){0,2}", fullmatch=True)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, database=None)
+@settings(max_examples=examples(0.5))
 @given(st.lists(NAMES, max_size=12), st.lists(NAMES, min_size=1, max_size=4))
 def test_sorted_and_unsorted_lists_give_the_same_refs(
     tmp_path_factory: pytest.TempPathFactory, packed: list[str], queried: list[str]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_orchestrator.plugins.runtimes import screen_text
@@ -99,7 +99,6 @@ PIECES = st.one_of(
 
 
 @given(st.lists(PIECES, max_size=40))
-@settings(deadline=None, max_examples=200)
 def test_a_screen_is_the_same_wherever_its_reading_begins(pieces: list[bytes]) -> None:
     output = b"".join(pieces)
     begin = max(0, *(output.rfind(mark) for mark in screen_text._CLEARS))

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_orchestrator.changes.checks.missing import missing_environment
@@ -234,7 +234,6 @@ def _other_run(text: str, draw: int) -> str:
     return re.sub(r"(\.(?:py|js|mjs|go|rs|c):)\d+", rf"\g<1>{draw % 900 + 1}", text)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(path=st.sampled_from(ALL), draw=st.integers(0, 10_000), colours=st.booleans(), returns=st.booleans())
 def test_names_are_the_same_in_every_run(path: Path, draw: int, colours: bool, returns: bool) -> None:
     name, case = path.parent.name, path.stem
@@ -251,7 +250,6 @@ def test_names_are_the_same_in_every_run(path: Path, draw: int, colours: bool, r
     assert (read.passed, read.skipped, read.counts) == (expected.passed, expected.skipped, expected.counts)
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     path=st.sampled_from(ALL),
     cut=st.integers(0, 4000),
@@ -273,7 +271,6 @@ def test_cut_and_mixed_output_is_read_without_an_error(
         assert common_failures(read, read) == read
 
 
-@settings(max_examples=200, deadline=None)
 @given(output=st.text(max_size=2000) | st.binary(max_size=2000).map(lambda data: data.decode(errors="replace")))
 def test_arbitrary_output_is_one_failure_or_more(output: str) -> None:
     assert read_outcome(output, [], exit_code=1).failures

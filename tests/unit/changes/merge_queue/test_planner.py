@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_orchestrator.changes.merge import Built, Conflicted
@@ -191,7 +191,6 @@ NAMES = "abcdef"
 PAIRS = [frozenset({first, second}) for first in NAMES for second in NAMES if first < second]
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.sampled_from(NAMES), unique=True, min_size=1),
     st.frozensets(st.sampled_from(PAIRS), max_size=4),

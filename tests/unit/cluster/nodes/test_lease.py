@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_orchestrator.cluster.node.lease import (
@@ -94,7 +94,6 @@ class Play:
             assert self.clock(self.node) >= self.file
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
 @given(
     steps=st.lists(STEPS, min_size=2, max_size=12),
     starts=st.sampled_from([(0.0, 1e6), (1e6, 0.0), (5.0, 5.0)]),

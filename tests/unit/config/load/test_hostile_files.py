@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_orchestrator.config.load import load, load_text
@@ -99,19 +99,16 @@ def _never_anything_else(text: str) -> None:
         assert str(error).startswith("ao.yaml:")
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_arbitrary_text_is_loaded_or_refused(text: str) -> None:
     _never_anything_else(text)
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="abc:{}[]-&*!|>'\"%@`#?, \n\t<~0.$"))
 def test_arbitrary_yaml_is_loaded_or_refused(text: str) -> None:
     _never_anything_else(text)
 
 
-@settings(deadline=None)
 @given(st.dictionaries(_KEYS, _TREES, max_size=5))
 def test_arbitrary_structures_are_loaded_or_refused(tree: dict[str, Any]) -> None:
     _never_anything_else(json.dumps(tree))

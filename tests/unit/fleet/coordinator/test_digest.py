@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_orchestrator.core import events as e
@@ -14,7 +14,6 @@ from agent_orchestrator.core.fold.sessions import reduce
 from agent_orchestrator.fleet.coordinator.digest import MOST_LINES, digest, is_news, news
 from tests.unit.core.world import created
 
-ALL = settings(max_examples=100, derandomize=True, deadline=None, database=None)
 ME = "app-coordinator"
 
 
@@ -120,7 +119,6 @@ BODIES: st.SearchStrategy[Any] = st.one_of(
 )
 
 
-@ALL
 @given(st.lists(BODIES, max_size=120))
 def test_whatever_was_said_stays_short_and_quoted(bodies: list[e.Body]) -> None:
     events = [happened(body, session=f"app-{number % 30}", seq=number) for number, body in enumerate(bodies, 1)]

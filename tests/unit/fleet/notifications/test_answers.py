@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_orchestrator.core import events as e
@@ -163,7 +163,6 @@ async def test_an_offer_is_taken_by_its_name(asking: Asking) -> None:
     }
 
 
-@settings(max_examples=200, derandomize=True, deadline=None, database=None)
 @given(st.integers(0, 400), st.integers(1, 255))
 def test_no_letter_of_a_link_can_be_another(place: int, other: int) -> None:
     world = Asking(Fakes({"chat": Recorder()}, actions=True), _HOME)

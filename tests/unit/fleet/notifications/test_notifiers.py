@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_orchestrator.base.host import LocalHost
@@ -35,7 +35,6 @@ from agent_orchestrator.testing.chat.server import KEY, SECRET, TOKEN
 from agent_orchestrator.testing.contracts.notifier import PLAIN
 
 pytestmark = pytest.mark.anyio
-ALL = settings(max_examples=200, derandomize=True, deadline=None, database=None)
 HOST = LocalHost()
 MAKES: Mapping[str, Callable[[ChatServer], Notifier]] = {
     "slack": lambda chat: Slack({"webhookUrl": chat.slack}, HOST, lambda: 1000.0),
@@ -207,7 +206,6 @@ WILD = st.lists(
 ).map("".join)
 
 
-@ALL
 @given(WILD, WILD, st.integers(1, 30))
 def test_no_text_breaks_a_vendors_rules_or_calls_anybody(title: str, message: str, often: int) -> None:
     noted = Notification(title * often, message * often, "urgent", "s" * 300, "p" * 300, "t", "n1", 1.0, PLAIN.url)
@@ -239,7 +237,6 @@ def test_the_longest_of_everything_together_is_not_too_long() -> None:
     assert violations("slack", Slack({"webhookUrl": "https://h.example/x"}, HOST).payload(most)) == []
 
 
-@ALL
 @given(WILD, st.integers(1, 200))
 def test_a_cut_text_is_as_long_as_it_may_be(text: str, most: int) -> None:
     for escape in (str, texts.escape_slack, texts.for_markdown):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_orchestrator.core.notices import Notice
@@ -19,8 +19,6 @@ from agent_orchestrator.fleet.notifications.rate import (
     is_repeated,
     remember,
 )
-
-ALL = settings(max_examples=300, derandomize=True, deadline=None, database=None)
 
 
 @dataclass
@@ -85,7 +83,6 @@ def paces() -> st.SearchStrategy[Pace]:
     )
 
 
-@ALL
 @given(arrivals(), paces())
 def test_nothing_is_lost_and_nothing_doubled(notices: list[Notice], pace: Pace) -> None:
     run = play(notices, pace)
@@ -94,7 +91,6 @@ def test_nothing_is_lost_and_nothing_doubled(notices: list[Notice], pace: Pace) 
     assert sorted(ended) == sorted(one.id for one in notices)
 
 
-@ALL
 @given(arrivals(), paces())
 def test_no_more_is_sent_than_the_limit_allows(notices: list[Notice], pace: Pace) -> None:
     run = play(notices, pace)
@@ -104,7 +100,6 @@ def test_no_more_is_sent_than_the_limit_allows(notices: list[Notice], pace: Pace
             assert sum(start <= at < start + pace.per for at in times) <= pace.most
 
 
-@ALL
 @given(arrivals(), paces())
 def test_what_is_not_said_was_said_a_moment_ago(notices: list[Notice], pace: Pace) -> None:
     run = play(notices, pace)
@@ -113,7 +108,6 @@ def test_what_is_not_said_was_said_a_moment_ago(notices: list[Notice], pace: Pac
         assert any(mark == one.mark() and (now == at or 0 <= now - at < pace.repeat_after) for at, mark in said)
 
 
-@ALL
 @given(arrivals(), paces())
 def test_who_must_act_does_not_wait_for_who_need_not(notices: list[Notice], pace: Pace) -> None:
     alone = play([one for one in notices if one.urgent], pace).sent_at()
@@ -121,14 +115,12 @@ def test_who_must_act_does_not_wait_for_who_need_not(notices: list[Notice], pace
     assert {name: at for name, at in alone.items() if at} == together
 
 
-@ALL
 @given(arrivals(), paces())
 def test_urgent_and_other_news_are_never_in_one_message(notices: list[Notice], pace: Pace) -> None:
     for _, said in play(notices, pace).messages:
         assert len({one.urgent for one in said}) <= 1
 
 
-@ALL
 @given(arrivals(), paces())
 def test_a_digest_collects_for_its_time_and_no_shorter(notices: list[Notice], pace: Pace) -> None:
     run = play(notices, pace)

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_orchestrator.config.values import Quiet as Hours
@@ -19,7 +19,6 @@ from agent_orchestrator.fleet.notifications.quiet_hours import QuietHours, quiet
 from tests.parts import make_config, make_core, make_flow
 from tests.unit.core.world import Time
 
-ALL = settings(max_examples=100, derandomize=True, deadline=None, database=None)
 ZONE = timezone(timedelta(hours=2))
 NIGHT = quiet_hours("22:00..07:00")
 
@@ -44,7 +43,6 @@ def test_quiet_hours_are_by_the_local_clock(hours: Hours | None, now: str, until
     assert quiet_until(hours, at(now), ZONE) == (at(until) if until else None)
 
 
-@ALL
 @given(st.integers(0, 1439), st.integers(0, 1439), st.integers(0, 3 * 86400))
 def test_they_end_within_a_day_and_are_over_then(start: int, end: int, now: int) -> None:
     if start == end:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_orchestrator.core.facts import SessionFacts
@@ -24,7 +24,6 @@ from agent_orchestrator.fleet.reactions.message_text import (
 from tests.parts import make_core
 from tests.unit.core.test_facts_properties import begun
 
-ALL = settings(max_examples=100, derandomize=True, deadline=None, database=None)
 DIFF = """\
 diff --git a/a.py b/a.py
 --- a/a.py
@@ -50,13 +49,11 @@ def test_the_lines_around_a_comment_are_those_of_its_hunk() -> None:
     assert hunk_around("", 1) == ""
 
 
-@ALL
 @given(st.text(max_size=300), st.integers(-5, 50))
 def test_any_text_has_a_hunk_or_none(text: str, line: int) -> None:
     assert isinstance(hunk_around(text, line), str)
 
 
-@ALL
 @given(st.integers(1, 60), st.integers(0, 9000))
 def test_each_failing_check_has_its_share_of_the_room(count: int, size: int) -> None:
     facts = replace(begun(), head="h")

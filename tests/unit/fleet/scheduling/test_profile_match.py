@@ -13,7 +13,6 @@ from agent_orchestrator.base.text.globs import is_glob, matches, matching_paths
 from agent_orchestrator.core.pull_request import Issue, Planned
 from agent_orchestrator.fleet.scheduling.languages import language_named, languages_of
 from agent_orchestrator.fleet.scheduling.profile_match import LABEL, Candidate, Work, choose, match, work_of
-from tests.unit.core.test_facts_properties import ALL
 
 FRONT = Candidate("front", labels=("ui", "css"), excluded=("api",))
 BACK = Candidate("back", labels=("api", "db"))
@@ -42,7 +41,6 @@ def test_the_best_match_takes_it(labels: tuple[str, ...], load: dict[str, int], 
     assert choose(reversed(TAKERS), Work(labels), load) == chosen
 
 
-@ALL
 @given(st.sets(st.sampled_from("abc")), st.sets(st.sampled_from("abc")), st.sets(st.sampled_from("abc")))
 def test_what_is_excluded_is_never_taken_and_what_is_named_is_there(
     labels: set[str], wanted: set[str], excluded: set[str]
@@ -137,7 +135,6 @@ def test_globs(pattern: str, path: str, holds: bool) -> None:
     assert matches(pattern, path) is holds
 
 
-@ALL
 @given(st.text(max_size=20), st.text(max_size=20))
 def test_no_pattern_breaks_it(pattern: str, path: str) -> None:
     assert matching_paths([pattern], [path]) <= {path}
@@ -167,7 +164,6 @@ def plainly(pattern: str, name: str) -> bool:
     return pattern[0] in ("?", name[0]) and plainly(pattern[1:], name[1:])
 
 
-@ALL
 @given(st.lists(st.text("ab*?", min_size=1, max_size=5), min_size=2, max_size=3), st.text("ab/", max_size=10))
 def test_a_star_that_does_not_come_back_finds_all_the_same(pattern: list[str], path: str) -> None:
     names, parts = path.split("/"), [re.sub(r"\*+", "*", part) for part in pattern]

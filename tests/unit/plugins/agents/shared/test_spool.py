@@ -107,9 +107,7 @@ def test_long_text_is_cut() -> None:
     assert len(report.question) == spool.MAX_TEXT and report.question.endswith("…")
 
 
-calmly = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
-)
+calmly = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
