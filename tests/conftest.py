@@ -9,21 +9,25 @@ from hypothesis import HealthCheck, settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
 from agent_orchestrator.base.interpreter import without_own
-from agent_orchestrator.testing import preloaded_daemon, sandbox
+from agent_orchestrator.testing import preloaded, sandbox
 from agent_orchestrator.testing.fixtures import anyio_backend as anyio_backend
 from agent_orchestrator.testing.fixtures import own_world as own_world
 
 set_hypothesis_home_dir(".cache/hypothesis")
 settings.register_profile(
-    "same every time",
-    derandomize=True,
+    "random",  # other examples in each run; a failure comes with the decorator that repeats it
+    max_examples=int(os.environ.get("AO_EXAMPLES", "20")),
+    derandomize=False,
     database=None,
     deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],  # of a busy machine it says nothing
+    print_blob=True,
+    # They say something about the machine, or about one seed.
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )
-settings.load_profile("same every time")
+settings.load_profile("random")
 
-sandbox.launch = preloaded_daemon.launch
+sandbox.launch = preloaded.launch
+sandbox.run_command = preloaded.run_command
 
 _environment = without_own(os.environ)  # `pytest` in an activated environment is the same as `make test`
 os.environ.clear()

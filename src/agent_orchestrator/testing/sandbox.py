@@ -55,6 +55,29 @@ launch: Callable[[Sequence[str], Mapping[str, str]], Daemon] = fresh
 """How daemons are started; `preloaded.launch` is quicker."""
 
 
+def run_fresh(
+    argv: Sequence[str], env: Mapping[str, str], cwd: Path, stdin: str | None
+) -> subprocess.CompletedProcess[str]:
+    """Run `ao` with these arguments and exactly this environment, in a new process."""
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "agent_orchestrator", *argv],
+        cwd=cwd,
+        env=env,
+        input=stdin,
+        stdin=subprocess.DEVNULL if stdin is None else None,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+
+
+run_command: Callable[[Sequence[str], Mapping[str, str], Path, str | None], subprocess.CompletedProcess[str]] = (
+    run_fresh
+)
+"""How commands are run; `preloaded.run_command` is quicker."""
+
+
 class Sandbox:
     """Everything below one folder; nothing of the user's is read or written."""
 
@@ -150,17 +173,7 @@ class Sandbox:
         self, *argv: str, check: bool = True, stdin: str | None = None, cwd: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run the command line as a person would."""
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "agent_orchestrator", *argv],
-            cwd=cwd or self.repo,
-            env=self.env,
-            input=stdin,
-            stdin=subprocess.DEVNULL if stdin is None else None,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=600,
-        )
+        done = run_command(argv, self.env, cwd or self.repo, stdin)
         if check and done.returncode:
             error = subprocess.CalledProcessError(done.returncode, done.args, done.stdout, done.stderr)
             error.add_note(f"it said: {done.stdout}{done.stderr}the last events:\n{self._last_events()}")

@@ -40,7 +40,7 @@ def _daemon_pids(box: Sandbox) -> list[int]:
             command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if {b"agent_orchestrator.daemon", b"agent_orchestrator.testing.preloaded_daemon"} & set(command):
+        if {b"agent_orchestrator.daemon", b"agent_orchestrator.testing.preloaded"} & set(command):
             pids.append(pid)
     return pids
 
